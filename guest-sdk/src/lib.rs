@@ -1,0 +1,238 @@
+//! Knows how a hook is run: one request in on stdin, one response out on stdout.
+//!
+//! A hook is a function from a [`SyncRequest`] to a [`SyncResponse`]. It is called once per process, sees what the
+//! request holds and nothing else, and answers with the children that should exist and the parent's status:
+//!
+//! ```no_run
+//! use metahook_sdk::{Object, SyncRequest, SyncResponse};
+//! use serde::Deserialize;
+//! use serde_json::json;
+//!
+//! #[derive(Deserialize, Default)]
+//! struct Spec {
+//!     text: Option<String>,
+//! }
+//!
+//! fn sync(request: &SyncRequest<Object<'_, Spec>>) -> SyncResponse {
+//!     let parent = &request.parent;
+//!     SyncResponse::new()
+//!         .status(json!({ "maps": request.children.group("ConfigMap.v1").len() }))
+//!         .child(json!({
+//!             "apiVersion": "v1",
+//!             "kind": "ConfigMap",
+//!             "metadata": { "name": parent.metadata.name },
+//!             "data": { "text": parent.spec.text.as_deref().unwrap_or("none") },
+//!         }))
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     metahook_sdk::run(sync)
+//! }
+//! ```
+//!
+//! `cargo build --target wasm32-wasip1 --release` makes the module. What goes wrong ends in one line on stderr and
+//! exit code 1, which the server takes for a failed sync: nothing is written, nothing is deleted, it tries again.
+//!
+//! The same function runs in a unit test, through the JSON of a real call:
+//!
+//! ```
+//! # use metahook_sdk::{Object, SyncRequest, SyncResponse};
+//! # use serde_json::json;
+//! # fn sync(_: &SyncRequest<Object<'_>>) -> SyncResponse {
+//! #     SyncResponse::new().status(json!({ "maps": 0 }))
+//! # }
+//! let answer = metahook_sdk::testing::Request::of(json!({ "metadata": { "name": "a" }, "spec": { "text": "hi" } }))
+//!     .call(sync)
+//!     .unwrap();
+//! assert_eq!(answer.status, json!({ "maps": 0 }));
+//! ```
+
+mod borrow;
+mod decode;
+mod json;
+mod object;
+mod place;
+mod request;
+mod response;
+pub mod testing;
+
+pub use borrow::{Map, Raw, Str};
+pub use object::{Object, ObjectMeta};
+pub use request::{Children, SyncRequest};
+pub use response::{IntoResponse, SyncResponse};
+pub use serde::de::IgnoredAny;
+
+use serde::Deserialize;
+use std::hint::black_box;
+use std::io::{Read, Write, stderr, stdin, stdout};
+use std::mem::ManuallyDrop;
+use std::process::ExitCode;
+
+/// What is set aside for a request before its size is known: most fit, and in a fresh module this much lies in the
+/// memory it starts with (growing it is a call into the host).
+const ROOM: usize = 16 * 1024;
+
+/// The most by which it grows at once.
+const STEP: usize = 4 * 1024 * 1024;
+
+/// Runs the hook once: a request from stdin, its response to stdout. The whole `main` of a hook.
+///
+/// # Errors
+/// A request that cannot be decoded (the line names the field), a hook that returns `Err`, a response that cannot be
+/// encoded: one line on stderr, nothing on stdout, exit code 1.
+pub fn run<R, A>(hook: impl FnOnce(&R) -> A) -> ExitCode
+where
+    R: Deserialize<'static>,
+    A: IntoResponse,
+{
+    match read(stdin().lock())
+        .and_then(|input| call(hook, input))
+        .and_then(|output| write(stdout().lock(), &output))
+    {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            let line = why.replace('\n', "; ") + "\n";
+            drop(stderr().write_all(line.as_bytes())); // nowhere else to say that this failed
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All of one call but the pipes. The request lives as long as the process: what is decoded may borrow from it, and
+/// nothing of it is freed piece by piece before the memory goes as a whole.
+pub(crate) fn call<R, A>(hook: impl FnOnce(&R) -> A, input: &'static [u8]) -> Result<Vec<u8>, String>
+where
+    R: Deserialize<'static>,
+    A: IntoResponse,
+{
+    if input.is_empty() {
+        return Err("nothing came on stdin: a hook reads its request there, as JSON".to_owned());
+    }
+    let request = ManuallyDrop::new(decode::decode::<R>("request", input)?);
+    hook(&request).into_response()?.encode()
+}
+
+/// All that comes, in one piece.
+fn read(mut from: impl Read) -> Result<&'static [u8], String> {
+    let mut input = Vec::with_capacity(ROOM);
+    loop {
+        let room = input.capacity() - input.len();
+        let came = from.by_ref().take(room as u64).read_to_end(&mut input);
+        if came.map_err(|e| format!("reading the request: {e}"))? < room {
+            return Ok(input.leak());
+        }
+        // The input is the last block of the heap. With free memory behind it the allocator lets it grow where it
+        // is; otherwise it would move it, at each step, and take twice the pages.
+        let more = input.len().saturating_mul(3).min(STEP);
+        drop(black_box(Vec::<u8>::with_capacity(more)));
+        input.reserve_exact(more);
+    }
+}
+
+fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
+    to.write_all(output)
+        .and_then(|()| to.flush())
+        .map_err(|e| format!("writing the response: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use std::io::{Cursor, ErrorKind, Result as IoResult};
+
+    /// Gives what it has in pieces of this size, and between them says that it was interrupted.
+    struct Pieces(Cursor<Vec<u8>>, usize, bool);
+
+    impl Read for Pieces {
+        fn read(&mut self, into: &mut [u8]) -> IoResult<usize> {
+            self.2 = !self.2;
+            if self.2 {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let most = into.len().min(self.1);
+            self.0.read(&mut into[..most])
+        }
+    }
+
+    #[test]
+    fn a_request_of_any_size_is_read_whole_however_it_comes() {
+        for size in [
+            0,
+            1,
+            ROOM - 1,
+            ROOM,
+            ROOM + 1,
+            4 * ROOM,
+            5 * ROOM,
+            STEP + 17,
+            2 * STEP,
+        ] {
+            let sent: Vec<u8> = (0_u8..=255).cycle().take(size).collect();
+            for piece in [1000, 8192, usize::MAX] {
+                let got = read(Pieces(Cursor::new(sent.clone()), piece, false)).unwrap();
+                assert!(got == sent, "{size} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_broken_pipe_is_named() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> IoResult<usize> {
+                Err(ErrorKind::BrokenPipe.into())
+            }
+        }
+        assert_eq!(read(Broken).unwrap_err(), "reading the request: broken pipe");
+        assert_eq!(
+            write(&mut [0_u8; 2][..], b"{}!").unwrap_err(),
+            "writing the response: failed to write whole buffer"
+        );
+    }
+
+    fn answer(_: &SyncRequest<Value>) -> SyncResponse {
+        SyncResponse::new().status(json!({ "ok": true }))
+    }
+
+    #[test]
+    fn a_call_goes_from_bytes_to_bytes() {
+        let output = call(answer, br#"{"parent":{}}"#).unwrap();
+        assert_eq!(
+            str::from_utf8(&output).unwrap(),
+            r#"{"children":[],"status":{"ok":true}}"#
+        );
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_with_the_reason() {
+        let refused = |input| call(answer, input).unwrap_err();
+        assert_eq!(
+            refused(b""),
+            "nothing came on stdin: a hook reads its request there, as JSON"
+        );
+        assert_eq!(
+            refused(b" "),
+            "request: ends where a request should be (at byte 1 of 1)"
+        );
+        assert_eq!(
+            refused(b"[]"),
+            "request: a list where a request should be (at byte 0 of 2)"
+        );
+        assert_eq!(refused(b"{}"), "request: missing field `parent` (at byte 2 of 2)");
+        assert_eq!(
+            refused(b"{\"parent\":{}} x"),
+            "request: 'x' where the end should be (at byte 14 of 15)"
+        );
+        assert_eq!(
+            refused(b"{\"parent\":{}}\0"),
+            "request: '\\x00' where the end should be (at byte 13 of 14)"
+        );
+    }
+
+    #[test]
+    fn the_error_of_a_hook_is_the_error_of_the_call() {
+        let fails = |_: &SyncRequest<Value>| Err::<SyncResponse, _>("no such size");
+        assert_eq!(call(fails, br#"{"parent":{}}"#).unwrap_err(), "no such size");
+    }
+}

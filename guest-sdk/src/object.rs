@@ -1,0 +1,175 @@
+//! Knows what all Kubernetes objects have in common.
+
+use crate::{Map, Str};
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// A Kubernetes object: a parent, a child.
+///
+/// `Spec` and `Status` are types of one's own with the fields that matter; what is not named is skipped, what is
+/// absent or null is `Default`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Object<'a, Spec = IgnoredAny, Status = IgnoredAny> {
+    /// Group and version, `example.com/v1`; for the core group the version alone, `v1`.
+    pub api_version: Str<'a>,
+    /// The kind, `HelloWorld`.
+    pub kind: Str<'a>,
+    /// Name, labels and so on.
+    pub metadata: ObjectMeta<'a>,
+    /// What is wanted.
+    pub spec: Spec,
+    /// What was observed.
+    pub status: Status,
+}
+
+/// The part of an object's metadata that hooks ask for. Written out, it leaves out what is empty.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectMeta<'a> {
+    /// The name.
+    #[serde(skip_serializing_if = "empty")]
+    pub name: Str<'a>,
+    /// The namespace; empty for objects that are in none.
+    #[serde(skip_serializing_if = "empty")]
+    pub namespace: Str<'a>,
+    /// Tells apart objects that had the same name one after the other.
+    #[serde(skip_serializing_if = "empty")]
+    pub uid: Str<'a>,
+    /// Counts the changes of the spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+    /// Labels.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub labels: Map<'a, Str<'a>>,
+    /// Annotations.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub annotations: Map<'a, Str<'a>>,
+    /// Since when the object is being deleted, RFC 3339; children that are still show up as observed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<Str<'a>>,
+}
+
+fn empty(text: &str) -> bool {
+    text.is_empty()
+}
+
+/// Decodes a struct field by field into its default. What derive would make of the same is three times the code, and
+/// a field that is null would need an attribute.
+macro_rules! lenient {
+    ($name:ident<$($param:ident),*>: $($key:literal => $field:ident,)*) => {
+        impl<'de: 'a, 'a, $($param: Deserialize<'de> + Default),*> Deserialize<'de> for $name<'a, $($param),*> {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Fields<T>(PhantomData<T>);
+                impl<'de: 'a, 'a, $($param: Deserialize<'de> + Default),*> Visitor<'de>
+                    for Fields<$name<'a, $($param),*>>
+                {
+                    type Value = $name<'a, $($param),*>;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("an object")
+                    }
+                    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+                        let mut value = Self::Value::default();
+                        while let Some(key) = fields.next_key::<Str<'de>>()? {
+                            match &*key {
+                                $($key => if let Some(given) = fields.next_value()? { value.$field = given },)*
+                                _ => drop(fields.next_value::<IgnoredAny>()?),
+                            }
+                        }
+                        Ok(value)
+                    }
+                }
+                from.deserialize_map(Fields(PhantomData))
+            }
+        }
+    };
+}
+
+lenient! { Object<Spec, Status>:
+    "apiVersion" => api_version,
+    "kind" => kind,
+    "metadata" => metadata,
+    "spec" => spec,
+    "status" => status,
+}
+
+lenient! { ObjectMeta<>:
+    "name" => name,
+    "namespace" => namespace,
+    "uid" => uid,
+    "generation" => generation,
+    "labels" => labels,
+    "annotations" => annotations,
+    "deletionTimestamp" => deletion_timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::decode;
+    use serde::Deserialize;
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    struct Spec {
+        replicas: u32,
+    }
+
+    #[test]
+    fn an_object_is_decoded_with_what_it_has() {
+        let object: Object<'_, Spec> = decode(
+            "object",
+            br#"{"apiVersion":"example.com/v1","kind":"Thing","extra":[{"deep":null}],
+                "metadata":{"name":"a","namespace":"b","uid":"c","generation":3,"resourceVersion":"7",
+                    "labels":{"app":"x"},"annotations":{"note":"two\nlines"},"deletionTimestamp":"2026-01-01T00:00:00Z",
+                    "managedFields":[{"fieldsV1":{"f:spec":{}}}]},
+                "spec":{"replicas":2,"more":true},"status":{"any":"thing"}}"#,
+        )
+        .unwrap();
+        assert_eq!((&*object.api_version, &*object.kind), ("example.com/v1", "Thing"));
+        assert_eq!(object.spec, Spec { replicas: 2 });
+        assert_eq!(
+            object.metadata,
+            ObjectMeta {
+                name: "a".into(),
+                namespace: "b".into(),
+                uid: "c".into(),
+                generation: Some(3),
+                labels: [("app", Str::from("x"))].into_iter().collect(),
+                annotations: [("note", Str::from("two\nlines"))].into_iter().collect(),
+                deletion_timestamp: Some("2026-01-01T00:00:00Z".into()),
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_absent_or_null_is_the_default() {
+        for text in [
+            "{}",
+            r#"{"apiVersion":null,"kind":null,"metadata":null,"spec":null,"status":null}"#,
+            r#"{"metadata":{}}"#,
+            r#"{"metadata":{"name":null,"generation":null,"labels":null,"annotations":null,"deletionTimestamp":null}}"#,
+        ] {
+            assert_eq!(
+                decode::<Object<'_, Spec>>("object", text.as_bytes()),
+                Ok(Object::default()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn metadata_is_written_without_what_is_empty() {
+        let meta = ObjectMeta {
+            name: "a".into(),
+            labels: [("b", Str::from("c"))].into_iter().collect(),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(
+            serde_json::to_string(&meta).unwrap(),
+            r#"{"name":"a","labels":{"b":"c"}}"#
+        );
+        assert_eq!(decode("meta", br#"{"name":"a","labels":{"b":"c"}}"#), Ok(meta));
+        assert_eq!(serde_json::to_string(&ObjectMeta::default()).unwrap(), "{}");
+    }
+}

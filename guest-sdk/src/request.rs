@@ -1,0 +1,236 @@
+//! Knows the fields of a sync request.
+
+use crate::{Map, Str};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// What the sync and the finalize hook of a `CompositeController` are asked.
+///
+/// Each part is a type of the hook's own choice, decoded without a detour; what it does not name is skipped.
+/// Usual choices, in order: [`Object<Spec>`](crate::Object) or a struct; [`Children`] or a struct with a
+/// [`Map`](crate::Map) per kind; for `settings` and `related` a struct, `serde_json::Value` or
+/// [`Raw`](crate::Raw). Without a choice, nothing is kept but the names of the children.
+///
+/// Only `parent` has to be there. The rest is `Default` where it is absent or null.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct SyncRequest<P, C = Children<'static>, S = IgnoredAny, R = IgnoredAny> {
+    /// The object that is to be realised.
+    pub parent: P,
+    /// The children that exist, also those being deleted.
+    pub children: C,
+    /// `settings` of the hook in the controller's spec; `Default` if there are none.
+    pub settings: S,
+    /// Objects that a customize hook asked for, keyed like children.
+    pub related: R,
+    /// The parent is being deleted, and this is the finalize hook: see [`SyncResponse::finalized`](crate::SyncResponse::finalized).
+    pub finalizing: bool,
+}
+
+impl<'de, P, C, S, R> Deserialize<'de> for SyncRequest<P, C, S, R>
+where
+    P: Deserialize<'de>,
+    C: Deserialize<'de> + Default,
+    S: Deserialize<'de> + Default,
+    R: Deserialize<'de> + Default,
+{
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Fields(PhantomData))
+    }
+}
+
+/// By hand, like [`Object`](crate::Object) and for its reasons.
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, P, C, S, R> Visitor<'de> for Fields<SyncRequest<P, C, S, R>>
+where
+    P: Deserialize<'de>,
+    C: Deserialize<'de> + Default,
+    S: Deserialize<'de> + Default,
+    R: Deserialize<'de> + Default,
+{
+    type Value = SyncRequest<P, C, S, R>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let (mut parent, mut children, mut settings, mut related, mut finalizing) =
+            (None, None, None, None, None);
+        while let Some(key) = fields.next_key::<Str<'de>>()? {
+            match &*key {
+                "parent" => parent = Some(fields.next_value()?),
+                "children" => children = fields.next_value()?,
+                "settings" => settings = fields.next_value()?,
+                "related" => related = fields.next_value()?,
+                "finalizing" => finalizing = fields.next_value()?,
+                _ => drop(fields.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(SyncRequest {
+            parent: parent.ok_or_else(|| A::Error::missing_field("parent"))?,
+            children: children.unwrap_or_default(),
+            settings: settings.unwrap_or_default(),
+            related: related.unwrap_or_default(),
+            finalizing: finalizing.unwrap_or_default(),
+        })
+    }
+}
+
+/// Observed children: by group key (`Pod.v1`, `Deployment.apps/v1`), then by name (hooks of version v2:
+/// `namespace/name`).
+///
+/// All groups hold the same type here. Where each kind has its own, a struct takes this one's place:
+///
+/// ```
+/// use metahook_sdk::{Map, Object, SyncRequest, SyncResponse};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Observed<'a> {
+///     #[serde(rename = "Pod.v1", borrow)]
+///     pods: Map<'a, Object<'a>>,
+///     #[serde(rename = "Deployment.apps/v1", borrow)]
+///     deployments: Map<'a, Object<'a>>,
+/// }
+///
+/// fn sync(request: &SyncRequest<Object<'_>, Observed<'_>>) -> SyncResponse {
+///     let children = request.children.pods.len() + request.children.deployments.len();
+///     // …
+/// #   assert_eq!(children, 0);
+/// #   SyncResponse::new()
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Children<'a, C = IgnoredAny> {
+    groups: Map<'a, Map<'a, C>>,
+    none: Map<'a, C>,
+}
+
+impl<'a, C> Children<'a, C> {
+    /// The children of one kind; empty if there are none, and also if the controller declares no such kind.
+    pub fn group(&self, key: &str) -> &Map<'a, C> {
+        self.groups.get(key).unwrap_or(&self.none)
+    }
+
+    /// Every group that the controller declares, with its key.
+    pub fn groups(&self) -> impl DoubleEndedIterator<Item = (&str, &Map<'a, C>)> + ExactSizeIterator {
+        self.groups.iter()
+    }
+}
+
+impl<C> Default for Children<'_, C> {
+    fn default() -> Self {
+        Self {
+            groups: Map::new(),
+            none: Map::new(),
+        }
+    }
+}
+
+impl<'de: 'a, 'a, C: Deserialize<'de>> Deserialize<'de> for Children<'a, C> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(Self {
+            groups: Map::deserialize(from)?,
+            none: Map::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::decode;
+    use crate::{Object, Raw};
+
+    #[derive(Debug, Default, PartialEq, serde::Deserialize)]
+    struct Settings {
+        greeting: Option<String>,
+    }
+
+    const REQUEST: &[u8] = br#"{"controller":{"spec":{"x":"}"}},"new":[null,1.5e3],
+        "parent":{"metadata":{"name":"p\u0061rent"}},
+        "children":{"Pod.v1":{"a":{"metadata":{"name":"a"}},"b":{}},"Deployment.apps/v1":{}},
+        "related":{"Secret.v1":null},"settings":{"greeting":"hi","other":0},"finalizing":true}"#;
+
+    #[test]
+    fn each_part_is_decoded_as_the_type_that_was_chosen() {
+        type Request<'a> = SyncRequest<Object<'a>, Children<'a, Object<'a>>, Settings, Raw<'a>>;
+        let request: Request<'_> = decode("request", REQUEST).unwrap();
+        assert_eq!(request.parent.metadata.name, "parent");
+        let pods = request.children.group("Pod.v1");
+        assert_eq!(pods.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(pods.get("a").unwrap().metadata.name, "a");
+        assert!(request.children.group("Deployment.apps/v1").is_empty());
+        assert!(request.children.group("Pod.v2").is_empty());
+        assert_eq!(
+            request
+                .children
+                .groups()
+                .map(|(key, group)| (key, group.len()))
+                .collect::<Vec<_>>(),
+            [("Deployment.apps/v1", 0), ("Pod.v1", 2)]
+        );
+        assert_eq!(
+            request.settings,
+            Settings {
+                greeting: Some("hi".to_owned())
+            }
+        );
+        assert_eq!(request.related.text(), r#"{"Secret.v1":null}"#);
+        assert!(request.finalizing);
+    }
+
+    #[test]
+    fn nothing_but_the_parent_has_to_be_there() {
+        let least: SyncRequest<Object<'_>> = decode("request", br#"{"parent":{}}"#).unwrap();
+        let nulls = br#"{"parent":{},"children":null,"settings":null,"related":null,"finalizing":null}"#;
+        assert_eq!(decode("request", nulls), Ok(least));
+        let empty = br#"{"parent":{},"children":{"Pod.v1":null}}"#;
+        let empty: SyncRequest<Object<'_>> = decode("request", empty).unwrap();
+        assert!(empty.children.group("Pod.v1").is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_named() {
+        type Request<'a> = SyncRequest<Object<'a, Settings>, Children<'a, Object<'a, Settings>>>;
+        let refused = |text: &'static str| decode::<Request<'_>>("request", text.as_bytes()).unwrap_err();
+        assert_eq!(
+            refused(r#"{"parent":{"spec":{"greeting":5}}}"#),
+            "request.parent.spec.greeting: 5 where a string should be (at byte 30 of 34)"
+        );
+        assert_eq!(
+            refused(r#"{"parent":{},"children":{"Pod.v1":{"a":{"spec":[]}}}}"#),
+            r#"request.children["Pod.v1"].a.spec: a list where struct Settings should be (at byte 47 of 53)"#
+        );
+        assert_eq!(
+            refused(r#"{"parent":{"metadata":{"name":true}}}"#),
+            "request.parent.metadata.name: true where a string should be (at byte 30 of 37)"
+        );
+        assert_eq!(
+            refused(r#"{"parent":{},"finalizing":"no"}"#),
+            "request.finalizing: \"no\" where a boolean should be (at byte 26 of 31)"
+        );
+        assert_eq!(
+            refused(r#"{"children":{}}"#),
+            "request: missing field `parent` (at byte 15 of 15)"
+        );
+    }
+
+    #[test]
+    fn any_change_of_a_byte_is_decoded_or_refused() {
+        for at in 0..REQUEST.len() {
+            for byte in [0, b'"', b'\\', b'{', b'}', b',', b'9', 0xff] {
+                let mut text = REQUEST.to_vec();
+                text[at] = byte;
+                if let Err(why) =
+                    decode::<SyncRequest<Object<'_>, Children<'_, Object<'_>>, Settings>>("request", &text)
+                {
+                    assert!(why.starts_with("request") && !why.contains('\n'), "{why}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! The objects of one resource by name, owner and uid, kept up to date by events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::object::Object;
+use crate::object::id::{Key, Uid};
+
+/// # Guarantees
+/// An event that is older than what is known changes nothing. The answer to one of our writes is known at once and
+/// survives a list that is older than it. A deletion of an earlier object of a name leaves the later one alone.
+#[derive(Debug, Default)]
+pub struct Index {
+    objects: BTreeMap<Key, Entry>,
+    owned: BTreeMap<Uid, BTreeSet<Key>>,
+    orphans: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    by_uid: BTreeMap<Uid, Key>,
+    /// What a list that is under way has named so far.
+    listed: Option<BTreeSet<Key>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: Arc<Object>,
+    /// A watch told it, not only the answer to our own write.
+    confirmed: bool,
+}
+
+/// What an [`Index`] learns from.
+#[derive(Debug)]
+pub enum Event {
+    /// A list begins: it will name everything there is.
+    ListBegins,
+    Listed(Object),
+    /// The list is complete.
+    ListEnds,
+    Applied(Object),
+    Deleted(Object),
+    /// The API server's answer to our own create or update.
+    Wrote(Object),
+    /// The API server accepted our deletion; an event will say when the object is gone.
+    Deleting(Key, Uid),
+    /// A read found that there is no such object, or another one of that name.
+    Missing(Key, Uid),
+}
+
+/// One object that is not as it was.
+#[derive(Debug, Clone)]
+pub struct Touched {
+    pub before: Option<Arc<Object>>,
+    pub after: Option<Arc<Object>>,
+}
+
+impl Index {
+    /// Takes one event in and returns what it changed.
+    pub fn apply(&mut self, event: Event) -> Vec<Touched> {
+        match event {
+            Event::ListBegins => {
+                self.listed = Some(BTreeSet::new());
+                Vec::new()
+            }
+            Event::Listed(object) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(object.key.clone());
+                }
+                self.learn(object, true)
+            }
+            Event::ListEnds => self.sweep(),
+            Event::Applied(object) => self.learn(object, false),
+            Event::Deleted(object) => match self.objects.get(&object.key) {
+                Some(known)
+                    if known.object.uid == object.uid
+                        || known.object.version.is_older_than(&object.version) =>
+                {
+                    self.remove(&object.key)
+                }
+                _ => Vec::new(),
+            },
+            Event::Wrote(object) => self.absorb(object),
+            Event::Deleting(key, uid) => self.mark_deleting(&key, &uid),
+            Event::Missing(key, uid) => match self.objects.get(&key) {
+                Some(known) if known.object.uid == uid => self.remove(&key),
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// Objects that only our own writes told us of and that a complete list did not name: somebody has to read them.
+    pub fn doubtful(&self) -> Vec<Arc<Object>> {
+        self.objects
+            .values()
+            .filter(|entry| !entry.confirmed)
+            .map(|entry| Arc::clone(&entry.object))
+            .collect()
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key).map(|entry| &entry.object)
+    }
+
+    pub fn by_uid(&self, uid: &Uid) -> Option<&Arc<Object>> {
+        self.get(self.by_uid.get(uid)?)
+    }
+
+    /// All objects of a namespace; of the cluster where it is empty.
+    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects
+            .values()
+            .map(|entry| &entry.object)
+            .filter(move |o| namespace.is_empty() || *o.key.namespace == *namespace)
+    }
+
+    /// What a parent could claim in a namespace (empty: anywhere): what it controls and what nobody controls.
+    pub fn candidates(&self, parent: &Uid, namespace: &str) -> Vec<Arc<Object>> {
+        let owned = self.owned.get(parent).into_iter().flatten();
+        let orphans: Box<dyn Iterator<Item = &Key> + '_> = match namespace {
+            "" => Box::new(self.orphans.values().flatten()),
+            one => Box::new(self.orphans.get(one).into_iter().flatten()),
+        };
+        let here = |key: &&Key| namespace.is_empty() || *key.namespace == *namespace;
+        owned
+            .filter(here)
+            .chain(orphans)
+            .filter_map(|key| self.get(key))
+            .map(Arc::clone)
+            .collect()
+    }
+
+    fn learn(&mut self, object: Object, from_list: bool) -> Vec<Touched> {
+        if let Some(known) = self.objects.get_mut(&object.key) {
+            let same = known.object.uid == object.uid && known.object.version == object.version;
+            if same {
+                known.confirmed = true;
+                return Vec::new();
+            }
+            // A list may be served from a cache that is behind, or after the cluster was restored from a backup: what
+            // it says goes, except where we know better from an answer that no event has repeated yet.
+            let older = object.version.is_older_than(&known.object.version);
+            if older && (!from_list || !known.confirmed) {
+                return Vec::new();
+            }
+        }
+        self.put(Arc::new(object), true)
+    }
+
+    fn absorb(&mut self, object: Object) -> Vec<Touched> {
+        if object.version.as_str().parse::<u128>().is_err() {
+            return Vec::new();
+        }
+        match self.objects.get(&object.key) {
+            Some(known) if !known.object.version.is_older_than(&object.version) => Vec::new(),
+            _ => self.put(Arc::new(object), false),
+        }
+    }
+
+    fn mark_deleting(&mut self, key: &Key, uid: &Uid) -> Vec<Touched> {
+        let Some(known) = self.objects.get_mut(key) else {
+            return Vec::new();
+        };
+        if known.object.uid != *uid || known.object.deleting {
+            return Vec::new();
+        }
+        let before = Arc::clone(&known.object);
+        let mut marked = (*before).clone();
+        marked.deleting = true;
+        known.object = Arc::new(marked);
+        vec![Touched {
+            after: Some(Arc::clone(&known.object)),
+            before: Some(before),
+        }]
+    }
+
+    fn sweep(&mut self) -> Vec<Touched> {
+        let Some(listed) = self.listed.take() else {
+            return Vec::new();
+        };
+        let gone = self
+            .objects
+            .iter()
+            .filter(|(key, entry)| entry.confirmed && !listed.contains(*key));
+        let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
+        gone.iter().flat_map(|key| self.remove(key)).collect()
+    }
+
+    fn put(&mut self, object: Arc<Object>, confirmed: bool) -> Vec<Touched> {
+        let before = self.objects.remove(&object.key).map(|entry| entry.object);
+        if let Some(before) = &before {
+            self.unlink(before);
+        }
+        let key = &object.key;
+        self.by_uid.insert(object.uid.clone(), key.clone());
+        match &object.controller {
+            Some(owner) => self
+                .owned
+                .entry(owner.uid.clone())
+                .or_default()
+                .insert(key.clone()),
+            None => self
+                .orphans
+                .entry(Arc::clone(&key.namespace))
+                .or_default()
+                .insert(key.clone()),
+        };
+        self.objects.insert(
+            key.clone(),
+            Entry {
+                object: Arc::clone(&object),
+                confirmed,
+            },
+        );
+        vec![Touched {
+            before,
+            after: Some(object),
+        }]
+    }
+
+    fn remove(&mut self, key: &Key) -> Vec<Touched> {
+        let Some(entry) = self.objects.remove(key) else {
+            return Vec::new();
+        };
+        self.unlink(&entry.object);
+        vec![Touched {
+            before: Some(entry.object),
+            after: None,
+        }]
+    }
+
+    fn unlink(&mut self, object: &Object) {
+        self.by_uid.remove(&object.uid);
+        match &object.controller {
+            Some(owner) => take_out(&mut self.owned, &owner.uid, &object.key),
+            None => take_out(&mut self.orphans, &object.key.namespace, &object.key),
+        }
+    }
+}
+
+fn take_out<K: Ord + Clone>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+    if let Some(set) = sets.get_mut(of) {
+        set.remove(key);
+        if set.is_empty() {
+            sets.remove(of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::object::testing::a;
+
+    fn pod(name: &str, uid: &str, version: u64) -> Object {
+        (*a("v1", "Pod", &format!("n/{name}"))
+            .uid(uid)
+            .version(&version.to_string())
+            .object())
+        .clone()
+    }
+
+    fn known(index: &Index, name: &str) -> Option<(String, String)> {
+        index
+            .get(&Key::new("n", name))
+            .map(|o| (o.uid.to_string(), o.version.as_str().to_owned()))
+    }
+
+    fn is(uid: &str, version: u64) -> Option<(String, String)> {
+        Some((uid.to_owned(), version.to_string()))
+    }
+
+    #[test]
+    fn an_older_event_is_dropped() {
+        let mut index = Index::default();
+        assert_eq!(index.apply(Event::Applied(pod("a", "1", 5))).len(), 1);
+        assert!(index.apply(Event::Applied(pod("a", "1", 4))).is_empty());
+        assert!(
+            index.apply(Event::Applied(pod("a", "1", 5))).is_empty(),
+            "the same event twice is one event"
+        );
+        assert_eq!(known(&index, "a"), is("1", 5));
+    }
+
+    #[test]
+    fn the_end_of_an_earlier_object_of_that_name_is_not_the_end_of_this_one() {
+        let mut index = Index::default();
+        index.apply(Event::Wrote(pod("a", "2", 9)));
+        assert!(index.apply(Event::Applied(pod("a", "1", 7))).is_empty());
+        assert!(index.apply(Event::Deleted(pod("a", "1", 8))).is_empty());
+        assert_eq!(known(&index, "a"), is("2", 9));
+        assert_eq!(index.apply(Event::Deleted(pod("a", "2", 10))).len(), 1);
+        assert_eq!(known(&index, "a"), None);
+    }
+
+    #[test]
+    fn an_answer_survives_a_list_that_is_older_until_somebody_has_looked() {
+        let mut index = Index::default();
+        index.apply(Event::Applied(pod("old", "1", 1)));
+        index.apply(Event::Wrote(pod("new", "2", 9)));
+        index.apply(Event::ListBegins);
+        index.apply(Event::Listed(pod("other", "3", 3)));
+        assert_eq!(
+            index.apply(Event::ListEnds).len(),
+            1,
+            "what the list does not name is gone"
+        );
+        assert_eq!((known(&index, "old"), known(&index, "new")), (None, is("2", 9)));
+        assert_eq!(index.doubtful().len(), 1);
+        index.apply(Event::Missing(Key::new("n", "new"), Uid::new("2")));
+        assert_eq!(known(&index, "new"), None);
+    }
+
+    #[test]
+    fn a_list_may_go_back_in_time() {
+        let mut index = Index::default();
+        index.apply(Event::Applied(pod("a", "1", 900)));
+        index.apply(Event::ListBegins);
+        index.apply(Event::Listed(pod("a", "1", 5)));
+        index.apply(Event::ListEnds);
+        assert_eq!(known(&index, "a"), is("1", 5));
+    }
+
+    #[test]
+    fn versions_that_are_no_numbers_are_never_absorbed() {
+        let mut index = Index::default();
+        let object = a("v1", "Pod", "n/a").version("abc").object();
+        assert!(index.apply(Event::Wrote((*object).clone())).is_empty());
+    }
+
+    #[test]
+    fn our_deletion_marks_the_object_until_an_event_removes_it() {
+        let mut index = Index::default();
+        index.apply(Event::Applied(pod("a", "1", 1)));
+        assert!(
+            index
+                .apply(Event::Deleting(Key::new("n", "a"), Uid::new("2")))
+                .is_empty(),
+            "another uid"
+        );
+        index.apply(Event::Deleting(Key::new("n", "a"), Uid::new("1")));
+        assert!(index.get(&Key::new("n", "a")).unwrap().deleting);
+    }
+
+    #[test]
+    fn candidates_are_what_the_parent_controls_and_what_nobody_does() {
+        let mut index = Index::default();
+        for object in [
+            a("v1", "Pod", "n/mine").controlled_by("p").object(),
+            a("v1", "Pod", "n/theirs").controlled_by("q").object(),
+            a("v1", "Pod", "n/orphan").object(),
+            a("v1", "Pod", "m/mine-elsewhere").controlled_by("p").object(),
+        ] {
+            index.apply(Event::Applied((*object).clone()));
+        }
+        let names = |namespace: &str| -> Vec<String> {
+            index
+                .candidates(&Uid::new("p"), namespace)
+                .iter()
+                .map(|o| o.key.to_string())
+                .collect()
+        };
+        assert_eq!(names("n"), ["n/mine", "n/orphan"]);
+        assert_eq!(names(""), ["m/mine-elsewhere", "n/mine", "n/orphan"]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Event(u8, u64, bool),
+        Write(u8, u64),
+    }
+
+    proptest! {
+        /// Whatever arrives in whatever order, the secondary indexes say what the objects say.
+        #[test]
+        fn all_indexes_agree(steps in prop::collection::vec(
+            prop_oneof![
+                (0..3_u8, 1..9_u64, any::<bool>()).prop_map(|(n, v, d)| Step::Event(n, v, d)),
+                (0..3_u8, 1..9_u64).prop_map(|(n, v)| Step::Write(n, v)),
+            ], 0..40)
+        ) {
+            let mut index = Index::default();
+            for step in steps {
+                let object = |n: u8, v: u64| {
+                    let built = a("v1", "Pod", &format!("n/{n}")).uid(&format!("{n}-{}", v / 4)).version(&v.to_string());
+                    let built = if v % 2 == 0 { built.controlled_by("p") } else { built };
+                    (*built.object()).clone()
+                };
+                match step {
+                    Step::Event(n, v, true) => index.apply(Event::Deleted(object(n, v))),
+                    Step::Event(n, v, false) => index.apply(Event::Applied(object(n, v))),
+                    Step::Write(n, v) => index.apply(Event::Wrote(object(n, v))),
+                };
+                let owned = index.owned.values().map(BTreeSet::len).sum::<usize>();
+                let orphans = index.orphans.values().map(BTreeSet::len).sum::<usize>();
+                prop_assert_eq!(owned + orphans, index.objects.len());
+                prop_assert_eq!(index.by_uid.len(), index.objects.len());
+                for (uid, key) in &index.by_uid {
+                    prop_assert_eq!(&index.objects[key].object.uid, uid);
+                }
+            }
+        }
+    }
+}

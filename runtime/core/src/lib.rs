@@ -1,0 +1,26 @@
+//! What metahook decides. Pure functions of values: no I/O, no clock, no logging. In the order of the data:
+//!
+//! - [`object`]: one object; its bytes, its identity, its labels
+//! - [`spec`]: our API; what is stored, and what of it can be run
+//! - [`index`]: objects by name, owner and uid, kept up to date by events
+//! - [`trigger`]: which parents an event concerns
+//! - [`gate`]: whether a parent is this controller's business
+//! - [`children`]: how a parent's children are told from other objects
+//! - [`claim`]: keep, adopt, release or leave
+//! - [`protocol`]: what a hook is asked and what it answers
+//! - [`plan`]: what is to be written
+//! - [`outcome`]: how a pass that ended goes on
+//! - [`json`]: JSON as Go writes it, merges, comparisons
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod children;
+pub mod claim;
+pub mod gate;
+pub mod index;
+pub mod json;
+pub mod object;
+pub mod outcome;
+pub mod plan;
+pub mod protocol;
+pub mod spec;
+pub mod trigger;

@@ -1,0 +1,185 @@
+//! Identities: kinds, resources, names and uids; parsed once, compared, printed.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+/// The uid the API server gave an object: two objects of one name never share it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Uid(Arc<str>);
+
+impl Uid {
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for Uid {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Group, version and kind, as they stand in an object's `apiVersion` and `kind`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gvk {
+    pub group: Arc<str>,
+    pub version: Arc<str>,
+    pub kind: Arc<str>,
+}
+
+impl Gvk {
+    pub fn new(api_version: &str, kind: &str) -> Self {
+        let (group, version) = split_api_version(api_version);
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        }
+    }
+
+    pub fn api_version(&self) -> String {
+        join_api_version(&self.group, &self.version)
+    }
+
+    /// The key of this kind's objects in a hook request: `Pod.v1`, `Deployment.apps/v1`.
+    pub fn group_key(&self) -> String {
+        format!("{}.{}", self.kind, self.api_version())
+    }
+}
+
+impl fmt::Display for Gvk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.api_version(), self.kind)
+    }
+}
+
+/// Group, version and plural, as a controller's spec names a resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gvr {
+    pub group: Arc<str>,
+    pub version: Arc<str>,
+    pub resource: Arc<str>,
+}
+
+impl Gvr {
+    pub fn new(api_version: &str, resource: &str) -> Self {
+        let (group, version) = split_api_version(api_version);
+        Self {
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+        }
+    }
+
+    pub fn api_version(&self) -> String {
+        join_api_version(&self.group, &self.version)
+    }
+}
+
+impl fmt::Display for Gvr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.api_version(), self.resource)
+    }
+}
+
+/// A resource as the API server serves it: both of its names, its scope, whether it has a status subresource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resource {
+    pub gvk: Gvk,
+    pub plural: Arc<str>,
+    pub namespaced: bool,
+    pub has_status: bool,
+}
+
+impl Resource {
+    pub fn gvr(&self) -> Gvr {
+        Gvr {
+            group: Arc::clone(&self.gvk.group),
+            version: Arc::clone(&self.gvk.version),
+            resource: Arc::clone(&self.plural),
+        }
+    }
+}
+
+/// Namespace and name; the namespace is empty for cluster-scoped objects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+}
+
+impl Key {
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// One object of the cluster: which resource, which name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectId {
+    pub resource: Arc<Resource>,
+    pub key: Key,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.resource.gvk.kind, self.key)
+    }
+}
+
+fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+fn join_api_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_group_key_of_the_core_group_has_no_slash() {
+        assert_eq!(Gvk::new("v1", "Pod").group_key(), "Pod.v1");
+        assert_eq!(
+            Gvk::new("apps/v1", "Deployment").group_key(),
+            "Deployment.apps/v1"
+        );
+    }
+
+    #[test]
+    fn api_versions_survive_parsing_and_printing() {
+        for text in ["v1", "apps/v1", "example.com/v1alpha1"] {
+            assert_eq!(Gvk::new(text, "X").api_version(), text);
+            assert_eq!(Gvr::new(text, "xs").api_version(), text);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! One observed object: its bytes as they came, and the few fields that every pass needs.
+
+pub mod id;
+pub mod map;
+pub mod selector;
+#[cfg(test)]
+pub(crate) mod testing;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use id::{Gvk, Key, Uid};
+
+/// An object as the API server told it, less `managedFields`.
+///
+/// # Guarantees
+/// `json` is one valid JSON object that names its `apiVersion` and `kind`.
+#[derive(Debug, Clone)]
+pub struct Object {
+    json: Arc<str>,
+    pub gvk: Gvk,
+    pub key: Key,
+    pub uid: Uid,
+    pub version: Version,
+    pub generation: i64,
+    pub labels: BTreeMap<String, String>,
+    /// The owner reference with `controller: true`, if there is one.
+    pub controller: Option<Owner>,
+    pub finalizers: Vec<String>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+}
+
+/// Who controls an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    pub gvk: Gvk,
+    pub name: String,
+    pub uid: Uid,
+}
+
+/// A `resourceVersion`: opaque, but where both are integers the larger is the later (Kubernetes 1.35).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version(Box<str>);
+
+impl Version {
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Known to be older than `other`; false where the two cannot be compared.
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
+            (Ok(mine), Ok(theirs)) => mine < theirs,
+            _ => false,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    #[error("the object is not the JSON of a Kubernetes object")]
+    Json(#[source] serde_json::Error),
+    #[error("the object names no apiVersion and kind")]
+    NoKind,
+    #[error("metadata.managedFields could not be cut out")]
+    Cut,
+}
+
+impl Object {
+    /// Reads an object; `assumed` stands in where it names no kind, as items of a list do not.
+    pub fn parse(json: &str, assumed: Option<&Gvk>) -> Result<Self, ObjectError> {
+        let head: Head<'_> = serde_json::from_str(json).map_err(ObjectError::Json)?;
+        let named = match (&head.api_version, &head.kind) {
+            (Some(version), Some(kind)) => Some(Gvk::new(&version.0, &kind.0)),
+            _ => None,
+        };
+        let gvk = named.as_ref().or(assumed).ok_or(ObjectError::NoKind)?.clone();
+        let meta = head.metadata;
+        let text = match meta.managed_fields {
+            Some(fields) => Cow::Owned(cut_member(json, fields.get()).ok_or(ObjectError::Cut)?),
+            None => Cow::Borrowed(json),
+        };
+        let text = if named.is_some() {
+            text
+        } else {
+            Cow::Owned(with_kind(&text, &gvk))
+        };
+        let controller = meta
+            .owner_references
+            .unwrap_or_default()
+            .into_iter()
+            .find(|o| o.controller);
+        Ok(Self {
+            json: text.into(),
+            gvk,
+            key: Key::new(meta.namespace.as_ref().map_or("", |n| &n.0), &meta.name.0),
+            uid: Uid::new(meta.uid.as_ref().map_or("", |u| &u.0)),
+            version: Version::new(meta.resource_version.as_ref().map_or("", |v| &v.0)),
+            generation: meta.generation.unwrap_or_default(),
+            labels: meta.labels.unwrap_or_default(),
+            controller: controller.map(|o| Owner {
+                gvk: Gvk::new(&o.api_version.0, &o.kind.0),
+                name: o.name.0.into_owned(),
+                uid: Uid::new(&o.uid.0),
+            }),
+            finalizers: meta.finalizers.unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+        })
+    }
+
+    /// The object's JSON, to be written into a request as it is.
+    pub fn json(&self) -> &str {
+        &self.json
+    }
+
+    /// The whole object, where somebody must look inside.
+    pub fn value(&self) -> Result<Value, ObjectError> {
+        serde_json::from_str(&self.json).map_err(ObjectError::Json)
+    }
+
+    pub fn is_controlled_by(&self, uid: &Uid) -> bool {
+        self.controller.as_ref().is_some_and(|owner| &owner.uid == uid)
+    }
+}
+
+/// Borrowed where the text has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    #[serde(borrow)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    uid: Option<Text<'a>>,
+    #[serde(borrow)]
+    resource_version: Option<Text<'a>>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(borrow)]
+    owner_references: Option<Vec<OwnerReference<'a>>>,
+    finalizers: Option<Vec<String>>,
+    #[serde(borrow)]
+    deletion_timestamp: Option<Text<'a>>,
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnerReference<'a> {
+    #[serde(borrow)]
+    api_version: Text<'a>,
+    #[serde(borrow)]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    uid: Text<'a>,
+    #[serde(default)]
+    controller: bool,
+}
+
+/// Cuts the member whose value is `value`, a slice of `json`, with its key and one comma.
+fn cut_member(json: &str, value: &str) -> Option<String> {
+    let start = (value.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
+    let (before, rest) = json.split_at_checked(start)?;
+    let after = rest.get(value.len()..)?;
+    let key = before
+        .trim_end()
+        .strip_suffix(':')?
+        .trim_end()
+        .strip_suffix("\"managedFields\"")?
+        .trim_end();
+    Some(match key.strip_suffix(',') {
+        Some(before) => format!("{before}{after}"),
+        None => format!("{key}{}", after.trim_start().strip_prefix(',').unwrap_or(after)),
+    })
+}
+
+/// Writes `apiVersion` and `kind` into an object that has none.
+fn with_kind(json: &str, gvk: &Gvk) -> String {
+    let rest = json.trim_start().strip_prefix('{').unwrap_or(json);
+    format!(
+        r#"{{"apiVersion":"{}","kind":"{}",{rest}"#,
+        gvk.api_version(),
+        gvk.kind
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_fields_of_every_pass_are_read_and_the_bytes_kept() {
+        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
+        let object = Object::parse(text, None).unwrap();
+        assert_eq!(object.json(), text);
+        assert_eq!(object.key, Key::new("n", "ab"));
+        assert_eq!(object.generation, 3);
+        assert!(object.deleting && object.is_controlled_by(&Uid::new("o2")));
+        assert!(
+            !object.is_controlled_by(&Uid::new("o1")),
+            "an owner that does not control is no controller"
+        );
+    }
+
+    #[test]
+    fn managed_fields_are_cut_wherever_they_stand() {
+        for meta in [
+            r#""managedFields":[{"a":"}]"}],"name":"x""#,
+            r#""name":"x","managedFields":[{"a":"}]"}]"#,
+            r#""labels":{},"managedFields":[],"name":"x""#,
+            r#" "name" : "x" , "managedFields" : [ ] "#,
+        ] {
+            let text =
+                format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{{meta}}},"managedFields":1}}"#);
+            let object = Object::parse(&text, None).unwrap();
+            let value = object.value().unwrap();
+            assert_eq!(value["metadata"].get("managedFields"), None, "{text}");
+            assert_eq!(value["metadata"]["name"], "x");
+            assert_eq!(value["managedFields"], 1, "only those of the metadata");
+        }
+    }
+
+    #[test]
+    fn an_item_of_a_list_gets_the_kind_of_the_list() {
+        let object = Object::parse(
+            r#" {"metadata":{"name":"x"}}"#,
+            Some(&Gvk::new("apps/v1", "Deployment")),
+        )
+        .unwrap();
+        assert_eq!(
+            object.value().unwrap(),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}})
+        );
+    }
+
+    #[test]
+    fn versions_compare_as_integers_or_not_at_all() {
+        assert!(Version::new("9").is_older_than(&Version::new("10")));
+        assert!(!Version::new("10").is_older_than(&Version::new("10")));
+        assert!(!Version::new("a").is_older_than(&Version::new("b")));
+    }
+}

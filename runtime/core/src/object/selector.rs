@@ -1,0 +1,251 @@
+//! Label selectors: as an object's field or as text, checked, matched against labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A label selector as it stands in an object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelector {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_labels: Option<BTreeMap<String, String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_expressions: Option<Vec<Expression>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Expression {
+    pub key: String,
+    pub operator: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Vec<String>>,
+}
+
+/// A checked selector: all of its requirements have to hold. Without any, it matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selector(Vec<Requirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Requirement {
+    In(String, BTreeSet<String>),
+    NotIn(String, BTreeSet<String>),
+    Exists(String),
+    DoesNotExist(String),
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    #[error("operator {0:?} is none of In, NotIn, Exists, DoesNotExist")]
+    Operator(String),
+    #[error("{operator} on key {key:?} needs at least one value")]
+    NoValues { key: String, operator: &'static str },
+    #[error("{operator} on key {key:?} takes no values")]
+    Values { key: String, operator: &'static str },
+    #[error(
+        "{0:?} is no requirement: write key, !key, key=value, key!=value, key in (a,b) or key notin (a,b)"
+    )]
+    Text(String),
+}
+
+impl Selector {
+    pub fn equals(key: &str, value: &str) -> Self {
+        Self(vec![Requirement::In(key.to_owned(), [value.to_owned()].into())])
+    }
+
+    pub fn of(selector: &LabelSelector) -> Result<Self, SelectorError> {
+        let labels = selector.match_labels.iter().flatten();
+        let mut all: Vec<_> = labels
+            .map(|(key, value)| Requirement::In(key.clone(), [value.clone()].into()))
+            .collect();
+        for expression in selector.match_expressions.iter().flatten() {
+            all.push(expression.check()?);
+        }
+        Ok(Self(all))
+    }
+
+    /// Parses the text form of `kubectl -l`: `a=b,c!=d,e in (f,g),h,!i`.
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
+        split_outside_parentheses(text)
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .map(parse_one)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|requirement| match requirement {
+            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Requirement::Exists(key) => labels.contains_key(key),
+            Requirement::DoesNotExist(key) => !labels.contains_key(key),
+        })
+    }
+}
+
+impl Expression {
+    fn check(&self) -> Result<Requirement, SelectorError> {
+        let key = self.key.clone();
+        let values: BTreeSet<String> = self.values.iter().flatten().cloned().collect();
+        let some = |operator| match values.is_empty() {
+            true => Err(SelectorError::NoValues {
+                key: self.key.clone(),
+                operator,
+            }),
+            false => Ok(values.clone()),
+        };
+        let none = |operator| match values.is_empty() {
+            true => Ok(()),
+            false => Err(SelectorError::Values {
+                key: self.key.clone(),
+                operator,
+            }),
+        };
+        match self.operator.as_str() {
+            "In" => Ok(Requirement::In(key, some("In")?)),
+            "NotIn" => Ok(Requirement::NotIn(key, some("NotIn")?)),
+            "Exists" => none("Exists").map(|()| Requirement::Exists(key)),
+            "DoesNotExist" => none("DoesNotExist").map(|()| Requirement::DoesNotExist(key)),
+            other => Err(SelectorError::Operator(other.to_owned())),
+        }
+    }
+}
+
+fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
+fn parse_one(part: &str) -> Result<Requirement, SelectorError> {
+    let bad = || SelectorError::Text(part.to_owned());
+    let key = |text: &str| {
+        let text = text.trim();
+        let word = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
+        if word { Ok(text.to_owned()) } else { Err(bad()) }
+    };
+    let value = |text: &str| {
+        let text = text.trim();
+        if text.contains(|c: char| c.is_whitespace() || "()=!,".contains(c)) {
+            Err(bad())
+        } else {
+            Ok(text.to_owned())
+        }
+    };
+    if let Some(rest) = part.strip_prefix('!') {
+        return Ok(Requirement::DoesNotExist(key(rest)?));
+    }
+    if let Some((left, right)) = part.split_once("!=") {
+        return Ok(Requirement::NotIn(key(left)?, [value(right)?].into()));
+    }
+    if let Some((left, right)) = part.split_once('=') {
+        return Ok(Requirement::In(
+            key(left)?,
+            [value(right.strip_prefix('=').unwrap_or(right))?].into(),
+        ));
+    }
+    let Some((left, list)) = part.split_once('(') else {
+        return key(part).map(Requirement::Exists);
+    };
+    let list = list
+        .strip_suffix(')')
+        .ok_or_else(bad)?
+        .split(',')
+        .map(value)
+        .collect::<Result<_, _>>()?;
+    match left.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [name, "in"] => Ok(Requirement::In(key(name)?, list)),
+        [name, "notin"] => Ok(Requirement::NotIn(key(name)?, list)),
+        _ => Err(bad()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn each_operator_matches_as_kubernetes_does() {
+        let object = labels(&[("a", "1"), ("b", "")]);
+        for (text, expected) in [
+            ("", true),
+            ("a=1", true),
+            ("a==1", true),
+            ("a=2", false),
+            ("a!=2", true),
+            ("c!=2", true),
+            ("a in (1, 2)", true),
+            ("a notin (1,2)", false),
+            ("c notin (1)", true),
+            ("b", true),
+            ("!c", true),
+            ("!a", false),
+            ("a=1,b,!c", true),
+            ("b=", true),
+        ] {
+            assert_eq!(
+                Selector::parse(text).unwrap().matches(&object),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn malformed_text_is_refused() {
+        for text in ["a in 1", "a in (1", "a b", "=1", "a=b=c", "a near (1)", "!"] {
+            assert!(Selector::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_and_expressions_all_have_to_hold() {
+        let selector = LabelSelector {
+            match_labels: Some(labels(&[("a", "1")])),
+            match_expressions: Some(vec![Expression {
+                key: "b".into(),
+                operator: "Exists".into(),
+                values: None,
+            }]),
+        };
+        let selector = Selector::of(&selector).unwrap();
+        assert!(selector.matches(&labels(&[("a", "1"), ("b", "x")])));
+        assert!(!selector.matches(&labels(&[("a", "1")])));
+    }
+
+    #[test]
+    fn an_unknown_operator_is_refused_by_name() {
+        let expression = Expression {
+            key: "a".into(),
+            operator: "Near".into(),
+            values: None,
+        };
+        let selector = LabelSelector {
+            match_expressions: Some(vec![expression]),
+            ..Default::default()
+        };
+        assert_eq!(
+            Selector::of(&selector),
+            Err(SelectorError::Operator("Near".into()))
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! The parent's status: what the hook wants, with the generation it saw.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::json::same::same;
+use crate::object::Object;
+
+/// The object to write to the status subresource, or `None` where the parent has this status already.
+pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> {
+    status.insert("observedGeneration".to_owned(), json!(parent.generation));
+    let wanted = Value::Object(status);
+    let seen: Result<Seen, _> = serde_json::from_str(parent.json());
+    if seen.is_ok_and(|seen| same(&seen.status, &wanted)) {
+        return None;
+    }
+    let mut metadata = json!({
+        "name": &*parent.key.name,
+        "uid": parent.uid.as_str(),
+        "resourceVersion": parent.version.as_str(),
+    });
+    if !parent.key.namespace.is_empty() {
+        metadata["namespace"] = json!(&*parent.key.namespace);
+    }
+    Some(json!({
+        "apiVersion": parent.gvk.api_version(),
+        "kind": &*parent.gvk.kind,
+        "metadata": metadata,
+        "status": wanted,
+    }))
+}
+
+#[derive(Deserialize)]
+struct Seen {
+    #[serde(default)]
+    status: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::testing::a;
+
+    fn map(value: &Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn the_generation_is_the_parents_whatever_the_hook_says() {
+        let parent = a("e/v1", "P", "n/p")
+            .uid("u")
+            .version("7")
+            .with("metadata.generation", json!(3))
+            .object();
+        let body = status(&parent, map(&json!({"pods": 1, "observedGeneration": 99}))).unwrap();
+        assert_eq!(
+            body,
+            json!({
+                "apiVersion": "e/v1", "kind": "P",
+                "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7"},
+                "status": {"pods": 1, "observedGeneration": 3},
+            })
+        );
+    }
+
+    #[test]
+    fn a_status_that_is_there_is_not_written_again() {
+        let parent = a("e/v1", "P", "p").with("status", json!({"pods": 1, "observedGeneration": 0}));
+        let parent = parent.object();
+        assert_eq!(status(&parent, map(&json!({"pods": 1.0, "gone": null}))), None);
+        assert!(status(&parent, map(&json!({"pods": 2}))).is_some());
+        assert!(
+            status(&parent, map(&json!({}))).is_some(),
+            "a field that is no longer said goes"
+        );
+    }
+}

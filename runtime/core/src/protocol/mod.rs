@@ -1,0 +1,4 @@
+//! What hooks are asked and what they answer: JSON, the same for modules and webhooks.
+
+pub mod request;
+pub mod response;

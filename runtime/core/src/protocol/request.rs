@@ -1,0 +1,139 @@
+//! The request of a sync hook, put together from the objects' own bytes.
+
+use crate::object::Object;
+use crate::object::map::{ChildMap, Naming};
+
+/// A sync request of a CompositeController.
+#[derive(Debug, Clone, Copy)]
+pub struct Sync<'a> {
+    /// The controller object as it was when its controller started.
+    pub controller: &'a str,
+    pub parent: &'a Object,
+    pub children: &'a ChildMap,
+    /// JSON from the controller's spec; only Wasm hooks have it.
+    pub settings: Option<&'a str>,
+    pub naming: Naming,
+}
+
+impl Sync<'_> {
+    /// # Guarantees
+    /// Every declared kind has its group, also an empty one. The same input gives the same bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let objects: usize = self
+            .children
+            .objects()
+            .map(|(_, object)| object.json().len() + 64)
+            .sum();
+        let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
+        out.push_str(r#"{"controller":"#);
+        out.push_str(self.controller);
+        out.push_str(r#","parent":"#);
+        out.push_str(self.parent.json());
+        out.push_str(r#","children":"#);
+        self.write_children(&mut out);
+        out.push_str(r#","related":{},"finalizing":false"#);
+        if let Some(settings) = self.settings {
+            out.push_str(r#","settings":"#);
+            out.push_str(settings);
+        }
+        out.push('}');
+        out.into_bytes()
+    }
+
+    fn write_children(&self, out: &mut String) {
+        let mut groups: Vec<_> = self
+            .children
+            .groups()
+            .map(|(resource, objects)| (resource.gvk.group_key(), objects))
+            .collect();
+        groups.sort_by(|a, b| a.0.cmp(&b.0));
+        out.push('{');
+        for (i, (key, objects)) in groups.iter().enumerate() {
+            push_member(out, i == 0, key);
+            out.push('{');
+            let named = objects
+                .values()
+                .filter_map(|o| Some((self.naming.name(&self.parent.key.namespace, &o.key)?, o)));
+            for (i, (name, object)) in named.enumerate() {
+                push_member(out, i == 0, &name);
+                out.push_str(object.json());
+            }
+            out.push('}');
+        }
+        out.push('}');
+    }
+}
+
+/// Kinds, namespaces and names of Kubernetes need no escapes.
+fn push_member(out: &mut String, first: bool, key: &str) {
+    if !first {
+        out.push(',');
+    }
+    out.push('"');
+    out.push_str(key);
+    out.push_str("\":");
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::object::testing::{a, resource};
+
+    fn request(naming: Naming, settings: Option<&str>) -> Value {
+        let (pods, maps) = (resource("v1", "Pod"), resource("v1", "ConfigMap"));
+        let mut children = ChildMap::default();
+        children.declare(&maps);
+        children.insert(&pods, a("v1", "Pod", "n/b").object());
+        children.insert(&pods, a("v1", "Pod", "n/a").object());
+        let parent = a("e/v1", "P", "n/p")
+            .with("spec", json!({"who": "\"you\""}))
+            .object();
+        let sync = Sync {
+            controller: r#"{"kind":"C"}"#,
+            parent: &parent,
+            children: &children,
+            settings,
+            naming,
+        };
+        serde_json::from_slice(&sync.bytes()).unwrap()
+    }
+
+    #[test]
+    fn all_five_fields_are_always_there() {
+        let request = request(Naming::Relative, None);
+        assert_eq!(request["controller"], json!({"kind": "C"}));
+        assert_eq!(request["parent"]["spec"], json!({"who": "\"you\""}));
+        assert_eq!(request["related"], json!({}));
+        assert_eq!(request["finalizing"], json!(false));
+        assert_eq!(
+            request["children"]["ConfigMap.v1"],
+            json!({}),
+            "a declared kind has its group"
+        );
+        assert_eq!(
+            request["children"]["Pod.v1"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
+        assert_eq!(request.get("settings"), None);
+    }
+
+    #[test]
+    fn v2_names_objects_with_their_namespace_and_settings_are_passed_on() {
+        let request = request(Naming::Uniform, Some(r#"{"greeting":"Hi"}"#));
+        assert_eq!(
+            request["children"]["Pod.v1"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .collect::<Vec<_>>(),
+            ["n/a", "n/b"]
+        );
+        assert_eq!(request["settings"], json!({"greeting": "Hi"}));
+    }
+}

@@ -1,0 +1,335 @@
+//! CompositeController: the spec as stored, and the checked form a running controller reads.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::SpecError;
+use super::hook::{EnabledHook, Hook, LimitBounds};
+use super::webhook::EndpointConfig;
+use crate::object::id::Gvr;
+use crate::object::selector::{LabelSelector, Selector};
+
+/// Children that are composed into one parent: which kinds, and the hooks that decide about them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompositeControllerSpec {
+    pub parent_resource: ParentResource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_resources: Option<Vec<ChildResource>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<CompositeHooks>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint_configs: Option<Vec<EndpointConfig>>,
+    /// All parents are synced again after this many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync_period_seconds: Option<i32>,
+    /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate_selector: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParentResource {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+    /// Only parents with these labels are handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_history: Option<RevisionHistory>,
+    /// A parent whose status alone changed is not synced for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_status_changes: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionHistory {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_paths: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildResource {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<ChildUpdateStrategy>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildUpdateStrategy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<UpdateMethod>,
+    /// Hooks see it also where it is empty.
+    #[serde(default)]
+    pub status_checks: StatusChecks,
+}
+
+/// What happens to a child that is not as desired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateMethod {
+    /// It stays until somebody else deletes it.
+    #[default]
+    #[serde(alias = "")]
+    OnDelete,
+    /// It is deleted and made anew.
+    Recreate,
+    /// It is updated.
+    InPlace,
+    /// As Recreate, one child after the other.
+    RollingRecreate,
+    /// As InPlace, one child after the other.
+    RollingInPlace,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusChecks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<ConditionCheck>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConditionCheck {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompositeHooks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customize: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalize: Option<Hook>,
+    /// Accepted for old manifests; never called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_update_child: Option<Hook>,
+    /// Accepted for old manifests; never called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_update_child: Option<Hook>,
+}
+
+/// A CompositeController that can be run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composite {
+    pub parent: Gvr,
+    pub parent_selector: Selector,
+    pub children: Vec<ChildRule>,
+    pub sync: EnabledHook,
+    pub generate_selector: bool,
+}
+
+/// One kind of children and what happens to those that are not as desired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildRule {
+    pub resource: Gvr,
+    pub method: UpdateMethod,
+}
+
+/// Why a CompositeController does not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CompositeError {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(
+        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook"
+    )]
+    NoSyncHook,
+}
+
+impl CompositeControllerSpec {
+    pub fn check(&self, bounds: &LimitBounds) -> Result<Composite, CompositeError> {
+        let hooks = self.hooks.clone().unwrap_or_default();
+        let enabled = |name: &str, hook: &Option<Hook>| match hook {
+            Some(hook) => hook.check(&format!("spec.hooks.{name}"), bounds),
+            None => Ok(None),
+        };
+        for (name, hook) in [("finalize", &hooks.finalize), ("customize", &hooks.customize)] {
+            if enabled(name, hook)?.is_some() {
+                return Err(not_yet(&format!("spec.hooks.{name}"), "calls sync hooks only").into());
+            }
+        }
+        let sync = enabled("sync", &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
+        if let super::hook::Call::Webhook(_) = sync.call {
+            return Err(not_yet("spec.hooks.sync.webhook", "calls wasm hooks only").into());
+        }
+        let selector = self.parent_resource.label_selector.clone().unwrap_or_default();
+        let parent_selector = Selector::of(&selector)
+            .map_err(|error| SpecError::new("spec.parentResource.labelSelector", error.to_string()))?;
+        Ok(Composite {
+            parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
+            parent_selector,
+            children: self.check_children()?,
+            sync,
+            generate_selector: self.generate_selector.unwrap_or_default(),
+        })
+    }
+
+    fn check_children(&self) -> Result<Vec<ChildRule>, SpecError> {
+        let mut seen = BTreeSet::new();
+        let mut rules = Vec::new();
+        for (i, child) in self.child_resources.iter().flatten().enumerate() {
+            let field = format!("spec.childResources[{i}]");
+            let resource = Gvr::new(&child.api_version, &child.resource);
+            let method = child
+                .update_strategy
+                .as_ref()
+                .and_then(|strategy| strategy.method)
+                .unwrap_or_default();
+            if matches!(
+                method,
+                UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace
+            ) {
+                return Err(not_yet(
+                    &format!("{field}.updateStrategy.method"),
+                    "rolls nothing out",
+                ));
+            }
+            if !seen.insert(resource.clone()) {
+                return Err(SpecError::new(
+                    field,
+                    format!("{resource} is declared twice: keep one of them"),
+                ));
+            }
+            rules.push(ChildRule { resource, method });
+        }
+        Ok(rules)
+    }
+}
+
+fn not_yet(field: &str, what: &str) -> SpecError {
+    SpecError::new(
+        field,
+        format!(
+            "not served: this version of the server {what}; the controller is not run, so that nothing is half done"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn spec(change: impl FnOnce(&mut Value)) -> CompositeControllerSpec {
+        let mut spec = json!({
+            "generateSelector": true,
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "helloworlds"},
+            "childResources": [{"apiVersion": "v1", "resource": "pods", "updateStrategy": {"method": "Recreate"}}],
+            "hooks": {"sync": {"wasm": {"configMap": {"namespace": "hello", "name": "hello-hook"}}}},
+        });
+        change(&mut spec);
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn refusal(change: impl FnOnce(&mut Value)) -> String {
+        spec(change)
+            .check(&LimitBounds::default())
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn the_tutorials_controller_is_fine() {
+        let checked = spec(|_| ()).check(&LimitBounds::default()).unwrap();
+        assert_eq!(
+            checked.children,
+            [ChildRule {
+                resource: Gvr::new("v1", "pods"),
+                method: UpdateMethod::Recreate
+            }]
+        );
+        assert!(checked.generate_selector && checked.parent_selector.is_empty());
+    }
+
+    #[test]
+    fn without_a_strategy_children_are_updated_on_delete() {
+        let checked = spec(|spec| spec["childResources"][0]["updateStrategy"] = json!({"method": ""}));
+        assert_eq!(
+            checked.check(&LimitBounds::default()).unwrap().children[0].method,
+            UpdateMethod::OnDelete
+        );
+    }
+
+    #[test]
+    fn a_controller_without_an_enabled_sync_hook_does_not_run() {
+        for hooks in [
+            json!(null),
+            json!({}),
+            json!({"sync": {}}),
+            json!({"sync": {"version": "v2"}}),
+        ] {
+            let spec = spec(|spec| spec["hooks"] = hooks);
+            assert_eq!(
+                spec.check(&LimitBounds::default()),
+                Err(CompositeError::NoSyncHook)
+            );
+        }
+    }
+
+    #[test]
+    fn a_disabled_finalize_hook_is_no_finalize_hook() {
+        assert!(
+            spec(|spec| spec["hooks"]["finalize"] = json!({}))
+                .check(&LimitBounds::default())
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn what_this_version_cannot_do_is_refused_by_field() {
+        let hook = json!({"wasm": {"configMap": {"namespace": "n", "name": "m"}}});
+        assert!(
+            refusal(|s| s["hooks"]["finalize"] = hook.clone()).starts_with("spec.hooks.finalize: not served")
+        );
+        assert!(
+            refusal(|s| s["hooks"]["customize"] = hook.clone())
+                .starts_with("spec.hooks.customize: not served")
+        );
+        assert!(
+            refusal(|s| s["hooks"]["sync"] = json!({"webhook": {"url": "http://x"}}))
+                .starts_with("spec.hooks.sync.webhook")
+        );
+        assert!(
+            refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
+                .starts_with("spec.childResources[0].updateStrategy.method: not served")
+        );
+    }
+
+    #[test]
+    fn one_kind_is_declared_once() {
+        let twice = refusal(|s| {
+            let first = s["childResources"][0].clone();
+            s["childResources"].as_array_mut().unwrap().push(first);
+        });
+        assert_eq!(
+            twice,
+            "spec.childResources[1]: v1 pods is declared twice: keep one of them"
+        );
+    }
+
+    #[test]
+    fn hooks_see_empty_status_checks() {
+        let text = serde_json::to_value(spec(|_| ())).unwrap();
+        assert_eq!(
+            text["childResources"][0]["updateStrategy"],
+            json!({"method": "Recreate", "statusChecks": {}})
+        );
+        assert_eq!(text["hooks"]["sync"]["version"], "v1");
+    }
+}

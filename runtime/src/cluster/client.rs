@@ -1,0 +1,64 @@
+//! How the API server is reached: a kubeconfig file, the environment's, or a Pod's service account.
+
+use std::path::Path;
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use super::rest::Rest;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[source] KubeconfigError),
+    #[error(
+        "there is neither a kubeconfig nor a service account: give --kubeconfig, set KUBECONFIG, or run in a Pod"
+    )]
+    Infer(#[source] kube::config::InferConfigError),
+    #[error("no client can be made of the configuration")]
+    Client(#[source] kube::Error),
+    #[error("the API server does not answer")]
+    Unreachable(#[source] super::rest::Unreachable),
+}
+
+pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(ConnectError::Kubeconfig)?
+        }
+        None => Config::infer().await.map_err(ConnectError::Infer)?,
+    };
+    // One op is one request: the queue decides when to try again.
+    config.default_retry = false;
+    config.headers.push((
+        USER_AGENT,
+        HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION"))),
+    ));
+    Client::try_from(config).map_err(ConnectError::Client)
+}
+
+/// Waits until the API server answers: six tries, five seconds apart.
+pub(crate) async fn wait_until_reachable(rest: &Rest) -> Result<(), ConnectError> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match rest.get("/api").await {
+            Ok(_) => return Ok(()),
+            Err(error) if tries == 6 => return Err(ConnectError::Unreachable(error)),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    tries,
+                    "the API server does not answer yet"
+                );
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        }
+    }
+}

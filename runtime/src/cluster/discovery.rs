@@ -1,0 +1,142 @@
+//! Which resources the API server serves now: plural to kind, scope, status subresource.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use http::StatusCode;
+use metahook_core::object::id::{Gvk, Gvr, Resource};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::rest::{Answer, Rest, Unreachable, version_path};
+use super::watch::{Scope, watch as watch_resource};
+
+pub(crate) struct Discovery {
+    rest: Rest,
+    /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
+    known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DiscoveryError {
+    #[error(
+        "the API server serves no {0}: install its CustomResourceDefinition, or correct apiVersion and resource (the plural, lower case)"
+    )]
+    NotServed(Gvr),
+    #[error("the API server refuses to tell what it serves: {0}")]
+    Refused(String),
+    #[error("the API server could not be asked what it serves")]
+    Unreachable(#[source] Unreachable),
+    #[error("the API server's answer is no list of resources")]
+    Answer(#[source] serde_json::Error),
+}
+
+impl Discovery {
+    pub(crate) fn new(rest: Rest) -> Self {
+        Self {
+            rest,
+            known: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// Becomes ready when something may be served that was not before, or the other way round.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
+        let api_version = gvr.api_version();
+        let known = self
+            .known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&api_version)
+            .cloned();
+        if let Some(found) = known.and_then(|known| find(&known, gvr)) {
+            return Ok(found);
+        }
+        let answer = self
+            .rest
+            .get(&version_path(&gvr.group, &gvr.version))
+            .await
+            .map_err(DiscoveryError::Unreachable)?;
+        let fresh = Arc::new(parse(&answer, gvr)?);
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(api_version, Arc::clone(&fresh));
+        find(&fresh, gvr).ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
+    }
+
+    /// Keeps the knowledge fresh until `stop`: CustomResourceDefinitions tell at once, aggregated APIs once per interval.
+    pub(crate) async fn keep_fresh(&self, interval: Duration, stop: CancellationToken) {
+        let crds = Arc::new(Resource {
+            gvk: Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+            plural: "customresourcedefinitions".into(),
+            namespaced: false,
+            has_status: true,
+        });
+        let mut events = std::pin::pin!(watch_resource(self.rest.client(), &crds, &Scope::All));
+        let mut clock = tokio::time::interval(interval);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = clock.tick() => {}
+                event = events.next() => {
+                    if let Some(Err(error)) = event {
+                        tracing::warn!(error = &error as &dyn std::error::Error, "the watch of CustomResourceDefinitions broke");
+                    }
+                }
+            }
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.changed.send_replace(());
+        }
+    }
+}
+
+fn find(known: &[Arc<Resource>], gvr: &Gvr) -> Option<Arc<Resource>> {
+    known
+        .iter()
+        .find(|resource| resource.plural == gvr.resource)
+        .cloned()
+}
+
+fn parse(answer: &Answer, gvr: &Gvr) -> Result<Vec<Arc<Resource>>, DiscoveryError> {
+    #[derive(Deserialize)]
+    struct List {
+        resources: Vec<Item>,
+    }
+    #[derive(Deserialize)]
+    struct Item {
+        name: String,
+        kind: String,
+        namespaced: bool,
+    }
+    match answer.status {
+        StatusCode::NOT_FOUND => return Err(DiscoveryError::NotServed(gvr.clone())),
+        status if !status.is_success() => return Err(DiscoveryError::Refused(answer.message())),
+        _ => {}
+    }
+    let list: List = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
+    let has_status = |name: &str| {
+        list.resources
+            .iter()
+            .any(|other| other.name.strip_suffix("/status") == Some(name))
+    };
+    let whole = list.resources.iter().filter(|item| !item.name.contains('/'));
+    Ok(whole
+        .map(|item| {
+            Arc::new(Resource {
+                gvk: Gvk::new(&gvr.api_version(), &item.kind),
+                plural: item.name.as_str().into(),
+                namespaced: item.namespaced,
+                has_status: has_status(&item.name),
+            })
+        })
+        .collect())
+}

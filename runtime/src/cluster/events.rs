@@ -1,0 +1,275 @@
+//! Kubernetes Events, core/v1 with Metacontroller's component: repeated ones are counted, floods are cut.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use metahook_core::object::Object;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::rest::Rest;
+
+const COMPONENT: &str = "metacontroller";
+/// Per object: this many at once, then one per `REFILL`.
+const BURST: u32 = 25;
+const REFILL: Duration = Duration::from_secs(300);
+/// An Event that has not been repeated for this long is written anew.
+const REMEMBERED: Duration = Duration::from_secs(600);
+/// The API server takes 1,024 bytes.
+const LONGEST: usize = 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Severity {
+    Normal,
+    Warning,
+}
+
+/// Hands Events to the task that writes them.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    sender: mpsc::Sender<Note>,
+}
+
+/// One Event to be.
+#[derive(Debug)]
+struct Note {
+    involved: Value,
+    namespace: String,
+    severity: Severity,
+    reason: &'static str,
+    message: String,
+}
+
+impl Recorder {
+    /// The recorder, and the task behind it, which ends once `stop` is called and the last note is written.
+    pub(crate) fn start(rest: Rest, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+        // Far more than one pass can say; when the API server is slow, further Events are dropped, never work.
+        let (sender, receiver) = mpsc::channel(1024);
+        (Self { sender }, tokio::spawn(write_all(rest, receiver, stop)))
+    }
+
+    pub(crate) fn record(&self, about: &Object, severity: Severity, reason: &'static str, message: &str) {
+        let namespace = if about.key.namespace.is_empty() {
+            "default"
+        } else {
+            &about.key.namespace
+        };
+        let note = Note {
+            involved: json!({
+                "apiVersion": about.gvk.api_version(),
+                "kind": &*about.gvk.kind,
+                "namespace": &*about.key.namespace,
+                "name": &*about.key.name,
+                "uid": about.uid.as_str(),
+                "resourceVersion": about.version.as_str(),
+            }),
+            namespace: namespace.to_owned(),
+            severity,
+            reason,
+            message: shorten(message),
+        };
+        if self.sender.try_send(note).is_err() {
+            tracing::debug!(reason, "an Event was dropped: too many are waiting");
+        }
+    }
+}
+
+fn shorten(message: &str) -> String {
+    if message.len() <= LONGEST {
+        return message.to_owned();
+    }
+    let end = (0..=LONGEST - 4)
+        .rev()
+        .find(|i| message.is_char_boundary(*i))
+        .unwrap_or_default();
+    format!("{}…", message.get(..end).unwrap_or_default())
+}
+
+async fn write_all(rest: Rest, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
+    let mut memory = Memory::default();
+    loop {
+        let note = tokio::select! {
+            biased;
+            note = notes.recv() => note,
+            () = stop.cancelled() => None,
+        };
+        let Some(note) = note else { return };
+        let now = Instant::now();
+        memory.forget(now);
+        if memory.allows(&note, now) {
+            write(&rest, &mut memory, note, now).await;
+        }
+    }
+}
+
+async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
+    let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let list = format!("/api/v1/namespaces/{}/events", note.namespace);
+    let key = note.identity();
+    if let Some(seen) = memory.written.get_mut(&key) {
+        let patch = json!({"count": seen.count + 1, "lastTimestamp": time});
+        let answer = rest
+            .send(
+                Method::PATCH,
+                &format!("{list}/{}", seen.name),
+                Some(patch.to_string()),
+            )
+            .await;
+        if answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND) {
+            seen.count += 1;
+            seen.last = now;
+            return;
+        }
+    }
+    memory.serial += 1;
+    let involved = note
+        .involved
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let name = format!(
+        "{involved}.{:x}.{:x}",
+        jiff::Timestamp::now().as_nanosecond(),
+        memory.serial
+    );
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"name": name, "namespace": note.namespace},
+        "involvedObject": note.involved,
+        "reason": note.reason,
+        "message": note.message,
+        "type": match note.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": time, "lastTimestamp": time, "count": 1,
+    });
+    match rest.send(Method::POST, &list, Some(event.to_string())).await {
+        Ok(answer) if answer.status.is_success() => {
+            memory.written.insert(
+                key,
+                Written {
+                    name,
+                    count: 1,
+                    last: now,
+                },
+            );
+        }
+        Ok(answer) => tracing::warn!(
+            reason = note.reason,
+            answer = answer.message(),
+            "an Event was refused"
+        ),
+        Err(error) => tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "an Event could not be written"
+        ),
+    }
+}
+
+impl Note {
+    fn identity(&self) -> [String; 3] {
+        [self.about(), self.reason.to_owned(), self.message.clone()]
+    }
+
+    fn about(&self) -> String {
+        self.involved
+            .get("uid")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    }
+}
+
+/// What has been written lately. Bounded by time: nothing is remembered for longer than `REMEMBERED`.
+#[derive(Default)]
+struct Memory {
+    written: BTreeMap<[String; 3], Written>,
+    budgets: BTreeMap<String, Budget>,
+    serial: u64,
+    cleaned: Option<Instant>,
+}
+
+struct Written {
+    name: String,
+    count: u64,
+    last: Instant,
+}
+
+struct Budget {
+    left: f64,
+    at: Instant,
+}
+
+impl Memory {
+    fn allows(&mut self, note: &Note, now: Instant) -> bool {
+        let full = f64::from(BURST);
+        let budget = self
+            .budgets
+            .entry(note.about())
+            .or_insert(Budget { left: full, at: now });
+        let refill = now.duration_since(budget.at).as_secs_f64() / REFILL.as_secs_f64();
+        *budget = Budget {
+            left: (budget.left + refill).min(full),
+            at: now,
+        };
+        let allowed = budget.left >= 1.0;
+        if allowed {
+            budget.left -= 1.0;
+        }
+        allowed
+    }
+
+    fn forget(&mut self, now: Instant) {
+        if self
+            .cleaned
+            .is_some_and(|last| now.duration_since(last) < REMEMBERED / 10)
+        {
+            return;
+        }
+        self.cleaned = Some(now);
+        self.written
+            .retain(|_, written| now.duration_since(written.last) < REMEMBERED);
+        let full = REFILL * BURST;
+        self.budgets
+            .retain(|_, budget| now.duration_since(budget.at) < full);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(uid: &str) -> Note {
+        let involved = json!({"uid": uid, "name": "x"});
+        Note {
+            involved,
+            namespace: "n".into(),
+            severity: Severity::Warning,
+            reason: "R",
+            message: "m".into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_about_one_object_is_cut_and_leaves_others_alone() {
+        let mut memory = Memory::default();
+        let allowed = (0..100)
+            .filter(|_| memory.allows(&note("a"), Instant::now()))
+            .count();
+        assert_eq!(allowed, 25);
+        assert!(memory.allows(&note("b"), Instant::now()));
+        tokio::time::advance(REFILL).await;
+        assert!(memory.allows(&note("a"), Instant::now()));
+        assert!(!memory.allows(&note("a"), Instant::now()));
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let message = shorten(&"ü".repeat(2000));
+        assert!(message.len() <= LONGEST && message.ends_with('…'));
+        assert_eq!(shorten("short"), "short");
+    }
+}

@@ -1,0 +1,8 @@
+//! The API server: the only folder that speaks to it.
+
+pub(crate) mod apply;
+pub(crate) mod client;
+pub(crate) mod discovery;
+pub(crate) mod events;
+pub(crate) mod rest;
+pub(crate) mod watch;

@@ -1,0 +1,180 @@
+//! A watch of one resource as a stream of index events; an object that cannot be read does not end it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt};
+use kube::api::{Api, ApiResource, ObjectMeta};
+use kube::core::DynamicResourceScope;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource as KubeResource};
+use metahook_core::index::Event;
+use metahook_core::object::id::Resource;
+use metahook_core::object::{Object, ObjectError};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// Which objects of the resource.
+#[derive(Debug, Clone)]
+pub(crate) enum Scope {
+    All,
+    /// One object by name: needs no right to see the others.
+    One {
+        namespace: String,
+        name: String,
+    },
+}
+
+/// Events of a resource until the stream is dropped. A broken watch is taken up again with growing pauses.
+pub(crate) fn watch(
+    client: Client,
+    resource: &Arc<Resource>,
+    scope: &Scope,
+) -> impl Stream<Item = Result<Event, watcher::Error>> + Send + use<> {
+    let kind = ApiResource {
+        group: resource.gvk.group.to_string(),
+        version: resource.gvk.version.to_string(),
+        api_version: resource.gvk.api_version(),
+        kind: resource.gvk.kind.to_string(),
+        plural: resource.plural.to_string(),
+    };
+    let (api, config): (Api<Wire>, _) = match scope {
+        Scope::All => (Api::all_with(client, &kind), watcher::Config::default()),
+        Scope::One { namespace, name } => (
+            Api::namespaced_with(client, namespace, &kind),
+            watcher::Config::default().fields(&format!("metadata.name={name}")),
+        ),
+    };
+    let resource = Arc::clone(resource);
+    watcher(api, config).default_backoff().filter_map(move |item| {
+        let event = item.map(|event| translate(event, &resource)).transpose();
+        std::future::ready(event)
+    })
+}
+
+/// `None`: the object cannot be read; it is as if it were not there.
+fn translate(event: watcher::Event<Wire>, resource: &Resource) -> Option<Event> {
+    Some(match event {
+        watcher::Event::Init => Event::ListBegins,
+        watcher::Event::InitDone => Event::ListEnds,
+        watcher::Event::InitApply(wire) => Event::Listed(wire.object(resource)?),
+        watcher::Event::Apply(wire) => Event::Applied(wire.object(resource)?),
+        watcher::Event::Delete(wire) => Event::Deleted(wire.object(resource)?),
+    })
+}
+
+/// What kube's watcher needs to see of an object, and the object itself.
+#[derive(Debug, Clone)]
+struct Wire {
+    meta: Box<ObjectMeta>,
+    read: Result<Arc<Object>, Unread>,
+}
+
+/// Bytes that are no object yet: items of a list name no kind.
+#[derive(Debug, Clone)]
+struct Unread(Arc<str>);
+
+impl Wire {
+    fn object(self, resource: &Resource) -> Option<Object> {
+        let read = match self.read {
+            Ok(object) => Ok(Arc::unwrap_or_clone(object)),
+            Err(Unread(json)) => Object::parse(&json, Some(&resource.gvk)),
+        };
+        let complain = |error: &ObjectError| {
+            tracing::warn!(resource = %resource.gvk, error = error as &dyn std::error::Error, "an object cannot be read");
+        };
+        read.inspect_err(complain).ok()
+    }
+}
+
+/// Never fails on JSON: one bad object would end the whole list.
+impl<'de> Deserialize<'de> for Wire {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let (version, read) = match Object::parse(raw.get(), None) {
+            Ok(object) => (object.version.as_str().to_owned(), Ok(Arc::new(object))),
+            Err(_) => (version(raw.get()), Err(Unread(raw.get().into()))),
+        };
+        let meta = Box::new(ObjectMeta {
+            resource_version: Some(version),
+            ..ObjectMeta::default()
+        });
+        Ok(Self { meta, read })
+    }
+}
+
+fn version(json: &str) -> String {
+    #[derive(Deserialize)]
+    struct Versioned {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        resource_version: String,
+    }
+    serde_json::from_str(json).map_or_else(
+        |_| "0".to_owned(),
+        |object: Versioned| object.metadata.resource_version,
+    )
+}
+
+impl KubeResource for Wire {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(dt: &ApiResource) -> Cow<'_, str> {
+        dt.kind.as_str().into()
+    }
+
+    fn group(dt: &ApiResource) -> Cow<'_, str> {
+        dt.group.as_str().into()
+    }
+
+    fn version(dt: &ApiResource) -> Cow<'_, str> {
+        dt.version.as_str().into()
+    }
+
+    fn plural(dt: &ApiResource) -> Cow<'_, str> {
+        dt.plural.as_str().into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods() -> Resource {
+        let gvk = metahook_core::object::id::Gvk::new("v1", "Pod");
+        Resource {
+            gvk,
+            plural: "pods".into(),
+            namespaced: true,
+            has_status: true,
+        }
+    }
+
+    #[test]
+    fn items_of_a_list_get_their_kind_and_bad_ones_are_left_out() {
+        let wire = |json: &str| serde_json::from_str::<Wire>(json).unwrap();
+        let item = wire(r#"{"metadata":{"name":"x","resourceVersion":"7"}}"#);
+        assert_eq!(item.meta.resource_version.as_deref(), Some("7"));
+        assert!(
+            item.object(&pods())
+                .unwrap()
+                .json()
+                .starts_with(r#"{"apiVersion":"v1","kind":"Pod","#)
+        );
+        let bad = wire(r#"{"kind":"Pod","metadata":{"name":7,"resourceVersion":"8"}}"#);
+        assert_eq!(bad.meta.resource_version.as_deref(), Some("8"));
+        assert!(bad.object(&pods()).is_none());
+    }
+}

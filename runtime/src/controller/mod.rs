@@ -1,0 +1,34 @@
+//! Controllers: those that the cluster asks for, each running over its parents.
+
+mod claiming;
+mod composite;
+pub(crate) mod host;
+mod report;
+mod running;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::spec::hook::LimitBounds;
+
+use crate::cluster::discovery::Discovery;
+use crate::cluster::events::Recorder;
+use crate::cluster::rest::Rest;
+use crate::hook::wasm::source::Modules;
+use crate::store::Stores;
+
+/// What every controller works with.
+#[derive(Clone)]
+pub(crate) struct Tools {
+    pub(crate) rest: Rest,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) modules: Arc<Modules>,
+    pub(crate) recorder: Recorder,
+    pub(crate) bounds: LimitBounds,
+    /// Workers of each controller.
+    pub(crate) workers: usize,
+    pub(crate) max_children: usize,
+    /// Kinds that are not served are asked for again at least this often.
+    pub(crate) discovery_interval: Duration,
+}

@@ -1,0 +1,127 @@
+//! What is known of a controller, written to its status when it changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::object::Object;
+use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::plan::Op;
+use metahook_core::spec::status::{self, ControllerStatus, Report};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::rest::Rest;
+use crate::store::Store;
+
+/// Changes that come together are written together.
+const GATHER: Duration = Duration::from_millis(200);
+
+/// Where a running controller puts what it knows of itself.
+pub(super) struct Reporter {
+    report: watch::Sender<Report>,
+    task: JoinHandle<()>,
+}
+
+impl Reporter {
+    pub(super) fn start(rest: Rest, store: Arc<Store>, controller: &Object, stop: CancellationToken) -> Self {
+        let report = watch::Sender::new(Report {
+            generation: controller.generation,
+            ..Report::default()
+        });
+        let task = tokio::spawn(write_all(
+            rest,
+            store,
+            controller.key.clone(),
+            report.subscribe(),
+            stop,
+        ));
+        Self { report, task }
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Report)) {
+        self.report.send_if_modified(|report| {
+            let before = report.clone();
+            change(report);
+            *report != before
+        });
+    }
+
+    pub(super) async fn ended(self) {
+        drop(self.report);
+        // A status that could not be written has been logged.
+        let _: Result<(), tokio::task::JoinError> = self.task.await;
+    }
+}
+
+async fn write_all(
+    rest: Rest,
+    store: Arc<Store>,
+    key: Key,
+    mut report: watch::Receiver<Report>,
+    stop: CancellationToken,
+) {
+    let mut written = true;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = report.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(Duration::from_secs(2)), if !written => {}
+        }
+        tokio::time::sleep(GATHER).await;
+        let now = report.borrow_and_update().clone();
+        written = match write(&rest, &store, &key, &now).await {
+            Ok(true) => true,
+            Ok(false) => {
+                tracing::warn!(controller = %key, "the API server drops the status of controllers: apply metahook's CustomResourceDefinitions (kubectl apply -f manifests/crds); until then no status is written");
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(controller = %key, error, "the status of a controller could not be written; it is tried again");
+                false
+            }
+        };
+    }
+}
+
+/// `Ok(false)`: the API server took the write and dropped what was in it.
+async fn write(rest: &Rest, store: &Arc<Store>, key: &Key, report: &Report) -> Result<bool, String> {
+    let Some(object) = store.get(key) else {
+        return Ok(true);
+    };
+    let Some(status) = status::next(
+        &seen(&object),
+        report,
+        &jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+    ) else {
+        return Ok(true);
+    };
+    let body = json!({
+        "apiVersion": object.gvk.api_version(),
+        "kind": &*object.gvk.kind,
+        "metadata": {"name": &*key.name, "uid": object.uid.as_str(), "resourceVersion": object.version.as_str()},
+        "status": status,
+    });
+    let id = ObjectId {
+        resource: Arc::clone(store.resource()),
+        key: key.clone(),
+    };
+    rest.carry_out(&Op::Status { id: id.clone(), body })
+        .await
+        .map_err(|error| error.to_string())?;
+    let kept = rest.read(&id).await.map_err(|error| error.to_string())?;
+    Ok(kept.is_none_or(|kept| !seen(&kept).conditions.is_empty()))
+}
+
+fn seen(object: &Object) -> ControllerStatus {
+    #[derive(Deserialize)]
+    struct Reported {
+        #[serde(default)]
+        status: ControllerStatus,
+    }
+    serde_json::from_str(object.json())
+        .map(|object: Reported| object.status)
+        .unwrap_or_default()
+}

@@ -1,0 +1,3 @@
+//! Hooks: bytes to a hook, bytes back.
+
+pub mod wasm;

@@ -1,0 +1,72 @@
+//! The one engine of the process: what a module may be made of, and where its memory comes from.
+
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use metahook_core::spec::hook::LimitBounds;
+
+/// Elements of a table: a module has at most as many functions.
+pub(crate) const TABLE_ELEMENTS: usize = 50_000;
+
+/// The engine, set up for hooks.
+pub(crate) struct Sandbox {
+    pub(crate) engine: Engine,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the WebAssembly engine cannot be started: {0}")]
+pub struct EngineError(String);
+
+impl EngineError {
+    pub(super) fn new(error: &wasmtime::Error) -> Self {
+        Self(format!("{error:#}"))
+    }
+}
+
+impl Sandbox {
+    /// A pool of `slots` instances; without it where the address space is not to be had.
+    pub(crate) fn new(slots: usize, bounds: &LimitBounds) -> Result<Self, EngineError> {
+        let mut config = base();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, bounds)));
+        let engine = Engine::new(&config).or_else(|error| {
+            tracing::warn!(error = %error, "no address space for a pool of instances: each call allocates its own");
+            Engine::new(&base())
+        });
+        Ok(Self {
+            engine: engine.map_err(|error| EngineError::new(&error))?,
+        })
+    }
+}
+
+fn base() -> Config {
+    let mut config = Config::new();
+    // Fuel is the measure of a call, equal on every machine; yields make a long one give way.
+    config.consume_fuel(true);
+    config.cranelift_nan_canonicalization(true);
+    config.max_wasm_stack(512 << 10);
+    config.async_stack_size(2 << 20);
+    // What wasm32-wasip1 does not need is attack surface.
+    config.wasm_memory64(false);
+    config.wasm_multi_memory(false);
+    config.wasm_relaxed_simd(false);
+    config.wasm_tail_call(false);
+    config.wasm_extended_const(false);
+    config.wasm_custom_page_sizes(false);
+    config.wasm_wide_arithmetic(false);
+    config
+}
+
+fn pool(slots: usize, bounds: &LimitBounds) -> PoolingAllocationConfig {
+    let count = u32::try_from(slots).unwrap_or(u32::MAX);
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_core_instances(count)
+        .total_memories(count)
+        .total_tables(count)
+        .total_stacks(count)
+        .max_memories_per_module(1)
+        .max_tables_per_module(1)
+        .table_elements(TABLE_ELEMENTS)
+        .max_memory_size(usize::try_from(bounds.ceiling.memory).unwrap_or(usize::MAX))
+        .max_unused_warm_slots(count)
+        .linear_memory_keep_resident(1 << 20);
+    pool
+}

@@ -1,0 +1,7 @@
+//! Hooks that are WebAssembly modules, run in a sandbox inside the server.
+
+pub mod engine;
+pub mod module;
+mod pipe;
+pub mod run;
+pub(crate) mod source;

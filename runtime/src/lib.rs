@@ -1,0 +1,26 @@
+//! What metahook does: the effects around the decisions of `metahook-core`. In the order of the data:
+//!
+//! - `cluster`: the API server; the only folder that speaks to it
+//! - `store`: what is known of the cluster
+//! - `queue`: what waits for a worker
+//! - [`hook`]: hooks, in their sandbox
+//! - `controller`: controllers, each running over its parents
+//! - [`server`]: all of it put together
+//! - [`cli`]: flags to settings
+//! - `telemetry`: logs
+
+pub mod cli;
+mod cluster;
+mod controller;
+pub mod hook;
+mod queue;
+pub mod server;
+mod store;
+mod telemetry;
+
+pub use telemetry::log::LogError;
+
+/// Sets logging up as the flags say.
+pub fn start_log(serve: &cli::Serve) -> Result<(), LogError> {
+    telemetry::log::start(serve.log_format, &serve.log_level)
+}

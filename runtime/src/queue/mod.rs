@@ -1,0 +1,337 @@
+//! Keys that wait for a worker: each once, never with two workers, at once or after a delay.
+
+pub(crate) mod workers;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// # Guarantees
+/// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts.
+/// Bounded by the number of distinct keys.
+pub(crate) struct Queue<K> {
+    state: Mutex<State<K>>,
+    wake: Notify,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    due: BTreeSet<(Instant, K)>,
+    entries: BTreeMap<K, Entry>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Entry {
+    queued: bool,
+    running: bool,
+    /// Added while it was running.
+    again: bool,
+    due: Option<Instant>,
+    /// Failed passes in a row.
+    failures: u32,
+    /// Passes in a row that this key's own writes caused.
+    own: u32,
+}
+
+/// How often a key failed, and how often it woke itself, in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Streaks {
+    pub(crate) failures: u32,
+    pub(crate) own: u32,
+}
+
+/// How a worker gives a key back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Nothing was written: wait for a change or a time.
+    Settled(Option<Duration>),
+    /// Something was written: look at what came of it.
+    FollowUp(Duration),
+    Failed(Duration),
+}
+
+impl<K: Ord + Clone> Queue<K> {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            due: BTreeSet::new(),
+            entries: BTreeMap::new(),
+            closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Something about the key changed: a worker shall look at it now, whatever delay it was under.
+    pub(crate) fn add(&self, key: K) {
+        let mut state = self.lock();
+        state.entries.entry(key.clone()).or_default().own = 0;
+        state.push(key);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// A key whose failures lie in the past: its next failure starts with the shortest delay again.
+    pub(crate) fn add_fresh(&self, key: K) {
+        self.lock().entries.entry(key.clone()).or_default().failures = 0;
+        self.add(key);
+    }
+
+    /// The next key, or `None` once the queue is closed.
+    pub(crate) async fn next(&self) -> Option<(K, Streaks)> {
+        loop {
+            let notified = self.wake.notified();
+            let until = {
+                let mut state = self.lock();
+                if state.closed {
+                    return None;
+                }
+                state.ripen(Instant::now());
+                if let Some(taken) = state.take() {
+                    // There may be more for the other workers.
+                    if !state.ready.is_empty() {
+                        self.wake.notify_one();
+                    }
+                    return Some(taken);
+                }
+                state.due.first().map(|(at, _)| *at)
+            };
+            match until {
+                Some(at) => tokio::select! {
+                    () = notified => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                None => notified.await,
+            }
+        }
+    }
+
+    /// Gives a key back that [`Queue::next`] handed out.
+    pub(crate) fn done(&self, key: &K, rest: Rest) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let Some(entry) = state.entries.get_mut(key) else {
+            return;
+        };
+        entry.running = false;
+        let again = std::mem::take(&mut entry.again);
+        let after = match rest {
+            Rest::Settled(after) => {
+                (entry.failures, entry.own) = (0, 0);
+                after
+            }
+            Rest::FollowUp(after) => {
+                (entry.failures, entry.own) = (0, entry.own.saturating_add(1));
+                Some(after)
+            }
+            Rest::Failed(after) => {
+                entry.failures = entry.failures.saturating_add(1);
+                Some(after)
+            }
+        };
+        match after {
+            _ if again => state.push(key.clone()),
+            Some(after) if after.is_zero() => state.push(key.clone()),
+            Some(after) => state.delay(key.clone(), now + after),
+            None => {}
+        }
+        state.forget(key);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// No key is handed out any more.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Ord + Clone> State<K> {
+    fn push(&mut self, key: K) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        if let Some(at) = entry.due.take() {
+            self.due.remove(&(at, key.clone()));
+        }
+        if entry.running {
+            entry.again = true;
+        } else if !entry.queued {
+            entry.queued = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    fn delay(&mut self, key: K, at: Instant) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        match entry.due {
+            Some(earlier) if earlier <= at => return,
+            Some(later) => {
+                self.due.remove(&(later, key.clone()));
+            }
+            None => {}
+        }
+        entry.due = Some(at);
+        self.due.insert((at, key));
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        while let Some((at, key)) = self.due.first().cloned() {
+            if at > now {
+                return;
+            }
+            self.push(key);
+        }
+    }
+
+    fn take(&mut self) -> Option<(K, Streaks)> {
+        let key = self.ready.pop_front()?;
+        let entry = self.entries.entry(key.clone()).or_default();
+        (entry.queued, entry.running) = (false, true);
+        Some((
+            key,
+            Streaks {
+                failures: entry.failures,
+                own: entry.own,
+            },
+        ))
+    }
+
+    fn forget(&mut self, key: &K) {
+        let idle = |e: &Entry| !e.queued && !e.running && e.due.is_none() && e.failures == 0 && e.own == 0;
+        if self.entries.get(key).is_some_and(idle) {
+            self.entries.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    async fn now(queue: &Queue<u32>) -> Option<u32> {
+        let next = tokio::time::timeout(Duration::from_millis(1), queue.next()).await;
+        next.ok().flatten().map(|(key, _)| key)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_is_handed_out_once_however_often_it_is_added() {
+        let queue = Queue::new();
+        queue.add(1);
+        queue.add(1);
+        assert_eq!((now(&queue).await, now(&queue).await), (Some(1), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_never_has_two_workers_and_is_not_lost_meanwhile() {
+        let queue = Queue::new();
+        queue.add(1);
+        assert_eq!(now(&queue).await, Some(1));
+        queue.add(1);
+        assert_eq!(now(&queue).await, None, "its worker is still at it");
+        queue.done(&1, Rest::Settled(None));
+        assert_eq!(now(&queue).await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earlier_of_two_times_counts_and_a_change_beats_both() {
+        let queue = Queue::new();
+        queue.add(1);
+        now(&queue).await;
+        queue.done(&1, Rest::Settled(Some(Duration::from_secs(5))));
+        assert_eq!(now(&queue).await, None);
+        let start = Instant::now();
+        assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
+        assert!(start.elapsed() >= Duration::from_secs(4));
+        queue.done(&1, Rest::Failed(Duration::from_secs(100)));
+        queue.add(1);
+        assert_eq!(now(&queue).await, Some(1));
+        queue.done(&1, Rest::Settled(None));
+        assert_eq!(
+            tokio::time::timeout(Duration::from_secs(1000), queue.next())
+                .await
+                .ok(),
+            None,
+            "the delay went with it"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn streaks_grow_and_end() {
+        let queue = Queue::new();
+        let streaks = async |rest| {
+            let (key, streaks) = queue.next().await.unwrap();
+            queue.done(&key, rest);
+            (streaks.failures, streaks.own)
+        };
+        queue.add(1);
+        assert_eq!(streaks(Rest::Failed(Duration::ZERO)).await, (0, 0));
+        assert_eq!(streaks(Rest::Failed(Duration::ZERO)).await, (1, 0));
+        assert_eq!(streaks(Rest::FollowUp(Duration::ZERO)).await, (2, 0));
+        assert_eq!(streaks(Rest::FollowUp(Duration::from_secs(1))).await, (0, 1));
+        queue.add(1);
+        assert_eq!(
+            streaks(Rest::Settled(None)).await,
+            (0, 0),
+            "somebody else changed something"
+        );
+        assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn closing_wakes_everybody() {
+        let queue: Arc<Queue<u32>> = Arc::new(Queue::new());
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move { queue.next().await.is_none() })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.close();
+        for worker in waiting {
+            assert!(worker.await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_workers_see_every_key() {
+        let queue = Arc::new(Queue::new());
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move {
+                    let mut seen = Vec::new();
+                    while let Some((key, _)) = queue.next().await {
+                        tokio::task::yield_now().await;
+                        queue.done(&key, Rest::Settled(None));
+                        seen.push(key);
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for key in 0..1000_u32 {
+            queue.add(key);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        queue.close();
+        let mut seen = Vec::new();
+        for worker in workers {
+            seen.extend(worker.await.unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    }
+}

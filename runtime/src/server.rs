@@ -1,0 +1,76 @@
+//! The server put together: each part is built once, started, and stopped in order.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::object::selector::Selector;
+use metahook_core::spec::hook::LimitBounds;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::client::{self, ConnectError};
+use crate::cluster::discovery::Discovery;
+use crate::cluster::events::Recorder;
+use crate::cluster::rest::Rest;
+use crate::controller::Tools;
+use crate::controller::host::Host;
+use crate::hook::wasm::engine::EngineError;
+use crate::hook::wasm::module::Runtime;
+use crate::hook::wasm::source::Modules;
+use crate::store::Stores;
+
+/// What a server is told by its flags.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    pub kubeconfig: Option<PathBuf>,
+    /// Which controllers to host, by their labels.
+    pub selector: Selector,
+    pub workers: usize,
+    pub discovery_interval: Duration,
+    pub hook_concurrency: usize,
+    pub max_children: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Runs until `stop`; passes that are under way then are ended first.
+pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
+    let client = client::connect(settings.kubeconfig.as_deref()).await?;
+    let rest = Rest::new(client);
+    client::wait_until_reachable(&rest).await?;
+    let bounds = LimitBounds::default();
+    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
+    let background = CancellationToken::new();
+    let (recorder, events) = Recorder::start(rest.clone(), background.clone());
+    let discovery = Arc::new(Discovery::new(rest.clone()));
+    let fresh = Arc::clone(&discovery);
+    let interval = settings.discovery_interval;
+    let freshness = tokio::spawn({
+        let stop = background.clone();
+        async move { fresh.keep_fresh(interval, stop).await }
+    });
+    let tools = Tools {
+        stores: Arc::new(Stores::new(rest.clone())),
+        modules: Arc::new(Modules::new(rest.clone(), runtime)),
+        discovery,
+        recorder,
+        bounds,
+        workers: settings.workers,
+        max_children: settings.max_children,
+        discovery_interval: settings.discovery_interval,
+        rest,
+    };
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
+    Host::new(tools, settings.selector).run(stop).await;
+    background.cancel();
+    // Both end at the token; a panic in them has been printed.
+    let _: (Result<_, _>, Result<_, _>) = tokio::join!(events, freshness);
+    tracing::info!("stopped");
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Log lines on stderr: JSON for machines, text for people.
+
+use tracing_subscriber::EnvFilter;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Json,
+    Text,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error(
+        "--log-level: {0:?} is no log level: write error, warn, info, debug or trace, or a filter like metahook=debug"
+    )]
+    Level(String, #[source] tracing_subscriber::filter::ParseError),
+    #[error("logging has been set up already")]
+    Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+pub(crate) fn start(format: Format, level: &str) -> Result<(), LogError> {
+    let filter = EnvFilter::try_new(level).map_err(|error| LogError::Level(level.to_owned(), error))?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        Format::Json => lines.json().flatten_event(true).try_init(),
+        Format::Text => lines.with_ansi(false).try_init(),
+    }
+    .map_err(LogError::Twice)
+}

@@ -1,0 +1,217 @@
+//! Kubernetes objects of one kind as plain JSON: read, write, watch for what they become.
+
+use std::sync::LazyLock;
+
+use anyhow::{Context, Result};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::wait::{PATIENCE, Seen, until};
+
+/// A kind of objects, as its address and its manifests name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kind {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+    pub plural: String,
+}
+
+impl Kind {
+    pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
+        let [group, version, kind, plural] = [group, version, kind, plural].map(str::to_owned);
+        Self {
+            group,
+            version,
+            kind,
+            plural,
+        }
+    }
+
+    pub fn api_version(&self) -> String {
+        match self.group.as_str() {
+            "" => self.version.clone(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    fn resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.group.clone(),
+            version: self.version.clone(),
+            api_version: self.api_version(),
+            kind: self.kind.clone(),
+            plural: self.plural.clone(),
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($name:ident = $group:literal $version:literal $kind:literal $plural:literal;)*) => {
+        $(pub static $name: LazyLock<Kind> = LazyLock::new(|| Kind::new($group, $version, $kind, $plural));)*
+    };
+}
+
+kinds! {
+    NAMESPACE = "" "v1" "Namespace" "namespaces";
+    POD = "" "v1" "Pod" "pods";
+    CONFIG_MAP = "" "v1" "ConfigMap" "configmaps";
+    SECRET = "" "v1" "Secret" "secrets";
+    EVENT = "" "v1" "Event" "events";
+    SERVICE_ACCOUNT = "" "v1" "ServiceAccount" "serviceaccounts";
+    CRD = "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions";
+    COMPOSITE_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "CompositeController" "compositecontrollers";
+}
+
+/// The objects of one kind, in one namespace or in none.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    api: Api<DynamicObject>,
+    place: String,
+}
+
+impl Objects {
+    pub fn within(client: &Client, kind: &Kind, namespace: &str) -> Self {
+        let api = Api::namespaced_with(client.clone(), namespace, &kind.resource());
+        Self {
+            api,
+            place: format!("{}/{namespace}", kind.plural),
+        }
+    }
+
+    /// Of a kind that knows no namespaces.
+    pub fn cluster_wide(client: &Client, kind: &Kind) -> Self {
+        Self {
+            api: Api::all_with(client.clone(), &kind.resource()),
+            place: kind.plural.clone(),
+        }
+    }
+
+    pub async fn create(&self, object: Value) -> Result<Value> {
+        let object: DynamicObject = serde_json::from_value(object).context("not a Kubernetes object")?;
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let created = self.api.create(&PostParams::default(), &object).await;
+        plain(&created.with_context(|| format!("cannot create {}/{name}", self.place))?)
+    }
+
+    pub async fn find(&self, name: &str) -> Result<Option<Value>> {
+        let found = self
+            .api
+            .get_opt(name)
+            .await
+            .with_context(|| format!("cannot get {}/{name}", self.place))?;
+        found.as_ref().map(plain).transpose()
+    }
+
+    pub async fn get(&self, name: &str) -> Result<Value> {
+        self.find(name)
+            .await?
+            .with_context(|| format!("there is no {}/{name}", self.place))
+    }
+
+    pub async fn list(&self) -> Result<Vec<Value>> {
+        self.listed(&ListParams::default()).await
+    }
+
+    /// Those that a field selector picks, such as `involvedObject.name=a`.
+    pub async fn list_where(&self, fields: &str) -> Result<Vec<Value>> {
+        self.listed(&ListParams::default().fields(fields)).await
+    }
+
+    async fn listed(&self, by: &ListParams) -> Result<Vec<Value>> {
+        let list = self
+            .api
+            .list(by)
+            .await
+            .with_context(|| format!("cannot list {}", self.place))?;
+        list.items.iter().map(plain).collect()
+    }
+
+    /// Changes what `patch` names (a JSON merge patch).
+    pub async fn merge(&self, name: &str, patch: &Value) -> Result<Value> {
+        let patched = self
+            .api
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        plain(&patched.with_context(|| format!("cannot patch {}/{name}", self.place))?)
+    }
+
+    /// Asks for the deletion; an object that is gone already is no error.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        match self.api.delete(name, &DeleteParams::background()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => answer
+                .map(drop)
+                .with_context(|| format!("cannot delete {}/{name}", self.place)),
+        }
+    }
+
+    /// Waits until the object is as `is` wants it.
+    pub async fn until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        let what = format!("{}/{name}: {what}", self.place);
+        until(&what, PATIENCE, || async {
+            Ok(match self.find(name).await {
+                Ok(Some(object)) if is(&object) => Ok(object),
+                Ok(Some(object)) => Err(object.to_string()),
+                Ok(None) => Err("no such object".to_owned()),
+                Err(why) => Err(format!("{why:#}")),
+            })
+        })
+        .await
+    }
+
+    /// Waits until there is no such object.
+    pub async fn until_gone(&self, name: &str) -> Result<()> {
+        until(&format!("{}/{name}: gone", self.place), PATIENCE, || async {
+            Ok(match self.find(name).await {
+                Ok(None) => Ok(()),
+                Ok(Some(object)) => Err(object.to_string()),
+                Err(why) => Err(format!("{why:#}")),
+            })
+        })
+        .await
+    }
+
+    /// Waits until the list of all objects is as `is` wants it.
+    pub async fn until_all(&self, what: &str, is: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
+        until(&format!("{}: {what}", self.place), PATIENCE, || async {
+            Ok(match self.list().await {
+                Ok(all) if is(&all) => Ok(all),
+                Ok(all) => Err(summary(&all)),
+                Err(why) => Err(format!("{why:#}")),
+            })
+        })
+        .await
+    }
+
+    /// Waits until there is one among those that a field selector picks that is as `is` wants it.
+    pub async fn until_some(&self, fields: &str, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        until(
+            &format!("{} with {fields}: {what}", self.place),
+            PATIENCE,
+            || async { Ok(self.look(fields, &is).await) },
+        )
+        .await
+    }
+
+    async fn look(&self, fields: &str, is: impl Fn(&Value) -> bool) -> Seen<Value> {
+        let all = self.list_where(fields).await.map_err(|why| format!("{why:#}"))?;
+        match all.iter().find(|object| is(object)) {
+            Some(object) => Ok(object.clone()),
+            None => Err(summary(&all)),
+        }
+    }
+}
+
+/// An object as people compare it: JSON without the book-keeping of who wrote which field.
+fn plain(object: &DynamicObject) -> Result<Value> {
+    let mut object = object.clone();
+    object.metadata.managed_fields = None;
+    Ok(serde_json::to_value(object)?)
+}
+
+fn summary(all: &[Value]) -> String {
+    let lines: Vec<String> = all.iter().map(Value::to_string).collect();
+    format!("{} objects\n{}", lines.len(), lines.join("\n"))
+}

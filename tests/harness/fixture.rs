@@ -1,0 +1,243 @@
+//! What one test has to itself: a namespace, a parent kind, names, a server that hosts its controllers alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::{Context, Result, anyhow};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::api::{self, Kind, Objects};
+use crate::control_plane::ControlPlane;
+use crate::objects::{self, Composite, HelloWorld, Hook};
+use crate::paths;
+use crate::server::Server;
+
+/// Controllers with this label and the test's name as its value belong to the test.
+const LABEL: &str = "metahook-test";
+
+static COUNT: AtomicU32 = AtomicU32::new(1);
+
+/// Made for one test; what it made is undone in reverse order.
+pub struct Fixture {
+    name: String,
+    kind: Kind,
+    plane: Arc<ControlPlane>,
+    client: Client,
+    server: Server,
+    undo: Vec<Undo>,
+}
+
+enum Undo {
+    Delete(Box<Objects>, String),
+    StopServer,
+}
+
+impl Fixture {
+    /// A namespace for the test of this title.
+    pub async fn new(plane: Arc<ControlPlane>, client: Client, title: &str) -> Result<Self> {
+        let name = unique_name(title);
+        let kind = Kind::new(&format!("{name}.example.com"), "v1", "HelloWorld", "helloworlds");
+        let log = plane.logs().join(format!("{name}.log"));
+        let server = Server::new(paths::server()?, plane.kubeconfig(), log).only(&label(&name));
+        let mut fixture = Self {
+            name,
+            kind,
+            plane,
+            client,
+            server,
+            undo: Vec::new(),
+        };
+        let namespaces = Objects::cluster_wide(&fixture.client, &api::NAMESPACE);
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": fixture.name } });
+        fixture.make(&namespaces, namespace).await?;
+        Ok(fixture)
+    }
+
+    /// Unique among all tests: the namespace, the first part of the parents' group, the controller's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The label of controllers that the test's server hosts: `key=value`.
+    pub fn label(&self) -> String {
+        label(&self.name)
+    }
+
+    /// The test's own `HelloWorld`.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    pub fn plane(&self) -> &ControlPlane {
+        &self.plane
+    }
+
+    pub fn server(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
+    pub fn parents(&self) -> Objects {
+        self.within(&self.kind)
+    }
+
+    pub fn pods(&self) -> Objects {
+        self.within(&api::POD)
+    }
+
+    pub fn config_maps(&self) -> Objects {
+        self.within(&api::CONFIG_MAP)
+    }
+
+    pub fn controllers(&self) -> Objects {
+        Objects::cluster_wide(&self.client, &api::COMPOSITE_CONTROLLER)
+    }
+
+    /// Objects in the test's namespace.
+    pub fn within(&self, kind: &Kind) -> Objects {
+        Objects::within(&self.client, kind, &self.name)
+    }
+
+    /// A controller of the test's own kind, with generated selectors, that its server hosts.
+    pub fn controller(&self) -> Composite {
+        Composite::named(&self.name)
+            .labelled(LABEL, &self.name)
+            .over(&self.kind)
+            .generating_selectors()
+    }
+
+    /// The module in this `ConfigMap` of the test's namespace.
+    pub fn hook(&self, config_map: &str) -> Hook {
+        Hook::wasm(&self.name, config_map)
+    }
+
+    pub fn parent(&self, name: &str) -> HelloWorld {
+        HelloWorld::named(&self.kind, name)
+    }
+
+    /// Makes the test's own kind known to the cluster.
+    pub async fn define_kind(&mut self) -> Result<()> {
+        self.define(&self.kind.clone()).await
+    }
+
+    /// Makes another kind known to the cluster.
+    pub async fn define(&mut self, kind: &Kind) -> Result<()> {
+        let definitions = Objects::cluster_wide(&self.client, &api::CRD);
+        let definition = objects::definition(kind);
+        let name = objects::text(&definition, "/metadata/name").to_owned();
+        self.make(&definitions, definition).await?;
+        definitions
+            .until(&name, "established", |crd| objects::is_true(crd, "Established"))
+            .await?;
+        Ok(())
+    }
+
+    /// Creates an object that is deleted with the test.
+    pub async fn make(&mut self, place: &Objects, object: Value) -> Result<Value> {
+        let made = place.create(object).await?;
+        self.undo.push(Undo::Delete(
+            Box::new(place.clone()),
+            objects::text(&made, "/metadata/name").to_owned(),
+        ));
+        Ok(made)
+    }
+
+    /// Puts a module into a `ConfigMap` of the test's namespace, or another one in its place.
+    pub async fn store(&mut self, config_map: &str, wasm: &[u8]) -> Result<()> {
+        let place = self.config_maps();
+        let object = objects::module(config_map, wasm);
+        if place.find(config_map).await?.is_some() {
+            place.merge(config_map, &object).await?;
+        } else {
+            self.make(&place, object).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn host(&mut self, controller: Composite) -> Result<Value> {
+        self.make(&self.controllers(), controller.json()).await
+    }
+
+    pub async fn create(&mut self, parent: HelloWorld) -> Result<Value> {
+        self.make(&self.parents(), parent.json()).await
+    }
+
+    /// Starts the server.
+    pub fn serve(&mut self) -> Result<()> {
+        self.undo.push(Undo::StopServer);
+        self.server.start()
+    }
+
+    /// Waits until the test's controller is as `is` wants it.
+    pub async fn until_controller(&self, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        self.controllers().until(&self.name, what, is).await
+    }
+
+    /// Waits for an Event on a parent.
+    pub async fn until_event(
+        &self,
+        parent: &str,
+        reason: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let fields = format!(
+            "involvedObject.kind={},involvedObject.name={parent},reason={reason}",
+            self.kind.kind
+        );
+        self.within(&api::EVENT)
+            .until_some(&fields, "the Event", is)
+            .await
+    }
+
+    /// Waits for an Event on the test's controller; Events on cluster-wide objects lie in `default`.
+    pub async fn until_controller_event(&self, reason: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+        let events = Objects::within(&self.client, &api::EVENT, "default");
+        let fields = format!(
+            "involvedObject.kind=CompositeController,involvedObject.name={},reason={reason}",
+            self.name
+        );
+        events.until_some(&fields, "the Event", is).await
+    }
+
+    /// Undoes everything, the last thing first; a server that has ended unasked is an error.
+    pub async fn tear_down(&mut self) -> Result<()> {
+        let mut result = self.server.runs();
+        while let Some(undo) = self.undo.pop() {
+            let undone = match undo {
+                Undo::Delete(place, name) => place.delete(&name).await,
+                Undo::StopServer => self.server.stop().await.map(drop),
+            };
+            result = result.and(undone);
+        }
+        result
+    }
+
+    /// What helps to understand a failure.
+    pub fn evidence(&mut self) -> String {
+        let ended = self
+            .server
+            .runs()
+            .err()
+            .map_or_else(String::new, |why| format!("{why}; "));
+        ended + &self.server.tail(40)
+    }
+}
+
+fn label(name: &str) -> String {
+    format!("{LABEL}={name}")
+}
+
+/// The title as far as names may be long, and a number: no two tests are alike, nor two runs on one cluster.
+fn unique_name(title: &str) -> String {
+    let words = title.rsplit("::").next().unwrap_or(title).replace('_', "-");
+    let short: String = words.chars().take(40).collect();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{}-{:x}-{count}", short.trim_end_matches('-'), std::process::id())
+}
+
+/// The bytes of a guest's module.
+pub fn guest(name: &str) -> Result<Vec<u8>> {
+    let path = paths::guest(name)?;
+    std::fs::read(&path).with_context(|| anyhow!("cannot read {}", path.display()))
+}

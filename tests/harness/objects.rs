@@ -1,0 +1,218 @@
+//! Objects that tests make, built by chained words.
+
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use crate::api::Kind;
+
+/// A `CompositeController`.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Composite(Value);
+
+impl Composite {
+    pub fn named(name: &str) -> Self {
+        Self(json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1",
+            "kind": "CompositeController",
+            "metadata": { "name": name, "labels": {} },
+            "spec": { "childResources": [], "hooks": {} },
+        }))
+    }
+
+    pub fn renamed(mut self, name: &str) -> Self {
+        self.0["metadata"]["name"] = json!(name);
+        self
+    }
+
+    pub fn labelled(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["labels"][key] = json!(value);
+        self
+    }
+
+    pub fn without_labels(mut self) -> Self {
+        self.0["metadata"]["labels"] = json!({});
+        self
+    }
+
+    pub fn over(mut self, parent: &Kind) -> Self {
+        self.0["spec"]["parentResource"] =
+            json!({ "apiVersion": parent.api_version(), "resource": parent.plural });
+        self
+    }
+
+    pub fn generating_selectors(mut self) -> Self {
+        self.0["spec"]["generateSelector"] = json!(true);
+        self
+    }
+
+    /// Each parent says in its spec which children are its own.
+    pub fn by_own_selectors(mut self) -> Self {
+        self.0["spec"]["generateSelector"] = json!(false);
+        self
+    }
+
+    /// Declares a kind of children and what is done when one has to change.
+    pub fn making(mut self, child: &Kind, method: &str) -> Self {
+        let rule = json!({
+            "apiVersion": child.api_version(),
+            "resource": child.plural,
+            "updateStrategy": { "method": method },
+        });
+        if let Some(rules) = self.0["spec"]["childResources"].as_array_mut() {
+            rules.push(rule);
+        }
+        self
+    }
+
+    pub fn synced_by(mut self, hook: Hook) -> Self {
+        self.0["spec"]["hooks"]["sync"] = hook.0;
+        self
+    }
+
+    pub fn json(self) -> Value {
+        self.0
+    }
+}
+
+/// What a controller calls.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Hook(Value);
+
+impl Hook {
+    /// The module under the default key of a `ConfigMap`.
+    pub fn wasm(namespace: &str, config_map: &str) -> Self {
+        Self(json!({ "wasm": { "configMap": { "namespace": namespace, "name": config_map } } }))
+    }
+
+    pub fn pinned_to(mut self, sha256: &str) -> Self {
+        self.0["wasm"]["sha256"] = json!(sha256);
+        self
+    }
+
+    /// One limit of the module, such as `timeout`.
+    pub fn limited(mut self, limit: &str, to: impl Into<Value>) -> Self {
+        self.0["wasm"]["limits"][limit] = to.into();
+        self
+    }
+
+    /// A webhook beside what is there.
+    pub fn and_webhook(mut self, url: &str) -> Self {
+        self.0["webhook"] = json!({ "url": url });
+        self
+    }
+}
+
+/// A parent of the tutorial's kind.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct HelloWorld(Value);
+
+impl HelloWorld {
+    pub fn named(kind: &Kind, name: &str) -> Self {
+        Self(json!({
+            "apiVersion": kind.api_version(),
+            "kind": kind.kind,
+            "metadata": { "name": name },
+            "spec": {},
+        }))
+    }
+
+    pub fn greeting(mut self, who: &str) -> Self {
+        self.0["spec"]["who"] = json!(who);
+        self
+    }
+
+    /// Children are those with this label.
+    pub fn selecting(mut self, key: &str, value: &str) -> Self {
+        self.0["spec"]["selector"]["matchLabels"][key] = json!(value);
+        self
+    }
+
+    pub fn json(self) -> Value {
+        self.0
+    }
+}
+
+/// A `ConfigMap` that holds a Wasm module under the default key.
+pub fn module(name: &str, wasm: &[u8]) -> Value {
+    module_under(name, "hook.wasm", wasm)
+}
+
+/// A `ConfigMap` that holds a Wasm module under some key.
+pub fn module_under(name: &str, key: &str, wasm: &[u8]) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name },
+        "binaryData": { key: ByteString(wasm.to_vec()) },
+    })
+}
+
+/// A plain `ConfigMap`.
+pub fn config_map(name: &str, labels: Value, data: Value) -> Value {
+    let mut object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+    object["metadata"]["labels"] = labels;
+    object["data"] = data;
+    object
+}
+
+/// The definition of a namespaced kind with a status and any spec.
+pub fn definition(kind: &Kind) -> Value {
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let schema = json!({ "type": "object", "properties": { "spec": anything, "status": anything } });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{}.{}", kind.plural, kind.group) },
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.kind,
+                "plural": kind.plural,
+                "singular": kind.kind.to_lowercase(),
+            },
+            "versions": [{
+                "name": kind.version,
+                "served": true,
+                "storage": true,
+                "schema": { "openAPIV3Schema": schema },
+                "subresources": { "status": {} },
+            }],
+        },
+    })
+}
+
+/// A condition of an object's status.
+pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind)
+}
+
+/// Whether a condition of that type, status and reason is there.
+pub fn has_condition(object: &Value, kind: &str, status: &str, reason: &str) -> bool {
+    condition(object, kind).is_some_and(|is| is["status"] == status && is["reason"] == reason)
+}
+
+/// Whether a condition of that type is true.
+pub fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|is| is["status"] == "True")
+}
+
+/// A text anywhere in an object, empty where there is none.
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+pub fn uid(object: &Value) -> &str {
+    text(object, "/metadata/uid")
+}
+
+pub fn version(object: &Value) -> &str {
+    text(object, "/metadata/resourceVersion")
+}

@@ -1,0 +1,57 @@
+//! Knows where this checkout and what was built from it lie.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+/// The checkout.
+pub fn root() -> PathBuf {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    tests.parent().unwrap_or(tests).to_owned()
+}
+
+/// The folder Cargo builds into, as the running program was built into it: `target/debug/deps/suite-…` or `target/debug/xtask`.
+pub fn target() -> Result<PathBuf> {
+    let profile = profile()?;
+    let target = profile
+        .parent()
+        .context("the running program lies in no target folder")?;
+    Ok(target.to_owned())
+}
+
+/// Our server: `METAHOOK_BIN`, else the one beside the running program.
+pub fn server() -> Result<PathBuf> {
+    let (path, why) = match env::var_os("METAHOOK_BIN") {
+        Some(path) => (PathBuf::from(path), "METAHOOK_BIN names it"),
+        None => (profile()?.join("metahook"), "cargo build -p metahook makes it"),
+    };
+    ensure!(path.is_file(), "there is no server at {} ({why})", path.display());
+    Ok(path)
+}
+
+/// The Wasm module of a guest: from the folder `METAHOOK_GUESTS`, else from the target folder.
+pub fn guest(name: &str) -> Result<PathBuf> {
+    let folder = match env::var_os("METAHOOK_GUESTS") {
+        Some(folder) => PathBuf::from(folder),
+        None => target()?.join("wasm32-wasip1").join("guest"),
+    };
+    let path = folder.join(format!("{name}.wasm"));
+    ensure!(
+        path.is_file(),
+        "there is no guest at {} (cargo xtask guests makes it)",
+        path.display()
+    );
+    Ok(path)
+}
+
+fn profile() -> Result<PathBuf> {
+    let program = env::current_exe().context("cannot tell where the running program lies")?;
+    let folder = program
+        .parent()
+        .context("the running program lies in no folder")?;
+    match folder.file_name() {
+        Some(name) if name == "deps" => Ok(folder.parent().unwrap_or(folder).to_owned()),
+        _ => Ok(folder.to_owned()),
+    }
+}

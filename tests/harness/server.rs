@@ -1,0 +1,93 @@
+//! Our server as a child process: start it, stop it, kill it, read its log.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::process::{Process, Signal, tail};
+
+/// A drained server is gone well before.
+const STOP: Duration = Duration::from_secs(30);
+
+/// `metahook serve`, as it is started and started again.
+#[derive(Debug)]
+#[must_use]
+pub struct Server {
+    program: PathBuf,
+    flags: Vec<String>,
+    log: PathBuf,
+    process: Option<Process>,
+}
+
+impl Server {
+    pub fn new(program: PathBuf, kubeconfig: &Path, log: PathBuf) -> Self {
+        let flags = vec![
+            "serve".to_owned(),
+            "--kubeconfig".to_owned(),
+            kubeconfig.display().to_string(),
+        ];
+        Self {
+            program,
+            flags,
+            log,
+            process: None,
+        }
+    }
+
+    /// Hosts only the controllers with this label (`key=value`).
+    pub fn only(mut self, selector: &str) -> Self {
+        self.flags
+            .extend(["--target-label-selector".to_owned(), selector.to_owned()]);
+        self
+    }
+
+    /// Starts it, after an end also again; the log goes on.
+    pub fn start(&mut self) -> Result<()> {
+        self.process = None;
+        self.process = Some(Process::start("metahook", &self.program, &self.flags, &self.log)?);
+        Ok(())
+    }
+
+    /// SIGTERM, then waits for the end.
+    pub async fn stop(&mut self) -> Result<ExitStatus> {
+        self.end(Signal::Term).await
+    }
+
+    /// kill -9.
+    pub async fn kill(&mut self) -> Result<ExitStatus> {
+        self.end(Signal::Kill).await
+    }
+
+    async fn end(&mut self, signal: Signal) -> Result<ExitStatus> {
+        let mut process = self.process.take().context("the server does not run")?;
+        process.signal(signal);
+        process.wait(STOP).await.with_context(|| process.tail(30))
+    }
+
+    /// An error with the log's end if it has ended unasked.
+    pub fn runs(&mut self) -> Result<()> {
+        let Some(process) = &mut self.process else {
+            return Ok(());
+        };
+        match process.ended()? {
+            None => Ok(()),
+            Some(status) => Err(anyhow::anyhow!("the server ended unasked ({status})")),
+        }
+    }
+
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The last lines of its log.
+    pub fn tail(&self, lines: usize) -> String {
+        tail(&self.log, lines)
+    }
+
+    /// The command as a person would type it.
+    pub fn command(&self) -> String {
+        format!("metahook {}", self.flags.join(" "))
+    }
+}

@@ -1,0 +1,158 @@
+//! Where a hook's module comes from, and what happens when it is not there, not good, or another one.
+
+use acceptance::api::{CONFIG_MAP, POD};
+use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::{Hook, config_map, has_condition, is_true, module_under, text, version};
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::wasm;
+
+fn good() -> Result<Vec<u8>> {
+    wasm::answers(&json!({ "children": [config_map("child", json!({}), json!({ "is": "here" }))] }))
+}
+
+fn digest(wasm: &[u8]) -> String {
+    Sha256::digest(wasm)
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// A controller whose module does not load, and a parent that waits for it.
+async fn does_not_load(test: &mut Fixture, hook: Hook, reason: &str, named: &str) -> Result<()> {
+    test.define_kind().await?;
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook))
+        .await?;
+    test.create(test.parent("a")).await?;
+    let says = |cc: &Value| {
+        has_condition(cc, "ModulesLoaded", "False", reason)
+            && has_condition(cc, "Ready", "False", "ModuleNotLoaded")
+    };
+    test.until_controller(&format!("ModulesLoaded=False: {reason}"), says)
+        .await?;
+    let names_it = |event: &Value| event["type"] == "Warning" && text(event, "/message").contains(named);
+    test.until_controller_event("CreateError", names_it).await?;
+    ensure!(
+        test.config_maps().find("child").await?.is_none(),
+        "a child without a hook"
+    );
+    Ok(())
+}
+
+async fn loads(test: &Fixture) -> Result<()> {
+    test.config_maps().until("child", "made", |_| true).await?;
+    test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "ModulesLoaded"))
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn a_missing_config_map_is_said_and_heals(test: &mut Fixture) -> Result<()> {
+    does_not_load(test, test.hook("absent"), "ConfigMapNotFound", "absent").await?;
+    test.store("absent", &good()?).await?;
+    loads(test).await
+}
+
+pub(crate) async fn a_missing_key_is_said_and_heals(test: &mut Fixture) -> Result<()> {
+    let place = test.config_maps();
+    test.make(&place, module_under("hook", "other.wasm", &good()?))
+        .await?;
+    does_not_load(test, test.hook("hook"), "KeyNotFound", "hook.wasm").await?;
+    test.store("hook", &good()?).await?;
+    loads(test).await
+}
+
+pub(crate) async fn a_broken_module_is_said_and_heals(test: &mut Fixture) -> Result<()> {
+    test.store("hook", b"this is no module").await?;
+    does_not_load(test, test.hook("hook"), "ModuleInvalid", "hook").await?;
+    test.store("hook", &good()?).await?;
+    loads(test).await
+}
+
+pub(crate) async fn a_module_with_another_digest_than_pinned_is_refused_and_heals(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (wanted, other) = (good()?, wasm::prints("{}")?);
+    test.store("hook", &other).await?;
+    let hook = test.hook("hook").pinned_to(&digest(&wanted));
+    does_not_load(test, hook, "DigestMismatch", &digest(&wanted)).await?;
+    test.store("hook", &wanted).await?;
+    loads(test).await
+}
+
+pub(crate) async fn the_status_names_digest_and_size_of_the_module(test: &mut Fixture) -> Result<()> {
+    let module = good()?;
+    test.store("hook", &module).await?;
+    test.define_kind().await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook))
+        .await?;
+    let cc = test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
+    let sync = &cc["status"]["hooks"]["sync"];
+    ensure!(sync["digest"] == format!("sha256:{}", digest(&module)), "{sync}");
+    ensure!(
+        sync["size"] == module.len(),
+        "{sync}, the module has {} bytes",
+        module.len()
+    );
+    ensure!(
+        cc["status"]["observedGeneration"] == cc["metadata"]["generation"],
+        "{}",
+        cc["status"]
+    );
+    Ok(())
+}
+
+/// The parent that comes after the bad module shows that the good one still works.
+pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", &guest("hello")?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
+        .await?;
+    test.create(test.parent("before")).await?;
+    let before = test.pods().until("before", "made", |_| true).await?;
+    let served = test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
+
+    test.store("hook", b"this is no module").await?;
+    let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", "ModuleInvalid");
+    let cc = test
+        .until_controller("ModulesLoaded=False: ModuleInvalid", says)
+        .await?;
+    let digest = "/status/hooks/sync/digest";
+    ensure!(
+        text(&cc, digest) == text(&served, digest),
+        "another digest serves: {}",
+        cc["status"]
+    );
+    test.create(test.parent("after")).await?;
+    test.pods().until("after", "made", |_| true).await?;
+    let same = test.pods().get("before").await?;
+    ensure!(
+        version(&same) == version(&before),
+        "the Pod that was there was written: {same}"
+    );
+    Ok(())
+}
+
+pub(crate) async fn a_changed_module_syncs_parents_that_nobody_touched(test: &mut Fixture) -> Result<()> {
+    const PARENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let says = |number: u32| wasm::answers(&json!({ "status": { "number": number } }));
+    test.define_kind().await?;
+    test.store("hook", &says(1)?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().synced_by(hook)).await?;
+    for name in PARENTS {
+        test.create(test.parent(name)).await?;
+    }
+    for number in [1, 2] {
+        test.store("hook", &says(number)?).await?;
+        let all = |parents: &[Value]| parents.iter().all(|parent| parent["status"]["number"] == number);
+        test.parents().until_all(&format!("number {number}"), all).await?;
+    }
+    Ok(())
+}

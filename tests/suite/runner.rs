@@ -1,0 +1,169 @@
+//! Runs tests side by side on one control plane, with the command line and the closing line of Rust's own test runner.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use acceptance::control_plane::ControlPlane;
+use acceptance::fixture::Fixture;
+use acceptance::wait::elapsed;
+use anyhow::{Context, Result, anyhow, bail};
+use futures_util::FutureExt;
+use kube::Client;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// More side by side only slow each other down on two cores.
+const SIDE_BY_SIDE: usize = 6;
+
+/// A test that takes longer hangs.
+const LIMIT: Duration = Duration::from_secs(170);
+
+/// What a test does, with what it has to itself.
+pub(crate) type Body = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
+
+/// A test and its title, a sentence.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    pub(crate) title: &'static str,
+    pub(crate) body: Body,
+}
+
+/// Lists functions as tests: `tests![composite::{a_sentence, another}]`.
+macro_rules! tests {
+    ($($module:ident::{$($name:ident),* $(,)?}),* $(,)?) => {
+        vec![$($(crate::runner::Test {
+            title: concat!(stringify!($module), "::", stringify!($name)),
+            body: |fixture| Box::pin(crate::$module::$name(fixture)),
+        },)*)*]
+    };
+}
+pub(crate) use tests;
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Wanted {
+    pub(crate) only_list: bool,
+    /// No tests: only the control plane, for as long as nobody ends us.
+    pub(crate) hold: bool,
+    exact: bool,
+    filters: Vec<String>,
+    skips: Vec<String>,
+    side_by_side: Option<usize>,
+}
+
+impl Wanted {
+    pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Self> {
+        let mut wanted = Self::default();
+        while let Some(arg) = args.next() {
+            let (flag, given) = match arg.split_once('=') {
+                Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
+                _ => (arg.as_str(), None),
+            };
+            let mut value = || {
+                given
+                    .clone()
+                    .or_else(|| args.next())
+                    .with_context(|| format!("{flag} wants a value"))
+            };
+            match flag {
+                "--list" => wanted.only_list = true,
+                "--hold" => wanted.hold = true,
+                "--exact" => wanted.exact = true,
+                "--skip" => wanted.skips.push(value()?),
+                "--test-threads" => wanted.side_by_side = Some(value()?.parse().context("--test-threads")?),
+                "--nocapture" | "--no-capture" | "--quiet" | "-q" => {}
+                _ if flag.starts_with('-') => bail!("this suite does not know {flag}"),
+                _ => wanted.filters.push(arg),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn wants(&self, title: &str) -> bool {
+        let named = |pattern: &String| {
+            if self.exact {
+                title == pattern
+            } else {
+                title.contains(pattern.as_str())
+            }
+        };
+        (self.filters.is_empty() || self.filters.iter().any(named)) && !self.skips.iter().any(named)
+    }
+
+    /// Those of all tests that are asked for.
+    pub(crate) fn pick(&self, all: &[Test]) -> Vec<Test> {
+        all.iter()
+            .copied()
+            .filter(|test| self.wants(test.title))
+            .collect()
+    }
+
+    fn side_by_side(&self) -> usize {
+        self.side_by_side.unwrap_or(SIDE_BY_SIDE).max(1)
+    }
+}
+
+/// Runs the tests; says how each ended, then why some failed, then the sums. True if none failed.
+pub(crate) async fn run(plane: &Arc<ControlPlane>, client: &Client, wanted: &Wanted, all: &[Test]) -> bool {
+    let start = Instant::now();
+    let picked = wanted.pick(all);
+    let places = Arc::new(Semaphore::new(wanted.side_by_side()));
+    let mut running = JoinSet::new();
+    println!("\nrunning {} tests", picked.len());
+    for test in &picked {
+        let (test, plane, client, places) = (*test, Arc::clone(plane), client.clone(), Arc::clone(&places));
+        running.spawn(async move {
+            let _place = places.acquire_owned().await;
+            let start = Instant::now();
+            let result = one(test, plane, client).await;
+            let how = if result.is_ok() { "ok" } else { "FAILED" };
+            println!("test {} ... {how} ({})", test.title, elapsed(start));
+            result.map_err(|why| (test.title, why))
+        });
+    }
+    let ended = running.join_all().await;
+    let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+    close(&failures, picked.len(), all.len(), start);
+    failures.is_empty()
+}
+
+async fn one(test: Test, plane: Arc<ControlPlane>, client: Client) -> Result<()> {
+    let mut fixture = Fixture::new(plane, client, test.title).await?;
+    let body = AssertUnwindSafe((test.body)(&mut fixture)).catch_unwind();
+    let result = match tokio::time::timeout(LIMIT, body).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(panic)) => Err(anyhow!("panicked: {}", message(panic.as_ref()))),
+        Err(_) => Err(anyhow!("took longer than {} s", LIMIT.as_secs())),
+    };
+    let result = result.with_context(|| fixture.evidence());
+    result.and(fixture.tear_down().await.context("cannot tear down"))
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message")
+}
+
+fn close(failures: &[(&str, anyhow::Error)], ran: usize, all: usize, start: Instant) {
+    if !failures.is_empty() {
+        println!("\nfailures:");
+    }
+    for (title, why) in failures {
+        println!("\n---- {title} ----");
+        for cause in why.chain().skip(1).chain(why.chain().take(1)) {
+            println!("{cause}");
+        }
+    }
+    println!(
+        "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
+        if failures.is_empty() { "ok" } else { "FAILED" },
+        ran - failures.len(),
+        failures.len(),
+        all - ran,
+        start.elapsed().as_secs_f64(),
+    );
+}

@@ -1,0 +1,92 @@
+//! Builds what demo and acceptance tests run: the Wasm guests and the server.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use acceptance::paths;
+use acceptance::wait::elapsed;
+use anyhow::{Context, Result, ensure};
+
+use crate::cargo::{cargo, run};
+
+const TARGET: &str = "wasm32-wasip1";
+
+/// Builds every Rust guest with the guest profile; prints their sizes.
+pub(crate) fn guests() -> Result<()> {
+    need_target()?;
+    let names = guest_names()?;
+    let mut command = cargo(&["build", "--profile", "guest", "--target", TARGET]);
+    run(command.args(names.iter().flat_map(|name| ["-p", name])))?;
+    for name in &names {
+        let module = paths::target()?
+            .join(TARGET)
+            .join("guest")
+            .join(format!("{name}.wasm"));
+        let size = fs::metadata(&module)
+            .with_context(|| format!("there is no {}", module.display()))?
+            .len();
+        println!("{name}.wasm  {size} bytes  {}", module.display());
+    }
+    Ok(())
+}
+
+/// Builds the server among the sandbox tests: with the features that the tests build their dependencies with, so that
+/// these are built once.
+pub(crate) fn server() -> Result<()> {
+    run(&mut cargo(&[
+        "test",
+        "--quiet",
+        "--workspace",
+        "--test",
+        "sandbox",
+        "--no-run",
+    ]))
+}
+
+/// Both; says how long it took.
+pub(crate) fn all() -> Result<()> {
+    let start = Instant::now();
+    println!("building the server and the guests");
+    server()?;
+    guests()?;
+    println!("built in {}", elapsed(start));
+    Ok(())
+}
+
+/// Folders of guests that are Cargo packages.
+fn guest_names() -> Result<Vec<String>> {
+    let folder = paths::root().join("guests");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let packages = entries
+        .flatten()
+        .filter(|entry| entry.path().join("Cargo.toml").is_file());
+    let mut names: Vec<String> = packages
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// A toolchain file's targets are not installed where rustup's auto-install is off.
+fn need_target() -> Result<()> {
+    let output = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .current_dir(paths::root())
+        .output()
+        .context("cannot run rustc")?;
+    if Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir() {
+        return Ok(());
+    }
+    println!("rustup target add {TARGET}");
+    let added = Command::new("rustup")
+        .args(["target", "add", TARGET])
+        .current_dir(paths::root())
+        .status();
+    ensure!(
+        added.context("cannot run rustup")?.success(),
+        "cannot install the target {TARGET}"
+    );
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! Runs cargo in this workspace as a person in a shell would.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::ops::AddAssign;
+use std::process::{Command, Stdio};
+
+use acceptance::paths;
+use anyhow::{Context, Result, ensure};
+
+/// How many tests ended how.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+impl Counts {
+    /// From a line that ends a test binary: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn of_line(line: &str) -> Option<Self> {
+        let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        let mut sum = Self::default();
+        for count in counts.split("; ") {
+            match count.split_once(' ') {
+                Some((number, "passed")) => sum.passed += number.parse::<u64>().ok()?,
+                Some((number, "failed")) => sum.failed += number.parse::<u64>().ok()?,
+                Some((number, "ignored")) => sum.skipped += number.parse::<u64>().ok()?,
+                _ => {}
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// cargo, without what `cargo run` has told us about xtask: build scripts take such variables for a change and run again.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(paths::root()).args(args);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO_BIN_NAME" {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// Runs it to its end; an error if it fails.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot run cargo")?;
+    ensure!(status.success(), "cargo {} failed ({status})", spoken(command));
+    Ok(())
+}
+
+/// Runs tests, passes on what they print, and sums up how they ended; whether all is well.
+pub(crate) fn run_tests(command: &mut Command) -> Result<(Counts, bool)> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
+    let mut sum = Counts::default();
+    for line in child
+        .stdout
+        .take()
+        .into_iter()
+        .flat_map(|stdout| BufReader::new(stdout).lines())
+    {
+        let line = line.context("cannot read what cargo test prints")?;
+        println!("{line}");
+        sum += Counts::of_line(&line).unwrap_or_default();
+    }
+    let status = child.wait().context("cannot wait for cargo")?;
+    Ok((sum, status.success()))
+}
+
+fn spoken(command: &Command) -> String {
+    let words: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_ends_a_test_binary_is_counted() {
+        let line = "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 3 filtered out; finished in 4.10s";
+        assert_eq!(
+            Counts::of_line(line),
+            Some(Counts {
+                passed: 12,
+                failed: 1,
+                skipped: 2
+            })
+        );
+        assert_eq!(Counts::of_line("test a::b ... ok"), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! `cargo xtask demo`: the tutorial, shown step by step with the lines a person would type.
+
+mod place;
+mod steps;
+mod terminal;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::build;
+use place::Place;
+use steps::Demo;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Leaves everything running until Ctrl-C, and says how to reach it
+    #[arg(long)]
+    keep: bool,
+    /// Runs on the cluster of this kubectl context instead of one of its own
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// On that cluster, uses our CRDs and the server that are there instead of refusing
+    #[arg(long, requires = "context")]
+    use_existing: bool,
+}
+
+/// Set by Ctrl-C: looked at between two commands, so that none is cut off in the middle.
+pub(crate) type Interrupt = Arc<AtomicBool>;
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    build::all()?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let interrupt = Interrupt::default();
+        tokio::spawn(listen(Arc::clone(&interrupt)));
+        show(options, &interrupt).await
+    })
+}
+
+async fn listen(interrupt: Interrupt) {
+    while tokio::signal::ctrl_c().await.is_ok() {
+        interrupt.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn show(options: &Options, interrupt: &Interrupt) -> Result<()> {
+    let mut place = match &options.context {
+        None => Place::own().await?,
+        Some(name) => Place::of_context(name, options.use_existing).await?,
+    };
+    let mut demo = Demo::at(&place, interrupt);
+    let shown = demo.tutorial().await;
+    if let Err(why) = &shown {
+        eprintln!("\nerror: {why:#}\n{}", demo.evidence());
+    }
+    if options.keep && !interrupt.load(Ordering::Relaxed) {
+        keep(&place, interrupt).await;
+    }
+    interrupt.store(false, Ordering::Relaxed); // cleaning up is interrupted by another Ctrl-C only
+    let cleaned = demo.clean_up().await;
+    if shown.is_err() || cleaned.is_err() {
+        place.keep_logs();
+    }
+    ensure!(shown.is_ok(), "the demo did not come to its end");
+    cleaned?;
+    println!("\nAll of it was seen.");
+    Ok(())
+}
+
+async fn keep(place: &Place, interrupt: &Interrupt) {
+    println!("\nEverything stays until Ctrl-C. In another terminal:");
+    println!("  {}", place.export());
+    println!("  kubectl -n hello apply -f guests/hello/hello.yaml");
+    while !interrupt.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -1,0 +1,207 @@
+//! Where the demo runs: on a control plane of its own, or on a cluster that somebody has.
+
+use std::env;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use acceptance::cluster::Binaries;
+use acceptance::control_plane::ControlPlane;
+use acceptance::folder::Folder;
+use acceptance::kubectl::Kubectl;
+use acceptance::wait::elapsed;
+use anyhow::{Context, Result, bail, ensure};
+
+/// CRDs of ours, as `manifests/crds` has them.
+pub(crate) const DEFINITIONS: [&str; 3] = [
+    "compositecontrollers",
+    "controllerrevisions",
+    "decoratorcontrollers",
+];
+
+pub(crate) fn definition(plural: &str) -> String {
+    format!("{plural}.metacontroller.k8s.io")
+}
+
+/// A cluster to show things on.
+pub(crate) enum Place {
+    /// Ours, gone afterwards.
+    Own(ControlPlane),
+    /// Somebody's: nothing that was there is changed or removed.
+    Theirs(Theirs),
+}
+
+pub(crate) struct Theirs {
+    pub(crate) context: String,
+    kubectl: Kubectl,
+    folder: Folder,
+    /// A server that runs there and is to be used.
+    pub(crate) server: Option<String>,
+}
+
+impl Place {
+    pub(crate) async fn own() -> Result<Self> {
+        let binaries = Binaries::find_or_build()?;
+        let start = Instant::now();
+        println!("\nstarting etcd, kube-apiserver and kube-controller-manager");
+        let plane = ControlPlane::start(&binaries).await?;
+        println!("  ready after {}", elapsed(start));
+        let own = Self::Own(plane);
+        println!("$ {}", own.export());
+        Ok(own)
+    }
+
+    /// # Errors
+    /// If our CRDs or another server are there and are not to be used.
+    pub(crate) async fn of_context(name: &str, use_existing: bool) -> Result<Self> {
+        let program = find_kubectl()?;
+        let folder = Folder::new()?;
+        let kubectl = Kubectl::new(program, export_context(name, &folder).await?);
+        let mut theirs = Theirs {
+            context: name.to_owned(),
+            kubectl,
+            folder,
+            server: None,
+        };
+        let server = theirs.running_server().await?;
+        let definitions = theirs.our_definitions().await?;
+        if !use_existing {
+            ensure!(
+                definitions.is_empty(),
+                "{} there already: --use-existing uses them",
+                definitions.join(", ")
+            );
+            ensure!(
+                server.is_none(),
+                "{} there already: --use-existing uses it",
+                server.unwrap_or_default()
+            );
+        }
+        theirs.server = server;
+        Ok(Self::Theirs(theirs))
+    }
+
+    pub(crate) fn kubectl(&self) -> Kubectl {
+        match self {
+            Self::Own(plane) => plane.kubectl(),
+            Self::Theirs(theirs) => theirs.kubectl.clone(),
+        }
+    }
+
+    pub(crate) fn context(&self) -> Option<String> {
+        match self {
+            Self::Own(_) => None,
+            Self::Theirs(theirs) => Some(theirs.context.clone()),
+        }
+    }
+
+    /// Where the server's log goes.
+    pub(crate) fn server_log(&self) -> PathBuf {
+        match self {
+            Self::Own(plane) => plane.logs().join("metahook.log"),
+            Self::Theirs(theirs) => theirs.folder.path().join("metahook.log"),
+        }
+    }
+
+    /// What to type so that kubectl reaches this place.
+    pub(crate) fn export(&self) -> String {
+        let kubeconfig = format!("export KUBECONFIG={}", self.kubectl().kubeconfig().display());
+        match self {
+            Self::Own(plane) => format!("{kubeconfig} PATH={}:$PATH", plane.binaries().folder().display()),
+            Self::Theirs(_) => kubeconfig,
+        }
+    }
+
+    pub(crate) fn keep_logs(&mut self) {
+        match self {
+            Self::Own(plane) => plane.keep_logs(),
+            Self::Theirs(theirs) => {
+                drop(std::fs::remove_file(theirs.kubectl.kubeconfig())); // it holds credentials
+                theirs.folder.keep();
+                println!("the server's log is kept in {}", theirs.folder.path().display());
+            }
+        }
+    }
+}
+
+impl Theirs {
+    async fn our_definitions(&self) -> Result<Vec<String>> {
+        let mut line = vec!["get", "crd", "--ignore-not-found", "-o", "name"];
+        let names = DEFINITIONS.map(definition);
+        line.extend(names.iter().map(String::as_str));
+        let found = self.ask(&line).await?;
+        let found: Vec<String> = found.lines().map(str::to_owned).collect();
+        if found.iter().any(|name| name.contains("/compositecontrollers.")) {
+            self.knows_wasm().await?;
+        }
+        Ok(found)
+    }
+
+    /// The peer's CRD has our name but no hooks in Wasm: the API server would drop ours.
+    async fn knows_wasm(&self) -> Result<()> {
+        let crd = definition("compositecontrollers");
+        let text = self.ask(&["get", "crd", &crd, "-o", "json"]).await?;
+        ensure!(
+            text.contains("\"wasm\""),
+            "{crd} is there, but of another product: it knows no `wasm` hooks"
+        );
+        Ok(())
+    }
+
+    /// A workload of Metacontroller's label, or a lease of its name.
+    async fn running_server(&self) -> Result<Option<String>> {
+        let label = "app.kubernetes.io/name=metacontroller";
+        let name = "jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
+        let workloads = self
+            .ask(&["get", "statefulsets,deployments", "-A", "-l", label, "-o", name])
+            .await?;
+        let field = "metadata.name=metacontroller";
+        let leases = self
+            .ask(&["get", "leases", "-A", "--field-selector", field, "-o", name])
+            .await?;
+        Ok(workloads
+            .lines()
+            .chain(leases.lines())
+            .next()
+            .map(|found| format!("a server ({found})")))
+    }
+
+    async fn ask(&self, line: &[&str]) -> Result<String> {
+        let context = ["--context", &self.context];
+        self.kubectl.run(&[&context, line].concat()).await
+    }
+}
+
+/// The one on the PATH, which suits the cluster; else ours.
+fn find_kubectl() -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path)
+        .map(|folder| folder.join("kubectl"))
+        .find(|program| program.is_file());
+    found.map_or_else(|| Ok(Binaries::find_or_build()?.kubectl()), Ok)
+}
+
+/// A kubeconfig of that context alone: the server uses the current one of its file.
+async fn export_context(name: &str, folder: &Folder) -> Result<PathBuf> {
+    let output = tokio::process::Command::new(find_kubectl()?)
+        .args([
+            "config",
+            "view",
+            "--raw",
+            "--minify",
+            "--flatten",
+            "--context",
+            name,
+        ])
+        .output()
+        .await
+        .context("cannot run kubectl")?;
+    if !output.status.success() {
+        bail!(
+            "no context {name}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, output.stdout).context("cannot write a kubeconfig")?; // in a folder of mode 0700
+    Ok(file)
+}
