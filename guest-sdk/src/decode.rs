@@ -44,6 +44,10 @@ impl de::Error for Error {
     }
 
     // As they come, these two would print a float, with 20 KB of code.
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "the rest of a foreign enum never comes from JSON"
+    )]
     fn invalid_type(got: Unexpected<'_>, wanted: &dyn Expected) -> Self {
         match got {
             Unexpected::Bool(value) => wrong(&value, wanted),
@@ -467,7 +471,7 @@ mod tests {
         );
         assert_eq!(
             refused(r#"{"a":[] "b":[]}"#),
-            r#r#"value.a: '\"' where , should be (at byte 8 of 15)"##
+            r#"value.a: '\"' where , should be (at byte 8 of 15)"#
         );
         assert_eq!(
             refused(r#"{"a" []}"#),

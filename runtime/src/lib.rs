@@ -17,6 +17,7 @@ mod queue;
 pub mod server;
 mod store;
 mod telemetry;
+mod told;
 
 pub use telemetry::log::LogError;
 

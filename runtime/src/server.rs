@@ -70,7 +70,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     Host::new(tools, settings.selector).run(stop).await;
     background.cancel();
     // Both end at the token; a panic in them has been printed.
-    let _: (Result<_, _>, Result<_, _>) = tokio::join!(events, freshness);
+    events.await.unwrap_or_default();
+    freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())
 }

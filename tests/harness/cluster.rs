@@ -97,7 +97,7 @@ impl Binaries {
     }
 
     fn cached() -> Result<Self> {
-        let module = paths::root().join("tests/cluster");
+        let module = paths::workspace().join("tests/cluster");
         let version = kubernetes_version(&read(&module.join("go.mod"))?)?;
         let cache = cache_folder()?;
         let folder = cache.join(format!("k8s-{version}-{}", fingerprint(&module)?));

@@ -74,9 +74,9 @@ impl ControlPlane {
         client(&self.kubeconfig).await
     }
 
-    /// Keeps the folder, so that people can read the logs; says where they are.
+    /// Keeps the logs for people to read; says where they are.
     pub fn keep_logs(&mut self) {
-        self.folder.keep();
+        self.folder.keep("logs");
         eprintln!("logs are kept in {}", self.logs().display());
     }
 

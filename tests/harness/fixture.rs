@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Kind, Objects};
 use crate::control_plane::ControlPlane;
-use crate::objects::{self, Composite, HelloWorld, Hook};
+use crate::objects::{self, Composite, Hook, Parent};
 use crate::paths;
 use crate::server::Server;
 
@@ -37,7 +37,7 @@ impl Fixture {
     /// A namespace for the test of this title.
     pub async fn new(plane: Arc<ControlPlane>, client: Client, title: &str) -> Result<Self> {
         let name = unique_name(title);
-        let kind = Kind::new(&format!("{name}.example.com"), "v1", "HelloWorld", "helloworlds");
+        let kind = Kind::new(&format!("{name}.example.com"), "v1", "Greeting", "greetings");
         let log = plane.logs().join(format!("{name}.log"));
         let server = Server::new(paths::server()?, plane.kubeconfig(), log).only(&label(&name));
         let mut fixture = Self {
@@ -65,7 +65,7 @@ impl Fixture {
         label(&self.name)
     }
 
-    /// The test's own `HelloWorld`.
+    /// The kind of the test's parents.
     pub fn kind(&self) -> &Kind {
         &self.kind
     }
@@ -112,8 +112,8 @@ impl Fixture {
         Hook::wasm(&self.name, config_map)
     }
 
-    pub fn parent(&self, name: &str) -> HelloWorld {
-        HelloWorld::named(&self.kind, name)
+    pub fn parent(&self, name: &str) -> Parent {
+        Parent::named(&self.kind, name)
     }
 
     /// Makes the test's own kind known to the cluster.
@@ -121,12 +121,13 @@ impl Fixture {
         self.define(&self.kind.clone()).await
     }
 
-    /// Makes another kind known to the cluster.
+    /// Makes another kind known to the cluster. It stays: while the garbage collector notices that a kind is gone it
+    /// collects nothing, up to half a minute, for any test.
     pub async fn define(&mut self, kind: &Kind) -> Result<()> {
         let definitions = Objects::cluster_wide(&self.client, &api::CRD);
         let definition = objects::definition(kind);
         let name = objects::text(&definition, "/metadata/name").to_owned();
-        self.make(&definitions, definition).await?;
+        definitions.create(definition).await?;
         definitions
             .until(&name, "established", |crd| objects::is_true(crd, "Established"))
             .await?;
@@ -159,7 +160,7 @@ impl Fixture {
         self.make(&self.controllers(), controller.json()).await
     }
 
-    pub async fn create(&mut self, parent: HelloWorld) -> Result<Value> {
+    pub async fn create(&mut self, parent: Parent) -> Result<Value> {
         self.make(&self.parents(), parent.json()).await
     }
 

@@ -15,7 +15,7 @@ const OWNER: &str = "owner.lock";
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    kept: bool,
+    kept: Option<&'static str>,
     _owner: File,
 }
 
@@ -36,7 +36,7 @@ impl Folder {
         fs::rename(&unlocked, path.join(OWNER)).context("cannot name the owner's lock")?;
         Ok(Self {
             path,
-            kept: false,
+            kept: None,
             _owner: owner,
         })
     }
@@ -45,17 +45,27 @@ impl Folder {
         &self.path
     }
 
-    /// From now on nobody removes it.
-    pub fn keep(&mut self) {
-        self.kept = true;
-        drop(fs::remove_file(self.path.join(OWNER)));
+    /// One file or folder in it stays when it is dropped, and so does it.
+    pub fn keep(&mut self, name: &'static str) {
+        self.kept = Some(name);
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.kept {
+        let Some(kept) = self.kept else {
             drop(fs::remove_dir_all(&self.path));
+            return;
+        };
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            if entry.file_name() != kept {
+                let path = entry.path();
+                drop(if path.is_dir() {
+                    fs::remove_dir_all(path)
+                } else {
+                    fs::remove_file(path)
+                });
+            }
         }
     }
 }
@@ -80,11 +90,18 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dropped = Folder::within(parent.path()).unwrap();
         let mut kept = Folder::within(parent.path()).unwrap();
-        kept.keep();
-        let paths = [dropped.path().to_owned(), kept.path().to_owned()];
+        for name in ["logs", "data"] {
+            fs::create_dir(kept.path().join(name)).unwrap();
+        }
+        kept.keep("logs");
+        let paths = [
+            dropped.path().to_owned(),
+            kept.path().join("logs"),
+            kept.path().join("data"),
+        ];
         drop((dropped, kept));
         sweep(parent.path());
-        assert_eq!(paths.map(|path| path.exists()), [false, true]);
+        assert_eq!(paths.map(|path| path.exists()), [false, true, false]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl Kubectl {
         let output = Command::new(&self.program)
             .args(args.iter().map(AsRef::as_ref))
             .env("KUBECONFIG", &self.kubeconfig)
-            .current_dir(paths::root())
+            .current_dir(paths::workspace())
             .process_group(0) // Ctrl-C does not cut it off in the middle of a write
             .output()
             .await

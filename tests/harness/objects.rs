@@ -104,12 +104,12 @@ impl Hook {
     }
 }
 
-/// A parent of the tutorial's kind.
+/// A parent that says whom to greet.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct HelloWorld(Value);
+pub struct Parent(Value);
 
-impl HelloWorld {
+impl Parent {
     pub fn named(kind: &Kind, name: &str) -> Self {
         Self(json!({
             "apiVersion": kind.api_version(),

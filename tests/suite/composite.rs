@@ -2,7 +2,7 @@
 
 use acceptance::api::{self, CONFIG_MAP, Kind, POD};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{HelloWorld, Hook, config_map, has_condition, is_true, text, uid, version};
+use acceptance::objects::{Hook, Parent, config_map, has_condition, is_true, text, uid, version};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ pub(crate) async fn a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_labe
     let parent = test.parents().get("your-name").await?;
     let owner = json!([{
         "apiVersion": test.kind().api_version(),
-        "kind": "HelloWorld",
+        "kind": test.kind().kind,
         "name": "your-name",
         "uid": uid(&parent),
         "controller": true,
@@ -291,8 +291,8 @@ pub(crate) async fn two_controllers_leave_each_others_children_alone(test: &mut 
     let second_kind = Kind::new(
         &format!("second.{}", test.kind().group),
         "v1",
-        "HelloWorld",
-        "helloworlds",
+        "Greeting",
+        "greetings",
     );
     test.define(&second_kind).await?;
     test.store("second-hook", &wasm::answers(&response("second"))?)
@@ -308,8 +308,7 @@ pub(crate) async fn two_controllers_leave_each_others_children_alone(test: &mut 
     )
     .await?;
     let place = test.within(&second_kind);
-    test.make(&place, HelloWorld::named(&second_kind, "a").json())
-        .await?;
+    test.make(&place, Parent::named(&second_kind, "a").json()).await?;
 
     let owner = |child: &Value| text(child, "/metadata/ownerReferences/0/apiVersion").to_owned();
     let first = test.config_maps().until("first", "made", |_| true).await?;

@@ -29,6 +29,5 @@ pub(crate) async fn a_hook_has_version_v1_unless_it_says_otherwise(test: &mut Fi
         .await?;
     let sync = &made["spec"]["hooks"]["sync"];
     ensure!(sync["version"] == "v1", "{sync}");
-    ensure!(sync["wasm"]["configMap"]["key"] == "hook.wasm", "{sync}");
     Ok(())
 }

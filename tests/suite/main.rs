@@ -27,7 +27,7 @@ use std::time::Instant;
 use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::wait::elapsed;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use runner::{Test, Wanted, tests};
 
 /// The longest first.
@@ -117,7 +117,10 @@ async fn suite() -> Result<bool> {
         println!("{}", plane.scratch().display());
         return std::future::pending().await;
     }
-    let passed = run(&plane, &wanted, &all).await;
+    let passed = tokio::select! {
+        passed = run(&plane, &wanted, &all) => passed,
+        interrupt = tokio::signal::ctrl_c() => Err(interrupt.map_or_else(Into::into, |()| anyhow!("interrupted"))),
+    };
     if !matches!(passed, Ok(true))
         && let Some(plane) = Arc::get_mut(&mut plane)
     {

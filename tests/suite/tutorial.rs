@@ -71,11 +71,7 @@ pub(crate) async fn the_files_of_the_tutorial_work_as_they_are(test: &mut Fixtur
         pods.starts_with("No resources found")
     })
     .await?;
-    for what in [
-        "cc/hello-controller",
-        "crd/helloworlds.example.com",
-        "namespace/hello --wait=false",
-    ] {
+    for what in ["cc/hello-controller", "namespace/hello --wait=false"] {
         types(&kubectl, &format!("delete {what}")).await?;
     }
     Ok(())

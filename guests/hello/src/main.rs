@@ -1,4 +1,4 @@
-//! Knows the tutorial's hook: for each HelloWorld one Pod that prints a greeting.
+//! Knows the tutorial's hook: for each `HelloWorld` one Pod that prints a greeting.
 
 use metahook_sdk::{Object, SyncRequest, SyncResponse};
 use serde::Deserialize;
@@ -20,11 +20,7 @@ fn sync(request: &SyncRequest<Object<'_, Spec>>) -> SyncResponse {
             "metadata": { "name": parent.metadata.name },
             "spec": {
                 "restartPolicy": "OnFailure",
-                "containers": [{
-                    "name": "hello",
-                    "image": "busybox",
-                    "command": ["echo", format!("Hello, {who}!")]
-                }]
+                "containers": [{ "name": "hello", "image": "busybox", "command": ["echo", format!("Hello, {who}!")] }]
             }
         }))
 }

@@ -16,7 +16,7 @@ pub enum NoSelector {
     Empty,
     #[error("spec.selector of the parent is no label selector")]
     Malformed(#[source] serde_json::Error),
-    #[error("spec.selector of the parent: {0}")]
+    #[error("spec.selector of the parent")]
     Refused(#[from] SelectorError),
 }
 

@@ -22,9 +22,8 @@ pub fn decide(parent: &Object, selector: &Selector, candidate: &Object) -> Claim
     match &candidate.controller {
         Some(owner) if owner.uid == parent.uid && matches => Claim::Keep,
         Some(owner) if owner.uid == parent.uid && !parent.deleting => Claim::Release,
-        Some(_) => Claim::Leave,
         None if matches && !parent.deleting && !candidate.deleting => Claim::Adopt,
-        None => Claim::Leave,
+        Some(_) | None => Claim::Leave,
     }
 }
 

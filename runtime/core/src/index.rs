@@ -258,14 +258,10 @@ mod tests {
         .clone()
     }
 
-    fn known(index: &Index, name: &str) -> Option<(String, String)> {
+    fn known(index: &Index, name: &str) -> Option<(String, u64)> {
         index
             .get(&Key::new("n", name))
-            .map(|o| (o.uid.to_string(), o.version.as_str().to_owned()))
-    }
-
-    fn is(uid: &str, version: u64) -> Option<(String, String)> {
-        Some((uid.to_owned(), version.to_string()))
+            .map(|o| (o.uid.to_string(), o.version.as_str().parse().unwrap()))
     }
 
     #[test]
@@ -277,7 +273,7 @@ mod tests {
             index.apply(Event::Applied(pod("a", "1", 5))).is_empty(),
             "the same event twice is one event"
         );
-        assert_eq!(known(&index, "a"), is("1", 5));
+        assert_eq!(known(&index, "a"), Some(("1".to_owned(), 5)));
     }
 
     #[test]
@@ -286,7 +282,7 @@ mod tests {
         index.apply(Event::Wrote(pod("a", "2", 9)));
         assert!(index.apply(Event::Applied(pod("a", "1", 7))).is_empty());
         assert!(index.apply(Event::Deleted(pod("a", "1", 8))).is_empty());
-        assert_eq!(known(&index, "a"), is("2", 9));
+        assert_eq!(known(&index, "a"), Some(("2".to_owned(), 9)));
         assert_eq!(index.apply(Event::Deleted(pod("a", "2", 10))).len(), 1);
         assert_eq!(known(&index, "a"), None);
     }
@@ -303,7 +299,10 @@ mod tests {
             1,
             "what the list does not name is gone"
         );
-        assert_eq!((known(&index, "old"), known(&index, "new")), (None, is("2", 9)));
+        assert_eq!(
+            (known(&index, "old"), known(&index, "new")),
+            (None, Some(("2".to_owned(), 9)))
+        );
         assert_eq!(index.doubtful().len(), 1);
         index.apply(Event::Missing(Key::new("n", "new"), Uid::new("2")));
         assert_eq!(known(&index, "new"), None);
@@ -316,7 +315,7 @@ mod tests {
         index.apply(Event::ListBegins);
         index.apply(Event::Listed(pod("a", "1", 5)));
         index.apply(Event::ListEnds);
-        assert_eq!(known(&index, "a"), is("1", 5));
+        assert_eq!(known(&index, "a"), Some(("1".to_owned(), 5)));
     }
 
     #[test]
@@ -381,7 +380,7 @@ mod tests {
             for step in steps {
                 let object = |n: u8, v: u64| {
                     let built = a("v1", "Pod", &format!("n/{n}")).uid(&format!("{n}-{}", v / 4)).version(&v.to_string());
-                    let built = if v % 2 == 0 { built.controlled_by("p") } else { built };
+                    let built = if v.is_multiple_of(2) { built.controlled_by("p") } else { built };
                     (*built.object()).clone()
                 };
                 match step {

@@ -2,7 +2,7 @@
 
 use http::{Method, StatusCode};
 use metahook_core::index::Event;
-use metahook_core::object::id::{Key, ObjectId, Uid};
+use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{Object, ObjectError};
 use metahook_core::plan::Op;
 use serde::Deserialize;
@@ -13,130 +13,118 @@ use super::rest::{Answer, Rest, Unreachable, list_path, object_path};
 /// Every write carries the name that Metacontroller's writes carry.
 const FIELD_MANAGER: &str = "fieldManager=metacontroller";
 
+/// An operation that was not carried out.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ApplyError {
-    /// Somebody else was faster; an event is on its way.
-    #[error("{verb} {id}: it has changed meanwhile: {message}")]
-    Conflict {
-        verb: &'static str,
-        id: ObjectId,
-        message: String,
-    },
-    #[error(
-        "create {id}: an object of that name exists already and is not this parent's: delete it or choose another name"
-    )]
-    Exists { id: ObjectId },
-    #[error("{verb} {id}: {message}")]
-    Refused {
-        verb: &'static str,
-        id: ObjectId,
-        message: String,
-    },
-    #[error("{verb} {id}")]
-    Unreachable {
-        verb: &'static str,
-        id: ObjectId,
-        source: Unreachable,
-    },
-    #[error("{verb} {id}: the answer is no object")]
-    Answer {
-        verb: &'static str,
-        id: ObjectId,
-        source: ObjectError,
-    },
+#[error("{verb} {id}")]
+pub(crate) struct ApplyError {
+    verb: &'static str,
+    id: Box<ObjectId>,
+    #[source]
+    why: Why,
 }
 
-/// What the store is told of an answer.
-type Known = Vec<Event>;
+#[derive(Debug, thiserror::Error)]
+enum Why {
+    #[error("it has changed meanwhile: {0}")]
+    Conflict(String),
+    #[error(
+        "an object of that name exists already and is not this parent's: delete it or choose another name"
+    )]
+    Exists,
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("the answer cannot be read")]
+    Answer(#[from] ObjectError),
+}
+
+impl ApplyError {
+    /// Somebody else was faster; an event is on its way.
+    pub(crate) fn is_conflict(&self) -> bool {
+        matches!(self.why, Why::Conflict(_))
+    }
+}
 
 impl Rest {
-    /// Carries one operation out.
-    pub(crate) async fn carry_out(&self, op: &Op) -> Result<Known, ApplyError> {
-        let verb = op.verb();
-        match op {
-            Op::Create { id, body } => self.create(verb, id, body).await,
-            Op::Replace { id, body } => {
+    /// Carries one operation out and returns what the store is to be told of it.
+    pub(crate) async fn carry_out(&self, op: &Op) -> Result<Vec<Event>, ApplyError> {
+        let id = op.id();
+        let done = match op {
+            Op::Create { body, .. } => self.create(id, body).await,
+            Op::Replace { body, .. } => self.put(&object_path(&id.resource, &id.key), id, body).await,
+            Op::Status { body, .. } => {
                 self.put(
-                    verb,
+                    &format!("{}/status", object_path(&id.resource, &id.key)),
                     id,
-                    &format!("{}?{FIELD_MANAGER}", object_path(&id.resource, &id.key)),
                     body,
                 )
                 .await
             }
-            Op::Status { id, body } => {
-                self.put(
-                    verb,
-                    id,
-                    &format!("{}/status?{FIELD_MANAGER}", object_path(&id.resource, &id.key)),
-                    body,
-                )
-                .await
-            }
-            Op::Delete { id, uid } => Ok(self.delete(verb, id, uid).await?.0),
-            Op::Recreate { id, uid, body } => {
-                let (mut known, finished) = self.delete(verb, id, uid).await?;
-                if finished {
-                    match self.create(verb, id, body).await {
-                        // Final or not, somebody holds the name still: the deletion's event starts the next pass.
-                        Err(ApplyError::Exists { .. }) => {}
-                        other => known.extend(other?),
-                    }
-                }
-                Ok(known)
-            }
-        }
+            Op::Delete { uid, .. } => self.delete(id, uid).await.map(|(known, _)| known),
+            Op::Recreate { uid, body, .. } => self.recreate(id, uid, body).await,
+        };
+        done.map_err(|why| ApplyError {
+            verb: op.verb(),
+            id: Box::new(id.clone()),
+            why,
+        })
     }
 
     /// Reads one object as it is now.
     pub(crate) async fn read(&self, id: &ObjectId) -> Result<Option<Object>, ApplyError> {
-        let answer = self
-            .ask("read", id, Method::GET, &object_path(&id.resource, &id.key), None)
-            .await?;
-        match answer.status {
-            StatusCode::NOT_FOUND => Ok(None),
-            _ => object("read", id, &answer).map(Some),
-        }
+        let read = async {
+            let answer = self.get(&object_path(&id.resource, &id.key)).await?;
+            if answer.status == StatusCode::NOT_FOUND {
+                Ok(None)
+            } else {
+                object(id, &answer).map(Some)
+            }
+        };
+        read.await.map_err(|why| ApplyError {
+            verb: "read",
+            id: Box::new(id.clone()),
+            why,
+        })
     }
 
-    async fn create(&self, verb: &'static str, id: &ObjectId, body: &Value) -> Result<Known, ApplyError> {
+    async fn create(&self, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
+        let answer = self.send(Method::POST, &path, Some(body.to_string())).await?;
+        if answer.status == StatusCode::CONFLICT {
+            return Err(Why::Exists);
+        }
+        Ok(vec![Event::Wrote(object(id, &answer)?)])
+    }
+
+    async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
         let answer = self
-            .ask(verb, id, Method::POST, &path, Some(body.to_string()))
+            .send(
+                Method::PUT,
+                &format!("{path}?{FIELD_MANAGER}"),
+                Some(body.to_string()),
+            )
             .await?;
         match answer.status {
-            StatusCode::CONFLICT => Err(ApplyError::Exists { id: id.clone() }),
-            _ => Ok(vec![Event::Wrote(object(verb, id, &answer)?)]),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
         }
     }
 
-    async fn put(
-        &self,
-        verb: &'static str,
-        id: &ObjectId,
-        path: &str,
-        body: &Value,
-    ) -> Result<Known, ApplyError> {
-        let answer = self
-            .ask(verb, id, Method::PUT, path, Some(body.to_string()))
-            .await?;
-        match answer.status {
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(ApplyError::Conflict {
-                verb,
-                id: id.clone(),
-                message: answer.message(),
-            }),
-            _ => Ok(vec![Event::Wrote(object(verb, id, &answer)?)]),
+    async fn recreate(&self, id: &ObjectId, uid: &Uid, body: &Value) -> Result<Vec<Event>, Why> {
+        let (mut known, finished) = self.delete(id, uid).await?;
+        if finished {
+            match self.create(id, body).await {
+                // Final or not, somebody holds the name still: the deletion's event starts the next pass.
+                Err(Why::Exists) => {}
+                other => known.extend(other?),
+            }
         }
+        Ok(known)
     }
 
     /// Deletes just the object that was seen; `true` when it is gone already.
-    async fn delete(
-        &self,
-        verb: &'static str,
-        id: &ObjectId,
-        uid: &Uid,
-    ) -> Result<(Known, bool), ApplyError> {
+    async fn delete(&self, id: &ObjectId, uid: &Uid) -> Result<(Vec<Event>, bool), Why> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions",
             "preconditions": {"uid": uid.as_str()},
@@ -145,59 +133,25 @@ impl Rest {
         });
         let path = object_path(&id.resource, &id.key);
         let answer = self
-            .ask(verb, id, Method::DELETE, &path, Some(options.to_string()))
+            .send(Method::DELETE, &path, Some(options.to_string()))
             .await?;
-        let (key, uid): (Key, Uid) = (id.key.clone(), uid.clone());
         match answer.status {
-            StatusCode::NOT_FOUND => Ok((vec![Event::Missing(key, uid)], true)),
-            StatusCode::CONFLICT => Err(ApplyError::Conflict {
-                verb,
-                id: id.clone(),
-                message: answer.message(),
-            }),
-            _ if answer.status.is_success() => {
-                let finished = is_final(&answer.body);
-                Ok((vec![Event::Deleting(key, uid)], finished))
-            }
-            _ => Err(refused(verb, id, &answer)),
+            StatusCode::NOT_FOUND => Ok((vec![Event::Missing(id.key.clone(), uid.clone())], true)),
+            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+            status if status.is_success() => Ok((
+                vec![Event::Deleting(id.key.clone(), uid.clone())],
+                is_final(&answer.body),
+            )),
+            _ => Err(Why::Refused(answer.message())),
         }
     }
-
-    async fn ask(
-        &self,
-        verb: &'static str,
-        id: &ObjectId,
-        method: Method,
-        path: &str,
-        body: Option<String>,
-    ) -> Result<Answer, ApplyError> {
-        self.send(method, path, body)
-            .await
-            .map_err(|source| ApplyError::Unreachable {
-                verb,
-                id: id.clone(),
-                source,
-            })
-    }
 }
 
-fn object(verb: &'static str, id: &ObjectId, answer: &Answer) -> Result<Object, ApplyError> {
+fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {
     if !answer.status.is_success() {
-        return Err(refused(verb, id, answer));
+        return Err(Why::Refused(answer.message()));
     }
-    Object::parse(&answer.body, Some(&id.resource.gvk)).map_err(|source| ApplyError::Answer {
-        verb,
-        id: id.clone(),
-        source,
-    })
-}
-
-fn refused(verb: &'static str, id: &ObjectId, answer: &Answer) -> ApplyError {
-    ApplyError::Refused {
-        verb,
-        id: id.clone(),
-        message: answer.message(),
-    }
+    Ok(Object::parse(&answer.body, Some(&id.resource.gvk))?)
 }
 
 /// Whether the answer to a deletion says that the object is gone: a `Status` instead of the object, or an object

@@ -9,6 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::rest::Rest;
+use crate::told::told;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -52,11 +53,7 @@ pub(crate) async fn wait_until_reachable(rest: &Rest) -> Result<(), ConnectError
             Ok(_) => return Ok(()),
             Err(error) if tries == 6 => return Err(ConnectError::Unreachable(error)),
             Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    tries,
-                    "the API server does not answer yet"
-                );
+                tracing::warn!(error = told(&error), tries, "the API server does not answer yet");
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         }

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::rest::{Answer, Rest, Unreachable, version_path};
 use super::watch::{Scope, watch as watch_resource};
+use crate::told::told;
 
 pub(crate) struct Discovery {
     rest: Rest,
@@ -89,7 +90,7 @@ impl Discovery {
                 _ = clock.tick() => {}
                 event = events.next() => {
                     if let Some(Err(error)) = event {
-                        tracing::warn!(error = &error as &dyn std::error::Error, "the watch of CustomResourceDefinitions broke");
+                        tracing::warn!(error = told(&error), "the watch of CustomResourceDefinitions broke");
                     }
                 }
             }

@@ -11,13 +11,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::rest::Rest;
+use crate::telemetry::timestamp;
+use crate::told::told;
 
 const COMPONENT: &str = "metacontroller";
 /// Per object: this many at once, then one per `REFILL`.
 const BURST: u32 = 25;
-const REFILL: Duration = Duration::from_secs(300);
+const REFILL: Duration = Duration::from_mins(5);
 /// An Event that has not been repeated for this long is written anew.
-const REMEMBERED: Duration = Duration::from_secs(600);
+const REMEMBERED: Duration = Duration::from_mins(10);
 /// The API server takes 1,024 bytes.
 const LONGEST: usize = 1024;
 
@@ -106,23 +108,13 @@ async fn write_all(rest: Rest, mut notes: mpsc::Receiver<Note>, stop: Cancellati
 }
 
 async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
-    let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let time = timestamp();
     let list = format!("/api/v1/namespaces/{}/events", note.namespace);
-    let key = note.identity();
-    if let Some(seen) = memory.written.get_mut(&key) {
-        let patch = json!({"count": seen.count + 1, "lastTimestamp": time});
-        let answer = rest
-            .send(
-                Method::PATCH,
-                &format!("{list}/{}", seen.name),
-                Some(patch.to_string()),
-            )
-            .await;
-        if answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND) {
-            seen.count += 1;
-            seen.last = now;
-            return;
-        }
+    if let Some(seen) = memory.written.get_mut(&note.identity())
+        && seen.repeat(rest, &list, &time).await
+    {
+        seen.last = now;
+        return;
     }
     memory.serial += 1;
     let involved = note
@@ -135,21 +127,11 @@ async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
         jiff::Timestamp::now().as_nanosecond(),
         memory.serial
     );
-    let event = json!({
-        "apiVersion": "v1", "kind": "Event",
-        "metadata": {"name": name, "namespace": note.namespace},
-        "involvedObject": note.involved,
-        "reason": note.reason,
-        "message": note.message,
-        "type": match note.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
-        "firstTimestamp": time, "lastTimestamp": time, "count": 1,
-    });
+    let event = note.event(&name, &time);
     match rest.send(Method::POST, &list, Some(event.to_string())).await {
         Ok(answer) if answer.status.is_success() => {
             memory.written.insert(
-                key,
+                note.identity(),
                 Written {
                     name,
                     count: 1,
@@ -162,14 +144,25 @@ async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
             answer = answer.message(),
             "an Event was refused"
         ),
-        Err(error) => tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "an Event could not be written"
-        ),
+        Err(error) => tracing::warn!(error = told(&error), "an Event could not be written"),
     }
 }
 
 impl Note {
+    fn event(&self, name: &str, time: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "involvedObject": self.involved,
+            "reason": self.reason,
+            "message": self.message,
+            "type": match self.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": time, "lastTimestamp": time, "count": 1,
+        })
+    }
+
     fn identity(&self) -> [String; 3] {
         [self.about(), self.reason.to_owned(), self.message.clone()]
     }
@@ -196,6 +189,23 @@ struct Written {
     name: String,
     count: u64,
     last: Instant,
+}
+
+impl Written {
+    /// Counts one more; `false` where the Event is gone.
+    async fn repeat(&mut self, rest: &Rest, list: &str, time: &str) -> bool {
+        let patch = json!({"count": self.count + 1, "lastTimestamp": time});
+        let answer = rest
+            .send(
+                Method::PATCH,
+                &format!("{list}/{}", self.name),
+                Some(patch.to_string()),
+            )
+            .await;
+        let repeated = answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND);
+        self.count += u64::from(repeated);
+        repeated
+    }
 }
 
 struct Budget {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::told::told;
 use futures_util::{Stream, StreamExt};
 use kube::api::{Api, ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
@@ -81,7 +82,7 @@ impl Wire {
             Err(Unread(json)) => Object::parse(&json, Some(&resource.gvk)),
         };
         let complain = |error: &ObjectError| {
-            tracing::warn!(resource = %resource.gvk, error = error as &dyn std::error::Error, "an object cannot be read");
+            tracing::warn!(resource = %resource.gvk, error = told(error), "an object cannot be read");
         };
         read.inspect_err(complain).ok()
     }

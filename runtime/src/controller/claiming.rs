@@ -99,11 +99,9 @@ impl Controller {
             let mut body = now
                 .value()
                 .map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
-            let owners = &mut body["metadata"]["ownerReferences"];
-            if owners.is_null() {
-                *owners = json!([]);
-            }
-            if let Value::Array(owners) = owners {
+            if let Some(Value::Object(metadata)) = body.get_mut("metadata")
+                && let Value::Array(owners) = metadata.entry("ownerReferences").or_insert_with(|| json!([]))
+            {
                 change(owners);
             }
             match self
@@ -116,7 +114,7 @@ impl Controller {
                     self.absorb(id, known, writer);
                     return Ok(true);
                 }
-                Err(ApplyError::Conflict { .. }) if tries < TRIES => {}
+                Err(error) if error.is_conflict() && tries < TRIES => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -24,6 +24,7 @@ use crate::hook::wasm::run::{Call, CallError};
 use crate::hook::wasm::source::Followed;
 use crate::queue::{Rest, Streaks};
 use crate::store::{Store, Writer};
+use crate::told::told;
 
 /// A running CompositeController.
 pub(super) struct Controller {
@@ -52,19 +53,19 @@ pub(super) struct Hook {
 
 #[derive(Debug, thiserror::Error)]
 enum SyncError {
-    #[error(transparent)]
+    #[error("selecting children")]
     Selector(#[from] children::NoSelector),
-    #[error("sync hook: {0}")]
+    #[error("sync hook")]
     Hook(#[from] CallError),
-    #[error("sync hook: {0}")]
+    #[error("sync hook")]
     Response(#[from] ResponseError),
-    #[error("sync hook: {0}")]
+    #[error("sync hook")]
     Desired(#[from] DesiredError),
-    #[error("claiming children: {0}")]
+    #[error("claiming children")]
     Claim(#[from] ClaimError),
-    #[error("{id}: {problem}")]
-    Child { id: ObjectId, problem: Problem },
-    #[error("{}", told(.0))]
+    #[error("{id}")]
+    Child { id: Box<ObjectId>, source: Problem },
+    #[error(transparent)]
     Apply(#[from] ApplyError),
     #[error("no module is loaded")]
     NoModule,
@@ -84,7 +85,7 @@ impl Controller {
                 tracing::debug!(controller = %self.object.key, parent = %key, wrote = done.wrote, "synced");
             }
             Err(failure) if failure.quiet => {
-                tracing::debug!(controller = %self.object.key, parent = %key, reason = failure.message, "tried again")
+                tracing::debug!(controller = %self.object.key, parent = %key, reason = failure.message, "tried again");
             }
             Err(failure) => {
                 self.failing().insert(key.clone(), failure.category);
@@ -178,8 +179,8 @@ impl Controller {
     /// Goes on after a failed operation, so that one child does not hold the others; answers with the first failure.
     async fn carry_out_all(&self, plan: &Plan, writer: &Writer) -> Result<bool, SyncError> {
         let mut first = plan.problems.first().map(|(id, problem)| SyncError::Child {
-            id: id.clone(),
-            problem: *problem,
+            id: Box::new(id.clone()),
+            source: *problem,
         });
         for op in &plan.ops {
             if let Err(error) = self.carry_out(op, writer).await {
@@ -271,25 +272,13 @@ fn failure(error: &SyncError) -> Failure {
         SyncError::Apply(_) => "Write",
         SyncError::NoModule => "Module",
     };
-    let quiet = matches!(
-        error,
-        SyncError::Apply(ApplyError::Conflict { .. })
-            | SyncError::Claim(ClaimError::Apply(ApplyError::Conflict { .. }))
-    );
+    let quiet = match error {
+        SyncError::Apply(error) | SyncError::Claim(ClaimError::Apply(error)) => error.is_conflict(),
+        _ => false,
+    };
     Failure {
         category,
-        message: error.to_string(),
+        message: told(error),
         quiet,
     }
-}
-
-/// An error with its causes, in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -15,6 +15,7 @@ use super::running;
 use super::{Tools, report};
 use crate::cluster::events::Severity;
 use crate::store::{Change, Store};
+use crate::told::told;
 
 /// The controllers that are running, by name.
 pub(crate) struct Host {
@@ -86,28 +87,28 @@ impl Host {
             (Some(object), Some(hosted)) if hosted.is(&object) => {}
             (Some(object), _) => {
                 self.end(&key).await;
-                self.begin(store, object);
+                self.begin(store, &object);
             }
         }
     }
 
-    fn begin(&mut self, store: &Arc<Store>, object: Arc<Object>) {
+    fn begin(&mut self, store: &Arc<Store>, object: &Arc<Object>) {
         let name = object.key.to_string();
         let stop = CancellationToken::new();
         self.tools.recorder.record(
-            &object,
+            object,
             Severity::Normal,
             "Starting",
             &format!("Starting controller: {name}"),
         );
         let reporter =
-            report::Reporter::start(self.tools.rest.clone(), Arc::clone(store), &object, stop.clone());
-        let task = running::run(self.tools.clone(), Arc::clone(&object), reporter, stop.clone());
+            report::Reporter::start(self.tools.rest.clone(), Arc::clone(store), object, stop.clone());
+        let task = running::run(self.tools.clone(), Arc::clone(object), reporter, stop.clone());
         let hosted = Hosted {
-            spec: spec(&object),
+            spec: spec(object),
             stop,
             task: tokio::spawn(task),
-            object: Arc::clone(&object),
+            object: Arc::clone(object),
         };
         self.hosted.insert(object.key.clone(), hosted);
     }
@@ -142,7 +143,7 @@ impl Hosted {
 
     async fn ended(self) {
         if let Err(error) = self.task.await {
-            tracing::error!(controller = %self.object.key, error = &error as &dyn std::error::Error, "a controller did not end by itself: this is a bug in metahook");
+            tracing::error!(controller = %self.object.key, error = told(&error), "a controller did not end by itself: this is a bug in metahook");
         }
     }
 }

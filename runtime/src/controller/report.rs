@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::rest::Rest;
 use crate::store::Store;
+use crate::telemetry::timestamp;
 
 /// Changes that come together are written together.
 const GATHER: Duration = Duration::from_millis(200);
@@ -51,8 +52,8 @@ impl Reporter {
 
     pub(super) async fn ended(self) {
         drop(self.report);
-        // A status that could not be written has been logged.
-        let _: Result<(), tokio::task::JoinError> = self.task.await;
+        // Ends by itself; a panic has been printed, and its message is all there is to say.
+        self.task.await.unwrap_or_default();
     }
 }
 
@@ -91,11 +92,7 @@ async fn write(rest: &Rest, store: &Arc<Store>, key: &Key, report: &Report) -> R
     let Some(object) = store.get(key) else {
         return Ok(true);
     };
-    let Some(status) = status::next(
-        &seen(&object),
-        report,
-        &jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-    ) else {
+    let Some(status) = status::next(&seen(&object), report, &timestamp()) else {
         return Ok(true);
     };
     let body = json!({

@@ -23,6 +23,7 @@ use crate::cluster::events::Severity;
 use crate::hook::wasm::source::{Followed, ModuleState};
 use crate::queue::{Queue, workers};
 use crate::store::{Change, Store};
+use crate::telemetry::timestamp;
 
 /// Runs a controller until `stop`; returns when its last pass has ended.
 pub(super) async fn run(tools: Tools, object: Arc<Object>, reporter: Reporter, stop: CancellationToken) {
@@ -189,7 +190,7 @@ impl Run {
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
-                changed = changes.changed() => changed.ok()?,
+                next = changes.changed() => next.ok()?,
             }
             let state = changes.borrow_and_update().clone();
             self.tell(&state);
@@ -208,7 +209,7 @@ impl Run {
         let status = state.module.as_ref().map(|module| HookStatus {
             digest: Some(module.digest.to_string()),
             size: i64::try_from(module.size).ok(),
-            loaded_at: Some(jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+            loaded_at: Some(timestamp()),
             compile_millis: i64::try_from(module.compile_time.as_millis()).ok(),
             pure: None,
         });

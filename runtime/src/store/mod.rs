@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use crate::cluster::rest::Rest;
 use crate::cluster::watch::{Scope, watch as watch_resource};
+use crate::told::told;
 
 /// All stores that somebody uses at the moment.
 pub(crate) struct Stores {
@@ -105,8 +106,8 @@ impl Store {
                 before: None,
                 after: Some(Arc::clone(object)),
             };
-            // The receiver is still in our hands.
-            let _: Result<(), _> = sender.send(Change { touched, by: None });
+            // The receiver is still in our hands: this cannot fail.
+            sender.send(Change { touched, by: None }).unwrap_or_default();
         }
         state.listeners.push(sender);
         receiver
@@ -114,8 +115,8 @@ impl Store {
 
     pub(crate) async fn synced(&self) {
         let mut synced = self.synced.subscribe();
-        // The sender lives as long as we do.
-        let _: Result<_, watch::error::RecvError> = synced.wait_for(|synced| *synced).await;
+        // An error means that the sender is gone, and it lives as long as we do.
+        drop(synced.wait_for(|synced| *synced).await);
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -160,7 +161,7 @@ async fn follow(store: Weak<Store>, resource: Arc<Resource>, rest: Rest) {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                tracing::warn!(resource = %resource.gvk, error = &error as &dyn std::error::Error, "a watch broke; it is taken up again");
+                tracing::warn!(resource = %resource.gvk, error = told(&error), "a watch broke; it is taken up again");
                 continue;
             }
         };
@@ -195,10 +196,7 @@ async fn look_again(store: &Weak<Store>, resource: &Arc<Resource>, rest: &Rest, 
         match found {
             Ok(Some(now)) if now.uid == object.uid => state.apply(Event::Applied(now), None),
             Ok(_) => state.apply(Event::Missing(object.key.clone(), object.uid.clone()), None),
-            Err(error) => tracing::debug!(
-                error = &error as &dyn std::error::Error,
-                "a doubtful object could not be read"
-            ),
+            Err(error) => tracing::debug!(error = told(&error), "a doubtful object could not be read"),
         }
     }
 }

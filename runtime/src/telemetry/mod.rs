@@ -1,3 +1,8 @@
 //! What is told about the server while it runs.
 
 pub(crate) mod log;
+
+/// Now, as Kubernetes writes times.
+pub(crate) fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

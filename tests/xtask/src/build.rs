@@ -57,7 +57,7 @@ pub(crate) fn all() -> Result<()> {
 
 /// Folders of guests that are Cargo packages.
 fn guest_names() -> Result<Vec<String>> {
-    let folder = paths::root().join("guests");
+    let folder = paths::workspace().join("guests");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let packages = entries
         .flatten()
@@ -73,7 +73,7 @@ fn guest_names() -> Result<Vec<String>> {
 fn need_target() -> Result<()> {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
-        .current_dir(paths::root())
+        .current_dir(paths::workspace())
         .output()
         .context("cannot run rustc")?;
     if Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir() {
@@ -82,7 +82,7 @@ fn need_target() -> Result<()> {
     println!("rustup target add {TARGET}");
     let added = Command::new("rustup")
         .args(["target", "add", TARGET])
-        .current_dir(paths::root())
+        .current_dir(paths::workspace())
         .status();
     ensure!(
         added.context("cannot run rustup")?.success(),

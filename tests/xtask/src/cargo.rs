@@ -44,7 +44,7 @@ impl Counts {
 /// cargo, without what `cargo run` has told us about xtask: build scripts take such variables for a change and run again.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(paths::root()).args(args);
+    command.current_dir(paths::workspace()).args(args);
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text == "CARGO_BIN_NAME" {

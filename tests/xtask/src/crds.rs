@@ -16,7 +16,7 @@ const GROUP: &str = "metacontroller.k8s.io";
 
 /// Writes the files, or with `check` only says which of them are not current.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let folder = acceptance::paths::root().join("manifests/crds");
+    let folder = acceptance::paths::workspace().join("manifests/crds");
     let mut stale = Vec::new();
     for crd in all()? {
         let name = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::cargo;
 const MANY: usize = 400;
 
 pub(crate) fn run() -> Result<()> {
-    let root = paths::root();
+    let root = paths::workspace();
     let mut files = Vec::new();
     for folder in ["runtime", "guest-sdk", "guests", "tests"] {
         rust_files(&root.join(folder), &mut files)?;

@@ -93,19 +93,25 @@ impl Expression {
     fn check(&self) -> Result<Requirement, SelectorError> {
         let key = self.key.clone();
         let values: BTreeSet<String> = self.values.iter().flatten().cloned().collect();
-        let some = |operator| match values.is_empty() {
-            true => Err(SelectorError::NoValues {
-                key: self.key.clone(),
-                operator,
-            }),
-            false => Ok(values.clone()),
+        let some = |operator| {
+            if values.is_empty() {
+                Err(SelectorError::NoValues {
+                    key: self.key.clone(),
+                    operator,
+                })
+            } else {
+                Ok(values.clone())
+            }
         };
-        let none = |operator| match values.is_empty() {
-            true => Ok(()),
-            false => Err(SelectorError::Values {
-                key: self.key.clone(),
-                operator,
-            }),
+        let none = |operator| {
+            if values.is_empty() {
+                Ok(())
+            } else {
+                Err(SelectorError::Values {
+                    key: self.key.clone(),
+                    operator,
+                })
+            }
         };
         match self.operator.as_str() {
             "In" => Ok(Requirement::In(key, some("In")?)),

@@ -46,12 +46,13 @@ pub fn children(parent: &Object, observed: &ChildMap, desired: &Desired, rules: 
                 resource: Arc::clone(resource),
                 key: object.key.clone(),
             };
-            match object.deleting {
-                true => plan.skips.push((id, Skip::BeingDeleted)),
-                false => plan.ops.push(Op::Delete {
+            if object.deleting {
+                plan.skips.push((id, Skip::BeingDeleted));
+            } else {
+                plan.ops.push(Op::Delete {
                     id,
                     uid: object.uid.clone(),
-                }),
+                });
             }
         }
     }

@@ -19,8 +19,8 @@ pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> 
         "uid": parent.uid.as_str(),
         "resourceVersion": parent.version.as_str(),
     });
-    if !parent.key.namespace.is_empty() {
-        metadata["namespace"] = json!(&*parent.key.namespace);
+    if let (false, Value::Object(metadata)) = (parent.key.namespace.is_empty(), &mut metadata) {
+        metadata.insert("namespace".to_owned(), json!(&*parent.key.namespace));
     }
     Some(json!({
         "apiVersion": parent.gvk.api_version(),

@@ -17,7 +17,7 @@ pub struct Response {
 pub enum ResponseError {
     #[error("the hook printed nothing: a sync hook answers with a JSON object on stdout")]
     Empty,
-    #[error("the hook's answer is not JSON: {0}")]
+    #[error("the hook's answer is not JSON")]
     Json(#[source] serde_json::Error),
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
     Type {
@@ -192,7 +192,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _: Result<Response, ResponseError> = sync(&bytes, Mode::Strict);
+            // Whatever it is, an answer or an error comes back.
+            drop(sync(&bytes, Mode::Strict));
         }
     }
 }

@@ -166,7 +166,7 @@ pub struct EnabledHook {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Wasm(WasmHook),
-    Webhook(Webhook),
+    Webhook(Box<Webhook>),
 }
 
 /// A Wasm hook, checked.
@@ -197,7 +197,7 @@ impl Hook {
                     "a hook is either a webhook or a wasm module, not both: remove one",
                 ));
             }
-            (Some(webhook), None) => Call::Webhook(webhook.clone()),
+            (Some(webhook), None) => Call::Webhook(Box::new(webhook.clone())),
             (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), bounds)?),
         };
         Ok(Some(EnabledHook {
@@ -259,7 +259,7 @@ impl WasmLimits {
                     format!("{text:?} is no amount of bytes: write it like 64Mi"),
                 )
             })?;
-            within(&field, text, value, ceiling, &units::print_bytes(ceiling))
+            within(&field, text, value, &ceiling, &units::print_bytes(ceiling))
         };
         let timeout = match &self.timeout {
             None => default.timeout,
@@ -277,7 +277,7 @@ impl WasmLimits {
                     &field,
                     text,
                     value,
-                    ceiling.timeout,
+                    &ceiling.timeout,
                     &format!("{}s", ceiling.timeout.as_secs_f64()),
                 )?
             }
@@ -296,7 +296,7 @@ impl WasmLimits {
                     &field,
                     &number.to_string(),
                     number,
-                    ceiling.instructions,
+                    &ceiling.instructions,
                     &ceiling.instructions.to_string(),
                 )?
             }
@@ -315,10 +315,10 @@ fn within<T: PartialOrd>(
     field: &str,
     text: &str,
     value: T,
-    ceiling: T,
+    ceiling: &T,
     ceiling_text: &str,
 ) -> Result<T, SpecError> {
-    if value > ceiling {
+    if value > *ceiling {
         let problem = format!(
             "{text} is above this server's ceiling of {ceiling_text}: lower it, or raise the ceiling by the server's flags"
         );

@@ -1,6 +1,6 @@
 //! The one engine of the process: what a module may be made of, and where its memory comes from.
 
-use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use metahook_core::spec::hook::LimitBounds;
 
@@ -67,6 +67,8 @@ fn pool(slots: usize, bounds: &LimitBounds) -> PoolingAllocationConfig {
         .table_elements(TABLE_ELEMENTS)
         .max_memory_size(usize::try_from(bounds.ceiling.memory).unwrap_or(usize::MAX))
         .max_unused_warm_slots(count)
-        .linear_memory_keep_resident(1 << 20);
+        // Rust puts a stack of 1 MiB first: what is touched lies behind it. The kernel tells which pages were.
+        .linear_memory_keep_resident(2 << 20)
+        .pagemap_scan(Enabled::Auto);
     pool
 }

@@ -134,7 +134,10 @@ impl Digest {
 
     /// The digest in hexadecimal, as `sha256sum` prints it.
     pub fn hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        nibbles
+            .filter_map(|nibble| char::from_digit(nibble.into(), 16))
+            .collect()
     }
 }
 

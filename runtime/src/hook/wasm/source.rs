@@ -80,7 +80,7 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
-    /// The reason of the condition ModulesLoaded.
+    /// The reason of the condition `ModulesLoaded`.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Self::NoConfigMap { .. } => "ConfigMapNotFound",

@@ -22,6 +22,8 @@ pub(crate) fn definition(plural: &str) -> String {
     format!("{plural}.metacontroller.k8s.io")
 }
 
+const LOG: &str = "metahook.log";
+
 /// A cluster to show things on.
 pub(crate) enum Place {
     /// Ours, gone afterwards.
@@ -97,8 +99,8 @@ impl Place {
     /// Where the server's log goes.
     pub(crate) fn server_log(&self) -> PathBuf {
         match self {
-            Self::Own(plane) => plane.logs().join("metahook.log"),
-            Self::Theirs(theirs) => theirs.folder.path().join("metahook.log"),
+            Self::Own(plane) => plane.logs().join(LOG),
+            Self::Theirs(theirs) => theirs.folder.path().join(LOG),
         }
     }
 
@@ -115,8 +117,7 @@ impl Place {
         match self {
             Self::Own(plane) => plane.keep_logs(),
             Self::Theirs(theirs) => {
-                drop(std::fs::remove_file(theirs.kubectl.kubeconfig())); // it holds credentials
-                theirs.folder.keep();
+                theirs.folder.keep(LOG); // not the kubeconfig, which holds credentials
                 println!("the server's log is kept in {}", theirs.folder.path().display());
             }
         }

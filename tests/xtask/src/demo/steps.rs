@@ -157,7 +157,7 @@ impl<'a> Demo<'a> {
     async fn control(&mut self) -> Result<()> {
         title("Store the hook, a Wasm module, and define the controller");
         let module = paths::guest("hello")?;
-        let module = module.strip_prefix(paths::root()).unwrap_or(&module);
+        let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
         let from = format!("--from-file=hook.wasm={}", module.display());
         let hook = ["-n", "hello", "configmap", "hello-hook"];
         self.make(
@@ -341,7 +341,7 @@ impl<'a> Demo<'a> {
 /// In the order of their names, as kubectl takes them.
 fn definition_files() -> Result<Vec<String>> {
     let folder = "manifests/crds";
-    let entries = fs::read_dir(paths::root().join(folder)).context("cannot read manifests/crds")?;
+    let entries = fs::read_dir(paths::workspace().join(folder)).context("cannot read manifests/crds")?;
     let mut files: Vec<String> = entries
         .flatten()
         .map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()))

@@ -1,0 +1,118 @@
+//! Plans by example: each folder below cases/children is observed + desired + strategy -> plan.
+//!
+//! `BLESS=1 cargo test -p metahook-core --test cases` writes the plans anew.
+
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test: a broken case ends it"
+)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use metahook_core::children;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, Resource};
+use metahook_core::object::map::ChildMap;
+use metahook_core::plan;
+use metahook_core::plan::desired::{Bounds, Rule};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+#[derive(Deserialize)]
+struct Strategy {
+    parent: Value,
+    rules: Vec<DeclaredRule>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeclaredRule {
+    api_version: String,
+    kind: String,
+    method: metahook_core::spec::composite::UpdateMethod,
+}
+
+fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> T {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn object(value: &Value) -> Arc<Object> {
+    Arc::new(Object::parse(&value.to_string(), None).unwrap())
+}
+
+fn plan_of(case: &Path) -> String {
+    let strategy: Strategy = read(&case.join("strategy.json"));
+    let parent = object(&strategy.parent);
+    let rules: Vec<Rule> = strategy
+        .rules
+        .iter()
+        .map(|rule| {
+            let plural = format!("{}s", rule.kind.to_lowercase());
+            let gvk = Gvk::new(&rule.api_version, &rule.kind);
+            Rule {
+                resource: Arc::new(Resource {
+                    gvk,
+                    plural: plural.into(),
+                    namespaced: true,
+                    has_status: true,
+                }),
+                method: rule.method,
+            }
+        })
+        .collect();
+    let mut observed = ChildMap::default();
+    for value in read::<Vec<Value>>(&case.join("observed.json")) {
+        let object = object(&value);
+        let rule = rules
+            .iter()
+            .find(|rule| rule.resource.gvk == object.gvk)
+            .expect("a declared kind");
+        observed.insert(&rule.resource, object);
+    }
+    let selector = children::selector(&parent, true).unwrap();
+    let bounds = Bounds {
+        rules: &rules,
+        selector: &selector,
+        generated: true,
+        max_children: 100,
+    };
+    match plan::desired::desired(
+        &parent,
+        bounds,
+        read::<Vec<Map<String, Value>>>(&case.join("desired.json")),
+    ) {
+        Ok(desired) => plan::children::children(&parent, &observed, &desired, &rules).to_string(),
+        Err(error) => format!("refused: {error}\n"),
+    }
+}
+
+#[test]
+fn every_case_has_its_plan() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/children");
+    let mut cases: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    cases.sort();
+    assert!(!cases.is_empty());
+    let mut wrong = Vec::new();
+    for case in cases {
+        let (found, file) = (plan_of(&case), case.join("plan.txt"));
+        if std::env::var_os("BLESS").is_some() {
+            fs::write(&file, &found).unwrap();
+        }
+        let expected = fs::read_to_string(&file).unwrap_or_default();
+        if found != expected {
+            wrong.push(format!(
+                "{}\n--- expected\n{expected}--- found\n{found}",
+                case.display()
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
