@@ -77,7 +77,7 @@ pub(crate) async fn a_hook_that_loops_is_ended_by_its_timeout_and_heals(test: &m
     let hook = test
         .hook("hook")
         .limited("timeout", "200ms")
-        .limited("instructions", 1_000_000_000_000_u64);
+        .limited("instructions", 100_000_000_000_u64);
     heals(test, hook, &wasm::loops()?, |why| {
         why.contains("timeout") && why.contains("200ms")
     })

@@ -158,3 +158,18 @@ pub(crate) async fn a_controller_without_a_sync_hook_says_so(test: &mut Fixture)
     test.until_controller("not ready: NoSyncHook", says).await?;
     Ok(())
 }
+
+pub(crate) async fn a_limit_above_what_the_server_allows_is_refused_naming_both(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    test.serve()?;
+    let hook = test.hook("hello-hook").limited("memory", "1Gi");
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
+        .await?;
+    let says = |cc: &Value| has_condition(cc, "Ready", "False", "InvalidSpec");
+    let cc = test.until_controller("not ready: InvalidSpec", says).await?;
+    let why = condition(&cc, "Ready").map_or("", |ready| text(ready, "/message"));
+    ensure!(why.contains("1Gi") && why.contains("512Mi"), "{why}");
+    Ok(())
+}

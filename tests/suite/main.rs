@@ -42,6 +42,7 @@ fn all() -> Vec<Test> {
             events_tell_that_a_controller_starts_and_stops,
             a_controller_without_the_servers_label_is_left_alone,
             a_controller_without_a_sync_hook_says_so,
+            a_limit_above_what_the_server_allows_is_refused_naming_both,
         },
         composite::{
             a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_label,

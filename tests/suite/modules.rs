@@ -140,7 +140,7 @@ pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &
 
 pub(crate) async fn a_changed_module_syncs_parents_that_nobody_touched(test: &mut Fixture) -> Result<()> {
     const PARENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
-    let says = |number: u32| wasm::answers(&json!({ "status": { "number": number } }));
+    let says = |number: u32| wasm::answers(&json!({ "status": { "number": number }, "children": [] }));
     test.define_kind().await?;
     test.store("hook", &says(1)?).await?;
     test.serve()?;
