@@ -22,7 +22,7 @@ use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Severity;
 use crate::hook::wasm::run::{Call, CallError};
 use crate::hook::wasm::source::Followed;
-use crate::queue::{Rest, Streaks};
+use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
 use crate::told::told;
 
@@ -73,10 +73,10 @@ enum SyncError {
 
 impl Controller {
     /// What a worker calls. The one place where a result becomes queue behaviour, an Event and a log line.
-    pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> Rest {
+    pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
             self.failing().remove(key);
-            return Rest::Settled(None);
+            return After::Settled(None);
         };
         let result = self.pass(&parent).await.map_err(|error| failure(&error));
         match &result {
@@ -94,15 +94,15 @@ impl Controller {
         }
         let wrote = result.as_ref().is_ok_and(|done| done.wrote);
         match outcome::of(result, streaks.failures, streaks.own) {
-            Outcome::Done { again: Some(again) } if wrote => Rest::FollowUp(again),
-            Outcome::Done { again } => Rest::Settled(again),
+            Outcome::Done { again: Some(again) } if wrote => After::FollowUp(again),
+            Outcome::Done { again } => After::Settled(again),
             Outcome::Failed { again, event } => {
                 if let Some(message) = event {
                     self.tools
                         .recorder
                         .record(&parent, Severity::Warning, "SyncError", &message);
                 }
-                Rest::Failed(again)
+                After::Failed(again)
             }
         }
     }
@@ -230,7 +230,7 @@ impl Controller {
             .chain([&self.parents])
             .find(|store| *store.resource() == id.resource)
         {
-            store.absorb(known, writer);
+            store.absorb(known, Some(writer));
         }
     }
 
@@ -249,15 +249,15 @@ impl Controller {
 }
 
 /// A pass that panicked says nothing of its parent: it is tried again as after any failure.
-pub(super) fn after_panic(streaks: Streaks) -> Rest {
+pub(super) fn after_panic(streaks: Streaks) -> After {
     let failure = Failure {
         category: "Bug",
         message: String::new(),
         quiet: true,
     };
     match outcome::of(Err(failure), streaks.failures, streaks.own) {
-        Outcome::Done { again } => Rest::Settled(again),
-        Outcome::Failed { again, .. } => Rest::Failed(again),
+        Outcome::Done { again } => After::Settled(again),
+        Outcome::Failed { again, .. } => After::Failed(again),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::plan::Op;
@@ -16,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::rest::Rest;
 use crate::store::Store;
 use crate::telemetry::timestamp;
+use crate::told::told;
 
 /// Changes that come together are written together.
 const GATHER: Duration = Duration::from_millis(200);
@@ -105,11 +107,16 @@ async fn write(rest: &Rest, store: &Arc<Store>, key: &Key, report: &Report) -> R
         resource: Arc::clone(store.resource()),
         key: key.clone(),
     };
-    rest.carry_out(&Op::Status { id: id.clone(), body })
+    let known = rest
+        .carry_out(&Op::Status { id, body })
         .await
-        .map_err(|error| error.to_string())?;
-    let kept = rest.read(&id).await.map_err(|error| error.to_string())?;
-    Ok(kept.is_none_or(|kept| !seen(&kept).conditions.is_empty()))
+        .map_err(|error| told(&error))?;
+    let kept = known.iter().all(|event| match event {
+        Event::Wrote(object) => !seen(object).conditions.is_empty(),
+        _ => true,
+    });
+    store.absorb(known, None);
+    Ok(kept)
 }
 
 fn seen(object: &Object) -> ControllerStatus {

@@ -46,7 +46,7 @@ pub(crate) struct Streaks {
 
 /// How a worker gives a key back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum After {
     /// Nothing was written: wait for a change or a time.
     Settled(Option<Duration>),
     /// Something was written: look at what came of it.
@@ -113,7 +113,7 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// Gives a key back that [`Queue::next`] handed out.
-    pub(crate) fn done(&self, key: &K, rest: Rest) {
+    pub(crate) fn done(&self, key: &K, how: After) {
         let mut state = self.lock();
         let now = Instant::now();
         let Some(entry) = state.entries.get_mut(key) else {
@@ -121,16 +121,16 @@ impl<K: Ord + Clone> Queue<K> {
         };
         entry.running = false;
         let again = std::mem::take(&mut entry.again);
-        let after = match rest {
-            Rest::Settled(after) => {
+        let after = match how {
+            After::Settled(after) => {
                 (entry.failures, entry.own) = (0, 0);
                 after
             }
-            Rest::FollowUp(after) => {
+            After::FollowUp(after) => {
                 (entry.failures, entry.own) = (0, entry.own.saturating_add(1));
                 Some(after)
             }
-            Rest::Failed(after) => {
+            After::Failed(after) => {
                 entry.failures = entry.failures.saturating_add(1);
                 Some(after)
             }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(now(&queue).await, Some(1));
         queue.add(1);
         assert_eq!(now(&queue).await, None, "its worker is still at it");
-        queue.done(&1, Rest::Settled(None));
+        queue.done(&1, After::Settled(None));
         assert_eq!(now(&queue).await, Some(1));
     }
 
@@ -249,15 +249,15 @@ mod tests {
         let queue = Queue::new();
         queue.add(1);
         now(&queue).await;
-        queue.done(&1, Rest::Settled(Some(Duration::from_secs(5))));
+        queue.done(&1, After::Settled(Some(Duration::from_secs(5))));
         assert_eq!(now(&queue).await, None);
         let start = Instant::now();
         assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
         assert!(start.elapsed() >= Duration::from_secs(4));
-        queue.done(&1, Rest::Failed(Duration::from_secs(100)));
+        queue.done(&1, After::Failed(Duration::from_secs(100)));
         queue.add(1);
         assert_eq!(now(&queue).await, Some(1));
-        queue.done(&1, Rest::Settled(None));
+        queue.done(&1, After::Settled(None));
         assert_eq!(
             tokio::time::timeout(Duration::from_secs(1000), queue.next())
                 .await
@@ -276,13 +276,13 @@ mod tests {
             (streaks.failures, streaks.own)
         };
         queue.add(1);
-        assert_eq!(streaks(Rest::Failed(Duration::ZERO)).await, (0, 0));
-        assert_eq!(streaks(Rest::Failed(Duration::ZERO)).await, (1, 0));
-        assert_eq!(streaks(Rest::FollowUp(Duration::ZERO)).await, (2, 0));
-        assert_eq!(streaks(Rest::FollowUp(Duration::from_secs(1))).await, (0, 1));
+        assert_eq!(streaks(After::Failed(Duration::ZERO)).await, (0, 0));
+        assert_eq!(streaks(After::Failed(Duration::ZERO)).await, (1, 0));
+        assert_eq!(streaks(After::FollowUp(Duration::ZERO)).await, (2, 0));
+        assert_eq!(streaks(After::FollowUp(Duration::from_secs(1))).await, (0, 1));
         queue.add(1);
         assert_eq!(
-            streaks(Rest::Settled(None)).await,
+            streaks(After::Settled(None)).await,
             (0, 0),
             "somebody else changed something"
         );
@@ -315,7 +315,7 @@ mod tests {
                     let mut seen = Vec::new();
                     while let Some((key, _)) = queue.next().await {
                         tokio::task::yield_now().await;
-                        queue.done(&key, Rest::Settled(None));
+                        queue.done(&key, After::Settled(None));
                         seen.push(key);
                     }
                     seen

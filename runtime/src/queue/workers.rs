@@ -6,19 +6,19 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use super::{Queue, Rest, Streaks};
+use super::{After, Queue, Streaks};
 
 /// Runs `count` workers until the queue is closed. `work` answers how its key goes on; `panicked` does when it cannot.
 pub(crate) fn start<K, W, F>(
     queue: &Arc<Queue<K>>,
     count: usize,
     work: W,
-    panicked: fn(Streaks) -> Rest,
+    panicked: fn(Streaks) -> After,
 ) -> JoinSet<()>
 where
     K: Ord + Clone + Send + Sync + std::fmt::Display + 'static,
     W: Fn(K, Streaks) -> F + Clone + Send + 'static,
-    F: Future<Output = Rest> + Send,
+    F: Future<Output = After> + Send,
 {
     let mut workers = JoinSet::new();
     for _ in 0..count {
@@ -26,11 +26,11 @@ where
         workers.spawn(async move {
             while let Some((key, streaks)) = queue.next().await {
                 let pass = AssertUnwindSafe(work(key.clone(), streaks)).catch_unwind();
-                let rest = pass.await.unwrap_or_else(|_panic| {
+                let after = pass.await.unwrap_or_else(|_panic| {
                     tracing::error!(parent = %key, "a pass panicked: this is a bug in metahook");
                     panicked(streaks)
                 });
-                queue.done(&key, rest);
+                queue.done(&key, after);
             }
         });
     }
@@ -52,10 +52,10 @@ mod tests {
             async move {
                 assert!(key != 1 || streaks.failures > 0, "the first time");
                 sender.send(key).unwrap();
-                Rest::Settled(None)
+                After::Settled(None)
             }
         };
-        let mut workers = start(&queue, 1, work, |_| Rest::Failed(Duration::from_secs(1)));
+        let mut workers = start(&queue, 1, work, |_| After::Failed(Duration::from_secs(1)));
         queue.add(1);
         queue.add(2);
         assert_eq!((seen.recv().await, seen.recv().await), (Some(2), Some(1)));

@@ -88,10 +88,10 @@ impl Store {
     }
 
     /// Takes in what an answer to our own write says.
-    pub(crate) fn absorb(&self, events: Vec<Event>, by: &Writer) {
+    pub(crate) fn absorb(&self, events: Vec<Event>, by: Option<&Writer>) {
         let mut state = lock(&self.state);
         for event in events {
-            state.apply(event, Some(by));
+            state.apply(event, by);
         }
     }
 
