@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 use metahook_core::object::selector::Selector;
+use metahook_core::spec::hook::{LimitBounds, Limits};
 use metahook_core::spec::units;
 
 use crate::server::Settings;
@@ -45,6 +46,8 @@ pub struct Serve {
     /// Children one answer may name.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
+    #[command(flatten)]
+    pub hook_limits: HookLimits,
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub log_format: Format,
     /// error, warn, info, debug, trace, or a filter like `metahook=debug`.
@@ -52,18 +55,93 @@ pub struct Serve {
     pub log_level: String,
 }
 
+/// What one call of a hook may use where its spec says nothing, and the most that a spec may ask for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits of hooks")]
+pub struct HookLimits {
+    #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
+    pub hook_memory: u64,
+    #[arg(long, value_name = "BYTES", default_value = "512Mi", value_parser = bytes)]
+    pub hook_memory_max: u64,
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub hook_timeout: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub hook_timeout_max: Duration,
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub hook_instructions: u64,
+    #[arg(long, value_name = "N", default_value_t = 100_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub hook_instructions_max: u64,
+    #[arg(long, value_name = "BYTES", default_value = "4Mi", value_parser = bytes)]
+    pub hook_output: u64,
+    #[arg(long, value_name = "BYTES", default_value = "32Mi", value_parser = bytes)]
+    pub hook_output_max: u64,
+    #[arg(long, value_name = "BYTES", default_value = "64Ki", value_parser = bytes)]
+    pub hook_log: u64,
+    #[arg(long, value_name = "BYTES", default_value = "1Mi", value_parser = bytes)]
+    pub hook_log_max: u64,
+}
+
+/// A flag whose value does not go with another's.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--{flag} is above --{flag}-max: lower the one or raise the other")]
+pub struct FlagError {
+    flag: &'static str,
+}
+
+impl HookLimits {
+    fn bounds(&self) -> Result<LimitBounds, FlagError> {
+        for (flag, fits) in [
+            ("hook-memory", self.hook_memory <= self.hook_memory_max),
+            ("hook-timeout", self.hook_timeout <= self.hook_timeout_max),
+            (
+                "hook-instructions",
+                self.hook_instructions <= self.hook_instructions_max,
+            ),
+            ("hook-output", self.hook_output <= self.hook_output_max),
+            ("hook-log", self.hook_log <= self.hook_log_max),
+        ] {
+            if !fits {
+                return Err(FlagError { flag });
+            }
+        }
+        Ok(LimitBounds {
+            default: Limits {
+                memory: self.hook_memory,
+                timeout: self.hook_timeout,
+                instructions: self.hook_instructions,
+                output: self.hook_output,
+                log: self.hook_log,
+            },
+            ceiling: Limits {
+                memory: self.hook_memory_max,
+                timeout: self.hook_timeout_max,
+                instructions: self.hook_instructions_max,
+                output: self.hook_output_max,
+                log: self.hook_log_max,
+            },
+        })
+    }
+}
+
 impl Serve {
-    pub fn settings(self) -> Settings {
+    pub fn settings(self) -> Result<Settings, FlagError> {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        Settings {
+        Ok(Settings {
             kubeconfig: self.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
             selector: self.target_label_selector,
             workers: usize::from(self.workers),
             discovery_interval: self.discovery_interval,
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
-        }
+            hook_limits: self.hook_limits.bounds()?,
+        })
     }
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    units::bytes(text)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "write an amount of bytes like 64Mi".to_owned())
 }
 
 fn selector(text: &str) -> Result<Selector, String> {
@@ -85,7 +163,7 @@ mod tests {
         let Cli {
             command: Command::Serve(serve),
         } = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
-        Ok(serve.settings())
+        serve.settings().map_err(|error| error.to_string())
     }
 
     #[test]
@@ -104,5 +182,23 @@ mod tests {
             let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(error.contains(flag), "{error}");
         }
+    }
+
+    #[test]
+    fn the_limits_of_the_flags_are_those_of_the_types() {
+        assert_eq!(parse(&[]).unwrap().hook_limits, LimitBounds::default());
+        let limits = parse(&["--hook-memory=1Mi", "--hook-memory-max=2Mi"])
+            .unwrap()
+            .hook_limits;
+        assert_eq!((limits.default.memory, limits.ceiling.memory), (1 << 20, 2 << 20));
+    }
+
+    #[test]
+    fn a_default_above_its_ceiling_is_refused() {
+        let error = parse(&["--hook-timeout=2m"]).unwrap_err();
+        assert_eq!(
+            error,
+            "--hook-timeout is above --hook-timeout-max: lower the one or raise the other"
+        );
     }
 }

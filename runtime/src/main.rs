@@ -29,16 +29,25 @@ async fn main() -> ExitCode {
 
 async fn run(serve: metahook::cli::Serve) -> anyhow::Result<()> {
     metahook::start_log(&serve)?;
+    let settings = serve.settings()?;
     let stop = CancellationToken::new();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let signalled = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
+    let signals = async {
+        for stopping in [false, true] {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            if !stopping {
+                tracing::info!(
+                    "a signal: passes under way are ended, then the server stops; a second one stops it at once"
+                );
+                stop.cancel();
+            }
         }
-        tracing::info!("a signal: passes under way are ended, then the server stops");
-        signalled.cancel();
-    });
-    Ok(metahook::server::serve(serve.settings(), stop).await?)
+    };
+    tokio::select! {
+        served = metahook::server::serve(settings, stop.clone()) => Ok(served?),
+        () = signals => anyhow::bail!("stopped at once by a second signal"),
+    }
 }

@@ -19,6 +19,9 @@ use crate::hook::wasm::module::Runtime;
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
 
+/// Events that are still to be written when the server stops have this long.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// What a server is told by its flags.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -29,6 +32,7 @@ pub struct Settings {
     pub discovery_interval: Duration,
     pub hook_concurrency: usize,
     pub max_children: usize,
+    pub hook_limits: LimitBounds,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +47,11 @@ pub enum ServeError {
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
     let client = client::connect(settings.kubeconfig.as_deref()).await?;
     let rest = Rest::new(client);
-    client::wait_until_reachable(&rest).await?;
-    let bounds = LimitBounds::default();
+    tokio::select! {
+        reached = client::wait_until_reachable(&rest) => reached?,
+        () = stop.cancelled() => return Ok(()),
+    }
+    let bounds = settings.hook_limits;
     let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
     let background = CancellationToken::new();
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
@@ -69,8 +76,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     Host::new(tools, settings.selector).run(stop).await;
     background.cancel();
-    // Both end at the token; a panic in them has been printed.
-    events.await.unwrap_or_default();
+    // Both end at the token, and what is to be said must not hold the end; a panic in them has been printed.
+    drop(tokio::time::timeout(LAST_WORDS, events).await);
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())

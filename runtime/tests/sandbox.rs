@@ -1,10 +1,15 @@
 //! Each limit of the sandbox obeyed and violated, and what a hook cannot reach.
 
-#![allow(clippy::unwrap_used, reason = "a test: a broken fixture ends it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test: a broken fixture ends it"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use metahook::hook::wasm::module::{ModuleError, Runtime};
 use metahook::hook::wasm::run::{Call, CallError, Called};
 use metahook_core::spec::hook::{LimitBounds, Limits};
@@ -42,7 +47,7 @@ async fn run(body: &str, limits: Limits) -> Called {
     let call = Call {
         controller: "c",
         hook: "sync",
-        request: b"{}".to_vec(),
+        request: "{}".into(),
         limits,
     };
     runtime.call(&module, call).await
@@ -113,7 +118,7 @@ async fn a_long_hook_gives_way_to_others() {
     let call = Call {
         controller: "c",
         hook: "sync",
-        request: Vec::new(),
+        request: Bytes::new(),
         limits: Limits {
             instructions: u64::MAX >> 1,
             timeout: Duration::from_millis(300),
@@ -187,7 +192,7 @@ async fn memory_beyond_the_limit_is_refused_by_name() {
     .await;
     assert_eq!(
         called.answer.unwrap_err().to_string(),
-        "the hook wanted 1088Ki of memory and may have 1Mi (limits.memory)"
+        "the hook wanted 1088Ki of memory and may have 1Mi (limits.memory); then the hook trapped in main: wasm `unreachable` instruction executed"
     );
 }
 
@@ -199,7 +204,7 @@ async fn a_module_whose_first_memory_is_too_large_is_refused_by_name() {
     let call = Call {
         controller: "c",
         hook: "sync",
-        request: Vec::new(),
+        request: Bytes::new(),
         limits: Limits {
             memory: 1 << 20,
             ..limits()
@@ -331,7 +336,7 @@ async fn nothing_outlives_a_call() {
         let call = Call {
             controller: "c",
             hook: "sync",
-            request: Vec::new(),
+            request: Bytes::new(),
             limits: limits(),
         };
         assert!(runtime.call(&module, call).await.answer.is_ok());
@@ -352,7 +357,7 @@ async fn more_calls_than_slots_wait_for_their_turn() {
             let call = Call {
                 controller: "c",
                 hook: "sync",
-                request: Vec::new(),
+                request: Bytes::new(),
                 limits: limits(),
             };
             runtime.call(&module, call).await.answer
@@ -415,4 +420,81 @@ async fn features_that_hooks_do_not_need_are_off() {
     ] {
         assert!(matches!(load(text).await, ModuleError::Refused(_)), "{text}");
     }
+}
+
+/// Calls a host function again and again that costs no fuel but time: the timeout has to hold all the same.
+async fn ends_in_time(body: &str) -> Called {
+    let random =
+        r#"(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))"#;
+    let text = format!("(module {random} {IMPORTS} {body} (export \"_start\" (func $main)))");
+    let runtime = runtime();
+    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let limits = Limits {
+        timeout: Duration::from_millis(200),
+        instructions: u64::MAX >> 1,
+        ..limits()
+    };
+    let call = Call {
+        controller: "c",
+        hook: "sync",
+        request: Bytes::new(),
+        limits,
+    };
+    let called = tokio::time::timeout(Duration::from_secs(20), runtime.call(&module, call)).await;
+    called.expect("the call does not end")
+}
+
+#[tokio::test]
+async fn a_loop_of_random_bytes_runs_into_its_timeout() {
+    let body =
+        "(func $main (loop $again (drop (call $random (i32.const 16) (i32.const 16384))) (br $again)))";
+    assert!(matches!(
+        ends_in_time(body).await.answer,
+        Err(CallError::Timeout { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_flood_of_log_runs_into_its_timeout() {
+    let body = "(func $main (loop $again (call $print (i32.const 2) (i32.const 60000)) (br $again)))";
+    assert!(matches!(
+        ends_in_time(body).await.answer,
+        Err(CallError::Timeout { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_huge_piece_of_randomness_ends_the_call() {
+    let body = "(func $main (drop (call $random (i32.const 16) (i32.const 60000))))";
+    let error = ends_in_time(body).await.answer.unwrap_err().to_string();
+    assert!(error.starts_with("the hook was stopped in main"), "{error}");
+}
+
+#[tokio::test]
+async fn a_request_beyond_its_bound_is_not_sent() {
+    let runtime = runtime();
+    let module = runtime
+        .load(wat::parse_str("(module (func (export \"_start\")))").unwrap())
+        .await
+        .unwrap();
+    let request = vec![b' '; (32 << 20) + 1].into();
+    let error = runtime
+        .call(
+            &module,
+            Call {
+                controller: "c",
+                hook: "sync",
+                request,
+                limits: limits(),
+            },
+        )
+        .await
+        .answer
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("the request has 33554433 bytes, and 33554432 are allowed"),
+        "{error}"
+    );
 }

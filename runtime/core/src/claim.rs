@@ -20,8 +20,8 @@ pub enum Claim {
 pub fn decide(parent: &Object, selector: &Selector, candidate: &Object) -> Claim {
     let matches = selector.matches(&candidate.labels);
     match &candidate.controller {
-        Some(owner) if owner.uid == parent.uid && matches => Claim::Keep,
-        Some(owner) if owner.uid == parent.uid && !parent.deleting => Claim::Release,
+        Some(owner) if *owner == parent.uid && matches => Claim::Keep,
+        Some(owner) if *owner == parent.uid && !parent.deleting => Claim::Release,
         None if matches && !parent.deleting && !candidate.deleting => Claim::Adopt,
         Some(_) | None => Claim::Leave,
     }

@@ -17,6 +17,8 @@ pub struct Index {
     by_uid: BTreeMap<Uid, Key>,
     /// What a list that is under way has named so far.
     listed: Option<BTreeSet<Key>>,
+    /// The latest version an event told of: what is older and not here is gone.
+    latest: Option<u128>,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,7 @@ impl Index {
         match event {
             Event::ListBegins => {
                 self.listed = Some(BTreeSet::new());
+                self.latest = None;
                 Vec::new()
             }
             Event::Listed(object) => {
@@ -66,16 +69,11 @@ impl Index {
                 self.learn(object, true)
             }
             Event::ListEnds => self.sweep(),
-            Event::Applied(object) => self.learn(object, false),
-            Event::Deleted(object) => match self.objects.get(&object.key) {
-                Some(known)
-                    if known.object.uid == object.uid
-                        || known.object.version.is_older_than(&object.version) =>
-                {
-                    self.remove(&object.key)
-                }
-                _ => Vec::new(),
-            },
+            Event::Applied(object) => {
+                self.latest = self.latest.max(object.version.number());
+                self.learn(object, false)
+            }
+            Event::Deleted(object) => self.end(&object),
             Event::Wrote(object) => self.absorb(object),
             Event::Deleting(key, uid) => self.mark_deleting(&key, &uid),
             Event::Missing(key, uid) => match self.objects.get(&key) {
@@ -102,12 +100,8 @@ impl Index {
         self.get(self.by_uid.get(uid)?)
     }
 
-    /// All objects of a namespace; of the cluster where it is empty.
-    pub fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
-        self.objects
-            .values()
-            .map(|entry| &entry.object)
-            .filter(move |o| namespace.is_empty() || *o.key.namespace == *namespace)
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values().map(|entry| &entry.object)
     }
 
     /// What a parent could claim in a namespace (empty: anywhere): what it controls and what nobody controls.
@@ -143,13 +137,27 @@ impl Index {
         self.put(Arc::new(object), true)
     }
 
-    fn absorb(&mut self, object: Object) -> Vec<Touched> {
-        if object.version.as_str().parse::<u128>().is_err() {
-            return Vec::new();
+    fn end(&mut self, object: &Object) -> Vec<Touched> {
+        self.latest = self.latest.max(object.version.number());
+        match self.objects.get(&object.key) {
+            Some(known)
+                if known.object.uid == object.uid || known.object.version.is_older_than(&object.version) =>
+            {
+                self.remove(&object.key)
+            }
+            _ => Vec::new(),
         }
+    }
+
+    fn absorb(&mut self, object: Object) -> Vec<Touched> {
+        let Some(version) = object.version.number() else {
+            return Vec::new();
+        };
         match self.objects.get(&object.key) {
             Some(known) if !known.object.version.is_older_than(&object.version) => Vec::new(),
-            _ => self.put(Arc::new(object), false),
+            // Events have passed it by: it has been deleted since.
+            None if self.latest.is_some_and(|latest| version < latest) => Vec::new(),
+            Some(_) | None => self.put(Arc::new(object), false),
         }
     }
 
@@ -190,11 +198,7 @@ impl Index {
         let key = &object.key;
         self.by_uid.insert(object.uid.clone(), key.clone());
         match &object.controller {
-            Some(owner) => self
-                .owned
-                .entry(owner.uid.clone())
-                .or_default()
-                .insert(key.clone()),
+            Some(owner) => self.owned.entry(owner.clone()).or_default().insert(key.clone()),
             None => self
                 .orphans
                 .entry(Arc::clone(&key.namespace))
@@ -228,7 +232,7 @@ impl Index {
     fn unlink(&mut self, object: &Object) {
         self.by_uid.remove(&object.uid);
         match &object.controller {
-            Some(owner) => take_out(&mut self.owned, &owner.uid, &object.key),
+            Some(owner) => take_out(&mut self.owned, owner, &object.key),
             None => take_out(&mut self.orphans, &object.key.namespace, &object.key),
         }
     }
@@ -306,6 +310,16 @@ mod tests {
         assert_eq!(index.doubtful().len(), 1);
         index.apply(Event::Missing(Key::new("n", "new"), Uid::new("2")));
         assert_eq!(known(&index, "new"), None);
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_end_of_its_object_brings_nothing_back() {
+        let mut index = Index::default();
+        index.apply(Event::Applied(pod("a", "1", 9)));
+        index.apply(Event::Deleted(pod("a", "1", 11)));
+        assert!(index.apply(Event::Wrote(pod("a", "1", 10))).is_empty());
+        assert_eq!(known(&index, "a"), None);
+        assert_eq!(index.apply(Event::Wrote(pod("a", "2", 12))).len(), 1);
     }
 
     #[test]

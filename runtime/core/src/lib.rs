@@ -10,6 +10,7 @@
 //! - [`protocol`]: what a hook is asked and what it answers
 //! - [`plan`]: what is to be written
 //! - [`outcome`]: how a pass that ended goes on
+//! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -23,4 +24,5 @@ pub mod outcome;
 pub mod plan;
 pub mod protocol;
 pub mod spec;
+pub mod text;
 pub mod trigger;

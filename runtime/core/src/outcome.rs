@@ -2,15 +2,6 @@
 
 use std::time::Duration;
 
-/// What a pass did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
-    /// Something was written, so the parent is to be looked at again with what came of it.
-    pub wrote: bool,
-    /// The hook asked to be called again.
-    pub resync_after: Option<Duration>,
-}
-
 /// Why a pass failed, for the queue and for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
@@ -23,32 +14,33 @@ pub struct Failure {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Wait for the next change, or for the time the hook asked for.
-    Done { again: Option<Duration> },
+    /// Nothing was written: wait for the next change, or for the time the hook asked for.
+    Settled { again: Option<Duration> },
+    /// Something was written: look at what came of it.
+    FollowUp { again: Duration },
     /// Try again after a delay; with an Event unless it is quiet.
     Failed { again: Duration, event: Option<String> },
 }
 
+/// What a pass came to: whether something was written, or why it failed; and when the hook asked to be called again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Passed {
+    pub wrote: Result<bool, Failure>,
+    pub resync_after: Option<Duration>,
+}
+
 /// `failures`: how often this parent failed in a row before; `own`: how many passes in a row it caused itself.
-pub fn of(result: Result<Done, Failure>, failures: u32, own: u32) -> Outcome {
-    match result {
-        Ok(Done {
-            wrote: true,
-            resync_after,
-        }) => {
-            let soon = pace(own);
-            Outcome::Done {
-                again: Some(resync_after.map_or(soon, |asked| asked.min(soon))),
-            }
-        }
-        Ok(Done {
-            wrote: false,
-            resync_after,
-        }) => Outcome::Done { again: resync_after },
+pub fn of(Passed { wrote, resync_after }: Passed, failures: u32, own: u32) -> Outcome {
+    let sooner = |soon: Duration| resync_after.map_or(soon, |asked| asked.min(soon));
+    match wrote {
+        Ok(true) => Outcome::FollowUp {
+            again: sooner(pace(own)),
+        },
+        Ok(false) => Outcome::Settled { again: resync_after },
         Err(failure) => {
             let event = (!failure.quiet).then(|| format!("Sync error: {}", failure.message));
             Outcome::Failed {
-                again: backoff(failures),
+                again: sooner(backoff(failures)),
                 event,
             }
         }
@@ -79,59 +71,76 @@ fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    fn passed(wrote: Result<bool, Failure>) -> Passed {
+        Passed {
+            wrote,
+            resync_after: None,
+        }
+    }
+
     #[test]
     fn a_pass_with_nothing_to_write_waits() {
         let resync_after = Some(Duration::from_secs(7));
-        assert_eq!(of(Ok(Done::default()), 0, 0), Outcome::Done { again: None });
+        assert_eq!(of(passed(Ok(false)), 0, 0), Outcome::Settled { again: None });
         assert_eq!(
             of(
-                Ok(Done {
-                    wrote: false,
+                Passed {
+                    wrote: Ok(false),
                     resync_after
-                }),
+                },
                 0,
                 0
             ),
-            Outcome::Done { again: resync_after }
+            Outcome::Settled { again: resync_after }
         );
     }
 
     #[test]
     fn own_writes_are_followed_up_at_once_and_then_slower() {
-        let again = |own| match of(
-            Ok(Done {
-                wrote: true,
-                resync_after: None,
-            }),
-            0,
-            own,
-        ) {
-            Outcome::Done { again } => again.unwrap(),
-            Outcome::Failed { .. } => panic!(),
-        };
-        assert_eq!(again(0), Duration::ZERO);
-        assert_eq!(again(9), Duration::ZERO);
-        assert_eq!(again(10), Duration::from_millis(100));
-        assert_eq!(again(12), Duration::from_millis(400));
-        assert_eq!(again(u32::MAX), Duration::from_secs(30));
+        for (own, millis) in [(0, 0), (9, 0), (10, 100), (12, 400), (u32::MAX, 30_000)] {
+            let again = Duration::from_millis(millis);
+            assert_eq!(of(passed(Ok(true)), 0, own), Outcome::FollowUp { again });
+        }
     }
 
     #[test]
     fn failures_back_off_up_to_a_cap_and_say_why_unless_quiet() {
-        let failure = |quiet| Failure {
-            category: "Hook",
-            message: "it trapped".into(),
-            quiet,
+        let failure = |quiet| {
+            Err(Failure {
+                category: "Hook",
+                message: "it trapped".into(),
+                quiet,
+            })
         };
         let loud = Outcome::Failed {
             again: Duration::from_millis(40),
             event: Some("Sync error: it trapped".into()),
         };
-        assert_eq!(of(Err(failure(false)), 3, 0), loud);
+        assert_eq!(of(passed(failure(false)), 3, 0), loud);
         let quiet = Outcome::Failed {
             again: Duration::from_secs(1000),
             event: None,
         };
-        assert_eq!(of(Err(failure(true)), 40, 0), quiet);
+        assert_eq!(of(passed(failure(true)), 40, 0), quiet);
+    }
+
+    #[test]
+    fn a_failure_does_not_forget_when_the_hook_wanted_to_be_called() {
+        let failure = Err(Failure {
+            category: "Write",
+            message: String::new(),
+            quiet: true,
+        });
+        let passed = Passed {
+            wrote: failure,
+            resync_after: Some(Duration::from_secs(3)),
+        };
+        assert_eq!(
+            of(passed, 40, 0),
+            Outcome::Failed {
+                again: Duration::from_secs(3),
+                event: None
+            }
+        );
     }
 }

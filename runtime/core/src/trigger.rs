@@ -1,7 +1,9 @@
 //! Which parents have to be looked at because an object changed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use serde::Deserialize;
 
 use crate::children;
 use crate::index::{Index, Touched};
@@ -9,14 +11,56 @@ use crate::object::Object;
 use crate::object::id::{Key, Uid};
 use crate::object::selector::Selector;
 
+/// Which parents a controller looks at.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    pub labels: Selector,
+    /// The finalizer that this controller, or its like under another server, may have put on a parent.
+    pub finalizer: String,
+    /// A change of the status alone is no change.
+    pub ignore_status: bool,
+}
+
+impl Selection {
+    pub fn includes(&self, parent: &Object) -> bool {
+        self.labels.matches(&parent.labels) || parent.finalizers.contains(&self.finalizer)
+    }
+}
+
 /// A parent changed: itself, where it is or was selected.
-pub fn on_parent(touched: &Touched, selector: &Selector) -> Option<Key> {
+pub fn on_parent(touched: &Touched, selection: &Selection) -> Option<Key> {
+    if let (true, Some(before), Some(after)) = (selection.ignore_status, &touched.before, &touched.after)
+        && only_status_differs(before, after)
+    {
+        return None;
+    }
     let sides = [&touched.after, &touched.before];
     let selected = sides
         .into_iter()
         .flatten()
-        .find(|object| selector.matches(&object.labels))?;
+        .find(|object| selection.includes(object))?;
     Some(selected.key.clone())
+}
+
+/// Kinds without a generation do not tell whether their content changed, so any change of theirs counts.
+fn only_status_differs(before: &Object, after: &Object) -> bool {
+    let unchanged =
+        before.uid == after.uid && before.generation == after.generation && before.labels == after.labels;
+    unchanged && after.generation != 0 && !after.deleting && annotations(before) == annotations(after)
+}
+
+fn annotations(object: &Object) -> Option<BTreeMap<String, String>> {
+    #[derive(Deserialize)]
+    struct Annotated {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        annotations: Option<BTreeMap<String, String>>,
+    }
+    serde_json::from_str(object.json())
+        .ok()
+        .and_then(|object: Annotated| object.metadata.annotations)
 }
 
 /// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it.
@@ -26,7 +70,7 @@ pub fn on_child(touched: &Touched, parents: &Index, generated: bool) -> BTreeSet
         .flatten()
         .filter_map(|o| o.controller.as_ref());
     let mut keys: BTreeSet<Key> = owners
-        .filter_map(|owner| parents.by_uid(&owner.uid))
+        .filter_map(|owner| parents.by_uid(owner))
         .map(|p| p.key.clone())
         .collect();
     if let Some(orphan) = touched
@@ -55,7 +99,7 @@ fn adopters<'a>(
     let matches = move |parent: &&Arc<Object>| {
         children::selector(parent, false).is_ok_and(|s| s.matches(&orphan.labels))
     };
-    Box::new(parents.in_namespace("").filter(near).filter(matches))
+    Box::new(parents.all().filter(near).filter(matches))
 }
 
 #[cfg(test)]
@@ -134,11 +178,71 @@ mod tests {
 
     #[test]
     fn a_parent_that_stops_matching_is_looked_at_once_more() {
-        let selector = Selector::equals("x", "y");
+        let selection = Selection {
+            labels: Selector::equals("x", "y"),
+            ..Selection::default()
+        };
         let with = || parent("n/one", "1").label("x", "y").object();
         let without = || parent("n/one", "1").object();
-        let key = |before, after| on_parent(&Touched { before, after }, &selector);
+        let key = |before, after| on_parent(&Touched { before, after }, &selection);
         assert_eq!(key(Some(with()), Some(without())), Some(Key::new("n", "one")));
         assert_eq!(key(Some(without()), Some(without())), None);
+    }
+
+    #[test]
+    fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
+        let selection = Selection {
+            labels: Selector::equals("x", "y"),
+            finalizer: "f".into(),
+            ignore_status: false,
+        };
+        let parent = parent("n/one", "1")
+            .with("metadata.finalizers", json!(["f"]))
+            .object();
+        assert!(
+            on_parent(
+                &Touched {
+                    before: None,
+                    after: Some(parent)
+                },
+                &selection
+            )
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn a_change_of_status_alone_can_be_ignored() {
+        let selection = Selection {
+            ignore_status: true,
+            ..Selection::default()
+        };
+        let with = |generation: i64, version: &str| {
+            parent("n/one", "1")
+                .version(version)
+                .with("metadata.generation", json!(generation))
+        };
+        let woken = |before: Build, after: Build| {
+            on_parent(
+                &Touched {
+                    before: Some(before.object()),
+                    after: Some(after.object()),
+                },
+                &selection,
+            )
+            .is_some()
+        };
+        assert!(!woken(with(1, "1"), with(1, "2").with("status", json!({"a": 1}))));
+        assert!(woken(with(1, "1"), with(2, "2")), "the spec changed");
+        assert!(woken(with(1, "1"), with(1, "2").label("a", "b")));
+        assert!(woken(
+            with(1, "1"),
+            with(1, "2").with("metadata.annotations", json!({"a": "b"}))
+        ));
+        assert!(woken(with(1, "1"), with(1, "2").deleting()));
+        assert!(
+            woken(with(0, "1"), with(0, "2")),
+            "without a generation nobody knows"
+        );
     }
 }

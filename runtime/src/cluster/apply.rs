@@ -91,10 +91,11 @@ impl Rest {
     async fn create(&self, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
         let answer = self.send(Method::POST, &path, Some(body.to_string())).await?;
-        if answer.status == StatusCode::CONFLICT {
-            return Err(Why::Exists);
+        match (answer.status, answer.reason().as_str()) {
+            (StatusCode::CONFLICT, "AlreadyExists") => Err(Why::Exists),
+            (StatusCode::CONFLICT, _) => Err(Why::Conflict(answer.message())),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
         }
-        Ok(vec![Event::Wrote(object(id, &answer)?)])
     }
 
     async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
@@ -106,9 +107,15 @@ impl Rest {
             )
             .await?;
         match answer.status {
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
+            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+            // The object, or only its status subresource?
+            StatusCode::NOT_FOUND if self.is_gone(id).await? => Ok(gone(id, body)),
             _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
         }
+    }
+
+    async fn is_gone(&self, id: &ObjectId) -> Result<bool, Why> {
+        Ok(self.get(&object_path(&id.resource, &id.key)).await?.status == StatusCode::NOT_FOUND)
     }
 
     async fn recreate(&self, id: &ObjectId, uid: &Uid, body: &Value) -> Result<Vec<Event>, Why> {
@@ -145,6 +152,15 @@ impl Rest {
             _ => Err(Why::Refused(answer.message())),
         }
     }
+}
+
+/// The object that was to be written is not there any longer.
+fn gone(id: &ObjectId, body: &Value) -> Vec<Event> {
+    let uid = body
+        .pointer("/metadata/uid")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    vec![Event::Missing(id.key.clone(), Uid::new(uid))]
 }
 
 fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {

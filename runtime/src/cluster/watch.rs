@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::told::told;
 use futures_util::{Stream, StreamExt};
 use kube::api::{Api, ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Client, Resource as KubeResource};
 use metahook_core::index::Event;
 use metahook_core::object::id::Resource;
@@ -47,10 +48,39 @@ pub(crate) fn watch(
         ),
     };
     let resource = Arc::clone(resource);
-    watcher(api, config).default_backoff().filter_map(move |item| {
+    let mut pause = Pause::default();
+    watcher(api, config).filter_map(move |item| {
         let event = item.map(|event| translate(event, &resource)).transpose();
-        std::future::ready(event)
+        let wait = pause.after(event.as_ref());
+        async move {
+            if let Some(wait) = wait {
+                tokio::time::sleep(wait).await;
+            }
+            event
+        }
     })
+}
+
+/// How long to wait before a watch that broke is taken up again: 100 ms, doubled up to 30 s, and some more by chance, so
+/// that not all watches come at once. The beginning of a list is no success yet.
+#[derive(Default)]
+struct Pause(Duration);
+
+impl Pause {
+    fn after(&mut self, event: Option<&Result<Event, watcher::Error>>) -> Option<Duration> {
+        match event {
+            Some(Ok(Event::ListBegins)) => None,
+            Some(Ok(_)) | None => {
+                self.0 = Duration::ZERO;
+                None
+            }
+            Some(Err(_)) => {
+                self.0 = (self.0 * 2).clamp(Duration::from_millis(100), Duration::from_secs(30));
+                let chance = jiff::Timestamp::now().subsec_nanosecond().unsigned_abs() % 256;
+                Some(self.0 + self.0 * chance / 1024)
+            }
+        }
+    }
 }
 
 /// `None`: the object cannot be read; it is as if it were not there.
@@ -161,6 +191,22 @@ mod tests {
             namespaced: true,
             has_status: true,
         }
+    }
+
+    #[test]
+    fn a_watch_that_cannot_list_is_tried_less_and_less_often() {
+        let (mut pause, broken) = (Pause::default(), Err(watcher::Error::NoResourceVersion));
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            assert_eq!(pause.after(Some(&Ok(Event::ListBegins))), None);
+            waits.push(pause.after(Some(&broken)).unwrap());
+        }
+        assert!(waits[0] < Duration::from_millis(130) && waits[11] >= Duration::from_secs(30));
+        assert_eq!(pause.after(Some(&Ok(Event::ListEnds))), None);
+        assert!(
+            pause.after(Some(&broken)).unwrap() < Duration::from_millis(130),
+            "it worked in between"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Claims carried out: a parent's children gathered, orphans adopted, strays released.
+//! Claims carried out: a parent's children gathered, orphans adopted, strays released, finalizers taken off.
 
 use std::sync::Arc;
 
@@ -53,20 +53,38 @@ impl Controller {
                             self.parent_lives(parent, &id).await?;
                             parent_is_there = true;
                         }
-                        wrote |= self
-                            .change_owners(&id, &candidate.uid, writer, |owners| adopt(owners, parent))
-                            .await?;
-                        children.insert(&rule.resource, candidate);
+                        wrote = true;
+                        if self
+                            .change(&id, &candidate.uid, writer, |object| adopt(object, parent))
+                            .await?
+                        {
+                            children.insert(&rule.resource, candidate);
+                        }
                     }
                     Claim::Release => {
-                        wrote |= self
-                            .change_owners(&id, &candidate.uid, writer, |owners| release(owners, parent))
+                        wrote = true;
+                        self.change(&id, &candidate.uid, writer, |object| release(object, parent))
                             .await?;
                     }
                 }
             }
         }
         Ok((children, wrote))
+    }
+
+    /// Takes our finalizer off a parent.
+    pub(super) async fn drop_finalizer(&self, parent: &Object, writer: &Writer) -> Result<bool, ClaimError> {
+        let id = ObjectId {
+            resource: Arc::clone(self.parents.resource()),
+            key: parent.key.clone(),
+        };
+        let ours = &self.selection.finalizer;
+        let drop = |object: &mut Value| {
+            list(object, "finalizers", |all| {
+                all.retain(|one| one.as_str() != Some(ours));
+            });
+        };
+        self.change(&id, &parent.uid, writer, drop).await
     }
 
     /// The parent in the store may be long gone: ask before giving it a child.
@@ -81,13 +99,13 @@ impl Controller {
         }
     }
 
-    /// Rewrites the owner references of the object as it is now; `false` where it is gone.
-    async fn change_owners(
+    /// Rewrites the object as it is now; `false` where it is gone.
+    async fn change(
         &self,
         id: &ObjectId,
         uid: &Uid,
         writer: &Writer,
-        change: impl Fn(&mut Vec<Value>),
+        change: impl Fn(&mut Value),
     ) -> Result<bool, ClaimError> {
         let mut tries = 0;
         loop {
@@ -99,11 +117,7 @@ impl Controller {
             let mut body = now
                 .value()
                 .map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
-            if let Some(Value::Object(metadata)) = body.get_mut("metadata")
-                && let Value::Array(owners) = metadata.entry("ownerReferences").or_insert_with(|| json!([]))
-            {
-                change(owners);
-            }
+            change(&mut body);
             match self
                 .tools
                 .rest
@@ -111,8 +125,9 @@ impl Controller {
                 .await
             {
                 Ok(known) => {
+                    let there = !known.iter().any(|event| matches!(event, Event::Missing(..)));
                     self.absorb(id, known, writer);
-                    return Ok(true);
+                    return Ok(there);
                 }
                 Err(error) if error.is_conflict() && tries < TRIES => {}
                 Err(error) => return Err(error.into()),
@@ -121,11 +136,25 @@ impl Controller {
     }
 }
 
-fn adopt(owners: &mut Vec<Value>, parent: &Object) {
-    release(owners, parent);
-    owners.push(owner_reference(parent));
+fn adopt(object: &mut Value, parent: &Object) {
+    release(object, parent);
+    list(object, "ownerReferences", |owners| {
+        owners.push(owner_reference(parent));
+    });
 }
 
-fn release(owners: &mut Vec<Value>, parent: &Object) {
-    owners.retain(|owner| owner.get("uid").and_then(Value::as_str) != Some(parent.uid.as_str()));
+fn release(object: &mut Value, parent: &Object) {
+    let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str());
+    list(object, "ownerReferences", |owners| {
+        owners.retain(|owner| !ours(owner));
+    });
+}
+
+/// Changes a list of the metadata; one that is not there is empty.
+fn list(object: &mut Value, field: &str, change: impl FnOnce(&mut Vec<Value>)) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && let Value::Array(list) = metadata.entry(field).or_insert_with(|| json!([]))
+    {
+        change(list);
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};
@@ -11,8 +12,8 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::running;
-use super::{Tools, report};
+use super::report::Reporter;
+use super::{Tools, running};
 use crate::cluster::events::Severity;
 use crate::store::{Change, Store};
 use crate::told::told;
@@ -21,6 +22,7 @@ use crate::told::told;
 pub(crate) struct Host {
     tools: Tools,
     selector: Selector,
+    store: Arc<Store>,
     hosted: BTreeMap<Key, Hosted>,
 }
 
@@ -34,29 +36,34 @@ struct Hosted {
 
 impl Host {
     pub(crate) fn new(tools: Tools, selector: Selector) -> Self {
-        Self {
-            tools,
-            selector,
-            hosted: BTreeMap::new(),
-        }
-    }
-
-    /// Hosts what the cluster asks for until `stop`, and ends all of it before it returns.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let resource = Arc::new(Resource {
             gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController"),
             plural: "compositecontrollers".into(),
             namespaced: false,
             has_status: true,
         });
-        let store = self.tools.stores.open(&resource);
-        let mut changes = store.listen();
+        let store = tools.stores.open(&resource);
+        Self {
+            tools,
+            selector,
+            store,
+            hosted: BTreeMap::new(),
+        }
+    }
+
+    /// Hosts what the cluster asks for until `stop`, and ends all of it before it returns.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut changes = self.store.listen();
+        let mut complaints = tokio::time::interval(Duration::from_secs(10));
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 change = changes.recv() => match change {
-                    Some(change) => self.take_in(&store, &change).await,
+                    Some(change) => self.take_in(&change),
                     None => break,
+                },
+                _ = complaints.tick() => if let Some(trouble) = self.store.trouble() {
+                    tracing::warn!(reason = trouble, "CompositeControllers cannot be listed: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds), or give the server the right to list them");
                 },
             }
         }
@@ -68,7 +75,7 @@ impl Host {
         }
     }
 
-    async fn take_in(&mut self, store: &Arc<Store>, change: &Change) {
+    fn take_in(&mut self, change: &Change) {
         let Some(key) = change
             .touched
             .after
@@ -78,60 +85,72 @@ impl Host {
         else {
             return;
         };
-        let now = store
+        let now = self
+            .store
             .get(&key)
             .filter(|object| self.selector.matches(&object.labels));
-        match (now, self.hosted.get(&key)) {
-            (None, None) => {}
-            (None, Some(_)) => self.end(&key).await,
-            (Some(object), Some(hosted)) if hosted.is(&object) => {}
-            (Some(object), _) => {
-                self.end(&key).await;
-                self.begin(store, &object);
+        let hosted = self.hosted.remove(&key);
+        let next = match (now, hosted) {
+            (None, None) => None,
+            (None, Some(hosted)) => {
+                tokio::spawn(end(self.tools.clone(), hosted));
+                None
             }
-        }
-    }
-
-    fn begin(&mut self, store: &Arc<Store>, object: &Arc<Object>) {
-        let name = object.key.to_string();
-        let stop = CancellationToken::new();
-        self.tools.recorder.record(
-            object,
-            Severity::Normal,
-            "Starting",
-            &format!("Starting controller: {name}"),
-        );
-        let reporter =
-            report::Reporter::start(self.tools.rest.clone(), Arc::clone(store), object, stop.clone());
-        let task = running::run(self.tools.clone(), Arc::clone(object), reporter, stop.clone());
-        let hosted = Hosted {
-            spec: spec(object),
-            stop,
-            task: tokio::spawn(task),
-            object: Arc::clone(object),
+            (Some(object), Some(hosted)) if hosted.is(&object) => Some(hosted),
+            (Some(object), hosted) => Some(self.begin(object, hosted)),
         };
-        self.hosted.insert(object.key.clone(), hosted);
+        self.hosted.extend(next.map(|hosted| (key, hosted)));
     }
 
-    async fn end(&mut self, key: &Key) {
-        if let Some(hosted) = self.hosted.remove(key) {
-            let (object, recorder) = (Arc::clone(&hosted.object), &self.tools.recorder);
-            recorder.record(
-                &object,
+    /// Starts a controller, once the one of that name before it has ended.
+    fn begin(&self, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
+        let (stop, spec) = (CancellationToken::new(), spec(&object));
+        let (tools, store, begun, stopped) = (
+            self.tools.clone(),
+            Arc::clone(&self.store),
+            Arc::clone(&object),
+            stop.clone(),
+        );
+        let task = tokio::spawn(async move {
+            if let Some(before) = before {
+                end(tools.clone(), before).await;
+            }
+            let name = begun.key.to_string();
+            tools.recorder.record(
+                &begun,
                 Severity::Normal,
-                "Stopping",
-                &format!("Stopping controller: {key}"),
+                "Starting",
+                &format!("Starting controller: {name}"),
             );
-            hosted.stop.cancel();
-            hosted.ended().await;
-            recorder.record(
-                &object,
-                Severity::Normal,
-                "Stopped",
-                &format!("Stopped controller: {key}"),
-            );
+            let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
+            running::run(tools, begun, reporter, stopped).await;
+        });
+        Hosted {
+            object,
+            spec,
+            stop,
+            task,
         }
     }
+}
+
+/// Stops a controller and waits for its last pass.
+async fn end(tools: Tools, hosted: Hosted) {
+    let object = Arc::clone(&hosted.object);
+    tools.recorder.record(
+        &object,
+        Severity::Normal,
+        "Stopping",
+        &format!("Stopping controller: {}", object.key),
+    );
+    hosted.stop.cancel();
+    hosted.ended().await;
+    tools.recorder.record(
+        &object,
+        Severity::Normal,
+        "Stopped",
+        &format!("Stopped controller: {}", object.key),
+    );
 }
 
 impl Hosted {

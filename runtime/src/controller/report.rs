@@ -19,6 +19,10 @@ use crate::store::Store;
 use crate::telemetry::timestamp;
 use crate::told::told;
 
+/// A status that could not be written is tried again this much later; one that the API server dropped, that much.
+const SOON: Duration = Duration::from_secs(2);
+const SELDOM: Duration = Duration::from_mins(5);
+
 /// Changes that come together are written together.
 const GATHER: Duration = Duration::from_millis(200);
 
@@ -66,20 +70,26 @@ async fn write_all(
     mut report: watch::Receiver<Report>,
     stop: CancellationToken,
 ) {
-    let mut written = true;
+    let (mut written, mut dropped) = (true, false);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = report.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(Duration::from_secs(2)), if !written => {}
+            changed = report.changed(), if !dropped => if changed.is_err() { return },
+            () = tokio::time::sleep(if dropped { SELDOM } else { SOON }), if !written => {}
         }
         tokio::time::sleep(GATHER).await;
         let now = report.borrow_and_update().clone();
         written = match write(&rest, &store, &key, &now).await {
-            Ok(true) => true,
+            Ok(true) => {
+                dropped = false;
+                true
+            }
             Ok(false) => {
-                tracing::warn!(controller = %key, "the API server drops the status of controllers: apply metahook's CustomResourceDefinitions (kubectl apply -f manifests/crds); until then no status is written");
-                return;
+                if !dropped {
+                    tracing::warn!(controller = %key, "the API server drops the status of controllers: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds)");
+                }
+                dropped = true;
+                false
             }
             Err(error) => {
                 tracing::debug!(controller = %key, error, "the status of a controller could not be written; it is tried again");

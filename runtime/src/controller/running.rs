@@ -1,22 +1,23 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Resource};
 use metahook_core::plan::desired::Rule;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
 use metahook_core::spec::hook::{Call, EnabledHook, WasmHook};
 use metahook_core::spec::status::{Finding, HookStatus};
-use metahook_core::trigger;
+use metahook_core::trigger::{self, Selection};
 use serde::Deserialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Tools;
-use super::composite::{Controller, Hook};
+use super::composite::{Controller, Hook, after_panic};
 use super::report::Reporter;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
@@ -33,8 +34,13 @@ pub(super) async fn run(tools: Tools, object: Arc<Object>, reporter: Reporter, s
         reporter,
         stop,
     };
-    if let Some(started) = run.start().await {
-        run.serve(started).await;
+    if let Some(checked) = run.check() {
+        while !run.stop.is_cancelled() {
+            let Some(started) = run.start(&checked).await else {
+                break;
+            };
+            run.serve(&checked, started).await;
+        }
     }
     run.stop.cancelled().await;
     run.reporter.ended().await;
@@ -47,23 +53,20 @@ struct Run {
     stop: CancellationToken,
 }
 
+/// The kinds of a controller as the API server serves them.
+type Kinds = (Arc<Resource>, Vec<Rule>);
+
 /// What a controller needs to work.
 struct Started {
     controller: Arc<Controller>,
-    module: Arc<Followed>,
+    kinds: Kinds,
 }
 
 impl Run {
-    /// `None`: the controller was stopped, or cannot run as it is written.
-    async fn start(&self) -> Option<Started> {
-        let checked = self.check()?;
-        let (parent, rules) = self.kinds(&checked).await?;
-        let Composite {
-            sync: EnabledHook { version, call },
-            generate_selector,
-            parent_selector,
-            ..
-        } = checked;
+    /// `None`: the controller was stopped.
+    async fn start(&self, checked: &Composite) -> Option<Started> {
+        let kinds = self.kinds(checked).await?;
+        let EnabledHook { version, call } = checked.sync.clone();
         // The check refuses the others.
         let Call::Wasm(WasmHook {
             module,
@@ -75,23 +78,25 @@ impl Run {
         };
         let module = self.tools.modules.follow(&module);
         self.loaded(&module).await?;
-        let parents = self.tools.stores.open(&parent);
-        let children = rules
-            .iter()
-            .map(|rule| (rule.clone(), self.tools.stores.open(&rule.resource)))
-            .collect();
+        let (parent, rules) = kinds.clone();
         let controller = Controller {
             tools: self.tools.clone(),
             object: Arc::clone(&self.object),
             snapshot: snapshot(&self.object),
-            parents,
-            parent_selector,
-            children,
+            parents: self.tools.stores.open(&parent),
+            selection: Selection {
+                labels: checked.parent_selector.clone(),
+                finalizer: gate::finalizer(&self.object.key.name),
+                ignore_status: checked.ignore_status_changes,
+            },
+            children: rules
+                .iter()
+                .map(|rule| (rule.clone(), self.tools.stores.open(&rule.resource)))
+                .collect(),
             rules,
-            generate_selector,
+            generate_selector: checked.generate_selector,
             hook: Hook {
-                module: Arc::clone(&module),
-                naming: version.naming(),
+                module,
                 version,
                 settings: settings.map(|s| s.to_string()),
                 limits,
@@ -100,75 +105,66 @@ impl Run {
         };
         Some(Started {
             controller: Arc::new(controller),
-            module,
+            kinds,
         })
     }
 
+    /// `None`: the controller cannot run as it is written.
     fn check(&self) -> Option<Composite> {
-        let refused = |reason, message: String| {
-            self.reporter
-                .change(|report| report.ready = Finding::bad(reason, &message));
-            let message = format!("Cannot create new controller: {message}");
-            self.tools
-                .recorder
-                .record(&self.object, Severity::Warning, "CreateError", &message);
-        };
-        let spec = match spec(&self.object) {
-            Ok(spec) => spec,
-            Err(error) => {
-                refused("InvalidSpec", format!("the spec cannot be read: {error}"));
-                return None;
+        let (reason, message) = match spec(&self.object).map(|spec| spec.check(&self.tools.bounds)) {
+            Ok(Ok(checked)) => {
+                for hook in &checked.disabled_hooks {
+                    let text = format!(
+                        "spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called"
+                    );
+                    self.warn("DisabledHook", &text);
+                }
+                return Some(checked);
             }
+            Ok(Err(error @ CompositeError::NoSyncHook)) => ("NoSyncHook", error.to_string()),
+            Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
+            Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
         };
-        let error = match spec.check(&self.tools.bounds) {
-            Ok(checked) => return Some(checked),
-            Err(error) => error,
-        };
-        let reason = match error {
-            CompositeError::NoSyncHook => "NoSyncHook",
-            CompositeError::Spec(_) => "InvalidSpec",
-        };
-        refused(reason, error.to_string());
+        self.reporter
+            .change(|report| report.ready = Finding::bad(reason, &message));
+        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
         None
     }
 
     /// Waits until all kinds are served.
-    async fn kinds(&self, checked: &Composite) -> Option<(Arc<Resource>, Vec<Rule>)> {
-        let mut changes = self.tools.discovery.changes();
-        let mut pause = Duration::from_millis(500);
-        let mut said = String::new();
+    async fn kinds(&self, checked: &Composite) -> Option<Kinds> {
+        const SHORT: Duration = Duration::from_millis(500);
+        let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
         loop {
             changes.mark_unchanged();
-            match self.resolve(checked).await {
+            let error = match self.resolve(checked).await {
                 Ok(found) => {
-                    self.reporter
-                        .change(|report| report.kinds = Finding::good("AllServed", ""));
+                    self.reporter.change(|report| {
+                        report.kinds = Finding::good("AllServed", "");
+                        report.ready = Finding::Unknown;
+                    });
                     return Some(found);
                 }
-                Err(error) => {
-                    let message = error.to_string();
-                    self.reporter.change(|report| {
-                        report.kinds = Finding::bad("KindNotServed", &message);
-                        report.ready = Finding::bad("KindNotServed", &message);
-                    });
-                    if said != message {
-                        let text = format!("Cannot create new controller: {message}");
-                        self.tools
-                            .recorder
-                            .record(&self.object, Severity::Warning, "CreateError", &text);
-                        said = message;
-                    }
-                }
+                Err(error) => error,
+            };
+            let message = error.to_string();
+            self.reporter.change(|report| {
+                report.kinds = Finding::bad("KindNotServed", &message);
+                report.ready = Finding::bad("KindNotServed", &message);
+            });
+            if said != message {
+                self.warn(error.event(), &format!("Cannot create new controller: {message}"));
+                said = message;
             }
             tokio::select! {
                 () = self.stop.cancelled() => return None,
-                _ = changes.changed() => {}
+                _ = changes.changed() => pause = SHORT,
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.tools.discovery_interval),
             }
         }
     }
 
-    async fn resolve(&self, checked: &Composite) -> Result<(Arc<Resource>, Vec<Rule>), KindError> {
+    async fn resolve(&self, checked: &Composite) -> Result<Kinds, KindError> {
         let parent = self.tools.discovery.resolve(&checked.parent).await?;
         if !parent.has_status {
             return Err(KindError::NoStatus(checked.parent.clone()));
@@ -193,8 +189,9 @@ impl Run {
                 next = changes.changed() => next.ok()?,
             }
             let state = changes.borrow_and_update().clone();
-            self.tell(&state);
+            self.tell(&state, false);
             if state.module.is_some() {
+                self.reporter.change(|report| report.ready = Finding::Unknown);
                 return Some(());
             }
             if let Some(problem) = state.problem {
@@ -205,7 +202,7 @@ impl Run {
     }
 
     /// Says what is loaded and what is wrong with what should be.
-    fn tell(&self, state: &ModuleState) {
+    fn tell(&self, state: &ModuleState, running: bool) {
         let status = state.module.as_ref().map(|module| HookStatus {
             digest: Some(module.digest.to_string()),
             size: i64::try_from(module.size).ok(),
@@ -223,10 +220,11 @@ impl Run {
             ),
         };
         if let Finding::Bad { message, .. } = &finding {
-            let text = format!("Cannot create new controller: {message}");
-            self.tools
-                .recorder
-                .record(&self.object, Severity::Warning, "CreateError", &text);
+            if running {
+                self.warn("ModuleRefused", &format!("The module is not replaced: {message}"));
+            } else {
+                self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+            }
         }
         self.reporter.change(|report| {
             report.modules = finding;
@@ -238,19 +236,12 @@ impl Run {
         });
     }
 
-    /// Works until `stop`, then ends what is under way.
-    async fn serve(&self, Started { controller, module }: Started) {
-        let ready = async {
-            controller.parents.synced().await;
-            for (_, store) in &controller.children {
-                store.synced().await;
-            }
-        };
-        tokio::select! {
-            () = ready => {}
-            () = self.stop.cancelled() => return,
+    /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
+    async fn serve(&self, checked: &Composite, Started { controller, kinds }: Started) {
+        if self.synced(&controller).await.is_none() {
+            return;
         }
-        let name = self.object.key.to_string();
+        let name = &self.object.key;
         self.tools.recorder.record(
             &self.object,
             Severity::Normal,
@@ -264,30 +255,70 @@ impl Run {
             let controller = Arc::clone(&pass);
             async move { controller.sync(&key, streaks).await }
         };
-        let mut workers = workers::start(&queue, self.tools.workers, work, super::composite::after_panic);
-        self.follow(&controller, &queue, module.changes()).await;
-        triggers.iter().for_each(tokio::task::AbortHandle::abort);
+        let mut workers = workers::start(&queue, self.tools.workers, work, after_panic);
+        tokio::select! {
+            () = self.stop.cancelled() => {}
+            () = self.kinds_change(checked, &kinds) => {}
+            () = self.follow(&controller, &queue) => {}
+            () = resync(&controller, &queue, checked.resync_period) => {}
+        }
+        triggers.iter().for_each(AbortHandle::abort);
         queue.close();
         while workers.join_next().await.is_some() {}
     }
 
-    /// Keeps the report up to date and syncs all parents anew when the module changes, until `stop`.
-    async fn follow(
-        &self,
-        controller: &Controller,
-        queue: &Queue<Key>,
-        mut modules: watch::Receiver<ModuleState>,
-    ) {
+    /// Waits until all stores are filled, and says so where one cannot be.
+    async fn synced(&self, controller: &Controller) -> Option<()> {
+        let stores = || {
+            controller
+                .children
+                .iter()
+                .map(|(_, store)| store)
+                .chain([&controller.parents])
+        };
+        let all = async {
+            for store in stores() {
+                store.synced().await;
+            }
+        };
+        let mut all = std::pin::pin!(all);
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                () = &mut all => return Some(()),
+                () = self.stop.cancelled() => return None,
+                _ = clock.tick() => if let Some(trouble) = stores().find_map(|store| store.trouble()) {
+                    self.reporter.change(|report| report.ready = Finding::bad("NotListed", trouble));
+                }
+            }
+        }
+    }
+
+    /// Ends when a kind is no longer served, or served as another one.
+    async fn kinds_change(&self, checked: &Composite, kinds: &Kinds) {
+        let mut changes = self.tools.discovery.changes();
+        while changes.changed().await.is_ok() {
+            match self.resolve(checked).await {
+                Ok(now) if now == *kinds => {}
+                // It could not be asked: that says nothing about the kinds.
+                Err(KindError::Discovery(DiscoveryError::Unreachable(_) | DiscoveryError::Refused(_))) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Keeps the report up to date and syncs all parents anew when the module changes.
+    async fn follow(&self, controller: &Controller, queue: &Queue<Key>) {
+        let mut modules = controller.hook.module.changes();
         let mut called = controller.hook.module.module().map(|module| module.digest);
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         loop {
             tokio::select! {
-                () = self.stop.cancelled() => return,
                 _ = clock.tick() => self.count(controller),
                 changed = modules.changed() => {
                     if changed.is_err() { return }
                     let state = modules.borrow_and_update().clone();
-                    self.tell(&state);
+                    self.tell(&state, true);
                     let now = state.module.map(|module| module.digest);
                     if now != called {
                         called = now;
@@ -299,33 +330,31 @@ impl Run {
     }
 
     fn count(&self, controller: &Controller) {
-        let parents = controller.parent_keys();
-        let failing: BTreeSet<(Key, &'static str)> = {
-            let mut failing = controller.failing.lock().unwrap_or_else(PoisonError::into_inner);
-            failing.retain(|key, _| parents.contains(key));
-            failing
-                .iter()
-                .map(|(key, category)| (key.clone(), *category))
-                .collect()
-        };
-        let ready = match failing.first() {
+        let parents = controller
+            .parents
+            .view(|all| all.all().filter(|one| controller.selection.includes(one)).count());
+        let failing = controller.failing();
+        let ready = match failing.first_key_value() {
             None => Finding::good("Running", ""),
             Some((key, category)) => {
-                let all = failing.len();
-                Finding::good(
-                    "ParentsFailing",
-                    format!(
-                        "{all} of {} parents fail, the first is {key} ({category}); see its Events",
-                        parents.len()
-                    ),
-                )
+                let message = format!(
+                    "{} of {parents} parents fail, the first is {key} ({category}); see its Events",
+                    failing.len()
+                );
+                Finding::good("ParentsFailing", message)
             }
         };
         self.reporter.change(|report| {
             report.ready = ready;
-            report.parents = i64::try_from(parents.len()).unwrap_or(i64::MAX);
+            report.parents = i64::try_from(parents).unwrap_or(i64::MAX);
             report.failing = i64::try_from(failing.len()).unwrap_or(i64::MAX);
         });
+    }
+
+    fn warn(&self, reason: &'static str, message: &str) {
+        self.tools
+            .recorder
+            .record(&self.object, Severity::Warning, reason, message);
     }
 }
 
@@ -339,16 +368,39 @@ enum KindError {
     NoStatus(Gvr),
 }
 
-/// From stores to the queue: one task per store, which end with the stores' senders or when they are aborted.
-fn spawn_triggers(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>) -> Vec<tokio::task::AbortHandle> {
-    let children = controller.children.iter().map(|(_, store)| (store, true));
-    let mut sources: Vec<(&Arc<Store>, bool)> = vec![(&controller.parents, false)];
-    sources.extend(children);
-    let tasks = sources.into_iter().map(|(store, child)| {
+impl KindError {
+    /// The reason Metacontroller gives for it.
+    fn event(&self) -> &'static str {
+        match self {
+            Self::Discovery(_) => "CreateError",
+            Self::NoStatus(_) => "SyncError",
+        }
+    }
+}
+
+/// Looks at all parents again and again, where the controller asks for it.
+async fn resync(controller: &Controller, queue: &Queue<Key>, period: Option<Duration>) {
+    let Some(period) = period else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(period).await;
+        controller
+            .parent_keys()
+            .into_iter()
+            .for_each(|key| queue.add(key));
+    }
+}
+
+/// From stores to the queue: one task per store.
+fn spawn_triggers(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>) -> Vec<AbortHandle> {
+    let spawn = |store: &Arc<Store>, child| {
         let (controller, queue) = (Arc::clone(controller), Arc::clone(queue));
         tokio::spawn(trigger_all(controller, queue, store.listen(), child)).abort_handle()
-    });
-    tasks.collect()
+    };
+    let mut tasks = vec![spawn(&controller.parents, false)];
+    tasks.extend(controller.children.iter().map(|(_, store)| spawn(store, true)));
+    tasks
 }
 
 async fn trigger_all(
@@ -366,7 +418,7 @@ async fn trigger_all(
                 .parents
                 .view(|parents| trigger::on_child(&touched, parents, controller.generate_selector))
         } else {
-            trigger::on_parent(&touched, &controller.parent_selector)
+            trigger::on_parent(&touched, &controller.selection)
                 .into_iter()
                 .collect()
         };

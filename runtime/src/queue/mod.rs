@@ -68,10 +68,14 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// Something about the key changed: a worker shall look at it now, whatever delay it was under.
+    /// Something about the key changed: a worker shall look at it now. A time it waits for stays as it is.
     pub(crate) fn add(&self, key: K) {
         let mut state = self.lock();
-        state.entries.entry(key.clone()).or_default().own = 0;
+        let entry = state.entries.entry(key.clone()).or_default();
+        // While its worker runs this may well be the echo of its own write.
+        if !entry.running {
+            entry.own = 0;
+        }
         state.push(key);
         drop(state);
         self.wake.notify_one();
@@ -135,11 +139,18 @@ impl<K: Ord + Clone> Queue<K> {
                 Some(after)
             }
         };
-        match after {
-            _ if again => state.push(key.clone()),
-            Some(after) if after.is_zero() => state.push(key.clone()),
-            Some(after) => state.delay(key.clone(), now + after),
-            None => {}
+        // A time too far away to be told is never.
+        let due = after
+            .filter(|after| !after.is_zero())
+            .and_then(|after| now.checked_add(after));
+        let at_once = after.is_some_and(|after| after.is_zero());
+        // A key that has woken itself too often has to wait, also when it was added meanwhile.
+        let held = matches!(how, After::FollowUp(after) if !after.is_zero());
+        if at_once || (again && !held) {
+            state.push(key.clone());
+        }
+        if let Some(at) = due {
+            state.delay(key.clone(), at);
         }
         state.forget(key);
         drop(state);
@@ -160,9 +171,6 @@ impl<K: Ord + Clone> Queue<K> {
 impl<K: Ord + Clone> State<K> {
     fn push(&mut self, key: K) {
         let entry = self.entries.entry(key.clone()).or_default();
-        if let Some(at) = entry.due.take() {
-            self.due.remove(&(at, key.clone()));
-        }
         if entry.running {
             entry.again = true;
         } else if !entry.queued {
@@ -188,6 +196,10 @@ impl<K: Ord + Clone> State<K> {
         while let Some((at, key)) = self.due.first().cloned() {
             if at > now {
                 return;
+            }
+            self.due.remove(&(at, key.clone()));
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.due = None;
             }
             self.push(key);
         }
@@ -245,25 +257,53 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earlier_of_two_times_counts_and_a_change_beats_both() {
+    async fn the_earliest_of_several_times_counts_and_a_change_cancels_none() {
         let queue = Queue::new();
+        let start = Instant::now();
         queue.add(1);
         now(&queue).await;
         queue.done(&1, After::Settled(Some(Duration::from_secs(5))));
         assert_eq!(now(&queue).await, None);
-        let start = Instant::now();
-        assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
-        assert!(start.elapsed() >= Duration::from_secs(4));
-        queue.done(&1, After::Failed(Duration::from_secs(100)));
         queue.add(1);
-        assert_eq!(now(&queue).await, Some(1));
+        assert_eq!(now(&queue).await, Some(1), "a change does not wait");
+        queue.done(&1, After::Settled(Some(Duration::from_secs(100))));
+        assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
+        assert_eq!(start.elapsed().as_secs(), 5);
         queue.done(&1, After::Settled(None));
         assert_eq!(
             tokio::time::timeout(Duration::from_secs(1000), queue.next())
                 .await
                 .ok(),
-            None,
-            "the delay went with it"
+            None
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ages_are_no_time() {
+        let queue = Queue::new();
+        queue.add(1);
+        now(&queue).await;
+        queue.done(&1, After::Settled(Some(Duration::MAX)));
+        assert_eq!(now(&queue).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn echoes_of_its_own_writes_do_not_free_a_key_that_is_held() {
+        let queue = Queue::new();
+        queue.add(1);
+        for own in 0..12 {
+            let (key, streaks) = queue.next().await.unwrap();
+            assert_eq!(streaks.own, own);
+            queue.add(1);
+            let held = Duration::from_secs(u64::from(own >= 10) * 30);
+            queue.done(&key, After::FollowUp(held));
+        }
+        assert_eq!(now(&queue).await, None, "held, though it was added while it ran");
+        queue.add(1);
+        assert_eq!(
+            queue.next().await,
+            Some((1, Streaks { failures: 0, own: 0 })),
+            "a change while it waits frees it"
         );
     }
 
@@ -285,6 +325,11 @@ mod tests {
             streaks(After::Settled(None)).await,
             (0, 0),
             "somebody else changed something"
+        );
+        assert_eq!(
+            streaks(After::Settled(None)).await,
+            (0, 0),
+            "the time it waited for has come"
         );
         assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
     }

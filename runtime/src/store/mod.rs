@@ -32,6 +32,8 @@ pub(crate) struct Store {
 struct State {
     index: Index,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
+    /// Why nothing could be listed so far.
+    trouble: Option<String>,
 }
 
 /// An object changed, and whose write it was if it was one of ours.
@@ -101,7 +103,7 @@ impl Store {
     pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Change> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = lock(&self.state);
-        for object in state.index.in_namespace("") {
+        for object in state.index.all() {
             let touched = Touched {
                 before: None,
                 after: Some(Arc::clone(object)),
@@ -117,6 +119,11 @@ impl Store {
         let mut synced = self.synced.subscribe();
         // An error means that the sender is gone, and it lives as long as we do.
         drop(synced.wait_for(|synced| *synced).await);
+    }
+
+    /// Why the resource cannot be listed, as long as it never could.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        lock(&self.state).trouble.clone()
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -161,7 +168,12 @@ async fn follow(store: Weak<Store>, resource: Arc<Resource>, rest: Rest) {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
+                let Some(store) = store.upgrade() else { return };
                 tracing::warn!(resource = %resource.gvk, error = told(&error), "a watch broke; it is taken up again");
+                if !*store.synced.borrow() {
+                    lock(&store.state).trouble =
+                        Some(format!("{} cannot be listed: {}", resource.gvk, told(&error)));
+                }
                 continue;
             }
         };

@@ -29,19 +29,11 @@ pub struct Object {
     pub version: Version,
     pub generation: i64,
     pub labels: BTreeMap<String, String>,
-    /// The owner reference with `controller: true`, if there is one.
-    pub controller: Option<Owner>,
+    /// The uid in the owner reference with `controller: true`, if there is one.
+    pub controller: Option<Uid>,
     pub finalizers: Vec<String>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-}
-
-/// Who controls an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
-    pub gvk: Gvk,
-    pub name: String,
-    pub uid: Uid,
 }
 
 /// A `resourceVersion`: opaque, but where both are integers the larger is the later (Kubernetes 1.35).
@@ -57,12 +49,16 @@ impl Version {
         &self.0
     }
 
+    /// The version as an integer, where it is one.
+    pub fn number(&self) -> Option<u128> {
+        self.0.parse().ok()
+    }
+
     /// Known to be older than `other`; false where the two cannot be compared.
     pub fn is_older_than(&self, other: &Self) -> bool {
-        match (self.0.parse::<u128>(), other.0.parse::<u128>()) {
-            (Ok(mine), Ok(theirs)) => mine < theirs,
-            _ => false,
-        }
+        self.number()
+            .zip(other.number())
+            .is_some_and(|(mine, theirs)| mine < theirs)
     }
 }
 
@@ -108,11 +104,7 @@ impl Object {
             version: Version::new(meta.resource_version.as_ref().map_or("", |v| &v.0)),
             generation: meta.generation.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),
-            controller: controller.map(|o| Owner {
-                gvk: Gvk::new(&o.api_version.0, &o.kind.0),
-                name: o.name.0.into_owned(),
-                uid: Uid::new(&o.uid.0),
-            }),
+            controller: controller.map(|owner| Uid::new(&owner.uid.0)),
             finalizers: meta.finalizers.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
         })
@@ -129,7 +121,7 @@ impl Object {
     }
 
     pub fn is_controlled_by(&self, uid: &Uid) -> bool {
-        self.controller.as_ref().is_some_and(|owner| &owner.uid == uid)
+        self.controller.as_ref() == Some(uid)
     }
 }
 
@@ -172,14 +164,7 @@ struct Metadata<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct OwnerReference<'a> {
-    #[serde(borrow)]
-    api_version: Text<'a>,
-    #[serde(borrow)]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    name: Text<'a>,
     #[serde(borrow)]
     uid: Text<'a>,
     #[serde(default)]

@@ -127,6 +127,13 @@ fn one(
         });
     };
     let name = text("metadata.name", metadata.get("name"))?;
+    if matches!(name.as_str(), "." | "..") || name.contains(['/', '%', '?', '#']) {
+        return Err(DesiredError::Field {
+            at,
+            field: "metadata.name",
+            expected: "a name without any of / % ? #",
+        });
+    }
     let namespace = place(parent, &resource, at, metadata)?;
     let key = Key::new(&namespace, &name);
     if bounds.generated {
@@ -168,6 +175,14 @@ fn place(
     let namespace = match (home, resource.namespaced, wanted) {
         ("", false, _) => return Ok(String::new()),
         ("", true, "") => return Err(DesiredError::NoNamespace { at }),
+        ("", true, wanted) if !is_label(wanted) => {
+            let expected = "a namespace: lower case letters, digits and dashes";
+            return Err(DesiredError::Field {
+                at,
+                field: "metadata.namespace",
+                expected,
+            });
+        }
         ("", true, wanted) => wanted.to_owned(),
         (_, false, _) => {
             return Err(DesiredError::ClusterScoped {
@@ -186,6 +201,15 @@ fn place(
     };
     metadata.insert("namespace".to_owned(), json!(namespace));
     Ok(namespace)
+}
+
+/// A DNS label (RFC 1123), as names of namespaces are.
+fn is_label(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&text.len())
+        && text.chars().all(allowed)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 fn labels(at: usize, metadata: &Map<String, Value>) -> Result<BTreeMap<String, String>, DesiredError> {
@@ -277,6 +301,14 @@ mod tests {
                 "children[1].metadata.name must be",
             ),
             (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a/b"}}),
+                "children[1].metadata.name must be a name without",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ".."}}),
+                "children[1].metadata.name must be a name without",
+            ),
+            (
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "m"}}),
                 "children[1].metadata.namespace is \"m\"",
             ),
@@ -316,6 +348,20 @@ mod tests {
                 .unwrap_err()
                 .contains("children[0].metadata.namespace is missing")
         );
+        for odd in [
+            "default/services/http:x:80/proxy",
+            "a?b",
+            "A",
+            "-a",
+            "a%2fb",
+            "..",
+        ] {
+            assert!(
+                try_it("p", pod(odd))
+                    .unwrap_err()
+                    .contains("children[0].metadata.namespace must be a namespace")
+            );
+        }
         let namespace = json!([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}]);
         assert!(
             try_it("p", namespace).unwrap()[&cluster_resource("v1", "Namespace")]

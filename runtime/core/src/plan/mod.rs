@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::index::Event;
+
 use crate::object::id::{ObjectId, Uid};
 
 /// One operation; carried out by one request each, but for `Recreate`.
@@ -80,6 +82,19 @@ impl Op {
         }
     }
 
+    /// Whether the API server's answer says that something changed: an update that changes nothing, as one whose fields
+    /// are all pruned, leaves the version as it was, and no event will follow.
+    pub fn is_answered_by_a_change(&self, answer: &[Event]) -> bool {
+        let (Self::Replace { body, .. } | Self::Status { body, .. }) = self else {
+            return true;
+        };
+        let before = body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        answer.iter().any(|event| match event {
+            Event::Wrote(object) => Some(object.version.as_str()) != before,
+            _ => true,
+        })
+    }
+
     /// The word for it in logs, metrics and plans.
     pub fn verb(&self) -> &'static str {
         match self {
@@ -110,5 +125,35 @@ impl fmt::Display for Plan {
             writeln!(f, "cannot decide about {id}: {problem}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::id::Key;
+    use crate::object::testing::{a, resource};
+
+    #[test]
+    fn a_write_that_leaves_the_version_is_no_change() {
+        let id = ObjectId {
+            resource: resource("v1", "Pod"),
+            key: Key::new("n", "x"),
+        };
+        let op = Op::Status {
+            id: id.clone(),
+            body: json!({"metadata": {"resourceVersion": "7"}}),
+        };
+        let answer = |version: &str| {
+            [Event::Wrote(
+                (*a("v1", "Pod", "n/x").version(version).object()).clone(),
+            )]
+        };
+        assert!(!op.is_answered_by_a_change(&answer("7")));
+        assert!(op.is_answered_by_a_change(&answer("8")));
+        let create = Op::Create { id, body: json!({}) };
+        assert!(create.is_answered_by_a_change(&answer("7")));
     }
 }

@@ -19,6 +19,8 @@ pub enum ResponseError {
     Empty,
     #[error("the hook's answer is not JSON")]
     Json(#[source] serde_json::Error),
+    #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
+    TooManyValues,
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
     Type {
         path: String,
@@ -29,7 +31,15 @@ pub enum ResponseError {
     NoChildren,
     #[error("the hook's answer has the unknown field {0}")]
     Unknown(String),
+    #[error("the hook's answer has the field {0} twice")]
+    Twice(String),
 }
+
+/// Who asks for more means never.
+const LONGEST_RESYNC: Duration = Duration::from_hours(24 * 365);
+
+/// What an answer may take in memory once it is read: far more than 10,000 large children do.
+const MOST_MEMORY: usize = 128 << 20;
 
 /// Whether unknown fields are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +56,9 @@ pub enum Mode {
 pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ResponseError::Empty);
+    }
+    if memory_of(bytes) > MOST_MEMORY {
+        return Err(ResponseError::TooManyValues);
     }
     let answer: Value = serde_json::from_slice(bytes).map_err(ResponseError::Json)?;
     let Value::Object(mut answer) = answer else {
@@ -67,10 +80,9 @@ pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
     };
     let resync_after = match answer.remove("resyncAfterSeconds").unwrap_or_default() {
         Value::Null => None,
-        Value::Number(seconds) => seconds
-            .as_f64()
-            .filter(|seconds| *seconds > 0.0)
-            .map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)),
+        Value::Number(seconds) => seconds.as_f64().filter(|seconds| *seconds > 0.0).map(|seconds| {
+            Duration::try_from_secs_f64(seconds).map_or(LONGEST_RESYNC, |asked| asked.min(LONGEST_RESYNC))
+        }),
         other => return Err(wrong("resyncAfterSeconds", "a number", &other)),
     };
     match answer.remove("finalized").unwrap_or_default() {
@@ -79,12 +91,30 @@ pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
     }
     match answer.keys().next() {
         Some(unknown) if mode == Mode::Strict => Err(ResponseError::Unknown(unknown.clone())),
-        _ => Ok(Response {
+        Some(_) | None => Ok(Response {
             status,
             children,
             resync_after,
         }),
     }
+}
+
+/// About what the values of this JSON take in memory, known without making them. (An object with one short member is
+/// 7 bytes of text and one node of a B-tree.)
+fn memory_of(json: &[u8]) -> usize {
+    let (mut memory, mut in_text, mut escaped) = (json.len(), false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' if !in_text => memory += 700,
+            b'[' if !in_text => memory += 128,
+            b',' if !in_text => memory += 64,
+            _ => {}
+        }
+    }
+    memory
 }
 
 fn child((i, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
@@ -187,6 +217,28 @@ mod tests {
         assert!(
             matches!(sync(text.as_bytes(), Mode::Strict), Err(ResponseError::Unknown(field)) if field == "childern")
         );
+    }
+
+    #[test]
+    fn what_asks_for_ages_means_never() {
+        for seconds in ["1e19", "18446744073709551615", "1e300"] {
+            let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
+            assert_eq!(answer.resync_after, Some(LONGEST_RESYNC));
+        }
+    }
+
+    #[test]
+    fn an_answer_of_very_many_values_is_refused_unread() {
+        let bomb = format!(
+            r#"{{"children":[],"status":{{"x":[{}]}}}}"#,
+            vec![r#"{"":0}"#; 300_000].join(",")
+        );
+        assert!(loose(&bomb).unwrap_err().contains("would take more than 128 MiB"));
+        let text = format!(
+            r#"{{"children":[],"status":{{"x":"{}\""}}}}"#,
+            "{[,".repeat(500_000)
+        );
+        assert!(loose(&text).is_ok(), "brackets in a text are text");
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! CompositeController: the spec as stored, and the checked form a running controller reads.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -131,6 +132,11 @@ pub struct Composite {
     pub children: Vec<ChildRule>,
     pub sync: EnabledHook,
     pub generate_selector: bool,
+    pub ignore_status_changes: bool,
+    /// All parents are looked at again this often.
+    pub resync_period: Option<Duration>,
+    /// Hooks that are named and have neither a module nor a webhook.
+    pub disabled_hooks: Vec<&'static str>,
 }
 
 /// One kind of children and what happens to those that are not as desired.
@@ -146,7 +152,7 @@ pub enum CompositeError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(
-        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook"
+        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks, which drop it: apply those of this version)"
     )]
     NoSyncHook,
 }
@@ -158,10 +164,12 @@ impl CompositeControllerSpec {
             Some(hook) => hook.check(&format!("spec.hooks.{name}"), bounds),
             None => Ok(None),
         };
+        let mut disabled_hooks = Vec::new();
         for (name, hook) in [("finalize", &hooks.finalize), ("customize", &hooks.customize)] {
             if enabled(name, hook)?.is_some() {
                 return Err(not_yet(&format!("spec.hooks.{name}"), "calls sync hooks only").into());
             }
+            disabled_hooks.extend(hook.as_ref().map(|_| name));
         }
         let sync = enabled("sync", &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
         if let super::hook::Call::Webhook(_) = sync.call {
@@ -176,6 +184,11 @@ impl CompositeControllerSpec {
             children: self.check_children()?,
             sync,
             generate_selector: self.generate_selector.unwrap_or_default(),
+            ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
+            resync_period: self
+                .resync_period_seconds
+                .map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
+            disabled_hooks,
         })
     }
 
@@ -284,10 +297,10 @@ mod tests {
 
     #[test]
     fn a_disabled_finalize_hook_is_no_finalize_hook() {
-        assert!(
-            spec(|spec| spec["hooks"]["finalize"] = json!({}))
-                .check(&LimitBounds::default())
-                .is_ok()
+        let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
+        assert_eq!(
+            spec.check(&LimitBounds::default()).unwrap().disabled_hooks,
+            ["finalize"]
         );
     }
 

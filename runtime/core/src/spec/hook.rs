@@ -320,7 +320,7 @@ fn within<T: PartialOrd>(
 ) -> Result<T, SpecError> {
     if value > *ceiling {
         let problem = format!(
-            "{text} is above this server's ceiling of {ceiling_text}: lower it, or raise the ceiling by the server's flags"
+            "{text} is above this server's ceiling of {ceiling_text}: lower it, or raise the ceiling by the server's flags --hook-*-max"
         );
         return Err(SpecError::new(field, problem));
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::text::shorten;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
@@ -71,6 +73,9 @@ pub struct Report {
     pub failing: i64,
 }
 
+/// A condition is for reading: nobody reads more.
+const LONGEST: usize = 1024;
+
 /// One condition without its time. Unknown until something is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Finding {
@@ -90,19 +95,15 @@ impl Finding {
     pub fn good(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Good {
             reason,
-            message: message.into(),
+            message: shorten(&message.into(), LONGEST),
         }
     }
 
     pub fn bad(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Bad {
             reason,
-            message: message.into(),
+            message: shorten(&message.into(), LONGEST),
         }
-    }
-
-    pub fn is_good(&self) -> bool {
-        matches!(self, Self::Good { .. })
     }
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// A hook behind HTTP.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
@@ -54,7 +55,7 @@ pub struct Etag {
     pub cache_cleanup_seconds: Option<i32>,
 }
 
-/// Certificates and credentials of a webhook or of an endpoint.
+// Certificates and credentials of a webhook or of an endpoint. (A doc comment would take the place of theirs in the schema.)
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Trust {

@@ -4,7 +4,7 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 
 use metahook_core::spec::hook::LimitBounds;
 
-/// Elements of a table: a module has at most as many functions.
+/// Elements of a table: as many as a large module has functions.
 pub(crate) const TABLE_ELEMENTS: usize = 50_000;
 
 /// The engine, set up for hooks.

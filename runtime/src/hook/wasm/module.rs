@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use metahook_core::spec::hook::LimitBounds;
+use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use wasmtime::{InstancePre, Linker, Module as Code};
@@ -16,6 +17,9 @@ use super::run::Host;
 
 /// A module may be this large.
 const LARGEST: usize = 64 << 20;
+
+/// What a module says of itself is cut to this many bytes.
+const LONGEST: usize = 500;
 
 /// SHA-256 of a module's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +51,10 @@ pub enum ModuleError {
     TooLarge(usize),
     #[error("this is a component, and hooks are modules: build with --target wasm32-wasip1")]
     Component,
+    #[error(
+        "this module is compressed ({0}), which this version of the server does not read: store the module as it is"
+    )]
+    Compressed(&'static str),
     #[error("this is not a WebAssembly module: its first bytes are {0}, not 00 61 73 6d")]
     NotWasm(String),
     #[error("the module is refused: {0}")]
@@ -93,14 +101,14 @@ impl Runtime {
     fn compile(&self, digest: Digest, bytes: &[u8]) -> Result<Module, ModuleError> {
         let start = Instant::now();
         let code = Code::new(&self.sandbox.engine, bytes)
-            .map_err(|error| ModuleError::Refused(format!("{error:#}")))?;
+            .map_err(|error| ModuleError::Refused(shorten(&format!("{error:#}"), LONGEST)))?;
         if code.get_export("_start").is_none() {
             return Err(ModuleError::NoStart);
         }
         let ready = self
             .linker
             .instantiate_pre(&code)
-            .map_err(|error| ModuleError::Import(format!("{error:#}")))?;
+            .map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), LONGEST)))?;
         Ok(Module {
             digest,
             size: bytes.len(),
@@ -120,6 +128,8 @@ fn check(bytes: &[u8]) -> Result<(), ModuleError> {
         _ if bytes.len() > LARGEST => Err(ModuleError::TooLarge(bytes.len())),
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => Ok(()),
         [0, b'a', b's', b'm', ..] => Err(ModuleError::Component),
+        [0x1f, 0x8b, ..] => Err(ModuleError::Compressed("gzip")),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(ModuleError::Compressed("zstd")),
         _ => {
             let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
             Err(ModuleError::NotWasm(first.join(" ")))

@@ -20,6 +20,8 @@ pub(super) struct Sink {
     shared: Arc<Mutex<Written>>,
     bound: usize,
     over: Over,
+    /// Bytes since the call gave way to others: writing costs no fuel, however long it takes.
+    unyielded: usize,
 }
 
 /// What happens beyond the bound.
@@ -44,6 +46,7 @@ impl Sink {
             shared: Arc::default(),
             bound: usize::try_from(bound).unwrap_or(usize::MAX),
             over,
+            unyielded: 0,
         }
     }
 
@@ -92,6 +95,7 @@ impl StdoutStream for Sink {
 
 impl OutputStream for Sink {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.unyielded += bytes.len();
         self.push(&bytes)
             .map_err(|error| StreamError::Trap(wasmtime::Error::new(error)))
     }
@@ -111,7 +115,15 @@ impl Pollable for Sink {
         'life: 'future,
         Self: 'future,
     {
-        Box::pin(std::future::ready(()))
+        let give_way = self.unyielded >= PERMIT;
+        if give_way {
+            self.unyielded = 0;
+        }
+        Box::pin(async move {
+            if give_way {
+                tokio::task::yield_now().await;
+            }
+        })
     }
 }
 

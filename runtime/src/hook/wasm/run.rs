@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use metahook_core::spec::hook::Limits;
 use metahook_core::spec::units::print_bytes;
+use metahook_core::text::shorten;
 use wasmtime::{ResourceLimiter, Store, Trap, WasmBacktrace};
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
-use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
+use wasmtime_wasi::{I32Exit, WasiCtxBuilder, WasiView};
 
 use super::engine::TABLE_ELEMENTS;
 use super::module::{Module, Runtime};
@@ -16,6 +18,21 @@ use super::pipe::{Over, Sink};
 /// A long hook gives way to the others after this many units of fuel.
 const YIELD_EVERY: u64 = 100_000;
 
+/// What one call into the host may copy; a request is read in one piece.
+const HOST_COPIES: usize = LARGEST_REQUEST + (64 << 10);
+
+/// A request may be this large.
+const LARGEST_REQUEST: usize = 32 << 20;
+
+/// Random bytes per call into the host: such a call costs no fuel, however long it takes.
+const RANDOM_BYTES: u64 = 16 << 10;
+
+/// Things of the host that a hook may hold at once, such as timers it waits for.
+const HANDLES: usize = 1000;
+
+/// A function name or a last word that is longer is cut.
+const LONGEST_WORD: usize = 200;
+
 /// What is asked of a hook.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
@@ -23,7 +40,7 @@ pub struct Call<'a> {
     pub controller: &'a str,
     /// `argv[1]`: sync, finalize or customize.
     pub hook: &'a str,
-    pub request: Vec<u8>,
+    pub request: Bytes,
     pub limits: Limits,
 }
 
@@ -59,8 +76,12 @@ pub enum CallError {
     Instructions { budget: u64, place: String },
     #[error("the hook did not end within {}s (limits.timeout)", budget.as_secs_f64())]
     Timeout { budget: Duration },
-    #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory)")]
-    Memory { wanted: String, budget: String },
+    #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory){then}")]
+    Memory {
+        wanted: String,
+        budget: String,
+        then: String,
+    },
     #[error("the hook printed more than {budget} (limits.output)")]
     Output { budget: String },
     #[error("the hook trapped{place}: {trap}")]
@@ -69,6 +90,12 @@ pub enum CallError {
     Exit { code: i32, said: String },
     #[error("the hook could not be started: {0}")]
     Start(String),
+    #[error("the hook was stopped{place}: {why}")]
+    Stopped { why: String, place: String },
+    #[error(
+        "the request has {0} bytes, and {LARGEST_REQUEST} are allowed: the parent has too many or too large children"
+    )]
+    Request(usize),
 }
 
 impl CallError {
@@ -82,6 +109,8 @@ impl CallError {
             Self::Trap { .. } => "HookTrap",
             Self::Exit { .. } => "HookExit",
             Self::Start(_) => "HookStart",
+            Self::Stopped { .. } => "HookStopped",
+            Self::Request(_) => "HookRequest",
         }
     }
 }
@@ -95,6 +124,14 @@ pub(super) struct Host {
 impl Runtime {
     /// Calls a module once. Nothing outlives the call.
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
+        if call.request.len() > LARGEST_REQUEST {
+            let answer = Err(CallError::Request(call.request.len()));
+            return Called {
+                answer,
+                log: Log::default(),
+                usage: Usage::default(),
+            };
+        }
         // Never closed.
         let _slot = self.slots.acquire().await;
         let limits = call.limits;
@@ -102,26 +139,9 @@ impl Runtime {
             Sink::new(limits.output, Over::Fail),
             Sink::new(limits.log, Over::Cut),
         );
-        let wasi = WasiCtxBuilder::new()
-            .args(&[call.controller, call.hook])
-            .stdin(MemoryInputPipe::new(call.request))
-            .stdout(stdout.clone())
-            .stderr(stderr.clone())
-            .build_p1();
-        let host = Host {
-            wasi,
-            limiter: Limiter {
-                budget: limits.memory,
-                most: 0,
-                refused: None,
-            },
-        };
-        let mut store = Store::new(&self.sandbox.engine, host);
-        store.limiter(|host| &mut host.limiter);
-        let ended = match budget(&mut store, limits.instructions) {
-            Ok(()) => tokio::time::timeout(limits.timeout, start(&mut store, module)).await,
-            Err(error) => Ok(Err(error)),
-        };
+        let mut store = self.store(&call, &stdout, &stderr);
+        let ended =
+            tokio::time::timeout(limits.timeout, start(&mut store, module, limits.instructions)).await;
         let usage = Usage {
             instructions: limits
                 .instructions
@@ -142,45 +162,69 @@ impl Runtime {
                 budget: print_bytes(limits.output),
             }),
             Ok(Ok(())) => Ok(output.bytes),
-            Ok(Err(error)) if exit_code(&error) == Some(0) => Ok(output.bytes),
-            Ok(Err(error)) => Err(why(&error, &limits, store.data().limiter.refused, &log)),
+            Ok(Err(Ended::Running(error))) if exit_code(&error) == Some(0) => Ok(output.bytes),
+            Ok(Err(ended)) => Err(why(&ended, &limits, store.data().limiter.refused, &log)),
         };
         Called { answer, log, usage }
     }
+
+    /// What the instance of one call may reach and use.
+    fn store(&self, call: &Call<'_>, stdout: &Sink, stderr: &Sink) -> Store<Host> {
+        let mut wasi = WasiCtxBuilder::new()
+            .args(&[call.controller, call.hook])
+            .stdin(MemoryInputPipe::new(call.request.clone()))
+            .stdout(stdout.clone())
+            .stderr(stderr.clone())
+            .max_random_size(RANDOM_BYTES)
+            .build_p1();
+        WasiView::ctx(&mut wasi).table.set_max_capacity(HANDLES);
+        let limiter = Limiter {
+            budget: call.limits.memory,
+            most: 0,
+            refused: None,
+        };
+        let mut store = Store::new(&self.sandbox.engine, Host { wasi, limiter });
+        store.limiter(|host| &mut host.limiter);
+        store.set_hostcall_fuel(HOST_COPIES);
+        store
+    }
 }
 
-fn budget(store: &mut Store<Host>, instructions: u64) -> wasmtime::Result<()> {
-    store.set_fuel(instructions)?;
-    store.fuel_async_yield_interval(Some(YIELD_EVERY))
+/// How far a call came that did not come to its end.
+enum Ended {
+    Starting(wasmtime::Error),
+    Running(wasmtime::Error),
 }
 
-async fn start(store: &mut Store<Host>, module: &Module) -> wasmtime::Result<()> {
-    let instance = module.ready.instantiate_async(&mut *store).await?;
-    instance
-        .get_typed_func::<(), ()>(&mut *store, "_start")?
-        .call_async(store, ())
-        .await
+async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> Result<(), Ended> {
+    let ready = async {
+        store.set_fuel(instructions)?;
+        store.fuel_async_yield_interval(Some(YIELD_EVERY))?;
+        module
+            .ready
+            .instantiate_async(&mut *store)
+            .await?
+            .get_typed_func::<(), ()>(&mut *store, "_start")
+    };
+    let main = ready.await.map_err(Ended::Starting)?;
+    main.call_async(store, ()).await.map_err(Ended::Running)
 }
 
 fn exit_code(error: &wasmtime::Error) -> Option<i32> {
     error.downcast_ref::<I32Exit>().map(|exit| exit.0)
 }
 
-fn why(error: &wasmtime::Error, limits: &Limits, refused: Option<u64>, log: &Log) -> CallError {
-    let trap = error.downcast_ref::<Trap>();
-    match (trap, refused, exit_code(error)) {
-        (Some(Trap::OutOfFuel), _, _) => CallError::Instructions {
-            budget: limits.instructions,
-            place: place(error),
-        },
-        (_, Some(wanted), _) => CallError::Memory {
-            wanted: print_bytes(wanted),
-            budget: print_bytes(limits.memory),
-        },
-        (_, _, Some(code)) => CallError::Exit {
-            code,
-            said: last_line(&log.text),
-        },
+fn why(ended: &Ended, limits: &Limits, refused: Option<u64>, log: &Log) -> CallError {
+    let error = match ended {
+        Ended::Starting(error) | Ended::Running(error) => error,
+    };
+    let cause = match (error.downcast_ref::<Trap>(), exit_code(error), ended) {
+        (Some(Trap::OutOfFuel), ..) => {
+            return CallError::Instructions {
+                budget: limits.instructions,
+                place: place(error),
+            };
+        }
         (Some(trap), ..) => {
             let trap = trap.to_string();
             CallError::Trap {
@@ -188,7 +232,31 @@ fn why(error: &wasmtime::Error, limits: &Limits, refused: Option<u64>, log: &Log
                 place: place(error),
             }
         }
-        (None, None, None) => CallError::Start(format!("{error:#}")),
+        (None, Some(code), _) => CallError::Exit {
+            code,
+            said: last_line(&log.text),
+        },
+        (None, None, Ended::Starting(error)) => {
+            CallError::Start(shorten(&error.root_cause().to_string(), 1024))
+        }
+        (None, None, Ended::Running(error)) => CallError::Stopped {
+            why: shorten(&error.root_cause().to_string(), 1024),
+            place: place(error),
+        },
+    };
+    // A program that did not get its memory gives up in its own way.
+    match (refused, ended) {
+        (None, _) => cause,
+        (Some(wanted), Ended::Starting(_)) => memory(wanted, limits, String::new()),
+        (Some(wanted), Ended::Running(_)) => memory(wanted, limits, format!("; then {cause}")),
+    }
+}
+
+fn memory(wanted: u64, limits: &Limits, then: String) -> CallError {
+    CallError::Memory {
+        wanted: print_bytes(wanted),
+        budget: print_bytes(limits.memory),
+        then,
     }
 }
 
@@ -208,7 +276,7 @@ fn last_line(text: &str) -> String {
     text.lines()
         .rev()
         .find(|line| !line.trim().is_empty())
-        .map(|line| format!("; its last words: {line}"))
+        .map(|line| format!("; its last words: {}", shorten(line, LONGEST_WORD)))
         .unwrap_or_default()
 }
 

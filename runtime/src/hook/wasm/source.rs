@@ -9,6 +9,7 @@ use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::spec::hook::ModuleRef;
+use metahook_core::text::shorten;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -257,7 +258,7 @@ fn module_bytes(what: &ModuleRef, json: &str) -> Result<Vec<u8>, SourceError> {
                 found: if keys.is_empty() {
                     "no keys at all".to_owned()
                 } else {
-                    keys.join(", ")
+                    shorten(&keys.join(", "), 300)
                 },
             }
         })
