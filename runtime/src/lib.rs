@@ -7,7 +7,7 @@
 //! - `controller`: controllers, each running over its parents
 //! - [`server`]: all of it put together
 //! - [`cli`]: flags to settings
-//! - `telemetry`: logs
+//! - `telemetry`: logs, probes
 
 pub mod cli;
 mod cluster;
@@ -23,5 +23,5 @@ pub use telemetry::log::LogError;
 
 /// Sets logging up as the flags say.
 pub fn start_log(serve: &cli::Serve) -> Result<(), LogError> {
-    telemetry::log::start(serve.log_format, &serve.log_level)
+    telemetry::log::start(serve.log_format(), &serve.log_level())
 }

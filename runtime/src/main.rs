@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use metahook::cli::{Cli, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -11,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 async fn main() -> ExitCode {
     let Cli {
         command: Command::Serve(serve),
-    } = Cli::parse();
-    match run(serve).await {
+    } = Cli::read(std::env::args_os());
+    match run(*serve).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(
@@ -29,6 +28,9 @@ async fn main() -> ExitCode {
 
 async fn run(serve: metahook::cli::Serve) -> anyhow::Result<()> {
     metahook::start_log(&serve)?;
+    for warning in serve.peer.warnings() {
+        tracing::warn!("{warning}");
+    }
     let settings = serve.settings()?;
     let stop = CancellationToken::new();
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -1,11 +1,13 @@
 //! The server put together: each part is built once, started, and stopped in order.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::object::selector::Selector;
 use metahook_core::spec::hook::LimitBounds;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::client::{self, ConnectError};
@@ -18,6 +20,7 @@ use crate::hook::wasm::engine::EngineError;
 use crate::hook::wasm::module::Runtime;
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
+use crate::telemetry::http::{ListenError, Probes};
 
 /// Events that are still to be written when the server stops have this long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -33,6 +36,8 @@ pub struct Settings {
     pub hook_concurrency: usize,
     pub max_children: usize,
     pub hook_limits: LimitBounds,
+    /// Where probes are answered.
+    pub probes: Option<SocketAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -41,10 +46,21 @@ pub enum ServeError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
 }
 
 /// Runs until `stop`; passes that are under way then are ended first.
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
+    let background = CancellationToken::new();
+    let ready = watch::Sender::new(false);
+    if let Some(address) = settings.probes {
+        tokio::spawn(
+            Probes::bind(address)
+                .await?
+                .serve(ready.subscribe(), background.clone()),
+        );
+    }
     let client = client::connect(settings.kubeconfig.as_deref()).await?;
     let rest = Rest::new(client);
     tokio::select! {
@@ -53,7 +69,6 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let bounds = settings.hook_limits;
     let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
-    let background = CancellationToken::new();
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(rest.clone()));
     let fresh = Arc::clone(&discovery);
@@ -74,7 +89,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         rest,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
-    Host::new(tools, settings.selector).run(stop).await;
+    Host::new(tools, settings.selector).run(&ready, stop).await;
     background.cancel();
     // Both end at the token, and what is to be said must not hold the end; a panic in them has been printed.
     drop(tokio::time::timeout(LAST_WORDS, events).await);

@@ -9,6 +9,7 @@ use metahook_core::object::id::{Gvk, Key, Resource};
 use metahook_core::object::selector::Selector;
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -51,13 +52,16 @@ impl Host {
         }
     }
 
-    /// Hosts what the cluster asks for until `stop`, and ends all of it before it returns.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
+    pub(crate) async fn run(mut self, ready: &watch::Sender<bool>, stop: CancellationToken) {
+        let store = Arc::clone(&self.store);
+        let mut listed = std::pin::pin!(store.synced());
         let mut changes = self.store.listen();
         let mut complaints = tokio::time::interval(Duration::from_secs(10));
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
+                () = &mut listed, if !*ready.borrow() => drop(ready.send_replace(true)),
                 change = changes.recv() => match change {
                     Some(change) => self.take_in(&change),
                     None => break,

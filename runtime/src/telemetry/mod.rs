@@ -1,5 +1,6 @@
 //! What is told about the server while it runs.
 
+pub(crate) mod http;
 pub(crate) mod log;
 
 /// Now, as Kubernetes writes times.

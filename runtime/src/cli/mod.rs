@@ -1,5 +1,9 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
+mod peer;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +27,14 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the controllers that the cluster asks for.
-    Serve(Serve),
+    Serve(Box<Serve>),
+}
+
+impl Cli {
+    /// Reads the command line, or ends the program with what is wrong with it.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Self {
+        Self::parse_from(peer::translate(arguments))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -46,8 +57,13 @@ pub struct Serve {
     /// Children one answer may name.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
+    /// Where to answer probes (/healthz, /readyz), for example `:8081`; 0 is nowhere.
+    #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    pub health_probe_bind_address: Address,
     #[command(flatten)]
     pub hook_limits: HookLimits,
+    #[command(flatten)]
+    pub peer: peer::PeerFlags,
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub log_format: Format,
     /// error, warn, info, debug, trace, or a filter like `metahook=debug`.
@@ -124,6 +140,14 @@ impl HookLimits {
 }
 
 impl Serve {
+    pub fn log_format(&self) -> Format {
+        self.peer.log_format().unwrap_or(self.log_format)
+    }
+
+    pub fn log_level(&self) -> String {
+        self.peer.log_level().unwrap_or_else(|| self.log_level.clone())
+    }
+
     pub fn settings(self) -> Result<Settings, FlagError> {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Settings {
@@ -134,7 +158,27 @@ impl Serve {
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
             hook_limits: self.hook_limits.bounds()?,
+            probes: self.health_probe_bind_address.0,
         })
+    }
+}
+
+/// An address as Go writes it: the host may be left out; `0` is none.
+#[derive(Debug, Clone, Copy)]
+pub struct Address(Option<SocketAddr>);
+
+fn address(text: &str) -> Result<Address, String> {
+    let whole = if text.starts_with(':') {
+        format!("0.0.0.0{text}")
+    } else {
+        text.to_owned()
+    };
+    match whole.as_str() {
+        "0" => Ok(Address(None)),
+        some => some
+            .parse()
+            .map(|address| Address(Some(address)))
+            .map_err(|_invalid| "write an address like :8081 or 127.0.0.1:8081, or 0".to_owned()),
     }
 }
 

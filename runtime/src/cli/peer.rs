@@ -1,0 +1,208 @@
+//! Metacontroller's command line: the name it is called by, its flags, and Go's way of writing them.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::Args;
+
+use crate::telemetry::log::Format;
+
+/// Flags that Metacontroller's manifests and charts pass. What metahook does otherwise, or not yet, is said at start.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Metacontroller's flags")]
+pub struct PeerFlags {
+    /// json or console: --log-format json or text.
+    #[arg(long, value_name = "ENCODER", value_parser = ["json", "console"])]
+    pub zap_encoder: Option<String>,
+    /// debug, info, error or a number: --log-level.
+    #[arg(long, value_name = "LEVEL")]
+    pub zap_log_level: Option<String>,
+    /// Text and debug level.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub zap_devel: bool,
+    /// Only dynamic-apply is served.
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = strategy)]
+    pub apply_strategy: String,
+    /// Not served: run one replica.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub leader_election: bool,
+    #[command(flatten)]
+    pub ignored: IgnoredFlags,
+}
+
+/// Accepted, and without effect.
+#[derive(Debug, Args)]
+pub struct IgnoredFlags {
+    #[arg(long, hide = true)]
+    cache_flush_interval: Option<String>,
+    #[arg(long, hide = true)]
+    metrics_address: Option<String>,
+    #[arg(long, hide = true)]
+    client_go_qps: Option<String>,
+    #[arg(long, hide = true)]
+    client_go_burst: Option<String>,
+    #[arg(long, hide = true)]
+    events_qps: Option<String>,
+    #[arg(long, hide = true)]
+    events_burst: Option<String>,
+    #[arg(long, hide = true)]
+    pprof_address: Option<String>,
+    #[arg(long, hide = true)]
+    leader_election_resource_lock: Option<String>,
+    #[arg(long, hide = true)]
+    leader_election_namespace: Option<String>,
+    #[arg(long, hide = true)]
+    leader_election_id: Option<String>,
+    #[arg(long, hide = true)]
+    apply_strategy_ssa_field_manager: Option<String>,
+    #[arg(long, hide = true)]
+    zap_stacktrace_level: Option<String>,
+    #[arg(long, hide = true)]
+    zap_time_encoding: Option<String>,
+}
+
+fn strategy(text: &str) -> Result<String, String> {
+    match text {
+        "dynamic-apply" => Ok(text.to_owned()),
+        "server-side-apply" => Err("this version of metahook applies dynamically only".to_owned()),
+        _ => Err("write dynamic-apply".to_owned()),
+    }
+}
+
+impl PeerFlags {
+    pub(super) fn log_format(&self) -> Option<Format> {
+        match self.zap_encoder.as_deref() {
+            Some("console") => Some(Format::Text),
+            Some(_) => Some(Format::Json),
+            None => self.zap_devel.then_some(Format::Text),
+        }
+    }
+
+    /// Numbers are how much is told: 0 is info, and from 1 on each pass is.
+    pub(super) fn log_level(&self) -> Option<String> {
+        let level = self
+            .zap_log_level
+            .as_deref()
+            .or(self.zap_devel.then_some("debug"))?;
+        Some(match level.parse::<u32>() {
+            Ok(0) => "info".to_owned(),
+            Ok(_) => "info,metahook=debug".to_owned(),
+            Err(_) if level == "panic" => "error".to_owned(),
+            Err(_) => level.to_owned(),
+        })
+    }
+
+    /// What is asked for and not done.
+    pub fn warnings(&self) -> Vec<&'static str> {
+        let elected = "--leader-election: this version of metahook elects no leader, so run one replica only";
+        self.leader_election.then_some(elected).into_iter().collect()
+    }
+}
+
+/// Called `metacontroller`, the program is `metahook serve`, listens for probes, and takes `-flag` for `--flag`.
+pub(super) fn translate(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.into_iter();
+    let name = arguments.next().unwrap_or_default();
+    if Path::new(&name)
+        .file_name()
+        .is_none_or(|file| file != "metacontroller")
+    {
+        return std::iter::once(name).chain(arguments).collect();
+    }
+    let flags: Vec<OsString> = arguments.map(two_dashes).collect();
+    let named = |flag: &str| flags.iter().any(|one| one.to_string_lossy().starts_with(flag));
+    let probes = (!named("--health-probe-bind-address")).then(|| "--health-probe-bind-address=:8081".into());
+    [name, "serve".into()]
+        .into_iter()
+        .chain(probes)
+        .chain(flags)
+        .collect()
+}
+
+fn two_dashes(argument: OsString) -> OsString {
+    match argument.to_str() {
+        Some(text) if text.starts_with('-') && !text.starts_with("--") && text.len() > 2 => {
+            format!("-{text}").into()
+        }
+        _ => argument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command, Serve};
+
+    fn serve(line: &str) -> Result<Serve, String> {
+        let arguments = translate(line.split(' ').map(Into::into));
+        let Cli {
+            command: Command::Serve(serve),
+        } = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        Ok(*serve)
+    }
+
+    #[test]
+    fn the_arguments_of_its_manifests_and_chart_are_taken() {
+        let chart = "/usr/bin/metacontroller --zap-log-level=4 --discovery-interval=20s --cache-flush-interval=30m --health-probe-bind-address=:8081";
+        let serve = serve(chart).unwrap();
+        assert_eq!(serve.log_level(), "info,metahook=debug");
+        assert_eq!(
+            serve.settings().unwrap().probes,
+            Some(([0, 0, 0, 0], 8081).into())
+        );
+    }
+
+    #[test]
+    fn it_listens_for_probes_unless_told_otherwise() {
+        assert!(
+            serve("metacontroller")
+                .unwrap()
+                .settings()
+                .unwrap()
+                .probes
+                .is_some()
+        );
+        assert!(
+            serve("metacontroller -health-probe-bind-address 0")
+                .unwrap()
+                .settings()
+                .unwrap()
+                .probes
+                .is_none()
+        );
+        assert!(
+            serve("metahook serve")
+                .unwrap()
+                .settings()
+                .unwrap()
+                .probes
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn flags_are_written_as_go_writes_them() {
+        let serve = serve(
+            "metacontroller -workers 7 -zap-devel -leader-election=true --zap-encoder json -events-qps=0.1",
+        )
+        .unwrap();
+        assert_eq!(serve.workers, 7);
+        assert_eq!(
+            (serve.log_format(), serve.log_level().as_str()),
+            (Format::Json, "debug")
+        );
+        assert_eq!(serve.peer.warnings().len(), 1);
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_name() {
+        assert!(
+            serve("metacontroller --apply-strategy=server-side-apply")
+                .unwrap_err()
+                .contains("--apply-strategy")
+        );
+        assert!(serve("metacontroller --no-such-flag").is_err());
+    }
+}
