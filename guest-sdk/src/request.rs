@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 ///
 /// Each part is a type of the hook's own choice, decoded without a detour; what it does not name is skipped.
 /// Usual choices, in order: [`Object<Spec>`](crate::Object) or a struct; [`Children`] or a struct with a
-/// [`Map`](crate::Map) per kind; for `settings` and `related` a struct, `serde_json::Value` or
+/// [`Map`] per kind; for `settings` and `related` a struct, `serde_json::Value` or
 /// [`Raw`](crate::Raw). Without a choice, nothing is kept but the names of the children.
 ///
 /// Only `parent` has to be there. The rest is `Default` where it is absent or null.

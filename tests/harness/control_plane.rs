@@ -35,17 +35,25 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one and waits until it answers and its controllers work.
     pub async fn start(binaries: &Binaries) -> Result<Self> {
+        Self::start_with(binaries, async |_| Ok(())).await
+    }
+
+    /// The same, with something done before the controllers start. Kinds defined then are known to the garbage
+    /// collector at once; for new ones it looks every 30 seconds only.
+    pub async fn start_with(binaries: &Binaries, prepare: impl AsyncFn(&Self) -> Result<()>) -> Result<Self> {
         for _ in 1..ATTEMPTS {
-            match Self::attempt(binaries).await {
+            match Self::attempt(binaries, &prepare).await {
                 Err(Failed::PortTaken) => {}
                 Err(Failed::Else(why)) => return Err(why),
                 Ok(started) => return Ok(started),
             }
         }
-        Self::attempt(binaries).await.map_err(|failed| match failed {
-            Failed::PortTaken => anyhow!("free ports were taken by others {ATTEMPTS} times in a row"),
-            Failed::Else(why) => why,
-        })
+        Self::attempt(binaries, &prepare)
+            .await
+            .map_err(|failed| match failed {
+                Failed::PortTaken => anyhow!("free ports were taken by others {ATTEMPTS} times in a row"),
+                Failed::Else(why) => why,
+            })
     }
 
     pub fn kubeconfig(&self) -> &Path {
@@ -80,9 +88,12 @@ impl ControlPlane {
         eprintln!("logs are kept in {}", self.logs().display());
     }
 
-    async fn attempt(binaries: &Binaries) -> Result<Self, Failed> {
+    async fn attempt(
+        binaries: &Binaries,
+        prepare: &impl AsyncFn(&Self) -> Result<()>,
+    ) -> Result<Self, Failed> {
         let mut plane = Self::prepare(binaries).map_err(Failed::Else)?;
-        let Err(why) = plane.start_processes().await else {
+        let Err(why) = plane.start_processes(prepare).await else {
             return Ok(plane);
         };
         if plane
@@ -108,7 +119,7 @@ impl ControlPlane {
         })
     }
 
-    async fn start_processes(&mut self) -> Result<()> {
+    async fn start_processes(&mut self, prepare: &impl AsyncFn(&Self) -> Result<()>) -> Result<()> {
         let [client_port, peer_port, secure_port] = free_ports()?;
         let files = Files::write(self.folder.path(), secure_port)?;
         let etcd = format!("http://127.0.0.1:{client_port}");
@@ -121,6 +132,7 @@ impl ControlPlane {
         )?;
         let client = self.client().await?;
         self.ready("kube-apiserver ready", || answers(&client)).await?;
+        prepare(self).await.context("cannot prepare the control plane")?;
         let flags = controller_manager_flags(&files, &self.kubeconfig);
         self.run(
             "kube-controller-manager",

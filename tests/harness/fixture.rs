@@ -60,6 +60,11 @@ impl Fixture {
         &self.name
     }
 
+    /// Parents are of the kind that the garbage collector knows from its start; one test only can have it.
+    pub fn take_known_kind(&mut self) {
+        self.kind = known_kind();
+    }
+
     /// The label of controllers that the test's server hosts: `key=value`.
     pub fn label(&self) -> String {
         label(&self.name)
@@ -124,14 +129,7 @@ impl Fixture {
     /// Makes another kind known to the cluster. It stays: while the garbage collector notices that a kind is gone it
     /// collects nothing, up to half a minute, for any test.
     pub async fn define(&mut self, kind: &Kind) -> Result<()> {
-        let definitions = Objects::cluster_wide(&self.client, &api::CRD);
-        let definition = objects::definition(kind);
-        let name = objects::text(&definition, "/metadata/name").to_owned();
-        definitions.create(definition).await?;
-        definitions
-            .until(&name, "established", |crd| objects::is_true(crd, "Established"))
-            .await?;
-        Ok(())
+        define(&self.client, kind).await
     }
 
     /// Creates an object that is deleted with the test.
@@ -223,6 +221,33 @@ impl Fixture {
             .map_or_else(String::new, |why| format!("{why}; "));
         ended + &self.server.tail(40)
     }
+}
+
+/// Makes known what has to be known before the controllers start: our kinds, the tutorial's, and one for a test.
+pub async fn prepare(plane: &ControlPlane) -> Result<()> {
+    let kubectl = plane.kubectl();
+    let files = ["-f", "manifests/crds", "-f", "guests/hello/crd.yaml"];
+    kubectl
+        .run(&[&["apply", "--server-side"][..], &files].concat())
+        .await?;
+    define(&plane.client().await?, &known_kind()).await?;
+    let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
+    kubectl.run(&[&wait[..], &files].concat()).await.map(drop)
+}
+
+fn known_kind() -> Kind {
+    Kind::new("known.example.com", "v1", "Greeting", "greetings")
+}
+
+async fn define(client: &Client, kind: &Kind) -> Result<()> {
+    let definitions = Objects::cluster_wide(client, &api::CRD);
+    let definition = objects::definition(kind);
+    let name = objects::text(&definition, "/metadata/name").to_owned();
+    definitions.create(definition).await?;
+    definitions
+        .until(&name, "established", |crd| objects::is_true(crd, "Established"))
+        .await?;
+    Ok(())
 }
 
 fn label(name: &str) -> String {

@@ -48,7 +48,8 @@ fn all_kept(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>)
     Ok(())
 }
 
-/// Killed twice while Pods are made; then once while they are all made anew.
+/// Killed twice while Pods are made; then once while they are all made anew. There the API server may break off in the
+/// middle of a deletion; such a Pod is only gone when the controllers' Pod collector comes by, every 20 seconds.
 pub(crate) async fn a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod(
     test: &mut Fixture,
 ) -> Result<()> {

@@ -26,9 +26,10 @@ use std::time::Instant;
 
 use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
+use acceptance::fixture;
 use acceptance::wait::elapsed;
 use anyhow::{Result, anyhow};
-use runner::{Test, Wanted, tests};
+use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
@@ -65,6 +66,7 @@ fn all() -> Vec<Test> {
             a_module_with_another_digest_than_pinned_is_refused_and_heals,
             the_status_names_digest_and_size_of_the_module,
             after_a_bad_module_the_last_good_one_goes_on_serving,
+            after_its_config_map_is_gone_a_module_goes_on_serving,
             a_changed_module_syncs_parents_that_nobody_touched,
         },
         hook_failures::{
@@ -104,7 +106,7 @@ fn main() -> ExitCode {
 async fn suite() -> Result<bool> {
     let wanted = Wanted::parse(env::args().skip(1))?;
     let all = all();
-    if wanted.only_list {
+    if wanted.what == What::List {
         wanted
             .pick(&all)
             .iter()
@@ -112,9 +114,9 @@ async fn suite() -> Result<bool> {
         return Ok(true);
     }
     let start = Instant::now();
-    let mut plane = Arc::new(ControlPlane::start(&Binaries::find_or_build()?).await?);
+    let mut plane = Arc::new(ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?);
     eprintln!("control plane ready after {}", elapsed(start));
-    if wanted.hold {
+    if wanted.what == What::Hold {
         println!("{}", plane.scratch().display());
         return std::future::pending().await;
     }
@@ -122,7 +124,7 @@ async fn suite() -> Result<bool> {
         passed = run(&plane, &wanted, &all) => passed,
         interrupt = tokio::signal::ctrl_c() => Err(interrupt.map_or_else(Into::into, |()| anyhow!("interrupted"))),
     };
-    if !matches!(passed, Ok(true))
+    if (wanted.keep_logs || !matches!(passed, Ok(true)))
         && let Some(plane) = Arc::get_mut(&mut plane)
     {
         plane.keep_logs();
@@ -131,18 +133,5 @@ async fn suite() -> Result<bool> {
 }
 
 async fn run(plane: &Arc<ControlPlane>, wanted: &Wanted, all: &[Test]) -> Result<bool> {
-    let kubectl = plane.kubectl();
-    kubectl
-        .run(&["apply", "--server-side", "-f", "manifests/crds"])
-        .await?;
-    kubectl
-        .run(&[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            "manifests/crds",
-        ])
-        .await?;
     Ok(runner::run(plane, &plane.client().await?, wanted, all).await)
 }

@@ -105,8 +105,12 @@ pub(crate) async fn the_status_names_digest_and_size_of_the_module(test: &mut Fi
     Ok(())
 }
 
-/// The parent that comes after the bad module shows that the good one still works.
-pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &mut Fixture) -> Result<()> {
+/// A good module, then something that spoils it: the parent that comes afterwards shows that the good one still works.
+async fn still_serves(
+    test: &mut Fixture,
+    spoil: impl AsyncFnOnce(&mut Fixture) -> Result<()>,
+    reason: &str,
+) -> Result<()> {
     test.define_kind().await?;
     test.store("hook", &guest("hello")?).await?;
     test.serve()?;
@@ -117,10 +121,10 @@ pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &
     let before = test.pods().until("before", "made", |_| true).await?;
     let served = test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
 
-    test.store("hook", b"this is no module").await?;
-    let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", "ModuleInvalid");
+    spoil(test).await?;
+    let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", reason);
     let cc = test
-        .until_controller("ModulesLoaded=False: ModuleInvalid", says)
+        .until_controller(&format!("ModulesLoaded=False: {reason}"), says)
         .await?;
     let digest = "/status/hooks/sync/digest";
     ensure!(
@@ -128,6 +132,7 @@ pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &
         "another digest serves: {}",
         cc["status"]
     );
+    ensure!(is_true(&cc, "Ready"), "not ready: {}", cc["status"]);
     test.create(test.parent("after")).await?;
     test.pods().until("after", "made", |_| true).await?;
     let same = test.pods().get("before").await?;
@@ -136,6 +141,16 @@ pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &
         "the Pod that was there was written: {same}"
     );
     Ok(())
+}
+
+pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &mut Fixture) -> Result<()> {
+    let spoil = async |test: &mut Fixture| test.store("hook", b"this is no module").await;
+    still_serves(test, spoil, "ModuleInvalid").await
+}
+
+pub(crate) async fn after_its_config_map_is_gone_a_module_goes_on_serving(test: &mut Fixture) -> Result<()> {
+    let spoil = async |test: &mut Fixture| test.config_maps().delete("hook").await;
+    still_serves(test, spoil, "ConfigMapNotFound").await
 }
 
 pub(crate) async fn a_changed_module_syncs_parents_that_nobody_touched(test: &mut Fixture) -> Result<()> {

@@ -45,13 +45,23 @@ pub(crate) use tests;
 /// What the command line asks for.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
-    pub(crate) only_list: bool,
-    /// No tests: only the control plane, for as long as nobody ends us.
-    pub(crate) hold: bool,
+    pub(crate) what: What,
+    /// The logs stay even if all is well.
+    pub(crate) keep_logs: bool,
     exact: bool,
     filters: Vec<String>,
     skips: Vec<String>,
     side_by_side: Option<usize>,
+}
+
+#[derive(Debug, Default, PartialEq)]
+pub(crate) enum What {
+    #[default]
+    Run,
+    /// Only the titles.
+    List,
+    /// Only the control plane, for as long as nobody ends us.
+    Hold,
 }
 
 impl Wanted {
@@ -69,8 +79,9 @@ impl Wanted {
                     .with_context(|| format!("{flag} wants a value"))
             };
             match flag {
-                "--list" => wanted.only_list = true,
-                "--hold" => wanted.hold = true,
+                "--list" => wanted.what = What::List,
+                "--keep-logs" => wanted.keep_logs = true,
+                "--hold" => wanted.what = What::Hold,
                 "--exact" => wanted.exact = true,
                 "--skip" => wanted.skips.push(value()?),
                 "--test-threads" => wanted.side_by_side = Some(value()?.parse().context("--test-threads")?),

@@ -30,7 +30,6 @@ pub(crate) async fn the_files_of_the_tutorial_work_as_they_are(test: &mut Fixtur
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
     types(&kubectl, "create namespace hello").await?;
     types(&kubectl, "apply -f guests/hello/crd.yaml").await?;
-    prints(&kubectl, "get helloworlds -A", |_| true).await?;
     kubectl
         .run(&["-n", "hello", "create", "configmap", "hello-hook", &module])
         .await?;

@@ -1,6 +1,5 @@
 //! The CustomResourceDefinitions in manifests/crds, made from the Rust types of metahook-core.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -59,7 +58,7 @@ fn all() -> Result<Vec<Value>> {
     ]);
     let controller =
         |spec: Value| -> Result<Value> { Ok(json!({"spec": spec, "status": schema::<ControllerStatus>()?})) };
-    let composite = Kind {
+    let composite = Definition {
         kind: "CompositeController",
         plural: "compositecontrollers",
         short: &["cc", "cctl"],
@@ -67,13 +66,13 @@ fn all() -> Result<Vec<Value>> {
         required: &["metadata", "spec"],
         columns: columns.clone(),
     };
-    let decorator = Kind {
+    let decorator = Definition {
         kind: "DecoratorController",
         plural: "decoratorcontrollers",
         short: &["dec", "decorators"],
         ..composite.clone()
     };
-    let revision = Kind {
+    let revision = Definition {
         kind: "ControllerRevision",
         plural: "controllerrevisions",
         short: &[],
@@ -90,7 +89,7 @@ fn all() -> Result<Vec<Value>> {
 }
 
 #[derive(Clone)]
-struct Kind {
+struct Definition {
     kind: &'static str,
     plural: &'static str,
     short: &'static [&'static str],
@@ -99,7 +98,7 @@ struct Kind {
     columns: Value,
 }
 
-impl Kind {
+impl Definition {
     fn crd(&self, mut properties: Value) -> Value {
         properties["apiVersion"] = json!({"type": "string"});
         properties["kind"] = json!({"type": "string"});
@@ -251,14 +250,16 @@ fn yaml(out: &mut String, value: &Value, indent: usize) {
                 } else {
                     json!(key).to_string()
                 };
-                // Writing into a String cannot fail.
-                let _: std::fmt::Result = write!(out, "{:indent$}{key}:", "");
+                out.push_str(&" ".repeat(indent));
+                out.push_str(&key);
+                out.push(':');
                 nested(out, member, indent + 2);
             }
         }
         Value::Array(items) if !items.is_empty() => {
             for item in items {
-                let _: std::fmt::Result = write!(out, "{:indent$}-", "");
+                out.push_str(&" ".repeat(indent));
+                out.push('-');
                 let mut inner = String::new();
                 nested(&mut inner, item, indent + 2);
                 // The first member of an item stands beside its dash.
@@ -269,7 +270,9 @@ fn yaml(out: &mut String, value: &Value, indent: usize) {
             }
         }
         scalar => {
-            let _: std::fmt::Result = writeln!(out, "{:indent$}{scalar}", "");
+            out.push_str(&" ".repeat(indent));
+            out.push_str(&scalar.to_string());
+            out.push('\n');
         }
     }
 }
@@ -284,6 +287,8 @@ fn nested(out: &mut String, value: &Value, indent: usize) {
         out.push('\n');
         yaml(out, value, indent);
     } else {
-        let _: std::fmt::Result = writeln!(out, " {value}");
+        out.push(' ');
+        out.push_str(&value.to_string());
+        out.push('\n');
     }
 }

@@ -10,6 +10,7 @@ mod cargo;
 mod check;
 mod crds;
 mod demo;
+mod image;
 mod map;
 mod test;
 
@@ -44,6 +45,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Makes the server an OCI image, without Docker
+    Image,
     /// Prints files that grew large and what metahook-core pulls in
     Map,
 }
@@ -68,6 +71,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Guests => build::guests()?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => crds::run(check)?,
+        Command::Image => image::run_command()?,
         Command::Map => map::run()?,
     }
     Ok(true)
@@ -85,5 +89,19 @@ mod tests {
     #[test]
     fn the_crds_in_manifests_are_current() {
         super::crds::run(true).unwrap();
+    }
+
+    #[test]
+    fn the_readme_shows_the_tutorials_files_as_they_are() {
+        let read = |file: &str| std::fs::read_to_string(acceptance::paths::workspace().join(file)).unwrap();
+        let readme = read("README.md");
+        for file in ["crd.yaml", "controller.yaml", "hello.yaml", "src/main.rs"] {
+            let text = read(&format!("guests/hello/{file}"));
+            let shown = text.split("#[cfg(test)]").next().unwrap().trim();
+            assert!(
+                readme.contains(shown),
+                "README.md does not show guests/hello/{file} as it is"
+            );
+        }
     }
 }

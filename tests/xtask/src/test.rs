@@ -7,7 +7,7 @@ use acceptance::wait::spoken;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use crate::cargo::{Counts, cargo, run_tests};
+use crate::cargo::{self, Counts, cargo, run_tests};
 use crate::{build, check};
 
 #[derive(Args)]
@@ -138,7 +138,14 @@ fn tests(which: &[&str], filter: Option<&str>) -> Result<(Counts, bool)> {
 
 fn what_acceptance_needs() -> Result<()> {
     Binaries::find_or_build()?;
-    build::all()
+    build::all()?;
+    cargo::run(&mut cargo(&[
+        "test",
+        "--workspace",
+        "--test",
+        "suite",
+        "--no-run",
+    ]))
 }
 
 /// The closing table; the last line has the sums.

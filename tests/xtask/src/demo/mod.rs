@@ -1,17 +1,19 @@
 //! `cargo xtask demo`: the tutorial, shown step by step with the lines a person would type.
 
+mod interrupt;
 mod place;
 mod steps;
 mod terminal;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::build;
+use interrupt::Interrupt;
 use place::Place;
 use steps::Demo;
 
@@ -28,26 +30,31 @@ pub(crate) struct Options {
     use_existing: bool,
 }
 
-/// Set by Ctrl-C: looked at between two commands, so that none is cut off in the middle.
-pub(crate) type Interrupt = Arc<AtomicBool>;
-
 pub(crate) fn run(options: &Options) -> Result<()> {
     build::all()?;
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
-        let interrupt = Interrupt::default();
-        tokio::spawn(listen(Arc::clone(&interrupt)));
+        let interrupt = Arc::new(Interrupt::default());
+        for kind in [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ] {
+            tokio::spawn(listen(signal(kind)?, Arc::clone(&interrupt)));
+        }
         show(options, &interrupt).await
     })
 }
 
-async fn listen(interrupt: Interrupt) {
-    while tokio::signal::ctrl_c().await.is_ok() {
-        interrupt.store(true, Ordering::Relaxed);
+async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
+    while signals.recv().await.is_some() {
+        if !interrupt.heard() {
+            println!("cleaning up; once more leaves the rest as it is");
+        }
     }
 }
 
-async fn show(options: &Options, interrupt: &Interrupt) -> Result<()> {
+async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     let mut place = match &options.context {
         None => Place::own().await?,
         Some(name) => Place::of_context(name, options.use_existing).await?,
@@ -57,10 +64,10 @@ async fn show(options: &Options, interrupt: &Interrupt) -> Result<()> {
     if let Err(why) = &shown {
         eprintln!("\nerror: {why:#}\n{}", demo.evidence());
     }
-    if options.keep && !interrupt.load(Ordering::Relaxed) {
+    if options.keep && !interrupt.is_set() {
         keep(&place, interrupt).await;
     }
-    interrupt.store(false, Ordering::Relaxed); // cleaning up is interrupted by another Ctrl-C only
+    interrupt.ignore_one();
     let cleaned = demo.clean_up().await;
     if shown.is_err() || cleaned.is_err() {
         place.keep_logs();
@@ -71,11 +78,11 @@ async fn show(options: &Options, interrupt: &Interrupt) -> Result<()> {
     Ok(())
 }
 
-async fn keep(place: &Place, interrupt: &Interrupt) {
+async fn keep(place: &Place, interrupt: &Arc<Interrupt>) {
     println!("\nEverything stays until Ctrl-C. In another terminal:");
     println!("  {}", place.export());
     println!("  kubectl -n hello apply -f guests/hello/hello.yaml");
-    while !interrupt.load(Ordering::Relaxed) {
+    while !interrupt.is_set() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

@@ -67,15 +67,11 @@ impl Place {
         let server = theirs.running_server().await?;
         let definitions = theirs.our_definitions().await?;
         if !use_existing {
+            let found: Vec<String> = definitions.into_iter().chain(server.clone()).collect();
+            let found = found.join(", ");
             ensure!(
-                definitions.is_empty(),
-                "{} there already: --use-existing uses them",
-                definitions.join(", ")
-            );
-            ensure!(
-                server.is_none(),
-                "{} there already: --use-existing uses it",
-                server.unwrap_or_default()
+                found.is_empty(),
+                "already there: {found}; --use-existing uses what is there"
             );
         }
         theirs.server = server;
@@ -117,8 +113,11 @@ impl Place {
         match self {
             Self::Own(plane) => plane.keep_logs(),
             Self::Theirs(theirs) => {
-                theirs.folder.keep(LOG); // not the kubeconfig, which holds credentials
-                println!("the server's log is kept in {}", theirs.folder.path().display());
+                let log = theirs.folder.path().join(LOG);
+                if log.is_file() {
+                    theirs.folder.keep(LOG); // not the kubeconfig, which holds credentials
+                    println!("the server's log is kept: {}", log.display());
+                }
             }
         }
     }

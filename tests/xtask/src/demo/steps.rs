@@ -1,13 +1,13 @@
 //! The tutorial's steps, and undoing what they made.
 
-use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use acceptance::paths;
 use acceptance::server::Server;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::Interrupt;
+use super::interrupt::Interrupt;
 use super::place::{DEFINITIONS, Place, definition};
 use super::terminal::Terminal;
 
@@ -15,6 +15,8 @@ const HELLO_KIND: &str = "helloworlds.example.com";
 
 /// Our server hosts only this on a cluster with other controllers in it.
 const LABEL: (&str, &str) = ("metahook-demo", "hello");
+
+const ESTABLISHED: [&str; 3] = ["wait", "--for=condition=Established", "--timeout=60s"];
 
 /// The Pod as it is in the cluster: who it is, and what it runs.
 const POD: [&str; 6] = [
@@ -43,7 +45,7 @@ enum Undo {
 }
 
 impl<'a> Demo<'a> {
-    pub(crate) fn at(place: &'a Place, interrupt: &Interrupt) -> Self {
+    pub(crate) fn at(place: &'a Place, interrupt: &Arc<Interrupt>) -> Self {
         let terminal = Terminal::new(place.kubectl(), place.context(), interrupt);
         Self {
             place,
@@ -87,40 +89,36 @@ impl<'a> Demo<'a> {
 
     async fn install(&mut self) -> Result<()> {
         title("Install the CRDs");
-        if let Place::Own(_) = self.place {
-            self.terminal
-                .types(&["apply", "--server-side", "-f", "manifests/crds"])
-                .await?;
+        if let Place::Theirs(_) = self.place {
             for plural in DEFINITIONS {
-                self.undo.push(Undo::Definition(definition(plural)));
+                self.define_one(&definition(plural), &format!("manifests/crds/{plural}.yaml"))
+                    .await?;
             }
+            return Ok(());
         }
-        for file in definition_files()? {
-            let plural = DEFINITIONS.iter().find(|plural| file.contains(**plural));
-            let crd = definition(plural.with_context(|| format!("{file} is no CRD of ours"))?);
-            self.define_one(&crd, &file).await?;
-        }
-        Ok(())
+        self.terminal
+            .types(&["apply", "--server-side", "-f", "manifests/crds"])
+            .await?;
+        self.undo
+            .extend(DEFINITIONS.map(|plural| Undo::Definition(definition(plural))));
+        self.terminal
+            .types(&[&ESTABLISHED[..], &["-f", "manifests/crds"]].concat())
+            .await
+            .map(drop)
     }
 
     /// Makes a CRD unless it is there, and waits until it is served.
     async fn define_one(&mut self, crd: &str, file: &str) -> Result<()> {
         if self.is_there(&["crd", crd]).await? {
-            if let Place::Theirs(_) = self.place {
-                println!("  {crd} is there already: it is used as it is, and stays");
-            }
-        } else {
-            self.terminal.types(&[self.verb(), "-f", file]).await?;
-            self.undo.push(Undo::Definition(crd.to_owned()));
+            println!("  {crd} is there already: it is used as it is, and stays");
+            return Ok(());
         }
-        let established = "jsonpath={.status.conditions[?(@.type==\"Established\")].status}";
-        self.waits(
-            &["get", "crd", crd, "-o", established],
-            "an established CRD",
-            |status| status == "True",
-        )
-        .await?;
-        Ok(())
+        self.terminal.types(&[self.verb(), "-f", file]).await?;
+        self.undo.push(Undo::Definition(crd.to_owned()));
+        self.terminal
+            .types(&[&ESTABLISHED[..], &["crd", crd]].concat())
+            .await
+            .map(drop)
     }
 
     fn serve(&mut self) -> Result<()> {
@@ -145,13 +143,16 @@ impl<'a> Demo<'a> {
 
     async fn define(&mut self) -> Result<()> {
         title("Define the kind HelloWorld");
+        let made = self.undo.len();
         if self.is_there(&["namespace", "hello"]).await? {
             println!("  the namespace hello is there already: it is used as it is, and stays");
         } else {
             self.make(&["create", "namespace", "hello"], &["namespace", "hello"])
                 .await?;
         }
-        self.define_one(HELLO_KIND, "guests/hello/crd.yaml").await
+        self.define_one(HELLO_KIND, "guests/hello/crd.yaml").await?;
+        self.undo[made..].reverse(); // a namespace with objects of that kind goes before the kind
+        Ok(())
     }
 
     async fn control(&mut self) -> Result<()> {
@@ -174,13 +175,19 @@ impl<'a> Demo<'a> {
                 .types(&["label", "compositecontroller", "hello-controller", &label])
                 .await?;
         }
-        let ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status} {.status.hooks.sync}";
-        let line = ["get", "compositecontroller", "hello-controller", "-o", ready];
-        self.waits(&line, "a controller that is ready", |status| {
-            status.starts_with("True")
-        })
-        .await?;
-        Ok(())
+        self.terminal
+            .types(&[
+                "wait",
+                "--for=condition=Ready",
+                "--timeout=60s",
+                controller[0],
+                controller[1],
+            ])
+            .await?;
+        self.terminal
+            .types(&["get", controller[0], controller[1], "-o", "wide"])
+            .await
+            .map(drop)
     }
 
     /// Gives back the Pod that greets.
@@ -336,18 +343,6 @@ impl<'a> Demo<'a> {
         let line = [&["get"], object, &["--ignore-not-found", "-o", "name"]].concat();
         Ok(!self.terminal.quietly(&line).await?.is_empty())
     }
-}
-
-/// In the order of their names, as kubectl takes them.
-fn definition_files() -> Result<Vec<String>> {
-    let folder = "manifests/crds";
-    let entries = fs::read_dir(paths::workspace().join(folder)).context("cannot read manifests/crds")?;
-    let mut files: Vec<String> = entries
-        .flatten()
-        .map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()))
-        .collect();
-    files.sort();
-    Ok(files)
 }
 
 fn title(text: &str) {

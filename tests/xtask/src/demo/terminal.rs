@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use acceptance::kubectl::Kubectl;
 use acceptance::wait::elapsed;
 use anyhow::{Result, bail, ensure};
 
-use super::Interrupt;
+use super::interrupt::Interrupt;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -19,11 +18,11 @@ pub(crate) struct Terminal {
     kubectl: Kubectl,
     /// Said with every line on a cluster that is not our own.
     context: Option<String>,
-    interrupt: Interrupt,
+    interrupt: Arc<Interrupt>,
 }
 
 impl Terminal {
-    pub(crate) fn new(kubectl: Kubectl, context: Option<String>, interrupt: &Interrupt) -> Self {
+    pub(crate) fn new(kubectl: Kubectl, context: Option<String>, interrupt: &Arc<Interrupt>) -> Self {
         Self {
             kubectl,
             context,
@@ -66,7 +65,7 @@ impl Terminal {
     }
 
     fn interrupted(&self) -> bool {
-        self.interrupt.load(Ordering::Relaxed)
+        self.interrupt.is_set()
     }
 
     fn whole<'a>(&'a self, line: &[&'a str]) -> Vec<&'a str> {
@@ -80,8 +79,9 @@ impl Terminal {
     }
 }
 
-/// Longer than the garbage collector takes to notice a new kind (30 s).
-const LIMIT: Duration = Duration::from_secs(90);
+/// The garbage collector may notice a new kind after 30 s, and come to a parent that was deleted before after twice
+/// the time since.
+const LIMIT: Duration = Duration::from_mins(3);
 
 fn reply(printed: &str, start: Instant) {
     printed.lines().for_each(|line| println!("  {line}"));
