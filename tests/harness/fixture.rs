@@ -39,7 +39,9 @@ impl Fixture {
         let name = unique_name(title);
         let kind = Kind::new(&format!("{name}.example.com"), "v1", "Greeting", "greetings");
         let log = plane.logs().join(format!("{name}.log"));
-        let server = Server::new(paths::server()?, plane.kubeconfig(), log).only(&label(&name));
+        let server = Server::new(paths::server()?, plane.kubeconfig(), log)
+            .only(&label(&name))
+            .telling_each_pass();
         let mut fixture = Self {
             name,
             kind,
@@ -97,6 +99,10 @@ impl Fixture {
 
     pub fn controllers(&self) -> Objects {
         Objects::cluster_wide(&self.client, &api::COMPOSITE_CONTROLLER)
+    }
+
+    pub fn definitions(&self) -> Objects {
+        Objects::cluster_wide(&self.client, &api::CRD)
     }
 
     /// Objects in the test's namespace.

@@ -1,5 +1,6 @@
 //! Our server as a child process: start it, stop it, kill it, read its log.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::process::{Process, Signal, tail};
+use crate::wait::{PATIENCE, until};
 
 /// A drained server is gone well before.
 const STOP: Duration = Duration::from_secs(30);
@@ -43,6 +45,12 @@ impl Server {
         self
     }
 
+    /// Writes a log line for each pass over a parent.
+    pub fn telling_each_pass(mut self) -> Self {
+        self.flags.push("--log-level=info,metahook=debug".to_owned());
+        self
+    }
+
     /// Starts it, after an end also again; the log goes on.
     pub fn start(&mut self) -> Result<()> {
         self.process = None;
@@ -75,6 +83,19 @@ impl Server {
             None => Ok(()),
             Some(status) => Err(anyhow::anyhow!("the server ended unasked ({status})")),
         }
+    }
+
+    /// Waits until its log is as it should be; gives back the log.
+    pub async fn until_log(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<String> {
+        until(what, PATIENCE, async || {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            if is(&log) {
+                Ok(Ok(log))
+            } else {
+                Ok(Err(self.tail(20)))
+            }
+        })
+        .await
     }
 
     pub fn log(&self) -> &Path {

@@ -2,7 +2,7 @@
 
 use acceptance::api::{self, CONFIG_MAP, Kind, POD};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Hook, Parent, config_map, has_condition, is_true, text, uid, version};
+use acceptance::objects::{Hook, Parent, config_map, definition, has_condition, is_true, text, uid, version};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -258,6 +258,128 @@ pub(crate) async fn a_parent_kind_that_is_defined_later_is_served_then(test: &mu
 }
 
 /// One child of a kind that the spec does not declare refuses the whole response, the other child included.
+pub(crate) async fn a_parent_kind_that_loses_its_status_stops_the_controller_until_it_is_back(
+    test: &mut Fixture,
+) -> Result<()> {
+    tutorial(test).await?;
+    let mut definition = definition(test.kind());
+    let (name, whole) = (
+        text(&definition, "/metadata/name").to_owned(),
+        definition["spec"].clone(),
+    );
+    definition["spec"]["versions"][0]["subresources"] = json!({});
+    test.definitions()
+        .merge(&name, &json!({ "spec": definition["spec"] }))
+        .await?;
+    let says = "does not have subresource 'Status' enabled";
+    test.until_controller("not ready, as the kind has no status", |cc| {
+        has_condition(cc, "KindsServed", "False", "KindNotServed") && cc.to_string().contains(says)
+    })
+    .await?;
+    test.definitions().merge(&name, &json!({ "spec": whole })).await?;
+    test.until_controller("ready again", |cc| {
+        is_true(cc, "Ready") && is_true(cc, "KindsServed")
+    })
+    .await?;
+    test.parents()
+        .merge("your-name", &json!({ "spec": { "who": "Again" } }))
+        .await?;
+    test.pods()
+        .until("your-name", "greets again", |pod| {
+            text(pod, GREETING) == "Hello, Again!"
+        })
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn a_finalizer_left_by_metacontroller_comes_off(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hello-hook", &guest("hello")?).await?;
+    test.serve()?;
+    // A finalizer's name may not be longer than 63 characters.
+    let short = test.name().rsplit('-').take(2).collect::<Vec<_>>().join("-");
+    let controller = test.controller().renamed(&format!("left-{short}"));
+    test.host(
+        controller
+            .making(&POD, "Recreate")
+            .synced_by(test.hook("hello-hook")),
+    )
+    .await?;
+    let mut parent = test.parent("your-name").json();
+    let ours = format!("metacontroller.io/compositecontroller-left-{short}");
+    parent["metadata"]["finalizers"] = json!(["example.com/theirs", ours]);
+    test.make(&test.parents(), parent).await?;
+    test.parents()
+        .until("your-name", "has the others' finalizer only", |parent| {
+            parent["metadata"]["finalizers"] == json!(["example.com/theirs"])
+        })
+        .await?;
+    let none = json!({ "metadata": { "finalizers": null } });
+    test.parents().merge("your-name", &none).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_status_that_the_api_server_drops_is_no_reason_to_go_on(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let mut definition = definition(test.kind());
+    let name = text(&definition, "/metadata/name").to_owned();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
+        json!({ "type": "object" });
+    test.definitions()
+        .merge(&name, &json!({ "spec": definition["spec"] }))
+        .await?;
+    greets(test).await?;
+    // Each pass that goes on tells of itself, and the second one after a write finds nothing to do.
+    let passes = |log: &str| log.lines().filter(|line| line.contains("\"synced\"")).count();
+    let before = test
+        .server()
+        .until_log("a pass with nothing to write", |log| {
+            log.contains("\"wrote\":false")
+        })
+        .await?;
+    test.parents()
+        .merge(
+            "your-name",
+            &json!({ "metadata": { "labels": { "touched": "once" } } }),
+        )
+        .await?;
+    let after = test
+        .server()
+        .until_log("a pass for the change", |log| passes(log) > passes(&before))
+        .await?;
+    ensure!(
+        passes(&after) <= passes(&before) + 3,
+        "the parent goes on syncing itself:\n{after}"
+    );
+    Ok(())
+}
+
+pub(crate) async fn parents_are_looked_at_again_as_often_as_the_spec_says(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hello-hook", &guest("hello")?).await?;
+    test.serve()?;
+    let mut controller = test
+        .controller()
+        .making(&POD, "Recreate")
+        .synced_by(test.hook("hello-hook"))
+        .json();
+    controller["spec"]["resyncPeriodSeconds"] = json!(1);
+    test.make(&test.controllers(), controller).await?;
+    test.create(test.parent("your-name").greeting("Your Name"))
+        .await?;
+    let settled = |log: &str| {
+        log.lines()
+            .filter(|line| line.contains("\"wrote\":false"))
+            .count()
+    };
+    test.server()
+        .until_log("three passes with nothing to write", |log| settled(log) >= 3)
+        .await?;
+    Ok(())
+}
+
 pub(crate) async fn an_undeclared_child_kind_refuses_the_response_before_any_write(
     test: &mut Fixture,
 ) -> Result<()> {
