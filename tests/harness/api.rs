@@ -55,6 +55,7 @@ macro_rules! kinds {
 
 kinds! {
     NAMESPACE = "" "v1" "Namespace" "namespaces";
+    NODE = "" "v1" "Node" "nodes";
     POD = "" "v1" "Pod" "pods";
     CONFIG_MAP = "" "v1" "ConfigMap" "configmaps";
     SECRET = "" "v1" "Secret" "secrets";

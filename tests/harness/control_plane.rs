@@ -1,4 +1,5 @@
-//! A real etcd, kube-apiserver and kube-controller-manager on loopback, with everything they need in one temporary folder.
+//! A real etcd, kube-apiserver and kube-controller-manager on loopback, with everything they need in one temporary folder;
+//! with a node also scheduler, kubelet and containerd, all of them in namespaces of their own.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,12 +9,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::KeyPair;
 
-use crate::api::{Objects, SERVICE_ACCOUNT};
+use crate::api::{NODE, Objects, SERVICE_ACCOUNT};
 use crate::cluster::Binaries;
 use crate::folder::Folder;
 use crate::kubectl::Kubectl;
+use crate::node::config::{Config as NodeConfig, TOKENS, registry_flags};
+use crate::node::{self, Gate, Image, Namespaces, Parts};
+use crate::objects::is_true;
+use crate::pki::{Authority, Certified};
 use crate::process::Process;
 use crate::wait::{Seen, until};
 
@@ -26,10 +31,21 @@ const ATTEMPTS: usize = 4;
 /// Runs until it is dropped; leaves nothing behind but kept logs.
 #[derive(Debug)]
 pub struct ControlPlane {
+    node: Option<Node>,      // before the processes: with it they all end at once
     processes: Vec<Process>, // before the folder: they end before it goes
     folder: Folder,
     kubeconfig: PathBuf,
     binaries: Binaries,
+}
+
+/// What a control plane has where Pods run.
+#[derive(Debug)]
+struct Node {
+    namespaces: Namespaces,
+    _gate: Gate,
+    port: u16,
+    parts: Parts,
+    images: Vec<Image>,
 }
 
 impl ControlPlane {
@@ -42,13 +58,13 @@ impl ControlPlane {
     /// collector at once; for new ones it looks every 30 seconds only.
     pub async fn start_with(binaries: &Binaries, prepare: impl AsyncFn(&Self) -> Result<()>) -> Result<Self> {
         for _ in 1..ATTEMPTS {
-            match Self::attempt(binaries, &prepare).await {
+            match Self::attempt(Self::prepare(binaries), &prepare).await {
                 Err(Failed::PortTaken) => {}
                 Err(Failed::Else(why)) => return Err(why),
                 Ok(started) => return Ok(started),
             }
         }
-        Self::attempt(binaries, &prepare)
+        Self::attempt(Self::prepare(binaries), &prepare)
             .await
             .map_err(|failed| match failed {
                 Failed::PortTaken => anyhow!("free ports were taken by others {ATTEMPTS} times in a row"),
@@ -56,8 +72,29 @@ impl ControlPlane {
             })
     }
 
+    /// Starts one with a node, in namespaces of their own, and waits until Pods can be made. The node can pull
+    /// `busybox` and these images.
+    pub async fn start_with_node(
+        parts: &Parts,
+        images: &[Image],
+        prepare: impl AsyncFn(&Self) -> Result<()>,
+    ) -> Result<Self> {
+        let plane = Self::prepare_with_node(parts, images).await;
+        Self::attempt(plane, &prepare)
+            .await
+            .map_err(|failed| match failed {
+                Failed::PortTaken => anyhow!("a port is taken in a network that is new"),
+                Failed::Else(why) => why,
+            })
+    }
+
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// Of the node, to start another control plane like this one.
+    pub fn parts(&self) -> Option<&Parts> {
+        self.node.as_ref().map(|node| &node.parts)
     }
 
     pub fn binaries(&self) -> &Binaries {
@@ -88,11 +125,17 @@ impl ControlPlane {
         eprintln!("logs are kept in {}", self.logs().display());
     }
 
+    /// Runs a command on the node, among its processes, cgroups and networks; what it prints.
+    pub async fn on_node(&self, line: &[&str]) -> Result<String> {
+        let node = self.node.as_ref().context("there is no node")?;
+        node.namespaces.print(line).await
+    }
+
     async fn attempt(
-        binaries: &Binaries,
+        prepared: Result<Self>,
         prepare: &impl AsyncFn(&Self) -> Result<()>,
     ) -> Result<Self, Failed> {
-        let mut plane = Self::prepare(binaries).map_err(Failed::Else)?;
+        let mut plane = prepared.map_err(Failed::Else)?;
         let Err(why) = plane.start_processes(prepare).await else {
             return Ok(plane);
         };
@@ -112,6 +155,7 @@ impl ControlPlane {
         fs::create_dir(folder.path().join("logs")).context("cannot make a folder for logs")?;
         let kubeconfig = folder.path().join("kubeconfig");
         Ok(Self {
+            node: None,
             processes: Vec::new(),
             folder,
             kubeconfig,
@@ -119,26 +163,54 @@ impl ControlPlane {
         })
     }
 
+    async fn prepare_with_node(parts: &Parts, images: &[Image]) -> Result<Self> {
+        let mut plane = Self::prepare(parts.binaries())?;
+        let name = plane.folder.path().file_name().unwrap_or_default();
+        let name = name.to_string_lossy(); // unique, and says whose the cgroups are
+        let folder = plane.folder.path().join("node");
+        let namespaces = Namespaces::make(&folder, &name, parts, &plane.log("node")).await?;
+        let api = format!("127.0.0.1:{}", node::SECURE_PORT);
+        let (gate, port) = namespaces.gate(parts, &api, &plane.log("gate"))?;
+        plane.node = Some(Node {
+            namespaces,
+            _gate: gate,
+            port,
+            parts: parts.clone(),
+            images: images.to_vec(),
+        });
+        Ok(plane)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.logs().join(format!("{name}.log"))
+    }
+
     async fn start_processes(&mut self, prepare: &impl AsyncFn(&Self) -> Result<()>) -> Result<()> {
-        let [client_port, peer_port, secure_port] = free_ports()?;
-        let files = Files::write(self.folder.path(), secure_port)?;
-        let etcd = format!("http://127.0.0.1:{client_port}");
-        let peer = format!("http://127.0.0.1:{peer_port}");
+        let ports = match &self.node {
+            None => Ports::free()?,
+            Some(node) => Ports::inside(node.port),
+        };
+        let authority = Authority::new()?;
+        let files = Files::write(self.folder.path(), &ports, &authority)?;
+        let etcd = format!("http://127.0.0.1:{}", ports.client);
+        let peer = format!("http://127.0.0.1:{}", ports.peer);
         self.run("etcd", &self.binaries.etcd(), &etcd_flags(&files, &etcd, &peer))?;
-        self.run(
-            "kube-apiserver",
-            &self.binaries.apiserver(),
-            &apiserver_flags(&files, &etcd, secure_port),
-        )?;
+        let node = self.run_containers(&files, &ports, &authority)?;
+        let mut flags = apiserver_flags(&files, &etcd, ports.secure);
+        flags.extend(node.as_ref().map_or_else(alone, NodeConfig::apiserver_flags));
+        self.run("kube-apiserver", &self.binaries.apiserver(), &flags)?;
         let client = self.client().await?;
         self.ready("kube-apiserver ready", || answers(&client)).await?;
         prepare(self).await.context("cannot prepare the control plane")?;
-        let flags = controller_manager_flags(&files, &self.kubeconfig);
+        let flags = controller_manager_flags(&files);
         self.run(
             "kube-controller-manager",
             &self.binaries.controller_manager(),
             &flags,
         )?;
+        if let Some(node) = node {
+            self.run_node(&node, &client).await?;
+        }
         let accounts = Objects::within(&client, &SERVICE_ACCOUNT, "default");
         self.ready(
             "kube-controller-manager at work (ServiceAccount default/default)",
@@ -147,9 +219,48 @@ impl ControlPlane {
         .await
     }
 
+    /// With a node: its files, and what does not wait for the API server.
+    fn run_containers(
+        &mut self,
+        files: &Files,
+        ports: &Ports,
+        authority: &Authority,
+    ) -> Result<Option<NodeConfig>> {
+        let Some(node) = &self.node else {
+            return Ok(None);
+        };
+        let built = node.parts.clone();
+        let flags = registry_flags(&built, &node.images);
+        let config = NodeConfig::write(&self.folder.path().join("node/etc"), &built, authority, |token| {
+            kubeconfig(ports.secure, &files.ca, token)
+        })?;
+        self.run("registry", &built.program("registry"), &flags)?;
+        self.run(
+            "containerd",
+            &built.program("containerd"),
+            &config.containerd_flags(),
+        )?;
+        Ok(Some(config))
+    }
+
+    async fn run_node(&mut self, config: &NodeConfig, client: &Client) -> Result<()> {
+        let Some(node) = &self.node else {
+            return Ok(());
+        };
+        let parts = node.parts.clone();
+        self.run("kube-scheduler", &parts.scheduler(), &config.scheduler_flags())?;
+        self.run("kubelet", &parts.kubelet(), &config.kubelet_flags())?;
+        let nodes = Objects::cluster_wide(client, &NODE);
+        self.ready("the node Ready", || is_ready(&nodes)).await
+    }
+
     fn run(&mut self, name: &str, program: &Path, flags: &[String]) -> Result<()> {
-        let log = self.logs().join(format!("{name}.log"));
-        self.processes.push(Process::start(name, program, flags, &log)?);
+        let log = self.log(name);
+        let process = match &self.node {
+            None => Process::start(name, program, flags, &log)?,
+            Some(node) => node.namespaces.run(name, program, flags, &log)?,
+        };
+        self.processes.push(process);
         Ok(())
     }
 
@@ -209,15 +320,46 @@ async fn exists(accounts: &Objects) -> Seen<()> {
     }
 }
 
-/// All at once, so that no two are the same.
-fn free_ports() -> Result<[u16; 3]> {
-    let free = || TcpListener::bind(("127.0.0.1", 0)).context("no free port on 127.0.0.1");
-    let taken = [free()?, free()?, free()?];
-    let mut ports = [0; 3];
-    for (port, listener) in ports.iter_mut().zip(&taken) {
-        *port = listener.local_addr()?.port();
+async fn is_ready(nodes: &Objects) -> Seen<()> {
+    match nodes.find(node::NAME).await {
+        Ok(Some(node)) if is_true(&node, "Ready") => Ok(()),
+        Ok(Some(node)) => Err(node["status"]["conditions"].to_string()),
+        Ok(None) => Err("no such node".to_owned()),
+        Err(why) => Err(format!("{why:#}")),
     }
-    Ok(ports)
+}
+
+/// Where etcd and the API server listen on their loopback, and where we reach the latter on ours.
+struct Ports {
+    client: u16,
+    peer: u16,
+    secure: u16,
+    ours: u16,
+}
+
+impl Ports {
+    /// All at once, so that no two are the same.
+    fn free() -> Result<Self> {
+        let free = || TcpListener::bind(("127.0.0.1", 0)).context("no free port on 127.0.0.1");
+        let port = |taken: &TcpListener| Ok::<_, anyhow::Error>(taken.local_addr()?.port());
+        let [client, peer, secure] = &[free()?, free()?, free()?];
+        Ok(Self {
+            client: port(client)?,
+            peer: port(peer)?,
+            secure: port(secure)?,
+            ours: port(secure)?,
+        })
+    }
+
+    /// Those of a network namespace of its own, where nobody else can have them.
+    fn inside(gate: u16) -> Self {
+        Self {
+            client: 2379,
+            peer: 2380,
+            secure: node::SECURE_PORT,
+            ours: gate,
+        }
+    }
 }
 
 /// What the processes read from disk.
@@ -230,28 +372,35 @@ struct Files {
     account_public_key: String,
     tokens: String,
     certs: String,
+    /// For those that run beside the API server.
+    kubeconfig: String,
 }
 
 impl Files {
-    fn write(folder: &Path, secure_port: u16) -> Result<Self> {
+    fn write(folder: &Path, ports: &Ports, authority: &Authority) -> Result<Self> {
         let write = |name: &str, content: &str| -> Result<String> {
             let path = folder.join(name);
             fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
             text(&path)
         };
-        let (ca, certificate, key) = serving_certificate()?;
+        let Certified { certificate, key } = authority.server("kube-apiserver", &NAMES)?;
+        let ca = write("ca.crt", authority.certificate())?;
         let account_key = KeyPair::generate()?;
         let files = Self {
             etcd_data: text(&folder.join("etcd"))?,
-            ca: write("ca.crt", &ca)?,
             certificate: write("apiserver.crt", &certificate)?,
             key: write("apiserver.key", &key)?,
             account_key: write("sa.key", &account_key.serialize_pem())?,
             account_public_key: write("sa.pub", &account_key.public_key_pem())?,
-            tokens: write("tokens.csv", "admin-token,admin,admin,\"system:masters\"\n")?,
+            tokens: write(
+                "tokens.csv",
+                &format!("admin-token,admin,admin,\"system:masters\"\n{TOKENS}"),
+            )?,
             certs: text(&folder.join("certs"))?,
+            kubeconfig: write("beside.kubeconfig", &kubeconfig(ports.secure, &ca, "admin-token"))?,
+            ca,
         };
-        write("kubeconfig", &kubeconfig(secure_port, &files.ca))?;
+        write("kubeconfig", &kubeconfig(ports.ours, &files.ca, "admin-token"))?;
         Ok(files)
     }
 }
@@ -263,43 +412,26 @@ fn text(path: &Path) -> Result<String> {
         .to_owned())
 }
 
-/// An authority that lives as long as the control plane, and what it says of 127.0.0.1.
-fn serving_certificate() -> Result<(String, String, String)> {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "metahook-test-ca");
-    let ca_key = KeyPair::generate()?;
-    let ca = params.self_signed(&ca_key)?.pem();
-    let authority = Issuer::new(params, ca_key);
-    let names = [
-        "127.0.0.1",
-        "localhost",
-        "kubernetes",
-        "kubernetes.default.svc",
-        "10.0.0.1",
-    ];
-    let mut params = CertificateParams::new(names.map(str::to_owned))?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "kube-apiserver");
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, &authority)?.pem();
-    Ok((ca, certificate, key.serialize_pem()))
-}
+/// What the API server is reached by, from wherever.
+const NAMES: [&str; 6] = [
+    "127.0.0.1",
+    "localhost",
+    "kubernetes",
+    "kubernetes.default.svc",
+    "10.0.0.1",
+    node::ADDRESS,
+];
 
-fn kubeconfig(secure_port: u16, ca: &str) -> String {
+fn kubeconfig(port: u16, ca: &str, token: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Config
 clusters:
 - name: metahook-test
-  cluster: {{server: \"https://127.0.0.1:{secure_port}\", certificate-authority: \"{ca}\"}}
+  cluster: {{server: \"https://127.0.0.1:{port}\", certificate-authority: \"{ca}\"}}
 users:
 - name: admin
-  user: {{token: admin-token}}
+  user: {{token: {token}}}
 contexts:
 - name: metahook-test
   context: {{cluster: metahook-test, user: admin}}
@@ -325,26 +457,32 @@ fn apiserver_flags(files: &Files, etcd: &str, port: u16) -> Vec<String> {
     vec![
         format!("--etcd-servers={etcd}"),
         format!("--secure-port={port}"),
-        "--bind-address=127.0.0.1".to_owned(),
-        "--advertise-address=127.0.0.1".to_owned(),
         format!("--cert-dir={}", files.certs),
         format!("--tls-cert-file={}", files.certificate),
         format!("--tls-private-key-file={}", files.key),
         format!("--token-auth-file={}", files.tokens),
-        "--authorization-mode=RBAC".to_owned(),
         format!("--service-account-key-file={}", files.account_public_key),
         format!("--service-account-signing-key-file={}", files.account_key),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-        // Without a node nobody mounts tokens, and a Pod need not wait for its ServiceAccount.
-        "--disable-admission-plugins=ServiceAccount".to_owned(),
         "--allow-privileged=true".to_owned(),
     ]
 }
 
-fn controller_manager_flags(files: &Files, kubeconfig: &Path) -> Vec<String> {
+/// What it needs besides where there is no node.
+fn alone() -> Vec<String> {
     vec![
-        format!("--kubeconfig={}", kubeconfig.display()),
+        "--bind-address=127.0.0.1".to_owned(),
+        "--advertise-address=127.0.0.1".to_owned(),
+        "--authorization-mode=RBAC".to_owned(),
+        // Nobody mounts tokens, and a Pod need not wait for its ServiceAccount.
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+    ]
+}
+
+fn controller_manager_flags(files: &Files) -> Vec<String> {
+    vec![
+        format!("--kubeconfig={}", files.kubeconfig),
         format!("--service-account-private-key-file={}", files.account_key),
         format!("--root-ca-file={}", files.ca),
         "--controllers=*,-bootstrapsigner".to_owned(),

@@ -46,8 +46,7 @@ pub struct Process {
 impl Process {
     /// Starts `program`; what it prints is appended to `log`.
     pub fn start<S: AsRef<str>>(name: &str, program: &Path, args: &[S], log: &Path) -> Result<Self> {
-        let out = OpenOptions::new().create(true).append(true).open(log);
-        let out: File = out.with_context(|| format!("cannot open the log {}", log.display()))?;
+        let out = log_to(log)?;
         let mut supervisor = Command::new("/bin/sh")
             .args(["-c", SUPERVISOR, name])
             .arg(program)
@@ -114,6 +113,12 @@ impl Drop for Process {
         drop(self.control.take());
         drop(self.supervisor.wait());
     }
+}
+
+/// A log file to append to.
+pub(crate) fn log_to(log: &Path) -> Result<File> {
+    let out = OpenOptions::new().create(true).append(true).open(log);
+    out.with_context(|| format!("cannot open the log {}", log.display()))
 }
 
 /// The last lines of a log file.

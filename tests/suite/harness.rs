@@ -40,7 +40,7 @@ pub(crate) async fn a_control_plane_dies_with_an_owner_killed_with_9(_: &mut Fix
 }
 
 /// The command lines of processes that name the folder.
-fn using(folder: &str) -> Result<Vec<String>> {
+pub(crate) fn using(folder: &str) -> Result<Vec<String>> {
     let processes = Path::new("/proc").read_dir()?.flatten();
     let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));

@@ -13,8 +13,11 @@ mod composite;
 mod crds;
 mod harness;
 mod hook_failures;
+mod in_cluster;
 mod lifecycle;
 mod modules;
+mod node;
+mod planes;
 mod runner;
 mod tutorial;
 mod wasm;
@@ -22,17 +25,32 @@ mod wasm;
 use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
 
-use acceptance::cluster::Binaries;
-use acceptance::control_plane::ControlPlane;
-use acceptance::fixture;
-use acceptance::wait::elapsed;
 use anyhow::{Result, anyhow};
+use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
+    [on_a_node(), without_a_node()].concat()
+}
+
+/// Skipped where there can be no node.
+fn on_a_node() -> Vec<Test> {
+    let tests = tests![
+        in_cluster::{
+            the_server_runs_as_a_pod_and_comes_back_after_kill_9,
+        },
+        node::{
+            the_tutorials_pods_run_to_completion_and_their_logs_can_be_read,
+            a_node_that_is_stopped_leaves_nothing_behind,
+            a_node_dies_with_an_owner_killed_with_9,
+        },
+    ];
+    tests.into_iter().map(Test::on_a_node).collect()
+}
+
+fn without_a_node() -> Vec<Test> {
     tests![
         tutorial::{
             the_files_of_the_tutorial_work_as_they_are,
@@ -117,25 +135,27 @@ async fn suite() -> Result<bool> {
             .for_each(|test| println!("{}: test", test.title));
         return Ok(true);
     }
-    let start = Instant::now();
-    let mut plane = Arc::new(ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?);
-    eprintln!("control plane ready after {}", elapsed(start));
+    if wanted.what == What::HoldNode {
+        let held = planes::start_with_node().await?;
+        return hold(held.map_err(|missing| anyhow!("{missing}"))?).await;
+    }
+    let planes = Arc::new(Planes::start().await?);
     if wanted.what == What::Hold {
-        println!("{}", plane.scratch().display());
-        return std::future::pending().await;
+        return hold(planes.plain()).await;
     }
     let passed = tokio::select! {
-        passed = run(&plane, &wanted, &all) => passed,
+        passed = runner::run(&planes, &wanted, &all) => Ok(passed),
         interrupt = tokio::signal::ctrl_c() => Err(interrupt.map_or_else(Into::into, |()| anyhow!("interrupted"))),
     };
     if (wanted.keep_logs || !matches!(passed, Ok(true)))
-        && let Some(plane) = Arc::get_mut(&mut plane)
+        && let Some(planes) = Arc::into_inner(planes)
     {
-        plane.keep_logs();
+        planes.keep_logs();
     }
     passed
 }
 
-async fn run(plane: &Arc<ControlPlane>, wanted: &Wanted, all: &[Test]) -> Result<bool> {
-    Ok(runner::run(plane, &plane.client().await?, wanted, all).await)
+async fn hold(held: Plane) -> Result<bool> {
+    println!("{}", held.plane.scratch().display());
+    std::future::pending().await
 }

@@ -6,14 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use acceptance::control_plane::ControlPlane;
 use acceptance::fixture::Fixture;
+use acceptance::node::Missing;
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::FutureExt;
-use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+
+use crate::planes::{Plane, Planes};
 
 /// More side by side only slow each other down on two cores.
 const SIDE_BY_SIDE: usize = 6;
@@ -29,6 +30,23 @@ pub(crate) type Body = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output 
 pub(crate) struct Test {
     pub(crate) title: &'static str,
     pub(crate) body: Body,
+    pub(crate) on_a_node: bool,
+}
+
+impl Test {
+    /// The same on a control plane with a node; skipped where there can be none.
+    pub(crate) fn on_a_node(self) -> Self {
+        Self {
+            on_a_node: true,
+            ..self
+        }
+    }
+}
+
+/// How a test ended that did not fail.
+enum Ended {
+    Passed,
+    Skipped(Missing),
 }
 
 /// Lists functions as tests: `tests![composite::{a_sentence, another}]`.
@@ -37,6 +55,7 @@ macro_rules! tests {
         vec![$($(crate::runner::Test {
             title: concat!(stringify!($module), "::", stringify!($name)),
             body: |fixture| Box::pin(crate::$module::$name(fixture)),
+            on_a_node: false,
         },)*)*]
     };
 }
@@ -62,6 +81,8 @@ pub(crate) enum What {
     List,
     /// Only the control plane, for as long as nobody ends us.
     Hold,
+    /// Only one with a node.
+    HoldNode,
 }
 
 impl Wanted {
@@ -82,6 +103,7 @@ impl Wanted {
                 "--list" => wanted.what = What::List,
                 "--keep-logs" => wanted.keep_logs = true,
                 "--hold" => wanted.what = What::Hold,
+                "--hold-node" => wanted.what = What::HoldNode,
                 "--exact" => wanted.exact = true,
                 "--skip" => wanted.skips.push(value()?),
                 "--test-threads" => wanted.side_by_side = Some(value()?.parse().context("--test-threads")?),
@@ -118,30 +140,48 @@ impl Wanted {
 }
 
 /// Runs the tests; says how each ended, then why some failed, then the sums. True if none failed.
-pub(crate) async fn run(plane: &Arc<ControlPlane>, client: &Client, wanted: &Wanted, all: &[Test]) -> bool {
+pub(crate) async fn run(planes: &Arc<Planes>, wanted: &Wanted, all: &[Test]) -> bool {
     let start = Instant::now();
     let picked = wanted.pick(all);
-    let places = Arc::new(Semaphore::new(wanted.side_by_side()));
+    let permits = Arc::new(Semaphore::new(wanted.side_by_side()));
     let mut running = JoinSet::new();
     println!("\nrunning {} tests", picked.len());
     for test in &picked {
-        let (test, plane, client, places) = (*test, Arc::clone(plane), client.clone(), Arc::clone(&places));
+        let (test, planes, permits) = (*test, Arc::clone(planes), Arc::clone(&permits));
         running.spawn(async move {
-            let _place = places.acquire_owned().await;
+            let _permit = permits.acquire_owned().await;
             let start = Instant::now();
-            let result = one(test, plane, client).await;
-            let how = if result.is_ok() { "ok" } else { "FAILED" };
+            let result = one(test, &planes).await;
+            let how = match &result {
+                Ok(Ended::Passed) => "ok".to_owned(),
+                Ok(Ended::Skipped(missing)) => format!("ignored, no node: {missing}"),
+                Err(_) => "FAILED".to_owned(),
+            };
             println!("test {} ... {how} ({})", test.title, elapsed(start));
             result.map_err(|why| (test.title, why))
         });
     }
     let ended = running.join_all().await;
+    let skipped = ended
+        .iter()
+        .filter(|ended| matches!(ended, Ok(Ended::Skipped(_))))
+        .count();
     let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
-    close(&failures, picked.len(), all.len(), start);
+    close(&failures, skipped, picked.len(), all.len(), start);
     failures.is_empty()
 }
 
-async fn one(test: Test, plane: Arc<ControlPlane>, client: Client) -> Result<()> {
+async fn one(test: Test, planes: &Planes) -> Result<Ended> {
+    if !test.on_a_node {
+        return on(test, planes.plain()).await.map(|()| Ended::Passed);
+    }
+    match planes.with_node().await? {
+        Ok(plane) => on(test, plane).await.map(|()| Ended::Passed),
+        Err(missing) => Ok(Ended::Skipped(missing)),
+    }
+}
+
+async fn on(test: Test, Plane { plane, client }: Plane) -> Result<()> {
     let mut fixture = Fixture::new(plane, client, test.title).await?;
     let body = AssertUnwindSafe((test.body)(&mut fixture)).catch_unwind();
     let result = match tokio::time::timeout(LIMIT, body).await {
@@ -159,7 +199,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("no message")
 }
 
-fn close(failures: &[(&str, anyhow::Error)], ran: usize, all: usize, start: Instant) {
+fn close(failures: &[(&str, anyhow::Error)], skipped: usize, ran: usize, all: usize, start: Instant) {
     if !failures.is_empty() {
         println!("\nfailures:");
     }
@@ -170,9 +210,9 @@ fn close(failures: &[(&str, anyhow::Error)], ran: usize, all: usize, start: Inst
         }
     }
     println!(
-        "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
+        "\ntest result: {}. {} passed; {} failed; {skipped} ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
         if failures.is_empty() { "ok" } else { "FAILED" },
-        ran - failures.len(),
+        ran - skipped - failures.len(),
         failures.len(),
         all - ran,
         start.elapsed().as_secs_f64(),

@@ -9,12 +9,12 @@ use anyhow::{Result, ensure};
 const POD: &str = "-n hello get pod your-name -o=jsonpath={.metadata.uid}{.spec.containers[0].command}";
 
 /// Types a line whose words have no spaces in them.
-async fn types(kubectl: &Kubectl, line: &str) -> Result<String> {
+pub(crate) async fn types(kubectl: &Kubectl, line: &str) -> Result<String> {
     kubectl.run(&line.split(' ').collect::<Vec<_>>()).await
 }
 
 /// Types a line until it prints what is wanted.
-async fn prints(kubectl: &Kubectl, line: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+pub(crate) async fn prints(kubectl: &Kubectl, line: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
     until(line, PATIENCE, || async {
         Ok(match types(kubectl, line).await {
             Ok(printed) if wanted(&printed) => Ok(printed),

@@ -71,7 +71,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Guests => build::guests()?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => crds::run(check)?,
-        Command::Image => image::run_command()?,
+        Command::Image => image::build()?,
         Command::Map => map::run()?,
     }
     Ok(true)

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use acceptance::cluster::Binaries;
+use acceptance::node::Parts;
 use acceptance::wait::spoken;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -18,6 +19,9 @@ pub(crate) struct Options {
     /// Runs the chosen parts, or else the acceptance tests, so many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
+    /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
+    #[arg(long)]
+    install: bool,
     /// Only tests with this in their name
     filter: Option<String>,
 }
@@ -62,7 +66,7 @@ pub(crate) fn run(options: &Options) -> bool {
         let goes_on = rows.iter().all(|row: &Row| row.ok);
         if goes_on && part == Part::Acceptance {
             rows.push(row("build", || {
-                Ok((Counts::default(), what_acceptance_needs().map(|()| true)?))
+                Ok((Counts::default(), what_acceptance_needs(options).map(|()| true)?))
             }));
         }
         if rows.iter().all(|row| row.ok) {
@@ -136,8 +140,14 @@ fn tests(which: &[&str], filter: Option<&str>) -> Result<(Counts, bool)> {
     run_tests(command.args(which).arg("--").args(filter))
 }
 
-fn what_acceptance_needs() -> Result<()> {
+fn what_acceptance_needs(options: &Options) -> Result<()> {
     Binaries::find_or_build()?;
+    if options.filter.is_none() || options.install {
+        // else what a node is made of is looked for by the first test that wants one
+        if let Err(missing) = Parts::find_or_build(build::may_install(options.install))? {
+            println!("no node, so tests that need one are skipped: {}", missing.said());
+        }
+    }
     build::all()?;
     cargo::run(&mut cargo(&[
         "test",

@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// On that cluster, uses our CRDs and the server that are there instead of refusing
     #[arg(long, requires = "context")]
     use_existing: bool,
+    /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
+    #[arg(long, conflicts_with = "context")]
+    install: bool,
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -56,7 +59,7 @@ async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
 
 async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     let mut place = match &options.context {
-        None => Place::own().await?,
+        None => Place::own(build::may_install(options.install)).await?,
         Some(name) => Place::of_context(name, options.use_existing).await?,
     };
     let mut demo = Demo::at(&place, interrupt);

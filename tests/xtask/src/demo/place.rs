@@ -8,6 +8,7 @@ use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::folder::Folder;
 use acceptance::kubectl::Kubectl;
+use acceptance::node::Parts;
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, bail, ensure};
 
@@ -41,11 +42,25 @@ pub(crate) struct Theirs {
 }
 
 impl Place {
-    pub(crate) async fn own() -> Result<Self> {
+    /// With a node where there can be one.
+    pub(crate) async fn own(install: bool) -> Result<Self> {
+        let parts = Parts::find_or_build(install)?;
         let binaries = Binaries::find_or_build()?;
         let start = Instant::now();
         println!("\nstarting etcd, kube-apiserver and kube-controller-manager");
-        let plane = ControlPlane::start(&binaries).await?;
+        let plane = match &parts {
+            Ok(parts) => {
+                println!("and a node of their own: kube-scheduler, kubelet, containerd");
+                ControlPlane::start_with_node(parts, &[], async |_| Ok(())).await?
+            }
+            Err(missing) => {
+                println!(
+                    "no node, so Pods are made but do not run, and have no logs: {}",
+                    missing.said()
+                );
+                ControlPlane::start(&binaries).await?
+            }
+        };
         println!("  ready after {}", elapsed(start));
         let own = Self::Own(plane);
         println!("$ {}", own.export());
@@ -89,6 +104,14 @@ impl Place {
         match self {
             Self::Own(_) => None,
             Self::Theirs(theirs) => Some(theirs.context.clone()),
+        }
+    }
+
+    /// Whether Pods run, as far as we know.
+    pub(crate) fn has_node(&self) -> bool {
+        match self {
+            Self::Own(plane) => plane.parts().is_some(),
+            Self::Theirs(_) => false, // what nodes there are may not pull busybox
         }
     }
 

@@ -202,9 +202,25 @@ impl<'a> Demo<'a> {
         let pod = self
             .waits(&POD, "a Pod that greets", |pod| pod.contains("Hello, Your Name!"))
             .await?;
-        self.terminal.types(&["-n", "hello", "get", "pods"]).await?;
+        self.reads("Hello, Your Name!").await?;
         self.status_counts_one_pod().await?;
         Ok(pod)
+    }
+
+    /// Waits until the Pod has greeted and reads its log. Without a node it stays as it is made.
+    async fn reads(&mut self, greeting: &str) -> Result<()> {
+        let pods = ["-n", "hello", "get", "pods"];
+        if !self.place.has_node() {
+            return self.terminal.types(&pods).await.map(drop);
+        }
+        self.waits(&pods, "a Pod that is Completed", |pods| {
+            pods.contains("Completed")
+        })
+        .await?;
+        let logs = ["-n", "hello", "logs", "your-name"];
+        self.waits(&logs, greeting, |printed| printed == greeting)
+            .await
+            .map(drop)
     }
 
     async fn change(&mut self, first: &str) -> Result<()> {
@@ -227,6 +243,7 @@ impl<'a> Demo<'a> {
         let uid = |pod: &str| pod.split(' ').next().unwrap_or_default().to_owned();
         ensure!(uid(&pod) != uid(first), "the Pod was changed, not made anew");
         println!("  another Pod: {} was {}", uid(&pod), uid(first));
+        self.reads("Hello, My Name!").await?;
         self.status_counts_one_pod().await
     }
 

@@ -1,0 +1,58 @@
+//! An authority that lives as long as a control plane, and the certificates it signs.
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+pub(crate) struct Authority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// In PEM.
+pub(crate) struct Certified {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "metahook-test-ca");
+        let key = KeyPair::generate()?;
+        Ok(Self {
+            certificate: params.self_signed(&key)?.pem(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// Its own certificate, in PEM.
+    pub(crate) fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// For who serves under these names and addresses.
+    pub(crate) fn server(&self, common_name: &str, names: &[&str]) -> Result<Certified> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.sign(CertificateParams::new(names)?, common_name)
+    }
+
+    /// For a user in a group.
+    pub(crate) fn client(&self, user: &str, group: &str) -> Result<Certified> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        self.sign(params, user)
+    }
+
+    fn sign(&self, mut params: CertificateParams, common_name: &str) -> Result<Certified> {
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        let key = KeyPair::generate()?;
+        Ok(Certified {
+            certificate: params.signed_by(&key, &self.issuer)?.pem(),
+            key: key.serialize_pem(),
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! The server as a Pod: installed by the manifests, with in-cluster configuration, on a node.
+
+use std::collections::BTreeMap;
+
+use acceptance::api::{Objects, POD};
+use acceptance::control_plane::ControlPlane;
+use acceptance::fixture::Fixture;
+use acceptance::kubectl::Kubectl;
+use acceptance::node::Image;
+use acceptance::objects::{text, uid};
+use acceptance::oci::{self, Effort, Layout};
+use acceptance::paths;
+use anyhow::{Context, Result, ensure};
+
+use crate::tutorial::{prints, types};
+
+/// Parents that are under way when the server is killed.
+const PARENTS: usize = 20;
+
+/// Each process of the server on the node, whatever Pod it is in.
+const SERVERS: &str = r#"for p in /proc/[0-9]*; do
+    case "$(tr '\0' ' ' 2> /dev/null < $p/cmdline)" in '/usr/bin/metahook serve '*) echo ${p#/proc/} ;; esac
+done"#;
+
+pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &mut Fixture) -> Result<()> {
+    let parts = test.plane().parts().context("this test needs a node")?.clone();
+    let folder = tempfile::tempdir()?;
+    Layout::of_server(&paths::server()?, Effort::Little)?.write(folder.path())?;
+    let image = Image::layout(oci::NAME, folder.path());
+    let plane = ControlPlane::start_with_node(&parts, &[image], async |_| Ok(())).await?;
+    let kubectl = plane.kubectl();
+
+    types(&kubectl, "apply -k manifests").await?;
+    types(
+        &kubectl,
+        "-n metacontroller rollout status statefulset/metacontroller --timeout=60s",
+    )
+    .await?;
+    tutorial(&kubectl).await?;
+    println!(
+        "memory of the server in its Pod, while it hosts the tutorial: {}",
+        memory(&plane).await?
+    );
+    killed(&plane, &kubectl).await
+}
+
+async fn tutorial(kubectl: &Kubectl) -> Result<()> {
+    let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
+    types(kubectl, "create namespace hello").await?;
+    kubectl
+        .run(&["-n", "hello", "create", "configmap", "hello-hook", &module])
+        .await?;
+    types(
+        kubectl,
+        "apply -f guests/hello/crd.yaml -f guests/hello/controller.yaml",
+    )
+    .await?;
+    types(
+        kubectl,
+        "wait --for=condition=Ready --timeout=60s cc/hello-controller",
+    )
+    .await?;
+    types(kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
+    prints(kubectl, "-n hello logs your-name", |log| {
+        log == "Hello, Your Name!"
+    })
+    .await?;
+    let patch = r#"--patch={"spec":{"who":"My Name"}}"#;
+    kubectl
+        .run(&[
+            "-n",
+            "hello",
+            "patch",
+            "helloworld",
+            "your-name",
+            "--type=merge",
+            patch,
+        ])
+        .await?;
+    prints(kubectl, "-n hello logs your-name", |log| log == "Hello, My Name!").await?;
+    Ok(())
+}
+
+/// No Pod is lost, and none that was there before the end is made a second time.
+async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
+    let pods = Objects::within(&plane.client().await?, &POD, "hello");
+    let parents: Vec<String> = (0..PARENTS)
+        .map(|i| {
+            format!(
+                r#"{{"apiVersion":"example.com/v1","kind":"HelloWorld","metadata":{{"name":"h{i}","namespace":"hello"}}}}"#
+            )
+        })
+        .collect();
+    let list = format!(
+        r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#,
+        parents.join(",")
+    );
+    let file = plane.scratch().join("parents.json");
+    std::fs::write(&file, list)?;
+    let file = file.display().to_string();
+    let created = tokio::spawn({
+        let kubectl = kubectl.clone();
+        async move { kubectl.run(&["create", "-f", &file]).await }
+    });
+    pods.until_all("some Pods, and not all", |pods| pods.len() > 3)
+        .await?;
+    let before = uids(&pods.list().await?);
+    plane
+        .on_node(&["sh", "-c", &format!("kill -9 $({SERVERS})")])
+        .await?;
+    created.await??;
+    let restarts =
+        "-n metacontroller get pod metacontroller-0 -o=jsonpath={.status.containerStatuses[0].restartCount}";
+    prints(kubectl, restarts, |count| count == "1").await?;
+    let all = pods
+        .until_all("a Pod for each parent", |pods| pods.len() == PARENTS + 1)
+        .await?;
+    let after = uids(&all);
+    for (name, uid) in &before {
+        ensure!(after.get(name) == Some(uid), "Pod {name} was made a second time");
+    }
+    Ok(())
+}
+
+fn uids(pods: &[serde_json::Value]) -> BTreeMap<String, String> {
+    pods.iter()
+        .map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned()))
+        .collect()
+}
+
+async fn memory(plane: &ControlPlane) -> Result<String> {
+    let script = format!("for p in $({SERVERS}); do grep VmRSS /proc/$p/status; done");
+    let printed = plane.on_node(&["sh", "-c", &script]).await?;
+    ensure!(!printed.is_empty(), "the server has no process on the node");
+    Ok(printed.trim_start_matches("VmRSS:").trim().to_owned())
+}

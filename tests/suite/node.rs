@@ -1,0 +1,228 @@
+//! Where Pods really run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use acceptance::api::{Objects, POD};
+use acceptance::control_plane::ControlPlane;
+use acceptance::fixture::Fixture;
+use acceptance::node::Image;
+use acceptance::objects::text;
+use acceptance::paths;
+use acceptance::wait::{PATIENCE, until};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::harness::using;
+use crate::tutorial::{prints, types};
+
+const IMAGE: &str = "example/sleeper:2.0";
+
+const ROUNDS: usize = 3;
+
+const STATE: &str = "-n hello get pod your-name -o=jsonpath={.status.phase}";
+
+pub(crate) async fn the_tutorials_pods_run_to_completion_and_their_logs_can_be_read(
+    test: &mut Fixture,
+) -> Result<()> {
+    let kubectl = test.plane().kubectl();
+    let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
+    types(&kubectl, "create namespace hello").await?;
+    kubectl
+        .run(&["-n", "hello", "create", "configmap", "hello-hook", &module])
+        .await?;
+    types(&kubectl, "apply -f guests/hello/controller.yaml").await?;
+    types(&kubectl, &format!("label cc hello-controller {}", test.label())).await?;
+    test.serve()?;
+
+    types(&kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
+    prints(&kubectl, STATE, |state| state == "Succeeded").await?;
+    prints(&kubectl, "-n hello logs your-name", |log| {
+        log == "Hello, Your Name!"
+    })
+    .await?;
+
+    let patch = r#"--patch={"spec":{"who":"My Name"}}"#;
+    let line = [
+        "-n",
+        "hello",
+        "patch",
+        "helloworld",
+        "your-name",
+        "--type=merge",
+        patch,
+    ];
+    kubectl.run(&line).await?;
+    prints(&kubectl, "-n hello logs your-name", |log| {
+        log == "Hello, My Name!"
+    })
+    .await?;
+    prints(&kubectl, STATE, |state| state == "Succeeded").await?;
+
+    types(&kubectl, "-n hello delete helloworld your-name").await?;
+    prints(&kubectl, "-n hello get pods", |pods| {
+        pods.starts_with("No resources found")
+    })
+    .await?;
+    for what in ["cc/hello-controller", "namespace/hello --wait=false"] {
+        types(&kubectl, &format!("delete {what}")).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_node_that_is_stopped_leaves_nothing_behind(test: &mut Fixture) -> Result<()> {
+    let parts = test.plane().parts().context("this test needs a node")?.clone();
+    let image = Image::program(
+        IMAGE,
+        &parts.program("pause"),
+        &["/usr/bin/sleeper", "/usr/bin/bed"],
+    );
+    let host = Host::now()?;
+    for _ in 0..ROUNDS {
+        let plane =
+            ControlPlane::start_with_node(&parts, std::slice::from_ref(&image), async |_| Ok(())).await?;
+        let folder = plane.scratch().to_owned();
+        run_a_pod(&plane).await?;
+        ensure!(
+            traces(&folder)?.iter().any(|trace| trace.starts_with("cgroup ")),
+            "a node has cgroups: {:?}",
+            traces(&folder)?
+        );
+        drop(plane);
+        ensure!(!folder.exists(), "{} is left", folder.display());
+        host.is_as_it_was(&folder).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_node_dies_with_an_owner_killed_with_9(_: &mut Fixture) -> Result<()> {
+    let host = Host::now()?;
+    let mut owner = Command::new(std::env::current_exe()?)
+        .arg("--hold-node")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut lines = BufReader::new(owner.stdout.take().context("no pipe")?).lines();
+    let folder = lines
+        .next_line()
+        .await?
+        .context("the owner ended without a node")?;
+    let folder = Path::new(&folder);
+    ensure!(
+        folder.join("node").is_dir(),
+        "there is no node in {}",
+        folder.display()
+    );
+    owner.kill().await?;
+    host.is_as_it_was(folder).await?;
+    until("no file of the killed owner", PATIENCE, || async {
+        Ok(if folder.exists() {
+            Err(names(folder).into_iter().collect::<Vec<_>>().join("\n"))
+        } else {
+            Ok(())
+        })
+    })
+    .await
+}
+
+/// One that goes on, of an image of ours: it has a shim, a container, mounts and cgroups when the node is stopped.
+async fn run_a_pod(plane: &ControlPlane) -> Result<()> {
+    let pods = Objects::within(&plane.client().await?, &POD, "default");
+    let container = json!({ "name": "sleeper", "image": IMAGE, "command": ["/usr/bin/bed"] });
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "sleeper" },
+        "spec": { "containers": [container] },
+    });
+    pods.create(pod).await?;
+    let runs = pods.until("sleeper", "Running", |pod| {
+        text(pod, "/status/phase") == "Running"
+    });
+    runs.await?;
+    let printed = plane.on_node(&["ls", "/sys/class/net"]).await?;
+    ensure!(
+        printed.lines().any(|link| link.starts_with("veth")),
+        "the Pod has a network: {printed}"
+    );
+    Ok(())
+}
+
+/// What a node could change of the host.
+#[derive(Debug)]
+struct Host {
+    mounts: BTreeSet<String>,
+    networks: BTreeSet<String>,
+    entries: BTreeSet<String>,
+    settings: String,
+}
+
+impl Host {
+    fn now() -> Result<Self> {
+        let folders = ["/var/lib", "/var/log", "/run", "/opt", "/etc"];
+        let entries = folders.map(|folder| names(Path::new(folder)));
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let settings = [
+            "vm/overcommit_memory",
+            "vm/panic_on_oom",
+            "kernel/hostname",
+            "kernel/panic",
+            "kernel/panic_on_oops",
+            "kernel/keys/root_maxkeys",
+            "net/ipv4/ip_forward",
+        ]
+        .map(|name| fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default());
+        Ok(Self {
+            mounts: mounts.lines().map(str::to_owned).collect(),
+            networks: names(Path::new("/sys/class/net")),
+            entries: entries.into_iter().flatten().collect(),
+            settings: settings.concat(),
+        })
+    }
+
+    /// Waits a little: the last process ends after its owner has heard of it.
+    async fn is_as_it_was(&self, folder: &Path) -> Result<()> {
+        until("a host without traces of the node", PATIENCE, || async {
+            let now = Self::now()?;
+            let mut left = traces(folder)?;
+            left.extend(now.mounts.difference(&self.mounts).cloned());
+            left.extend(now.networks.difference(&self.networks).cloned());
+            left.extend(now.entries.difference(&self.entries).cloned());
+            if now.settings != self.settings {
+                left.push(format!("settings {}", now.settings));
+            }
+            Ok(if left.is_empty() {
+                Ok(())
+            } else {
+                Err(left.join("\n"))
+            })
+        })
+        .await
+    }
+}
+
+/// Processes and cgroups of the control plane in that folder.
+fn traces(folder: &Path) -> Result<Vec<String>> {
+    let name = folder.file_name().context("a folder has a name")?;
+    let lines = using(&folder.display().to_string())?.into_iter();
+    let mut traces: Vec<String> = lines.map(|line| format!("process {line}")).collect();
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchies = names(root).into_iter().map(|name| root.join(name));
+    for hierarchy in hierarchies.chain([root.to_owned()]) {
+        let cgroup = hierarchy.join(name);
+        if cgroup.is_dir() {
+            traces.push(format!("cgroup {}", cgroup.display()));
+        }
+    }
+    Ok(traces)
+}
+
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = folder.read_dir().into_iter().flatten().flatten();
+    entries.map(|entry| entry.path().display().to_string()).collect()
+}

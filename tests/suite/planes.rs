@@ -1,0 +1,82 @@
+//! The control planes of a run: one without a node from the start, and one with a node from the first test that wants it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use acceptance::cluster::Binaries;
+use acceptance::control_plane::ControlPlane;
+use acceptance::fixture;
+use acceptance::node::{Missing, Parts};
+use acceptance::wait::elapsed;
+use anyhow::{Context, Result, anyhow};
+use kube::Client;
+use tokio::sync::OnceCell;
+
+/// A control plane and who talks to it.
+#[derive(Clone)]
+pub(crate) struct Plane {
+    pub(crate) plane: Arc<ControlPlane>,
+    pub(crate) client: Client,
+}
+
+pub(crate) struct Planes {
+    plain: Plane,
+    /// Tried once: what went wrong goes wrong for every test.
+    with_node: OnceCell<Result<Result<Plane, Missing>, String>>,
+}
+
+impl Planes {
+    pub(crate) async fn start() -> Result<Self> {
+        let start = Instant::now();
+        let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
+        eprintln!("control plane ready after {}", elapsed(start));
+        Ok(Self {
+            plain: Plane::of(plane).await?,
+            with_node: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn plain(&self) -> Plane {
+        self.plain.clone()
+    }
+
+    /// The one with a node, or why there can be none.
+    pub(crate) async fn with_node(&self) -> Result<Result<Plane, Missing>> {
+        let started = self
+            .with_node
+            .get_or_init(async || start_with_node().await.map_err(|why| format!("{why:#}")))
+            .await;
+        started.clone().map_err(|why| anyhow!(why))
+    }
+
+    /// Keeps all logs; not while a test still runs.
+    pub(crate) fn keep_logs(self) {
+        let with_node = self.with_node.into_inner().and_then(Result::ok);
+        for plane in [Some(self.plain), with_node.and_then(Result::ok)] {
+            if let Some(mut plane) = plane.and_then(|plane| Arc::into_inner(plane.plane)) {
+                plane.keep_logs();
+            }
+        }
+    }
+}
+
+impl Plane {
+    async fn of(plane: ControlPlane) -> Result<Self> {
+        Ok(Self {
+            client: plane.client().await?,
+            plane: Arc::new(plane),
+        })
+    }
+}
+
+pub(crate) async fn start_with_node() -> Result<Result<Plane, Missing>> {
+    let found = tokio::task::spawn_blocking(|| Parts::find_or_build(false));
+    let parts = match found.await.context("looking for a node's parts panicked")?? {
+        Ok(parts) => parts,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    let start = Instant::now();
+    let plane = ControlPlane::start_with_node(&parts, &[], fixture::prepare).await?;
+    eprintln!("node ready after {}", elapsed(start));
+    Ok(Ok(Plane::of(plane).await?))
+}
