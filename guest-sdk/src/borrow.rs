@@ -123,11 +123,8 @@ impl<'a, V> Map<'a, V> {
     pub fn insert(&mut self, key: impl Into<Str<'a>>, value: V) {
         let key = key.into();
         // What comes in order, as the server sends it, is appended.
-        let at = if self.0.last().is_none_or(|(last, _)| *last < key) {
-            Err(self.len())
-        } else {
-            self.find(&key)
-        };
+        let at =
+            if self.0.last().is_none_or(|(last, _)| *last < key) { Err(self.len()) } else { self.find(&key) };
         match at.map(|at| self.0.get_mut(at)) {
             Ok(Some(entry)) => entry.1 = value,
             Ok(None) => {}
@@ -159,9 +156,7 @@ impl<V> Default for Map<'_, V> {
 impl<'a, K: Into<Str<'a>>, V> FromIterator<(K, V)> for Map<'a, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let mut map = Self::new();
-        entries
-            .into_iter()
-            .for_each(|(key, value)| map.insert(key, value));
+        entries.into_iter().for_each(|(key, value)| map.insert(key, value));
         map
     }
 }
@@ -250,14 +245,8 @@ mod tests {
         assert!(matches!(strings[0], Some(Str(Cow::Borrowed("plain")))));
         assert!(matches!(&strings[1], Some(Str(Cow::Owned(text))) if text == "with\nescape"));
         assert_eq!(strings[2], None);
-        assert_eq!(
-            serde_json::to_string(&strings).unwrap(),
-            r#"["plain","with\nescape",null]"#
-        );
-        assert_eq!(
-            format!("{:>6}|{:?}", Str::from("a"), Str::from("\n")),
-            r#"     a|"\n""#
-        );
+        assert_eq!(serde_json::to_string(&strings).unwrap(), r#"["plain","with\nescape",null]"#);
+        assert_eq!(format!("{:>6}|{:?}", Str::from("a"), Str::from("\n")), r#"     a|"\n""#);
     }
 
     #[test]

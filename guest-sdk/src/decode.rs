@@ -44,10 +44,7 @@ impl de::Error for Error {
     }
 
     // As they come, these two would print a float, with 20 KB of code.
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "the rest of a foreign enum never comes from JSON"
-    )]
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the rest of a foreign enum never comes from JSON")]
     fn invalid_type(got: Unexpected<'_>, wanted: &dyn Expected) -> Self {
         match got {
             Unexpected::Bool(value) => wrong(&value, wanted),
@@ -104,13 +101,7 @@ impl Reader<'_> {
 
     fn float(&mut self) -> Option<f64> {
         let digit = |word: &&str| word.ends_with(|last: char| last.is_ascii_digit());
-        self.number(|word| {
-            Some(word)
-                .filter(digit)?
-                .parse()
-                .ok()
-                .filter(|float: &f64| float.is_finite())
-        })
+        self.number(|word| Some(word).filter(digit)?.parse().ok().filter(|float: &f64| float.is_finite()))
     }
 
     fn number<N>(&mut self, parse: impl FnOnce(&str) -> Option<N>) -> Option<N> {
@@ -133,10 +124,7 @@ impl Reader<'_> {
     }
 
     fn enter(&mut self) -> Result<(), Error> {
-        self.depth = self
-            .depth
-            .checked_sub(1)
-            .ok_or_else(|| Error::new(&"nested too deeply"))?;
+        self.depth = self.depth.checked_sub(1).ok_or_else(|| Error::new(&"nested too deeply"))?;
         Ok(())
     }
 }
@@ -231,19 +219,11 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.null() {
-            visitor.visit_unit()
-        } else {
-            Err(self.wrong(&visitor))
-        }
+        if self.null() { visitor.visit_unit() } else { Err(self.wrong(&visitor)) }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.null() {
-            visitor.visit_none()
-        } else {
-            visitor.visit_some(self)
-        }
+        if self.null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -309,12 +289,7 @@ struct Items<'r, 'de> {
 impl<'r, 'de> Items<'r, 'de> {
     fn open(from: &'r mut Reader<'de>, end: u8) -> Result<Self, Error> {
         from.enter()?;
-        Ok(Self {
-            from,
-            end,
-            first: true,
-            done: false,
-        })
+        Ok(Self { from, end, first: true, done: false })
     }
 
     /// Whether there is one more; goes past the comma before it, or past the bracket at the end.
@@ -345,11 +320,7 @@ impl<'de> de::SeqAccess<'de> for Items<'_, 'de> {
     type Error = Error;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
-        if self.more()? {
-            seed.deserialize(&mut *self.from).map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.more()? { seed.deserialize(&mut *self.from).map(Some) } else { Ok(None) }
     }
 }
 
@@ -357,11 +328,7 @@ impl<'de> de::MapAccess<'de> for Items<'_, 'de> {
     type Error = Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        if self.more()? {
-            seed.deserialize(Key(self.from)).map(Some)
-        } else {
-            Ok(None)
-        }
+        if self.more()? { seed.deserialize(Key(self.from)).map(Some) } else { Ok(None) }
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
@@ -453,10 +420,7 @@ mod tests {
         let refused =
             |text: &str| decode::<BTreeMap<String, Vec<Size>>>("value", text.as_bytes()).unwrap_err();
         assert_eq!(refused("7"), "value: 7 where a map should be (at byte 0 of 1)");
-        assert_eq!(
-            refused(r#"{"a":{}}"#),
-            "value.a: an object where a sequence should be (at byte 5 of 8)"
-        );
+        assert_eq!(refused(r#"{"a":{}}"#), "value.a: an object where a sequence should be (at byte 5 of 8)");
         assert_eq!(
             refused(r#"{"a":["small",7]}"#),
             "value.a[1]: 7 where enum Size should be (at byte 14 of 17)"
@@ -469,24 +433,15 @@ mod tests {
             refused(r#"{"a":["big"]}"#),
             "value.a[0]: unknown variant `big`, expected one of `small`, `ofWidth`, `ofBoth`, `named` (at byte 11 of 13)"
         );
-        assert_eq!(
-            refused(r#"{"a":[] "b":[]}"#),
-            r#"value.a: '\"' where , should be (at byte 8 of 15)"#
-        );
-        assert_eq!(
-            refused(r#"{"a" []}"#),
-            "value.a: '[' where : should be (at byte 5 of 8)"
-        );
+        assert_eq!(refused(r#"{"a":[] "b":[]}"#), r#"value.a: '\"' where , should be (at byte 8 of 15)"#);
+        assert_eq!(refused(r#"{"a" []}"#), "value.a: '[' where : should be (at byte 5 of 8)");
         assert_eq!(
             decode::<[u8; 1]>("value", b"[1,2]").unwrap_err(),
             "value[1]: '2' where ] should be (at byte 3 of 5)"
         );
         assert_eq!(
             decode::<bool>("value", json!("x".repeat(500)).to_string().as_bytes()).unwrap_err(),
-            format!(
-                "value: \"{} where a boolean should be (at byte 0 of 502)",
-                "x".repeat(79)
-            )
+            format!("value: \"{} where a boolean should be (at byte 0 of 502)", "x".repeat(79))
         );
     }
 }

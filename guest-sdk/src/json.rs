@@ -29,10 +29,7 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(text: &'a [u8]) -> Self {
-        Self {
-            rest: text,
-            depth: 128,
-        }
+        Self { rest: text, depth: 128 }
     }
 
     /// The first byte of what comes next; 0 at the end.
@@ -56,11 +53,7 @@ impl<'a> Reader<'a> {
     /// Goes past this byte, which has to come next.
     #[inline(never)]
     pub(crate) fn expect(&mut self, byte: u8) -> Result<(), Error> {
-        if self.eat(byte) {
-            Ok(())
-        } else {
-            Err(self.unexpected(&char::from(byte)))
-        }
+        if self.eat(byte) { Ok(()) } else { Err(self.unexpected(&char::from(byte))) }
     }
 
     #[cold]
@@ -69,10 +62,7 @@ impl<'a> Reader<'a> {
         self.peek();
         match self.rest.first() {
             None => Error::new(&format_args!("ends where {wanted} should be")),
-            Some(byte) => Error::new(&format_args!(
-                "'{}' where {wanted} should be",
-                byte.escape_ascii()
-            )),
+            Some(byte) => Error::new(&format_args!("'{}' where {wanted} should be", byte.escape_ascii())),
         }
     }
 
@@ -125,17 +115,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn string(&mut self) -> Result<Cow<'a, str>, Error> {
         self.expect(b'"')?;
         let Some((end, escapes)) = closing(self.rest) else {
-            return Err(Error::new(
-                &"a string does not end, or has a control character in it",
-            ));
+            return Err(Error::new(&"a string does not end, or has a control character in it"));
         };
         let (text, after) = self.rest.split_at_checked(end).unwrap_or_default();
         self.rest = after.get(1..).unwrap_or_default();
-        if escapes {
-            unescape(text).map(Cow::Owned)
-        } else {
-            self::text(text).map(Cow::Borrowed)
-        }
+        if escapes { unescape(text).map(Cow::Owned) } else { self::text(text).map(Cow::Borrowed) }
     }
 }
 
@@ -217,9 +201,7 @@ fn unescape(text: &[u8]) -> Result<String, Error> {
         });
     }
     out.extend_from_slice(rest);
-    String::from_utf8(out)
-        .ok()
-        .ok_or_else(|| Error::new(&"not UTF-8"))
+    String::from_utf8(out).ok().ok_or_else(|| Error::new(&"not UTF-8"))
 }
 
 /// The four digits behind `\u`, and what follows them.
@@ -253,18 +235,13 @@ mod tests {
                 let mut text = text.clone().into_bytes();
                 text[at] = byte;
                 let ours = value(&text);
-                if let (Ok(theirs), false) = (
-                    serde_json::from_slice::<Value>(&text),
-                    text.windows(2).any(|w| w == b"-0"),
-                ) {
+                if let (Ok(theirs), false) =
+                    (serde_json::from_slice::<Value>(&text), text.windows(2).any(|w| w == b"-0"))
+                {
                     assert_eq!(ours, Ok(theirs), "{}", String::from_utf8_lossy(&text));
                 }
                 let skipped = decode::<IgnoredAny>("value", &text);
-                assert!(
-                    ours.is_err() || skipped.is_ok(),
-                    "{}",
-                    String::from_utf8_lossy(&text)
-                );
+                assert!(ours.is_err() || skipped.is_ok(), "{}", String::from_utf8_lossy(&text));
             }
         }
     }
@@ -272,11 +249,7 @@ mod tests {
     #[test]
     fn what_is_cut_off_is_refused() {
         for end in 0..TEXT.len() {
-            assert!(
-                value(&TEXT.as_bytes()[..end]).is_err(),
-                "{}",
-                &TEXT.as_bytes()[..end].escape_ascii()
-            );
+            assert!(value(&TEXT.as_bytes()[..end]).is_err(), "{}", &TEXT.as_bytes()[..end].escape_ascii());
             assert!(decode::<IgnoredAny>("value", &TEXT.as_bytes()[..end]).is_err());
         }
     }
@@ -323,10 +296,7 @@ mod tests {
     fn strings_end_wherever_their_quote_is() {
         for length in 0..40 {
             let plain = "x".repeat(length);
-            assert_eq!(
-                decode::<&str>("value", format!("\"{plain}\"").as_bytes()),
-                Ok(&*plain)
-            );
+            assert_eq!(decode::<&str>("value", format!("\"{plain}\"").as_bytes()), Ok(&*plain));
             assert_eq!(
                 decode::<String>("value", format!("\"{plain}\\n{plain}\"").as_bytes()),
                 Ok(format!("{plain}\n{plain}"))
@@ -342,11 +312,7 @@ mod tests {
     fn nesting_ends_at_128_but_what_is_skipped_may_be_deeper() {
         let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
         assert!(value(nested(128).as_bytes()).is_ok());
-        assert!(
-            value(nested(129).as_bytes())
-                .unwrap_err()
-                .contains("nested too deeply")
-        );
+        assert!(value(nested(129).as_bytes()).unwrap_err().contains("nested too deeply"));
         assert!(value(nested(100_000).as_bytes()).is_err());
         assert!(decode::<IgnoredAny>("value", nested(100_000).as_bytes()).is_ok());
         let many = format!("[{}[]]", "[],".repeat(500)); // side by side is not deeper
@@ -357,10 +323,7 @@ mod tests {
     #[test]
     fn raw_is_the_text_as_it_came() {
         let raw: Vec<Raw<'_>> = decode("value", br#"[ {"a" : "]\""} , 1 ]"#).unwrap();
-        assert_eq!(
-            raw.iter().map(|raw| raw.text()).collect::<Vec<_>>(),
-            [r#"{"a" : "]\""}"#, "1"]
-        );
+        assert_eq!(raw.iter().map(|raw| raw.text()).collect::<Vec<_>>(), [r#"{"a" : "]\""}"#, "1"]);
         assert_eq!(raw[1].decode(), Ok(1));
         assert_eq!(
             raw[1].decode::<bool>().unwrap_err(),

@@ -130,9 +130,7 @@ fn read(mut from: impl Read) -> Result<&'static [u8], String> {
 }
 
 fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
-    to.write_all(output)
-        .and_then(|()| to.flush())
-        .map_err(|e| format!("writing the response: {e}"))
+    to.write_all(output).and_then(|()| to.flush()).map_err(|e| format!("writing the response: {e}"))
 }
 
 #[cfg(test)]
@@ -157,17 +155,7 @@ mod tests {
 
     #[test]
     fn a_request_of_any_size_is_read_whole_however_it_comes() {
-        for size in [
-            0,
-            1,
-            ROOM - 1,
-            ROOM,
-            ROOM + 1,
-            4 * ROOM,
-            5 * ROOM,
-            STEP + 17,
-            2 * STEP,
-        ] {
+        for size in [0, 1, ROOM - 1, ROOM, ROOM + 1, 4 * ROOM, 5 * ROOM, STEP + 17, 2 * STEP] {
             let sent: Vec<u8> = (0_u8..=255).cycle().take(size).collect();
             for piece in [1000, 8192, usize::MAX] {
                 let got = read(Pieces(Cursor::new(sent.clone()), piece, false)).unwrap();
@@ -198,32 +186,17 @@ mod tests {
     #[test]
     fn a_call_goes_from_bytes_to_bytes() {
         let output = call(answer, br#"{"parent":{}}"#).unwrap();
-        assert_eq!(
-            str::from_utf8(&output).unwrap(),
-            r#"{"children":[],"status":{"ok":true}}"#
-        );
+        assert_eq!(str::from_utf8(&output).unwrap(), r#"{"children":[],"status":{"ok":true}}"#);
     }
 
     #[test]
     fn what_is_no_request_is_refused_with_the_reason() {
         let refused = |input| call(answer, input).unwrap_err();
-        assert_eq!(
-            refused(b""),
-            "nothing came on stdin: a hook reads its request there, as JSON"
-        );
-        assert_eq!(
-            refused(b" "),
-            "request: ends where a request should be (at byte 1 of 1)"
-        );
-        assert_eq!(
-            refused(b"[]"),
-            "request: a list where a request should be (at byte 0 of 2)"
-        );
+        assert_eq!(refused(b""), "nothing came on stdin: a hook reads its request there, as JSON");
+        assert_eq!(refused(b" "), "request: ends where a request should be (at byte 1 of 1)");
+        assert_eq!(refused(b"[]"), "request: a list where a request should be (at byte 0 of 2)");
         assert_eq!(refused(b"{}"), "request: missing field `parent` (at byte 2 of 2)");
-        assert_eq!(
-            refused(b"{\"parent\":{}} x"),
-            "request: 'x' where the end should be (at byte 14 of 15)"
-        );
+        assert_eq!(refused(b"{\"parent\":{}} x"), "request: 'x' where the end should be (at byte 14 of 15)");
         assert_eq!(
             refused(b"{\"parent\":{}}\0"),
             "request: '\\x00' where the end should be (at byte 13 of 14)"

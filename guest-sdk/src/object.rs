@@ -165,10 +165,7 @@ mod tests {
             labels: [("b", Str::from("c"))].into_iter().collect(),
             ..ObjectMeta::default()
         };
-        assert_eq!(
-            serde_json::to_string(&meta).unwrap(),
-            r#"{"name":"a","labels":{"b":"c"}}"#
-        );
+        assert_eq!(serde_json::to_string(&meta).unwrap(), r#"{"name":"a","labels":{"b":"c"}}"#);
         assert_eq!(decode("meta", br#"{"name":"a","labels":{"b":"c"}}"#), Ok(meta));
         assert_eq!(serde_json::to_string(&ObjectMeta::default()).unwrap(), "{}");
     }

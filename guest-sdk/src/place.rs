@@ -24,10 +24,7 @@ pub(crate) fn path(read: &[u8]) -> String {
         }
         from.rest = after;
         match (byte, open.last_mut()) {
-            (b'{', _) => open.push(Step::Object {
-                key: None,
-                in_key: true,
-            }),
+            (b'{', _) => open.push(Step::Object { key: None, in_key: true }),
             (b'[', _) => open.push(Step::List(0)),
             (b'}' | b']', _) => drop(open.pop()),
             (b':', Some(Step::Object { in_key, .. })) => *in_key = false,
@@ -79,17 +76,7 @@ mod tests {
 
     #[test]
     fn any_bytes_have_a_path() {
-        for text in [
-            "\"",
-            "{\"",
-            "{\"a",
-            "}}]]",
-            ",",
-            "[,,",
-            "{\"\\",
-            "{\"\u{1}\":",
-            "{{{\"a\"\"b\":",
-        ] {
+        for text in ["\"", "{\"", "{\"a", "}}]]", ",", "[,,", "{\"\\", "{\"\u{1}\":", "{{{\"a\"\"b\":"] {
             path(text.as_bytes());
         }
     }

@@ -123,19 +123,13 @@ impl<'a, C> Children<'a, C> {
 
 impl<C> Default for Children<'_, C> {
     fn default() -> Self {
-        Self {
-            groups: Map::new(),
-            none: Map::new(),
-        }
+        Self { groups: Map::new(), none: Map::new() }
     }
 }
 
 impl<'de: 'a, 'a, C: Deserialize<'de>> Deserialize<'de> for Children<'a, C> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        Ok(Self {
-            groups: Map::deserialize(from)?,
-            none: Map::new(),
-        })
+        Ok(Self { groups: Map::deserialize(from)?, none: Map::new() })
     }
 }
 
@@ -166,19 +160,10 @@ mod tests {
         assert!(request.children.group("Deployment.apps/v1").is_empty());
         assert!(request.children.group("Pod.v2").is_empty());
         assert_eq!(
-            request
-                .children
-                .groups()
-                .map(|(key, group)| (key, group.len()))
-                .collect::<Vec<_>>(),
+            request.children.groups().map(|(key, group)| (key, group.len())).collect::<Vec<_>>(),
             [("Deployment.apps/v1", 0), ("Pod.v1", 2)]
         );
-        assert_eq!(
-            request.settings,
-            Settings {
-                greeting: Some("hi".to_owned())
-            }
-        );
+        assert_eq!(request.settings, Settings { greeting: Some("hi".to_owned()) });
         assert_eq!(request.related.text(), r#"{"Secret.v1":null}"#);
         assert!(request.finalizing);
     }
@@ -213,10 +198,7 @@ mod tests {
             refused(r#"{"parent":{},"finalizing":"no"}"#),
             "request.finalizing: \"no\" where a boolean should be (at byte 26 of 31)"
         );
-        assert_eq!(
-            refused(r#"{"children":{}}"#),
-            "request: missing field `parent` (at byte 15 of 15)"
-        );
+        assert_eq!(refused(r#"{"children":{}}"#), "request: missing field `parent` (at byte 15 of 15)");
     }
 
     #[test]

@@ -29,9 +29,7 @@ impl SyncResponse {
     /// Replaces the whole status of the parent; the server adds `observedGeneration`.
     pub fn status(mut self, status: impl Serialize) -> Self {
         let mut written = Vec::new();
-        self.note(serde_json::to_writer(&mut written, &status), || {
-            "status".to_owned()
-        });
+        self.note(serde_json::to_writer(&mut written, &status), || "status".to_owned());
         self.status = Some(written);
         self
     }
@@ -50,8 +48,7 @@ impl SyncResponse {
 
     /// Adds a child, from within a loop.
     pub fn push(&mut self, child: impl Serialize) {
-        self.written
-            .extend_from_slice(if self.children == 0 { OPEN } else { b"," });
+        self.written.extend_from_slice(if self.children == 0 { OPEN } else { b"," });
         let done = serde_json::to_writer(&mut self.written, &child);
         let at = self.children;
         self.note(done, || format!("children[{at}]"));
@@ -151,32 +148,17 @@ mod tests {
 
     #[test]
     fn the_rest_is_written_when_it_was_said() {
-        let response = SyncResponse::new()
-            .resync_after(Duration::from_millis(1500))
-            .finalized();
-        assert_eq!(
-            written(response),
-            r#"{"children":[],"resyncAfterSeconds":1.5,"finalized":true}"#
-        );
+        let response = SyncResponse::new().resync_after(Duration::from_millis(1500)).finalized();
+        assert_eq!(written(response), r#"{"children":[],"resyncAfterSeconds":1.5,"finalized":true}"#);
     }
 
     #[test]
     fn the_first_thing_that_cannot_be_written_fails_the_response() {
         let odd = || BTreeMap::from([((), 1)]);
-        let response = SyncResponse::new()
-            .child(1)
-            .child(odd())
-            .child(odd())
-            .status(odd());
-        assert_eq!(
-            response.encode().unwrap_err(),
-            "response: children[1]: key must be a string"
-        );
+        let response = SyncResponse::new().child(1).child(odd()).child(odd()).status(odd());
+        assert_eq!(response.encode().unwrap_err(), "response: children[1]: key must be a string");
         let response = SyncResponse::new().status(odd()).child(1);
-        assert_eq!(
-            response.encode().unwrap_err(),
-            "response: status: key must be a string"
-        );
+        assert_eq!(response.encode().unwrap_err(), "response: status: key must be a string");
     }
 
     #[test]

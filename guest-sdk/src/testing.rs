@@ -31,13 +31,7 @@ pub struct Request {
 impl Request {
     /// A request for this parent, without children.
     pub fn of(parent: Value) -> Self {
-        Self {
-            parent,
-            groups: Vec::new(),
-            observed: Vec::new(),
-            settings: None,
-            finalizing: false,
-        }
+        Self { parent, groups: Vec::new(), observed: Vec::new(), settings: None, finalizing: false }
     }
 
     /// A kind of child that the controller declares, whether or not there are any: `Pod.v1`.
@@ -96,9 +90,7 @@ impl Request {
             let (Some(version), Some(kind), Some(name)) =
                 (text("/apiVersion"), text("/kind"), text("/metadata/name"))
             else {
-                return Err(format!(
-                    "observed child without apiVersion, kind or metadata.name: {child}"
-                ));
+                return Err(format!("observed child without apiVersion, kind or metadata.name: {child}"));
             };
             let (group, name) = (format!("{kind}.{version}"), name.to_owned());
             if let Value::Object(group) = groups.entry(group).or_insert_with(|| json!({})) {
@@ -153,15 +145,7 @@ mod tests {
     fn a_hook_sees_what_the_request_was_made_of() {
         let hook = |request: &SyncRequest<Object<'_>, Observed<'_>, Value>| {
             assert_eq!(request.parent.metadata.name, "p");
-            assert_eq!(
-                request
-                    .children
-                    .pods
-                    .iter()
-                    .map(|(name, _)| name)
-                    .collect::<Vec<_>>(),
-                ["a", "b"]
-            );
+            assert_eq!(request.children.pods.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "b"]);
             assert!(request.children.deployments.is_empty());
             assert_eq!(request.settings, json!({ "x": [1.5] }));
             assert!(request.finalizing);
@@ -175,10 +159,7 @@ mod tests {
             .finalizing();
         assert_eq!(
             request.call(hook),
-            Ok(Answer {
-                raw: r#"{"children":[]}"#.to_owned(),
-                ..Answer::default()
-            })
+            Ok(Answer { raw: r#"{"children":[]}"#.to_owned(), ..Answer::default() })
         );
     }
 
@@ -186,17 +167,11 @@ mod tests {
     fn the_answer_can_be_the_next_observation() {
         fn hook(request: &SyncRequest<Object<'_>, Children<'_>>) -> SyncResponse {
             let pods = request.children.group("Pod.v1").len();
-            SyncResponse::new()
-                .status(json!({ "pods": pods }))
-                .child(object("v1", "Pod", "a"))
-                .finalized()
+            SyncResponse::new().status(json!({ "pods": pods })).child(object("v1", "Pod", "a")).finalized()
         }
         let first = Request::of(json!({})).call(hook).unwrap();
         assert_eq!((first.status, first.finalized), (json!({ "pods": 0 }), true));
-        let again = first
-            .children
-            .into_iter()
-            .fold(Request::of(json!({})), Request::observed);
+        let again = first.children.into_iter().fold(Request::of(json!({})), Request::observed);
         assert_eq!(again.call(hook).unwrap().status, json!({ "pods": 1 }));
     }
 
@@ -204,15 +179,9 @@ mod tests {
     fn failures_are_the_line_on_stderr() {
         let fine = |_: &SyncRequest<Object<'_>>| SyncResponse::new();
         let why = Request::of(json!([])).call(fine).unwrap_err();
-        assert!(
-            why.starts_with("request.parent: a list where an object should be"),
-            "{why}"
-        );
+        assert!(why.starts_with("request.parent: a list where an object should be"), "{why}");
         assert_eq!(
-            Request::of(json!({}))
-                .observed(json!({ "kind": "Pod" }))
-                .call(fine)
-                .unwrap_err(),
+            Request::of(json!({})).observed(json!({ "kind": "Pod" })).call(fine).unwrap_err(),
             r#"observed child without apiVersion, kind or metadata.name: {"kind":"Pod"}"#
         );
     }

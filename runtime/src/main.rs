@@ -8,9 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Cli {
-        command: Command::Serve(serve),
-    } = Cli::read(std::env::args_os());
+    let Cli { command: Command::Serve(serve) } = Cli::read(std::env::args_os());
     match run(*serve).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

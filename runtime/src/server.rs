@@ -55,11 +55,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let background = CancellationToken::new();
     let ready = watch::Sender::new(false);
     if let Some(address) = settings.probes {
-        tokio::spawn(
-            Probes::bind(address)
-                .await?
-                .serve(ready.subscribe(), background.clone()),
-        );
+        tokio::spawn(Probes::bind(address).await?.serve(ready.subscribe(), background.clone()));
     }
     let client = client::connect(settings.kubeconfig.as_deref()).await?;
     let rest = Rest::new(client);

@@ -1,10 +1,6 @@
 //! Each limit of the sandbox obeyed and violated, and what a hook cannot reach.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test: a broken fixture ends it"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test: a broken fixture ends it")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,12 +40,7 @@ async fn run(body: &str, limits: Limits) -> Called {
     let text = format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))");
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let call = Call {
-        controller: "c",
-        hook: "sync",
-        request: "{}".into(),
-        limits,
-    };
+    let call = Call { controller: "c", hook: "sync", request: "{}".into(), limits };
     runtime.call(&module, call).await
 }
 
@@ -72,24 +63,14 @@ fn counts_to(rounds: u32) -> String {
 async fn a_hook_that_ends_in_time_answers() {
     let called = run(&counts_to(1000), limits()).await;
     assert_eq!(called.answer.unwrap(), b"ok\n");
-    assert!(
-        called.usage.instructions > 1000 && called.usage.instructions < 100_000,
-        "{:?}",
-        called.usage
-    );
+    assert!(called.usage.instructions > 1000 && called.usage.instructions < 100_000, "{:?}", called.usage);
     assert_eq!(called.usage.memory, 64 << 10);
 }
 
 #[tokio::test]
 async fn a_hook_that_loops_runs_out_of_instructions() {
-    let called = run(
-        "(func $main (loop $again (br $again)))",
-        Limits {
-            instructions: 1_000_000,
-            ..limits()
-        },
-    )
-    .await;
+    let called =
+        run("(func $main (loop $again (br $again)))", Limits { instructions: 1_000_000, ..limits() }).await;
     assert_eq!(
         called.answer.unwrap_err().to_string(),
         "the hook used up its 1000000 instructions in main (limits.instructions): it loops, or the limit is too low"
@@ -98,14 +79,7 @@ async fn a_hook_that_loops_runs_out_of_instructions() {
 
 #[tokio::test]
 async fn a_loop_within_its_instructions_is_no_loop() {
-    let called = run(
-        &counts_to(50_000),
-        Limits {
-            instructions: 1_000_000,
-            ..limits()
-        },
-    )
-    .await;
+    let called = run(&counts_to(50_000), Limits { instructions: 1_000_000, ..limits() }).await;
     assert!(called.answer.is_ok());
 }
 
@@ -119,11 +93,7 @@ async fn a_long_hook_gives_way_to_others() {
         controller: "c",
         hook: "sync",
         request: Bytes::new(),
-        limits: Limits {
-            instructions: u64::MAX >> 1,
-            timeout: Duration::from_millis(300),
-            ..limits()
-        },
+        limits: Limits { instructions: u64::MAX >> 1, timeout: Duration::from_millis(300), ..limits() },
     };
     // On this single thread the other task gets its turn only if the hook gives way.
     let other = async {
@@ -143,18 +113,8 @@ async fn a_hook_that_sleeps_runs_into_its_timeout() {
         (i32.store (i32.const 80) (i32.const 1))
         (i64.store (i32.const 88) (i64.const 3600000000000))
         (drop (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 200))))";
-    let called = run(
-        body,
-        Limits {
-            timeout: Duration::from_millis(50),
-            ..limits()
-        },
-    )
-    .await;
-    assert_eq!(
-        called.answer.unwrap_err().to_string(),
-        "the hook did not end within 0.05s (limits.timeout)"
-    );
+    let called = run(body, Limits { timeout: Duration::from_millis(50), ..limits() }).await;
+    assert_eq!(called.answer.unwrap_err().to_string(), "the hook did not end within 0.05s (limits.timeout)");
 }
 
 /// Grows the memory by `pages` and traps where that is refused, as allocators do.
@@ -168,28 +128,14 @@ fn grows_by(pages: u32) -> String {
 
 #[tokio::test]
 async fn memory_up_to_the_limit_is_given() {
-    let called = run(
-        &grows_by(15),
-        Limits {
-            memory: 1 << 20,
-            ..limits()
-        },
-    )
-    .await;
+    let called = run(&grows_by(15), Limits { memory: 1 << 20, ..limits() }).await;
     assert_eq!(called.answer.unwrap(), b"ok\n");
     assert_eq!(called.usage.memory, 1 << 20);
 }
 
 #[tokio::test]
 async fn memory_beyond_the_limit_is_refused_by_name() {
-    let called = run(
-        &grows_by(16),
-        Limits {
-            memory: 1 << 20,
-            ..limits()
-        },
-    )
-    .await;
+    let called = run(&grows_by(16), Limits { memory: 1 << 20, ..limits() }).await;
     assert_eq!(
         called.answer.unwrap_err().to_string(),
         "the hook wanted 1088Ki of memory and may have 1Mi (limits.memory); then the hook trapped in main: wasm `unreachable` instruction executed"
@@ -205,62 +151,31 @@ async fn a_module_whose_first_memory_is_too_large_is_refused_by_name() {
         controller: "c",
         hook: "sync",
         request: Bytes::new(),
-        limits: Limits {
-            memory: 1 << 20,
-            ..limits()
-        },
+        limits: Limits { memory: 1 << 20, ..limits() },
     };
     let error = runtime.call(&module, call).await.answer.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the hook wanted 4Mi of memory and may have 1Mi (limits.memory)"
-    );
+    assert_eq!(error.to_string(), "the hook wanted 4Mi of memory and may have 1Mi (limits.memory)");
 }
 
 #[tokio::test]
 async fn output_up_to_the_limit_is_taken() {
-    let called = run(
-        "(func $main (call $print (i32.const 1) (i32.const 3)))",
-        Limits {
-            output: 3,
-            ..limits()
-        },
-    )
-    .await;
+    let called =
+        run("(func $main (call $print (i32.const 1) (i32.const 3)))", Limits { output: 3, ..limits() }).await;
     assert_eq!(called.answer.unwrap(), b"ok\n");
 }
 
 #[tokio::test]
 async fn output_beyond_the_limit_is_no_answer() {
-    let called = run(
-        "(func $main (call $print (i32.const 1) (i32.const 3)))",
-        Limits {
-            output: 2,
-            ..limits()
-        },
-    )
-    .await;
-    assert_eq!(
-        called.answer.unwrap_err().to_string(),
-        "the hook printed more than 2 (limits.output)"
-    );
+    let called =
+        run("(func $main (call $print (i32.const 1) (i32.const 3)))", Limits { output: 2, ..limits() }).await;
+    assert_eq!(called.answer.unwrap_err().to_string(), "the hook printed more than 2 (limits.output)");
 }
 
 #[tokio::test]
 async fn a_flood_of_output_ends_the_call() {
     let body = "(func $main (loop $again (call $print (i32.const 1) (i32.const 60000)) (br $again)))";
-    let called = run(
-        body,
-        Limits {
-            output: 1 << 20,
-            ..limits()
-        },
-    )
-    .await;
-    assert_eq!(
-        called.answer.unwrap_err().to_string(),
-        "the hook printed more than 1Mi (limits.output)"
-    );
+    let called = run(body, Limits { output: 1 << 20, ..limits() }).await;
+    assert_eq!(called.answer.unwrap_err().to_string(), "the hook printed more than 1Mi (limits.output)");
 }
 
 #[tokio::test]
@@ -284,10 +199,7 @@ async fn a_trap_names_its_function() {
 #[tokio::test]
 async fn endless_recursion_is_a_trap() {
     let called = run("(func $deep (call $deep)) (func $main (call $deep))", limits()).await;
-    assert_eq!(
-        called.answer.unwrap_err().to_string(),
-        "the hook trapped in deep: call stack exhausted"
-    );
+    assert_eq!(called.answer.unwrap_err().to_string(), "the hook trapped in deep: call stack exhausted");
 }
 
 #[tokio::test]
@@ -298,12 +210,7 @@ async fn an_exit_code_is_a_failure_with_its_last_words() {
         called.answer.unwrap_err().to_string(),
         "the hook exited with code 3; 0 is success; its last words: ok"
     );
-    assert!(
-        run("(func $main (call $exit (i32.const 0)))", limits())
-            .await
-            .answer
-            .is_ok()
-    );
+    assert!(run("(func $main (call $exit (i32.const 0)))", limits()).await.answer.is_ok());
 }
 
 #[tokio::test]
@@ -333,33 +240,20 @@ async fn nothing_outlives_a_call() {
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
     for _ in 0..10 {
-        let call = Call {
-            controller: "c",
-            hook: "sync",
-            request: Bytes::new(),
-            limits: limits(),
-        };
+        let call = Call { controller: "c", hook: "sync", request: Bytes::new(), limits: limits() };
         assert!(runtime.call(&module, call).await.answer.is_ok());
     }
 }
 
 #[tokio::test]
 async fn more_calls_than_slots_wait_for_their_turn() {
-    let text = format!(
-        "(module {IMPORTS} {} (export \"_start\" (func $main)))",
-        counts_to(100_000)
-    );
+    let text = format!("(module {IMPORTS} {} (export \"_start\" (func $main)))", counts_to(100_000));
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
     let calls = (0..50).map(|_| {
         let (runtime, module) = (Arc::clone(&runtime), Arc::clone(&module));
         tokio::spawn(async move {
-            let call = Call {
-                controller: "c",
-                hook: "sync",
-                request: Bytes::new(),
-                limits: limits(),
-            };
+            let call = Call { controller: "c", hook: "sync", request: Bytes::new(), limits: limits() };
             runtime.call(&module, call).await.answer
         })
     });
@@ -390,22 +284,11 @@ async fn what_is_no_hook_is_refused_with_what_to_do() {
     );
     assert!(refused(b"").await.starts_with("this is not a WebAssembly module"));
     let component = wat::parse_str("(component)").unwrap();
-    assert!(
-        refused(&component)
-            .await
-            .contains("build with --target wasm32-wasip1")
-    );
-    assert!(
-        refused(b"\0asm\x01\0\0\0\xff")
-            .await
-            .starts_with("the module is refused")
-    );
+    assert!(refused(&component).await.contains("build with --target wasm32-wasip1"));
+    assert!(refused(b"\0asm\x01\0\0\0\xff").await.starts_with("the module is refused"));
     assert_eq!(load("(module)").await, ModuleError::NoStart);
     let import = load(r#"(module (import "env" "launch" (func)) (func (export "_start")))"#).await;
-    assert!(
-        import.to_string().contains("env") && import.to_string().contains("launch"),
-        "{import}"
-    );
+    assert!(import.to_string().contains("env") && import.to_string().contains("launch"), "{import}");
 }
 
 #[tokio::test]
@@ -429,17 +312,8 @@ async fn ends_in_time(body: &str) -> Called {
     let text = format!("(module {random} {IMPORTS} {body} (export \"_start\" (func $main)))");
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let limits = Limits {
-        timeout: Duration::from_millis(200),
-        instructions: u64::MAX >> 1,
-        ..limits()
-    };
-    let call = Call {
-        controller: "c",
-        hook: "sync",
-        request: Bytes::new(),
-        limits,
-    };
+    let limits = Limits { timeout: Duration::from_millis(200), instructions: u64::MAX >> 1, ..limits() };
+    let call = Call { controller: "c", hook: "sync", request: Bytes::new(), limits };
     let called = tokio::time::timeout(Duration::from_secs(20), runtime.call(&module, call)).await;
     called.expect("the call does not end")
 }
@@ -448,19 +322,13 @@ async fn ends_in_time(body: &str) -> Called {
 async fn a_loop_of_random_bytes_runs_into_its_timeout() {
     let body =
         "(func $main (loop $again (drop (call $random (i32.const 16) (i32.const 16384))) (br $again)))";
-    assert!(matches!(
-        ends_in_time(body).await.answer,
-        Err(CallError::Timeout { .. })
-    ));
+    assert!(matches!(ends_in_time(body).await.answer, Err(CallError::Timeout { .. })));
 }
 
 #[tokio::test]
 async fn a_flood_of_log_runs_into_its_timeout() {
     let body = "(func $main (loop $again (call $print (i32.const 2) (i32.const 60000)) (br $again)))";
-    assert!(matches!(
-        ends_in_time(body).await.answer,
-        Err(CallError::Timeout { .. })
-    ));
+    assert!(matches!(ends_in_time(body).await.answer, Err(CallError::Timeout { .. })));
 }
 
 #[tokio::test]
@@ -473,28 +341,15 @@ async fn a_huge_piece_of_randomness_ends_the_call() {
 #[tokio::test]
 async fn a_request_beyond_its_bound_is_not_sent() {
     let runtime = runtime();
-    let module = runtime
-        .load(wat::parse_str("(module (func (export \"_start\")))").unwrap())
-        .await
-        .unwrap();
+    let module = runtime.load(wat::parse_str("(module (func (export \"_start\")))").unwrap()).await.unwrap();
     let request = vec![b' '; (32 << 20) + 1].into();
     let error = runtime
-        .call(
-            &module,
-            Call {
-                controller: "c",
-                hook: "sync",
-                request,
-                limits: limits(),
-            },
-        )
+        .call(&module, Call { controller: "c", hook: "sync", request, limits: limits() })
         .await
         .answer
         .unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with("the request has 33554433 bytes, and 33554432 are allowed"),
+        error.to_string().starts_with("the request has 33554433 bytes, and 33554432 are allowed"),
         "{error}"
     );
 }

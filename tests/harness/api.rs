@@ -21,12 +21,7 @@ pub struct Kind {
 impl Kind {
     pub fn new(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         let [group, version, kind, plural] = [group, version, kind, plural].map(str::to_owned);
-        Self {
-            group,
-            version,
-            kind,
-            plural,
-        }
+        Self { group, version, kind, plural }
     }
 
     pub fn api_version(&self) -> String {
@@ -75,18 +70,12 @@ pub struct Objects {
 impl Objects {
     pub fn within(client: &Client, kind: &Kind, namespace: &str) -> Self {
         let api = Api::namespaced_with(client.clone(), namespace, &kind.resource());
-        Self {
-            api,
-            place: format!("{}/{namespace}", kind.plural),
-        }
+        Self { api, place: format!("{}/{namespace}", kind.plural) }
     }
 
     /// Of a kind that knows no namespaces.
     pub fn cluster_wide(client: &Client, kind: &Kind) -> Self {
-        Self {
-            api: Api::all_with(client.clone(), &kind.resource()),
-            place: kind.plural.clone(),
-        }
+        Self { api: Api::all_with(client.clone(), &kind.resource()), place: kind.plural.clone() }
     }
 
     pub async fn create(&self, object: Value) -> Result<Value> {
@@ -97,18 +86,13 @@ impl Objects {
     }
 
     pub async fn find(&self, name: &str) -> Result<Option<Value>> {
-        let found = self
-            .api
-            .get_opt(name)
-            .await
-            .with_context(|| format!("cannot get {}/{name}", self.place))?;
+        let found =
+            self.api.get_opt(name).await.with_context(|| format!("cannot get {}/{name}", self.place))?;
         found.as_ref().map(plain).transpose()
     }
 
     pub async fn get(&self, name: &str) -> Result<Value> {
-        self.find(name)
-            .await?
-            .with_context(|| format!("there is no {}/{name}", self.place))
+        self.find(name).await?.with_context(|| format!("there is no {}/{name}", self.place))
     }
 
     pub async fn list(&self) -> Result<Vec<Value>> {
@@ -121,20 +105,13 @@ impl Objects {
     }
 
     async fn listed(&self, by: &ListParams) -> Result<Vec<Value>> {
-        let list = self
-            .api
-            .list(by)
-            .await
-            .with_context(|| format!("cannot list {}", self.place))?;
+        let list = self.api.list(by).await.with_context(|| format!("cannot list {}", self.place))?;
         list.items.iter().map(plain).collect()
     }
 
     /// Changes what `patch` names (a JSON merge patch).
     pub async fn merge(&self, name: &str, patch: &Value) -> Result<Value> {
-        let patched = self
-            .api
-            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await;
+        let patched = self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         plain(&patched.with_context(|| format!("cannot patch {}/{name}", self.place))?)
     }
 
@@ -142,9 +119,7 @@ impl Objects {
     pub async fn delete(&self, name: &str) -> Result<()> {
         match self.api.delete(name, &DeleteParams::background()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            answer => answer
-                .map(drop)
-                .with_context(|| format!("cannot delete {}/{name}", self.place)),
+            answer => answer.map(drop).with_context(|| format!("cannot delete {}/{name}", self.place)),
         }
     }
 
@@ -188,11 +163,9 @@ impl Objects {
 
     /// Waits until there is one among those that a field selector picks that is as `is` wants it.
     pub async fn until_some(&self, fields: &str, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
-        until(
-            &format!("{} with {fields}: {what}", self.place),
-            PATIENCE,
-            || async { Ok(self.look(fields, &is).await) },
-        )
+        until(&format!("{} with {fields}: {what}", self.place), PATIENCE, || async {
+            Ok(self.look(fields, &is).await)
+        })
         .await
     }
 

@@ -19,11 +19,7 @@ struct Tool {
 }
 
 const CONTROL_PLANE: [Tool; 4] = [
-    Tool {
-        name: "etcd",
-        package: "go.etcd.io/etcd/server/v3",
-        built_as: "server",
-    },
+    Tool { name: "etcd", package: "go.etcd.io/etcd/server/v3", built_as: "server" },
     Tool {
         name: "kube-apiserver",
         package: "k8s.io/kubernetes/cmd/kube-apiserver",
@@ -34,11 +30,7 @@ const CONTROL_PLANE: [Tool; 4] = [
         package: "k8s.io/kubernetes/cmd/kube-controller-manager",
         built_as: "kube-controller-manager",
     },
-    Tool {
-        name: "kubectl",
-        package: "k8s.io/kubernetes/cmd/kubectl",
-        built_as: "kubectl",
-    },
+    Tool { name: "kubectl", package: "k8s.io/kubernetes/cmd/kubectl", built_as: "kubectl" },
 ];
 
 /// A folder that holds every binary of a control plane.
@@ -132,50 +124,31 @@ impl Kubernetes {
         let module = paths::workspace().join("tests/cluster");
         let version = kubernetes_version(&go::read(&module.join("go.mod"))?)?;
         let fingerprint = go::fingerprint(&[module.join("go.sum"), module.join("go.mod")])?;
-        Ok(Self {
-            module,
-            name: format!("k8s-{version}-{fingerprint}"),
-            version,
-        })
+        Ok(Self { module, name: format!("k8s-{version}-{fingerprint}"), version })
     }
 
     pub(crate) fn build(&self, packages: &[&str], into: &Path) -> Result<()> {
         let variable = "k8s.io/component-base/version";
         let version = &self.version;
         let mut numbers = version.trim_start_matches('v').split('.');
-        let (major, minor) = (
-            numbers.next().unwrap_or_default(),
-            numbers.next().unwrap_or_default(),
-        );
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
         // Without its version in it `kubectl version` cannot parse what the server says.
         let flags = format!(
             "-s -w -X {variable}.gitVersion={version} -X {variable}.gitMajor={major} -X {variable}.gitMinor={minor}"
         );
-        let build = go::Build {
-            module: &self.module,
-            cgo: false,
-            flags: &["-ldflags", &flags],
-            packages,
-        };
+        let build = go::Build { module: &self.module, cgo: false, flags: &["-ldflags", &flags], packages };
         build.run(into)
     }
 }
 
 fn missing(folder: &Path) -> impl Iterator<Item = &'static str> {
-    CONTROL_PLANE
-        .iter()
-        .map(|tool| tool.name)
-        .filter(|name| !folder.join(name).is_file())
+    CONTROL_PLANE.iter().map(|tool| tool.name).filter(|name| !folder.join(name).is_file())
 }
 
 fn kubernetes_version(go_mod: &str) -> Result<String> {
-    let line = go_mod
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+    let line = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
     let version = line.and_then(|rest| rest.split(' ').next());
-    Ok(version
-        .context("tests/cluster/go.mod names no version of k8s.io/kubernetes")?
-        .to_owned())
+    Ok(version.context("tests/cluster/go.mod names no version of k8s.io/kubernetes")?.to_owned())
 }
 
 #[cfg(test)]

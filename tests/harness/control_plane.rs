@@ -64,12 +64,10 @@ impl ControlPlane {
                 Ok(started) => return Ok(started),
             }
         }
-        Self::attempt(Self::prepare(binaries), &prepare)
-            .await
-            .map_err(|failed| match failed {
-                Failed::PortTaken => anyhow!("free ports were taken by others {ATTEMPTS} times in a row"),
-                Failed::Else(why) => why,
-            })
+        Self::attempt(Self::prepare(binaries), &prepare).await.map_err(|failed| match failed {
+            Failed::PortTaken => anyhow!("free ports were taken by others {ATTEMPTS} times in a row"),
+            Failed::Else(why) => why,
+        })
     }
 
     /// Starts one with a node, in namespaces of their own, and waits until Pods can be made. The node can pull
@@ -80,12 +78,10 @@ impl ControlPlane {
         prepare: impl AsyncFn(&Self) -> Result<()>,
     ) -> Result<Self> {
         let plane = Self::prepare_with_node(parts, images).await;
-        Self::attempt(plane, &prepare)
-            .await
-            .map_err(|failed| match failed {
-                Failed::PortTaken => anyhow!("a port is taken in a network that is new"),
-                Failed::Else(why) => why,
-            })
+        Self::attempt(plane, &prepare).await.map_err(|failed| match failed {
+            Failed::PortTaken => anyhow!("a port is taken in a network that is new"),
+            Failed::Else(why) => why,
+        })
     }
 
     pub fn kubeconfig(&self) -> &Path {
@@ -139,11 +135,7 @@ impl ControlPlane {
         let Err(why) = plane.start_processes(prepare).await else {
             return Ok(plane);
         };
-        if plane
-            .processes
-            .iter()
-            .any(|process| process.tail(50).contains("address already in use"))
-        {
+        if plane.processes.iter().any(|process| process.tail(50).contains("address already in use")) {
             return Err(Failed::PortTaken);
         }
         plane.keep_logs();
@@ -154,13 +146,7 @@ impl ControlPlane {
         let folder = Folder::new()?;
         fs::create_dir(folder.path().join("logs")).context("cannot make a folder for logs")?;
         let kubeconfig = folder.path().join("kubeconfig");
-        Ok(Self {
-            node: None,
-            processes: Vec::new(),
-            folder,
-            kubeconfig,
-            binaries: binaries.clone(),
-        })
+        Ok(Self { node: None, processes: Vec::new(), folder, kubeconfig, binaries: binaries.clone() })
     }
 
     async fn prepare_with_node(parts: &Parts, images: &[Image]) -> Result<Self> {
@@ -171,13 +157,8 @@ impl ControlPlane {
         let namespaces = Namespaces::make(&folder, &name, parts, &plane.log("node")).await?;
         let api = format!("127.0.0.1:{}", node::SECURE_PORT);
         let (gate, port) = namespaces.gate(parts, &api, &plane.log("gate"))?;
-        plane.node = Some(Node {
-            namespaces,
-            _gate: gate,
-            port,
-            parts: parts.clone(),
-            images: images.to_vec(),
-        });
+        plane.node =
+            Some(Node { namespaces, _gate: gate, port, parts: parts.clone(), images: images.to_vec() });
         Ok(plane)
     }
 
@@ -203,20 +184,13 @@ impl ControlPlane {
         self.ready("kube-apiserver ready", || answers(&client)).await?;
         prepare(self).await.context("cannot prepare the control plane")?;
         let flags = controller_manager_flags(&files);
-        self.run(
-            "kube-controller-manager",
-            &self.binaries.controller_manager(),
-            &flags,
-        )?;
+        self.run("kube-controller-manager", &self.binaries.controller_manager(), &flags)?;
         if let Some(node) = node {
             self.run_node(&node, &client).await?;
         }
         let accounts = Objects::within(&client, &SERVICE_ACCOUNT, "default");
-        self.ready(
-            "kube-controller-manager at work (ServiceAccount default/default)",
-            || exists(&accounts),
-        )
-        .await
+        self.ready("kube-controller-manager at work (ServiceAccount default/default)", || exists(&accounts))
+            .await
     }
 
     /// With a node: its files, and what does not wait for the API server.
@@ -235,11 +209,7 @@ impl ControlPlane {
             kubeconfig(ports.secure, &files.ca, token)
         })?;
         self.run("registry", &built.program("registry"), &flags)?;
-        self.run(
-            "containerd",
-            &built.program("containerd"),
-            &config.containerd_flags(),
-        )?;
+        self.run("containerd", &built.program("containerd"), &config.containerd_flags())?;
         Ok(Some(config))
     }
 
@@ -272,11 +242,9 @@ impl ControlPlane {
         let processes = &mut self.processes;
         until(what, START, || {
             let ended = processes.iter_mut().find_map(|process| match process.ended() {
-                Ok(Some(status)) => Some(anyhow!(
-                    "{} ended early ({status})\n{}",
-                    process.name(),
-                    process.tail(20)
-                )),
+                Ok(Some(status)) => {
+                    Some(anyhow!("{} ended early ({status})\n{}", process.name(), process.tail(20)))
+                }
                 Ok(None) => None,
                 Err(why) => Some(why),
             });
@@ -302,9 +270,7 @@ pub async fn client(kubeconfig: &Path) -> Result<Client> {
 }
 
 async fn answers(client: &Client) -> Seen<()> {
-    let request = http::Request::get("/readyz")
-        .body(Vec::new())
-        .map_err(|why| why.to_string())?;
+    let request = http::Request::get("/readyz").body(Vec::new()).map_err(|why| why.to_string())?;
     match client.request_text(request).await {
         Ok(text) if text == "ok" => Ok(()),
         Ok(text) => Err(text),
@@ -343,22 +309,12 @@ impl Ports {
         let free = || TcpListener::bind(("127.0.0.1", 0)).context("no free port on 127.0.0.1");
         let port = |taken: &TcpListener| Ok::<_, anyhow::Error>(taken.local_addr()?.port());
         let [client, peer, secure] = &[free()?, free()?, free()?];
-        Ok(Self {
-            client: port(client)?,
-            peer: port(peer)?,
-            secure: port(secure)?,
-            ours: port(secure)?,
-        })
+        Ok(Self { client: port(client)?, peer: port(peer)?, secure: port(secure)?, ours: port(secure)? })
     }
 
     /// Those of a network namespace of its own, where nobody else can have them.
     fn inside(gate: u16) -> Self {
-        Self {
-            client: 2379,
-            peer: 2380,
-            secure: node::SECURE_PORT,
-            ours: gate,
-        }
+        Self { client: 2379, peer: 2380, secure: node::SECURE_PORT, ours: gate }
     }
 }
 
@@ -392,10 +348,7 @@ impl Files {
             key: write("apiserver.key", &key)?,
             account_key: write("sa.key", &account_key.serialize_pem())?,
             account_public_key: write("sa.pub", &account_key.public_key_pem())?,
-            tokens: write(
-                "tokens.csv",
-                &format!("admin-token,admin,admin,\"system:masters\"\n{TOKENS}"),
-            )?,
+            tokens: write("tokens.csv", &format!("admin-token,admin,admin,\"system:masters\"\n{TOKENS}"))?,
             certs: text(&folder.join("certs"))?,
             kubeconfig: write("beside.kubeconfig", &kubeconfig(ports.secure, &ca, "admin-token"))?,
             ca,
@@ -406,21 +359,12 @@ impl Files {
 }
 
 fn text(path: &Path) -> Result<String> {
-    Ok(path
-        .to_str()
-        .with_context(|| format!("{} is not UTF-8", path.display()))?
-        .to_owned())
+    Ok(path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?.to_owned())
 }
 
 /// What the API server is reached by, from wherever.
-const NAMES: [&str; 6] = [
-    "127.0.0.1",
-    "localhost",
-    "kubernetes",
-    "kubernetes.default.svc",
-    "10.0.0.1",
-    node::ADDRESS,
-];
+const NAMES: [&str; 6] =
+    ["127.0.0.1", "localhost", "kubernetes", "kubernetes.default.svc", "10.0.0.1", node::ADDRESS];
 
 fn kubeconfig(port: u16, ca: &str, token: &str) -> String {
     format!(

@@ -39,17 +39,9 @@ impl Fixture {
         let name = unique_name(title);
         let kind = Kind::new(&format!("{name}.example.com"), "v1", "Greeting", "greetings");
         let log = plane.logs().join(format!("{name}.log"));
-        let server = Server::new(paths::server()?, plane.kubeconfig(), log)
-            .only(&label(&name))
-            .telling_each_pass();
-        let mut fixture = Self {
-            name,
-            kind,
-            plane,
-            client,
-            server,
-            undo: Vec::new(),
-        };
+        let server =
+            Server::new(paths::server()?, plane.kubeconfig(), log).only(&label(&name)).telling_each_pass();
+        let mut fixture = Self { name, kind, plane, client, server, undo: Vec::new() };
         let namespaces = Objects::cluster_wide(&fixture.client, &api::NAMESPACE);
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": fixture.name } });
@@ -112,10 +104,7 @@ impl Fixture {
 
     /// A controller of the test's own kind, with generated selectors, that its server hosts.
     pub fn controller(&self) -> Composite {
-        Composite::named(&self.name)
-            .labelled(LABEL, &self.name)
-            .over(&self.kind)
-            .generating_selectors()
+        Composite::named(&self.name).labelled(LABEL, &self.name).over(&self.kind).generating_selectors()
     }
 
     /// The module in this `ConfigMap` of the test's namespace.
@@ -141,10 +130,8 @@ impl Fixture {
     /// Creates an object that is deleted with the test.
     pub async fn make(&mut self, place: &Objects, object: Value) -> Result<Value> {
         let made = place.create(object).await?;
-        self.undo.push(Undo::Delete(
-            Box::new(place.clone()),
-            objects::text(&made, "/metadata/name").to_owned(),
-        ));
+        self.undo
+            .push(Undo::Delete(Box::new(place.clone()), objects::text(&made, "/metadata/name").to_owned()));
         Ok(made)
     }
 
@@ -186,13 +173,9 @@ impl Fixture {
         reason: &str,
         is: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let fields = format!(
-            "involvedObject.kind={},involvedObject.name={parent},reason={reason}",
-            self.kind.kind
-        );
-        self.within(&api::EVENT)
-            .until_some(&fields, "the Event", is)
-            .await
+        let fields =
+            format!("involvedObject.kind={},involvedObject.name={parent},reason={reason}", self.kind.kind);
+        self.within(&api::EVENT).until_some(&fields, "the Event", is).await
     }
 
     /// Waits for an Event on the test's controller; Events on cluster-wide objects lie in `default`.
@@ -220,11 +203,7 @@ impl Fixture {
 
     /// What helps to understand a failure.
     pub fn evidence(&mut self) -> String {
-        let ended = self
-            .server
-            .runs()
-            .err()
-            .map_or_else(String::new, |why| format!("{why}; "));
+        let ended = self.server.runs().err().map_or_else(String::new, |why| format!("{why}; "));
         ended + &self.server.tail(40)
     }
 }
@@ -233,9 +212,7 @@ impl Fixture {
 pub async fn prepare(plane: &ControlPlane) -> Result<()> {
     let kubectl = plane.kubectl();
     let files = ["-f", "manifests/crds", "-f", "guests/hello/crd.yaml"];
-    kubectl
-        .run(&[&["apply", "--server-side"][..], &files].concat())
-        .await?;
+    kubectl.run(&[&["apply", "--server-side"][..], &files].concat()).await?;
     define(&plane.client().await?, &known_kind()).await?;
     let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
     kubectl.run(&[&wait[..], &files].concat()).await.map(drop)
@@ -250,9 +227,7 @@ async fn define(client: &Client, kind: &Kind) -> Result<()> {
     let definition = objects::definition(kind);
     let name = objects::text(&definition, "/metadata/name").to_owned();
     definitions.create(definition).await?;
-    definitions
-        .until(&name, "established", |crd| objects::is_true(crd, "Established"))
-        .await?;
+    definitions.until(&name, "established", |crd| objects::is_true(crd, "Established")).await?;
     Ok(())
 }
 

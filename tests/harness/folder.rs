@@ -27,18 +27,12 @@ impl Folder {
 
     fn within(parent: &Path) -> Result<Self> {
         let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
-        let path = made
-            .with_context(|| format!("cannot make a folder in {}", parent.display()))?
-            .keep();
+        let path = made.with_context(|| format!("cannot make a folder in {}", parent.display()))?.keep();
         let unlocked = path.join("owner.new"); // locked before it has its name: a sweep never sees it unlocked
         let owner = File::create(&unlocked).context("cannot make the owner's lock")?;
         owner.lock().context("cannot lock a new file")?;
         fs::rename(&unlocked, path.join(OWNER)).context("cannot name the owner's lock")?;
-        Ok(Self {
-            path,
-            kept: None,
-            _owner: owner,
-        })
+        Ok(Self { path, kept: None, _owner: owner })
     }
 
     pub fn path(&self) -> &Path {
@@ -60,11 +54,7 @@ impl Drop for Folder {
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             if entry.file_name() != kept {
                 let path = entry.path();
-                drop(if path.is_dir() {
-                    fs::remove_dir_all(path)
-                } else {
-                    fs::remove_file(path)
-                });
+                drop(if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) });
             }
         }
     }
@@ -94,11 +84,7 @@ mod tests {
             fs::create_dir(kept.path().join(name)).unwrap();
         }
         kept.keep("logs");
-        let paths = [
-            dropped.path().to_owned(),
-            kept.path().join("logs"),
-            kept.path().join("data"),
-        ];
+        let paths = [dropped.path().to_owned(), kept.path().join("logs"), kept.path().join("data")];
         drop((dropped, kept));
         sweep(parent.path());
         assert_eq!(paths.map(|path| path.exists()), [false, true, false]);

@@ -42,11 +42,7 @@ impl Build<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot run `go`: install Go (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with the binaries")?;
-        let said = go
-            .stderr
-            .take()
-            .map(|stderr| follow(stderr, start))
-            .unwrap_or_default();
+        let said = go.stderr.take().map(|stderr| follow(stderr, start)).unwrap_or_default();
         let status = go.wait().context("cannot wait for go build")?;
         if !status.success() {
             bail!("go build failed ({status}); it said last:\n{}", said.join("\n"));
@@ -87,9 +83,9 @@ pub(crate) fn once(
 pub(crate) fn cache_folder() -> Result<PathBuf> {
     let cache = match env::var_os("XDG_CACHE_HOME") {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder),
-        _ => env::home_dir()
-            .context("there is no home folder to cache in: set XDG_CACHE_HOME")?
-            .join(".cache"),
+        _ => {
+            env::home_dir().context("there is no home folder to cache in: set XDG_CACHE_HOME")?.join(".cache")
+        }
     };
     Ok(cache.join("metahook"))
 }
@@ -100,11 +96,7 @@ pub(crate) fn fingerprint(files: &[PathBuf]) -> Result<String> {
     for file in files {
         digest.update(read(file)?);
     }
-    Ok(digest
-        .finalize()
-        .iter()
-        .take(4)
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
+    Ok(digest.finalize().iter().take(4).fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
 }
 
 pub(crate) fn read(path: &Path) -> Result<String> {
@@ -123,12 +115,8 @@ fn beside(folder: &Path, suffix: &str) -> PathBuf {
 fn lock(path: &Path, what: &str) -> Result<File> {
     let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     if file.try_lock().is_err() {
-        eprintln!(
-            "another command is building {what}: waiting for it ({})",
-            path.display()
-        );
-        file.lock()
-            .with_context(|| format!("cannot lock {}", path.display()))?;
+        eprintln!("another command is building {what}: waiting for it ({})", path.display());
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     }
     Ok(file)
 }
@@ -144,10 +132,7 @@ fn remove(folder: &Path) -> Result<()> {
 fn follow(stderr: ChildStderr, start: Instant) -> Vec<String> {
     let (send, lines) = mpsc::channel();
     thread::spawn(move || {
-        BufReader::new(stderr)
-            .lines()
-            .map_while(Result::ok)
-            .try_for_each(|line| send.send(line))
+        BufReader::new(stderr).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
     });
     let (mut compiled, mut said, mut news) = (0_u32, Vec::<String>::new(), Instant::now());
     loop {

@@ -38,11 +38,7 @@ impl Kubectl {
             let line: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
             bail!("kubectl {} failed: {}", line.join(" "), said.trim());
         }
-        let printed = if output.stdout.is_empty() {
-            output.stderr
-        } else {
-            output.stdout
-        }; // "No resources found"
+        let printed = if output.stdout.is_empty() { output.stderr } else { output.stdout }; // "No resources found"
         Ok(String::from_utf8_lossy(&printed).trim_end().to_owned())
     }
 }

@@ -1,9 +1,6 @@
 //! What demo and acceptance tests stand on: a real control plane, our server as a child process, and waiting well.
 #![allow(clippy::print_stderr, reason = "people watch what is printed")]
-#![allow(
-    clippy::indexing_slicing,
-    reason = "only JSON is indexed: what is not there is null"
-)]
+#![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 pub mod api;
 pub mod cluster;

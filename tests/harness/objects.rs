@@ -203,10 +203,7 @@ pub fn is_true(object: &Value, kind: &str) -> bool {
 
 /// A text anywhere in an object, empty where there is none.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 pub fn uid(object: &Value) -> &str {

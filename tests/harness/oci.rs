@@ -85,10 +85,7 @@ impl Layout {
         });
         let blob = |bytes: Vec<u8>| (format!("blobs/sha256/{}", hex(&bytes)), bytes);
         Ok(Self(vec![
-            (
-                "oci-layout".to_owned(),
-                br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec(),
-            ),
+            ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
             ("index.json".to_owned(), index.to_string().into_bytes()),
             blob(manifest),
             blob(config),
@@ -126,19 +123,12 @@ impl Layout {
 /// SHA-256 in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     let digits = Sha256::digest(bytes);
-    digits
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<Vec<_>>()
-        .concat()
+    digits.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
 /// Shared libraries and the loader of a program; none where it is static.
 fn libraries(binary: &Path) -> Result<Vec<String>> {
-    let output = Command::new("ldd")
-        .arg(binary)
-        .output()
-        .context("cannot run ldd")?;
+    let output = Command::new("ldd").arg(binary).output().context("cannot run ldd")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || text.contains("statically linked") {
         let told = text + &String::from_utf8_lossy(&output.stderr);
@@ -148,37 +138,21 @@ fn libraries(binary: &Path) -> Result<Vec<String>> {
         );
         return Ok(Vec::new());
     }
-    let path = |line: &str| {
-        line.split_whitespace()
-            .find(|word| word.starts_with('/'))
-            .map(str::to_owned)
-    };
+    let path = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
     Ok(text.lines().filter_map(path).collect())
 }
 
 /// The root file system: the server under both of its names, what it needs, and who runs it.
 fn layer(files: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
-    let (group, passwd) = (
-        format!("nonroot:x:{USER}:\n"),
-        format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n"),
-    );
+    let (group, passwd) =
+        (format!("nonroot:x:{USER}:\n"), format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n"));
     append(&mut tar, EntryType::Regular, "etc/group", 0o644, group.as_bytes())?;
-    append(
-        &mut tar,
-        EntryType::Regular,
-        "etc/passwd",
-        0o644,
-        passwd.as_bytes(),
-    )?;
+    append(&mut tar, EntryType::Regular, "etc/passwd", 0o644, passwd.as_bytes())?;
     for (path, content) in files {
         append(&mut tar, EntryType::Regular, path, 0o755, content)?;
     }
-    tar.append_link(
-        &mut header(EntryType::Symlink, 0o777, 0),
-        "usr/bin/metacontroller",
-        "metahook",
-    )?;
+    tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), "usr/bin/metacontroller", "metahook")?;
     Ok(tar.into_inner()?)
 }
 
@@ -231,11 +205,7 @@ mod tests {
             .map(|entry| {
                 let entry = entry.unwrap();
                 let link = entry.link_name().unwrap().map(Cow::into_owned);
-                (
-                    entry.path().unwrap().into_owned(),
-                    entry.header().mode().unwrap(),
-                    link,
-                )
+                (entry.path().unwrap().into_owned(), entry.header().mode().unwrap(), link)
             })
             .collect();
         assert!(entries.contains(&(Path::new("usr/bin/metahook").into(), 0o755, None)));

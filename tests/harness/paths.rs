@@ -14,9 +14,7 @@ pub fn workspace() -> PathBuf {
 /// The folder Cargo builds into, as the running program was built into it: `target/debug/deps/suite-…` or `target/debug/xtask`.
 pub fn target() -> Result<PathBuf> {
     let profile = profile()?;
-    let target = profile
-        .parent()
-        .context("the running program lies in no target folder")?;
+    let target = profile.parent().context("the running program lies in no target folder")?;
     Ok(target.to_owned())
 }
 
@@ -37,19 +35,13 @@ pub fn guest(name: &str) -> Result<PathBuf> {
         None => target()?.join("wasm32-wasip1").join("guest"),
     };
     let path = folder.join(format!("{name}.wasm"));
-    ensure!(
-        path.is_file(),
-        "there is no guest at {} (cargo xtask guests makes it)",
-        path.display()
-    );
+    ensure!(path.is_file(), "there is no guest at {} (cargo xtask guests makes it)", path.display());
     Ok(path)
 }
 
 fn profile() -> Result<PathBuf> {
     let program = env::current_exe().context("cannot tell where the running program lies")?;
-    let folder = program
-        .parent()
-        .context("the running program lies in no folder")?;
+    let folder = program.parent().context("the running program lies in no folder")?;
     match folder.file_name() {
         Some(name) if name == "deps" => Ok(folder.parent().unwrap_or(folder).to_owned()),
         _ => Ok(folder.to_owned()),

@@ -19,14 +19,9 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "metahook-test-ca");
+        params.distinguished_name.push(DnType::CommonName, "metahook-test-ca");
         let key = KeyPair::generate()?;
-        Ok(Self {
-            certificate: params.self_signed(&key)?.pem(),
-            issuer: Issuer::new(params, key),
-        })
+        Ok(Self { certificate: params.self_signed(&key)?.pem(), issuer: Issuer::new(params, key) })
     }
 
     /// Its own certificate, in PEM.
@@ -50,9 +45,6 @@ impl Authority {
     fn sign(&self, mut params: CertificateParams, common_name: &str) -> Result<Certified> {
         params.distinguished_name.push(DnType::CommonName, common_name);
         let key = KeyPair::generate()?;
-        Ok(Certified {
-            certificate: params.signed_by(&key, &self.issuer)?.pem(),
-            key: key.serialize_pem(),
-        })
+        Ok(Certified { certificate: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
     }
 }

@@ -58,12 +58,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
         let control = supervisor.stdin.take();
-        Ok(Self {
-            name: name.to_owned(),
-            supervisor,
-            control,
-            log: log.to_owned(),
-        })
+        Ok(Self { name: name.to_owned(), supervisor, control, log: log.to_owned() })
     }
 
     pub fn name(&self) -> &str {
@@ -87,9 +82,7 @@ impl Process {
 
     /// How the process ended, if it has: its own exit code, 128 + n after signal n.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.supervisor
-            .try_wait()
-            .with_context(|| format!("cannot wait for {}", self.name))
+        self.supervisor.try_wait().with_context(|| format!("cannot wait for {}", self.name))
     }
 
     /// Waits until the process has ended by itself or by a signal.
@@ -149,11 +142,7 @@ mod tests {
     async fn printed(process: &Process) -> String {
         until("a line in the log", LIMIT, || async {
             let text = std::fs::read_to_string(process.log())?;
-            Ok(text
-                .lines()
-                .next()
-                .map(str::to_owned)
-                .ok_or_else(|| "nothing".to_owned()))
+            Ok(text.lines().next().map(str::to_owned).ok_or_else(|| "nothing".to_owned()))
         })
         .await
         .unwrap()
@@ -179,19 +168,12 @@ mod tests {
     #[tokio::test]
     async fn a_dropped_process_is_gone_with_what_it_started() {
         let folder = tempfile::tempdir().unwrap();
-        let process = shell(
-            "trap '' TERM; sleep 1000 & echo $$ $!; wait",
-            &folder.path().join("log"),
-        );
+        let process = shell("trap '' TERM; sleep 1000 & echo $$ $!; wait", &folder.path().join("log"));
         let pids = printed(&process).await;
         assert!(pids.split(' ').all(runs), "{pids}");
         drop(process);
         until("the end of both", LIMIT, || async {
-            Ok(if pids.split(' ').any(runs) {
-                Err(pids.clone())
-            } else {
-                Ok(())
-            })
+            Ok(if pids.split(' ').any(runs) { Err(pids.clone()) } else { Ok(()) })
         })
         .await
         .unwrap();

@@ -25,23 +25,13 @@ pub struct Server {
 
 impl Server {
     pub fn new(program: PathBuf, kubeconfig: &Path, log: PathBuf) -> Self {
-        let flags = vec![
-            "serve".to_owned(),
-            "--kubeconfig".to_owned(),
-            kubeconfig.display().to_string(),
-        ];
-        Self {
-            program,
-            flags,
-            log,
-            process: None,
-        }
+        let flags = vec!["serve".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
+        Self { program, flags, log, process: None }
     }
 
     /// Hosts only the controllers with this label (`key=value`).
     pub fn only(mut self, selector: &str) -> Self {
-        self.flags
-            .extend(["--target-label-selector".to_owned(), selector.to_owned()]);
+        self.flags.extend(["--target-label-selector".to_owned(), selector.to_owned()]);
         self
     }
 
@@ -89,11 +79,7 @@ impl Server {
     pub async fn until_log(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<String> {
         until(what, PATIENCE, async || {
             let log = fs::read_to_string(&self.log).unwrap_or_default();
-            if is(&log) {
-                Ok(Ok(log))
-            } else {
-                Ok(Err(self.tail(20)))
-            }
+            if is(&log) { Ok(Ok(log)) } else { Ok(Err(self.tail(20))) }
         })
         .await
     }

@@ -59,13 +59,7 @@ mod tests {
         let mut looks = 0;
         let waited = until("a third look", Duration::ZERO, || {
             looks += 1;
-            async move {
-                Ok(if looks == 3 {
-                    Ok(())
-                } else {
-                    Err(format!("look {looks}"))
-                })
-            }
+            async move { Ok(if looks == 3 { Ok(()) } else { Err(format!("look {looks}")) }) }
         })
         .await;
         let said = waited.unwrap_err().to_string();
@@ -80,9 +74,7 @@ mod tests {
 
     #[test]
     fn durations_are_spoken_in_the_unit_that_fits() {
-        let said: Vec<String> = [450, 12_900, 185_000]
-            .map(|ms| spoken(Duration::from_millis(ms)))
-            .into();
+        let said: Vec<String> = [450, 12_900, 185_000].map(|ms| spoken(Duration::from_millis(ms))).into();
         assert_eq!(said, ["0.5 s", "12 s", "3 min 05 s"]);
     }
 }

@@ -20,15 +20,9 @@ async fn greets(test: &mut Fixture) -> Result<Value> {
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;
     let hook = test.hook("hello-hook");
-    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
-        .await?;
-    test.create(test.parent("your-name").greeting("Your Name"))
-        .await?;
-    test.pods()
-        .until("your-name", "greets", |pod| {
-            text(pod, GREETING) == "Hello, Your Name!"
-        })
-        .await
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
+    test.create(test.parent("your-name").greeting("Your Name")).await?;
+    test.pods().until("your-name", "greets", |pod| text(pod, GREETING) == "Hello, Your Name!").await
 }
 
 /// A controller of `ConfigMap`s whose hook is a module that the test writes, and its one parent `a`.
@@ -37,8 +31,7 @@ async fn config_maps(test: &mut Fixture, response: &Value, method: &str) -> Resu
     test.store("hook", &wasm::answers(response)?).await?;
     test.serve()?;
     let hook = test.hook("hook");
-    test.host(test.controller().making(&CONFIG_MAP, method).synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&CONFIG_MAP, method).synced_by(hook)).await?;
     test.create(test.parent("a")).await
 }
 
@@ -55,25 +48,15 @@ pub(crate) async fn a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_labe
         "controller": true,
         "blockOwnerDeletion": true,
     }]);
-    ensure!(
-        pod["metadata"]["ownerReferences"] == owner,
-        "owned by {}",
-        pod["metadata"]["ownerReferences"]
-    );
+    ensure!(pod["metadata"]["ownerReferences"] == owner, "owned by {}", pod["metadata"]["ownerReferences"]);
     ensure!(
         pod["metadata"]["labels"] == json!({ "controller-uid": uid(&parent) }),
         "{}",
         pod["metadata"]["labels"]
     );
-    let applied = text(
-        &pod,
-        "/metadata/annotations/metacontroller.k8s.io~1last-applied-configuration",
-    );
+    let applied = text(&pod, "/metadata/annotations/metacontroller.k8s.io~1last-applied-configuration");
     let applied: Value = serde_json::from_str(applied)?;
-    ensure!(
-        applied.pointer(GREETING) == pod.pointer(GREETING),
-        "last applied: {applied}"
-    );
+    ensure!(applied.pointer(GREETING) == pod.pointer(GREETING), "last applied: {applied}");
     Ok(())
 }
 
@@ -82,26 +65,16 @@ pub(crate) async fn the_status_is_what_the_hook_says_and_the_generation_it_saw(
 ) -> Result<()> {
     tutorial(test).await?;
     let first = json!({ "pods": 1, "observedGeneration": 1 });
-    test.parents()
-        .until("your-name", "its status", |parent| parent["status"] == first)
-        .await?;
-    test.parents()
-        .merge("your-name", &json!({ "spec": { "who": "My Name" } }))
-        .await?;
+    test.parents().until("your-name", "its status", |parent| parent["status"] == first).await?;
+    test.parents().merge("your-name", &json!({ "spec": { "who": "My Name" } })).await?;
     let second = json!({ "pods": 1, "observedGeneration": 2 });
-    test.parents()
-        .until("your-name", "its next status", |parent| {
-            parent["status"] == second
-        })
-        .await?;
+    test.parents().until("your-name", "its next status", |parent| parent["status"] == second).await?;
     Ok(())
 }
 
 pub(crate) async fn a_changed_parent_has_its_pod_deleted_and_made_anew(test: &mut Fixture) -> Result<()> {
     let first = tutorial(test).await?;
-    test.parents()
-        .merge("your-name", &json!({ "spec": { "who": "My Name" } }))
-        .await?;
+    test.parents().merge("your-name", &json!({ "spec": { "who": "My Name" } })).await?;
     let greets = |pod: &Value| text(pod, GREETING) == "Hello, My Name!";
     let second = test.pods().until("your-name", "greets anew", greets).await?;
     ensure!(uid(&first) != uid(&second), "the Pod was not made anew");
@@ -120,30 +93,19 @@ pub(crate) async fn a_deleted_parent_has_its_pod_collected(test: &mut Fixture) -
 pub(crate) async fn a_child_that_somebody_deletes_is_made_again(test: &mut Fixture) -> Result<()> {
     let first = tutorial(test).await?;
     test.pods().delete("your-name").await?;
-    test.pods()
-        .until("your-name", "another uid", |pod| uid(pod) != uid(&first))
-        .await?;
+    test.pods().until("your-name", "another uid", |pod| uid(pod) != uid(&first)).await?;
     Ok(())
 }
 
 pub(crate) async fn a_child_that_the_hook_no_longer_wants_is_deleted(test: &mut Fixture) -> Result<()> {
     let child = |name: &str| config_map(name, json!({}), json!({ "is": name }));
-    config_maps(
-        test,
-        &json!({ "children": [child("kept"), child("dropped")] }),
-        "InPlace",
-    )
-    .await?;
+    config_maps(test, &json!({ "children": [child("kept"), child("dropped")] }), "InPlace").await?;
     let kept = test.config_maps().until("kept", "made", |_| true).await?;
     test.config_maps().until("dropped", "made", |_| true).await?;
-    test.store("hook", &wasm::answers(&json!({ "children": [child("kept")] }))?)
-        .await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [child("kept")] }))?).await?;
     test.config_maps().until_gone("dropped").await?;
     let still = test.config_maps().get("kept").await?;
-    ensure!(
-        version(&still) == version(&kept),
-        "the child that stays was written: {still}"
-    );
+    ensure!(version(&still) == version(&kept), "the child that stays was written: {still}");
     Ok(())
 }
 
@@ -151,24 +113,14 @@ pub(crate) async fn in_place_a_child_keeps_what_others_added_and_loses_what_the_
     test: &mut Fixture,
 ) -> Result<()> {
     let response = |data: Value| json!({ "children": [config_map("child", json!({ "ours": "1" }), data)] });
-    config_maps(
-        test,
-        &response(json!({ "changed": "old", "dropped": "x" })),
-        "InPlace",
-    )
-    .await?;
+    config_maps(test, &response(json!({ "changed": "old", "dropped": "x" })), "InPlace").await?;
     let first = test.config_maps().until("child", "made", |_| true).await?;
     let foreign = json!({ "metadata": { "labels": { "foreign": "yes" } }, "data": { "added": "by hand" } });
     test.config_maps().merge("child", &foreign).await?;
-    test.store("hook", &wasm::answers(&response(json!({ "changed": "new" })))?)
-        .await?;
+    test.store("hook", &wasm::answers(&response(json!({ "changed": "new" })))?).await?;
     let changed = |child: &Value| child["data"]["changed"] == "new";
     let second = test.config_maps().until("child", "changed", changed).await?;
-    ensure!(
-        second["data"] == json!({ "changed": "new", "added": "by hand" }),
-        "{}",
-        second["data"]
-    );
+    ensure!(second["data"] == json!({ "changed": "new", "added": "by hand" }), "{}", second["data"]);
     let labels = &second["metadata"]["labels"];
     ensure!(labels["foreign"] == "yes" && labels["ours"] == "1", "{labels}");
     ensure!(uid(&first) == uid(&second), "the child was made anew");
@@ -185,10 +137,7 @@ pub(crate) async fn without_a_method_a_child_that_is_there_is_left_as_it_is(
     test.store("hook", &wasm::answers(&response)?).await?;
     test.config_maps().until("second", "made", |_| true).await?;
     let still = test.config_maps().get("first").await?;
-    ensure!(
-        version(&still) == version(&first),
-        "the child was written: {still}"
-    );
+    ensure!(version(&still) == version(&first), "the child was written: {still}");
     Ok(())
 }
 
@@ -199,43 +148,21 @@ pub(crate) async fn a_matching_orphan_is_adopted_and_a_child_that_stops_matching
     let (ours, others) = (json!({ "app": "ours" }), json!({ "app": "others" }));
     let data = json!({ "is": "here" });
     let (place, orphans) = (test.config_maps(), ["orphan", "other"]);
-    test.make(&place, config_map("orphan", ours.clone(), data.clone()))
-        .await?;
-    let other = test
-        .make(&place, config_map("other", others, data.clone()))
-        .await?;
+    test.make(&place, config_map("orphan", ours.clone(), data.clone())).await?;
+    let other = test.make(&place, config_map("other", others, data.clone())).await?;
     test.define_kind().await?;
-    test.store(
-        "hook",
-        &wasm::answers(&json!({ "children": [config_map(orphans[0], ours, data)] }))?,
-    )
-    .await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [config_map(orphans[0], ours, data)] }))?).await?;
     test.serve()?;
     let hook = test.hook("hook");
-    test.host(
-        test.controller()
-            .by_own_selectors()
-            .making(&CONFIG_MAP, "InPlace")
-            .synced_by(hook),
-    )
-    .await?;
+    test.host(test.controller().by_own_selectors().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
     let parent = test.create(test.parent("a").selecting("app", "ours")).await?;
 
     let owner = |child: &Value| text(child, "/metadata/ownerReferences/0/uid").to_owned();
-    test.config_maps()
-        .until("orphan", "adopted", |child| owner(child) == uid(&parent))
-        .await?;
-    test.config_maps()
-        .merge("orphan", &json!({ "metadata": { "labels": { "app": "free" } } }))
-        .await?;
-    test.config_maps()
-        .until("orphan", "released", |child| owner(child).is_empty())
-        .await?;
+    test.config_maps().until("orphan", "adopted", |child| owner(child) == uid(&parent)).await?;
+    test.config_maps().merge("orphan", &json!({ "metadata": { "labels": { "app": "free" } } })).await?;
+    test.config_maps().until("orphan", "released", |child| owner(child).is_empty()).await?;
     let same = test.config_maps().get("other").await?;
-    ensure!(
-        version(&same) == version(&other),
-        "an orphan that never matched was written: {same}"
-    );
+    ensure!(version(&same) == version(&other), "an orphan that never matched was written: {same}");
     Ok(())
 }
 
@@ -243,17 +170,13 @@ pub(crate) async fn a_parent_kind_that_is_defined_later_is_served_then(test: &mu
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;
     let hook = test.hook("hello-hook");
-    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
     let waits = |cc: &Value| has_condition(cc, "Ready", "False", "KindNotServed");
     test.until_controller("not ready: KindNotServed", waits).await?;
     test.define_kind().await?;
     test.create(test.parent("late").greeting("Late")).await?;
-    test.pods()
-        .until("late", "greets", |pod| text(pod, GREETING) == "Hello, Late!")
-        .await?;
-    test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "KindsServed"))
-        .await?;
+    test.pods().until("late", "greets", |pod| text(pod, GREETING) == "Hello, Late!").await?;
+    test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "KindsServed")).await?;
     Ok(())
 }
 
@@ -263,32 +186,18 @@ pub(crate) async fn a_parent_kind_that_loses_its_status_stops_the_controller_unt
 ) -> Result<()> {
     tutorial(test).await?;
     let mut definition = definition(test.kind());
-    let (name, whole) = (
-        text(&definition, "/metadata/name").to_owned(),
-        definition["spec"].clone(),
-    );
+    let (name, whole) = (text(&definition, "/metadata/name").to_owned(), definition["spec"].clone());
     definition["spec"]["versions"][0]["subresources"] = json!({});
-    test.definitions()
-        .merge(&name, &json!({ "spec": definition["spec"] }))
-        .await?;
+    test.definitions().merge(&name, &json!({ "spec": definition["spec"] })).await?;
     let says = "does not have subresource 'Status' enabled";
     test.until_controller("not ready, as the kind has no status", |cc| {
         has_condition(cc, "KindsServed", "False", "KindNotServed") && cc.to_string().contains(says)
     })
     .await?;
     test.definitions().merge(&name, &json!({ "spec": whole })).await?;
-    test.until_controller("ready again", |cc| {
-        is_true(cc, "Ready") && is_true(cc, "KindsServed")
-    })
-    .await?;
-    test.parents()
-        .merge("your-name", &json!({ "spec": { "who": "Again" } }))
-        .await?;
-    test.pods()
-        .until("your-name", "greets again", |pod| {
-            text(pod, GREETING) == "Hello, Again!"
-        })
-        .await?;
+    test.until_controller("ready again", |cc| is_true(cc, "Ready") && is_true(cc, "KindsServed")).await?;
+    test.parents().merge("your-name", &json!({ "spec": { "who": "Again" } })).await?;
+    test.pods().until("your-name", "greets again", |pod| text(pod, GREETING) == "Hello, Again!").await?;
     Ok(())
 }
 
@@ -299,12 +208,7 @@ pub(crate) async fn a_finalizer_left_by_metacontroller_comes_off(test: &mut Fixt
     // A finalizer's name may not be longer than 63 characters.
     let short = test.name().rsplit('-').take(2).collect::<Vec<_>>().join("-");
     let controller = test.controller().renamed(&format!("left-{short}"));
-    test.host(
-        controller
-            .making(&POD, "Recreate")
-            .synced_by(test.hook("hello-hook")),
-    )
-    .await?;
+    test.host(controller.making(&POD, "Recreate").synced_by(test.hook("hello-hook"))).await?;
     let mut parent = test.parent("your-name").json();
     let ours = format!("metacontroller.io/compositecontroller-left-{short}");
     parent["metadata"]["finalizers"] = json!(["example.com/theirs", ours]);
@@ -327,32 +231,17 @@ pub(crate) async fn a_status_that_the_api_server_drops_is_no_reason_to_go_on(
     let name = text(&definition, "/metadata/name").to_owned();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
         json!({ "type": "object" });
-    test.definitions()
-        .merge(&name, &json!({ "spec": definition["spec"] }))
-        .await?;
+    test.definitions().merge(&name, &json!({ "spec": definition["spec"] })).await?;
     greets(test).await?;
     // Each pass that goes on tells of itself, and the second one after a write finds nothing to do.
     let passes = |log: &str| log.lines().filter(|line| line.contains("\"synced\"")).count();
     let before = test
         .server()
-        .until_log("a pass with nothing to write", |log| {
-            log.contains("\"wrote\":false")
-        })
+        .until_log("a pass with nothing to write", |log| log.contains("\"wrote\":false"))
         .await?;
-    test.parents()
-        .merge(
-            "your-name",
-            &json!({ "metadata": { "labels": { "touched": "once" } } }),
-        )
-        .await?;
-    let after = test
-        .server()
-        .until_log("a pass for the change", |log| passes(log) > passes(&before))
-        .await?;
-    ensure!(
-        passes(&after) <= passes(&before) + 3,
-        "the parent goes on syncing itself:\n{after}"
-    );
+    test.parents().merge("your-name", &json!({ "metadata": { "labels": { "touched": "once" } } })).await?;
+    let after = test.server().until_log("a pass for the change", |log| passes(log) > passes(&before)).await?;
+    ensure!(passes(&after) <= passes(&before) + 3, "the parent goes on syncing itself:\n{after}");
     Ok(())
 }
 
@@ -360,23 +249,12 @@ pub(crate) async fn parents_are_looked_at_again_as_often_as_the_spec_says(test: 
     test.define_kind().await?;
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;
-    let mut controller = test
-        .controller()
-        .making(&POD, "Recreate")
-        .synced_by(test.hook("hello-hook"))
-        .json();
+    let mut controller = test.controller().making(&POD, "Recreate").synced_by(test.hook("hello-hook")).json();
     controller["spec"]["resyncPeriodSeconds"] = json!(1);
     test.make(&test.controllers(), controller).await?;
-    test.create(test.parent("your-name").greeting("Your Name"))
-        .await?;
-    let settled = |log: &str| {
-        log.lines()
-            .filter(|line| line.contains("\"wrote\":false"))
-            .count()
-    };
-    test.server()
-        .until_log("three passes with nothing to write", |log| settled(log) >= 3)
-        .await?;
+    test.create(test.parent("your-name").greeting("Your Name")).await?;
+    let settled = |log: &str| log.lines().filter(|line| line.contains("\"wrote\":false")).count();
+    test.server().until_log("three passes with nothing to write", |log| settled(log) >= 3).await?;
     Ok(())
 }
 
@@ -385,28 +263,16 @@ pub(crate) async fn an_undeclared_child_kind_refuses_the_response_before_any_wri
 ) -> Result<()> {
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "undeclared" } });
     let declared = config_map("declared", json!({}), json!({ "is": "here" }));
-    config_maps(
-        test,
-        &json!({ "children": [declared.clone(), secret] }),
-        "InPlace",
-    )
-    .await?;
+    config_maps(test, &json!({ "children": [declared.clone(), secret] }), "InPlace").await?;
     let names_it = |event: &Value| {
         let message = text(event, "/message");
         message.starts_with("Sync error: ") && message.contains("children[1]") && message.contains("Secret")
     };
     test.until_event("a", "SyncError", names_it).await?;
-    ensure!(
-        test.config_maps().find("declared").await?.is_none(),
-        "the declared child was made"
-    );
-    ensure!(
-        test.within(&api::SECRET).find("undeclared").await?.is_none(),
-        "the undeclared child was made"
-    );
+    ensure!(test.config_maps().find("declared").await?.is_none(), "the declared child was made");
+    ensure!(test.within(&api::SECRET).find("undeclared").await?.is_none(), "the undeclared child was made");
 
-    test.store("hook", &wasm::answers(&json!({ "children": [declared] }))?)
-        .await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [declared] }))?).await?;
     test.config_maps().until("declared", "made", |_| true).await?;
     Ok(())
 }
@@ -415,23 +281,13 @@ pub(crate) async fn an_undeclared_child_kind_refuses_the_response_before_any_wri
 pub(crate) async fn two_controllers_leave_each_others_children_alone(test: &mut Fixture) -> Result<()> {
     let response = |name: &str| json!({ "children": [config_map(name, json!({}), json!({ "of": name }))] });
     config_maps(test, &response("first"), "InPlace").await?;
-    let second_kind = Kind::new(
-        &format!("second.{}", test.kind().group),
-        "v1",
-        "Greeting",
-        "greetings",
-    );
+    let second_kind = Kind::new(&format!("second.{}", test.kind().group), "v1", "Greeting", "greetings");
     test.define(&second_kind).await?;
-    test.store("second-hook", &wasm::answers(&response("second"))?)
-        .await?;
+    test.store("second-hook", &wasm::answers(&response("second"))?).await?;
     let name = format!("{}-second", test.name());
     let hook = Hook::wasm(test.name(), "second-hook");
     test.host(
-        test.controller()
-            .renamed(&name)
-            .over(&second_kind)
-            .making(&CONFIG_MAP, "InPlace")
-            .synced_by(hook),
+        test.controller().renamed(&name).over(&second_kind).making(&CONFIG_MAP, "InPlace").synced_by(hook),
     )
     .await?;
     let place = test.within(&second_kind);
@@ -442,15 +298,8 @@ pub(crate) async fn two_controllers_leave_each_others_children_alone(test: &mut 
     let second = test.config_maps().until("second", "made", |_| true).await?;
     ensure!(owner(&first) == test.kind().api_version(), "first: {first}");
     ensure!(owner(&second) == second_kind.api_version(), "second: {second}");
-    test.parents()
-        .until("a", "settled", |parent| {
-            parent["status"]["observedGeneration"] == 1
-        })
-        .await?;
+    test.parents().until("a", "settled", |parent| parent["status"]["observedGeneration"] == 1).await?;
     let still = test.config_maps().get("first").await?;
-    ensure!(
-        version(&still) == version(&first),
-        "the first controller's child was written: {still}"
-    );
+    ensure!(version(&still) == version(&first), "the first controller's child was written: {still}");
     Ok(())
 }

@@ -18,23 +18,12 @@ pub(crate) async fn a_control_plane_dies_with_an_owner_killed_with_9(_: &mut Fix
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(owner.stdout.take().context("no pipe")?).lines();
-    let folder = lines
-        .next_line()
-        .await?
-        .context("the owner ended without a control plane")?;
-    ensure!(
-        using(&folder)?.len() >= 3,
-        "there should be three processes: {:?}",
-        using(&folder)?
-    );
+    let folder = lines.next_line().await?.context("the owner ended without a control plane")?;
+    ensure!(using(&folder)?.len() >= 3, "there should be three processes: {:?}", using(&folder)?);
     owner.kill().await?;
     until("no process of the killed owner", PATIENCE, || async {
         let left = using(&folder)?;
-        Ok(if left.is_empty() {
-            Ok(())
-        } else {
-            Err(left.join("\n"))
-        })
+        Ok(if left.is_empty() { Ok(()) } else { Err(left.join("\n")) })
     })
     .await
 }

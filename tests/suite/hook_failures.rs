@@ -18,14 +18,10 @@ async fn heals(test: &mut Fixture, hook: Hook, bad: &[u8], why: impl Fn(&str) ->
     test.define_kind().await?;
     test.store("hook", &wasm::answers(&response(1))?).await?;
     test.serve()?;
-    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
     test.create(test.parent("a")).await?;
     let child = test.config_maps().until("child", "made", |_| true).await?;
-    let parent = test
-        .parents()
-        .until("a", "its status", |parent| parent["status"]["number"] == 1)
-        .await?;
+    let parent = test.parents().until("a", "its status", |parent| parent["status"]["number"] == 1).await?;
 
     test.store("hook", bad).await?;
     let says_why = |event: &Value| {
@@ -35,35 +31,20 @@ async fn heals(test: &mut Fixture, hook: Hook, bad: &[u8], why: impl Fn(&str) ->
     let event = test.until_event("a", "SyncError", &says_why).await?;
     let again = |event: &Value| says_why(event) && event["count"].as_u64() > Some(1);
     test.until_event("a", "SyncError", again).await?;
-    ensure!(
-        text(&event, "/source/component") == "metacontroller",
-        "from {}",
-        event["source"]
-    );
+    ensure!(text(&event, "/source/component") == "metacontroller", "from {}", event["source"]);
     let fails =
         |cc: &Value| has_condition(cc, "Ready", "True", "ParentsFailing") && cc["status"]["failing"] == 1;
     test.until_controller("one parent failing", fails).await?;
     let same_child = test.config_maps().get("child").await?;
     let same_parent = test.parents().get("a").await?;
-    ensure!(
-        version(&same_child) == version(&child),
-        "the child was written: {same_child}"
-    );
-    ensure!(
-        version(&same_parent) == version(&parent),
-        "the parent was written: {same_parent}"
-    );
+    ensure!(version(&same_child) == version(&child), "the child was written: {same_child}");
+    ensure!(version(&same_parent) == version(&parent), "the parent was written: {same_parent}");
 
     test.store("hook", &wasm::answers(&response(2))?).await?;
     let healed = |child: &Value| child["data"]["number"] == "2";
-    let changed = test
-        .config_maps()
-        .until("child", "as the good module wants it", healed)
-        .await?;
+    let changed = test.config_maps().until("child", "as the good module wants it", healed).await?;
     ensure!(uid(&changed) == uid(&child), "the child was made anew");
-    test.parents()
-        .until("a", "its next status", |parent| parent["status"]["number"] == 2)
-        .await?;
+    test.parents().until("a", "its next status", |parent| parent["status"]["number"] == 2).await?;
     let heals =
         |cc: &Value| cc["status"]["failing"] == 0 && !has_condition(cc, "Ready", "True", "ParentsFailing");
     test.until_controller("no parent failing", heals).await?;
@@ -76,24 +57,15 @@ pub(crate) async fn a_hook_that_traps_changes_nothing_and_heals(test: &mut Fixtu
 }
 
 pub(crate) async fn a_hook_that_loops_is_ended_by_its_timeout_and_heals(test: &mut Fixture) -> Result<()> {
-    let hook = test
-        .hook("hook")
-        .limited("timeout", "200ms")
-        .limited("instructions", 100_000_000_000_u64);
-    heals(test, hook, &wasm::loops()?, |why| {
-        why.contains("limits.timeout") && why.contains("0.2s")
-    })
-    .await
+    let hook = test.hook("hook").limited("timeout", "200ms").limited("instructions", 100_000_000_000_u64);
+    heals(test, hook, &wasm::loops()?, |why| why.contains("limits.timeout") && why.contains("0.2s")).await
 }
 
 pub(crate) async fn a_hook_that_loops_is_ended_by_its_instructions_and_heals(
     test: &mut Fixture,
 ) -> Result<()> {
     let hook = test.hook("hook").limited("instructions", 1_000_000);
-    heals(test, hook, &wasm::loops()?, |why| {
-        why.contains("instructions") && why.contains("1000000")
-    })
-    .await
+    heals(test, hook, &wasm::loops()?, |why| why.contains("instructions") && why.contains("1000000")).await
 }
 
 pub(crate) async fn a_hook_that_prints_nothing_changes_nothing_and_heals(test: &mut Fixture) -> Result<()> {
@@ -102,35 +74,23 @@ pub(crate) async fn a_hook_that_prints_nothing_changes_nothing_and_heals(test: &
 }
 
 pub(crate) async fn a_hook_that_prints_no_json_changes_nothing_and_heals(test: &mut Fixture) -> Result<()> {
-    heals(test, test.hook("hook"), &wasm::prints("Hello, World!")?, |why| {
-        why.contains("json")
-    })
-    .await
+    heals(test, test.hook("hook"), &wasm::prints("Hello, World!")?, |why| why.contains("json")).await
 }
 
 pub(crate) async fn a_hook_that_prints_more_than_json_changes_nothing_and_heals(
     test: &mut Fixture,
 ) -> Result<()> {
     let twice = format!("{}{}", response(1), response(1));
-    heals(test, test.hook("hook"), &wasm::prints(&twice)?, |why| {
-        why.contains("trailing")
-    })
-    .await
+    heals(test, test.hook("hook"), &wasm::prints(&twice)?, |why| why.contains("trailing")).await
 }
 
 pub(crate) async fn a_hook_that_prints_too_much_changes_nothing_and_heals(test: &mut Fixture) -> Result<()> {
     let hook = test.hook("hook").limited("output", "1Ki");
     let much = json!({ "children": [], "status": { "text": "x".repeat(2000) } });
-    heals(test, hook, &wasm::answers(&much)?, |why| {
-        why.contains("output") && why.contains("1ki")
-    })
-    .await
+    heals(test, hook, &wasm::answers(&much)?, |why| why.contains("output") && why.contains("1ki")).await
 }
 
 pub(crate) async fn a_hook_that_exits_with_3_changes_nothing_and_heals(test: &mut Fixture) -> Result<()> {
     let code = wasm::EXIT_CODE.to_string();
-    heals(test, test.hook("hook"), &wasm::exits()?, |why| {
-        why.contains("exit") && why.contains(&code)
-    })
-    .await
+    heals(test, test.hook("hook"), &wasm::exits()?, |why| why.contains("exit") && why.contains(&code)).await
 }

@@ -31,52 +31,22 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     let kubectl = plane.kubectl();
 
     types(&kubectl, "apply -k manifests").await?;
-    types(
-        &kubectl,
-        "-n metacontroller rollout status statefulset/metacontroller --timeout=60s",
-    )
-    .await?;
+    types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=60s").await?;
     tutorial(&kubectl).await?;
-    println!(
-        "memory of the server in its Pod, while it hosts the tutorial: {}",
-        memory(&plane).await?
-    );
+    println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(&plane).await?);
     killed(&plane, &kubectl).await
 }
 
 async fn tutorial(kubectl: &Kubectl) -> Result<()> {
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
     types(kubectl, "create namespace hello").await?;
-    kubectl
-        .run(&["-n", "hello", "create", "configmap", "hello-hook", &module])
-        .await?;
-    types(
-        kubectl,
-        "apply -f guests/hello/crd.yaml -f guests/hello/controller.yaml",
-    )
-    .await?;
-    types(
-        kubectl,
-        "wait --for=condition=Ready --timeout=60s cc/hello-controller",
-    )
-    .await?;
+    kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
+    types(kubectl, "apply -f guests/hello/crd.yaml -f guests/hello/controller.yaml").await?;
+    types(kubectl, "wait --for=condition=Ready --timeout=60s cc/hello-controller").await?;
     types(kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
-    prints(kubectl, "-n hello logs your-name", |log| {
-        log == "Hello, Your Name!"
-    })
-    .await?;
+    prints(kubectl, "-n hello logs your-name", |log| log == "Hello, Your Name!").await?;
     let patch = r#"--patch={"spec":{"who":"My Name"}}"#;
-    kubectl
-        .run(&[
-            "-n",
-            "hello",
-            "patch",
-            "helloworld",
-            "your-name",
-            "--type=merge",
-            patch,
-        ])
-        .await?;
+    kubectl.run(&["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", patch]).await?;
     prints(kubectl, "-n hello logs your-name", |log| log == "Hello, My Name!").await?;
     Ok(())
 }
@@ -91,10 +61,7 @@ async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
             )
         })
         .collect();
-    let list = format!(
-        r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#,
-        parents.join(",")
-    );
+    let list = format!(r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#, parents.join(","));
     let file = plane.scratch().join("parents.json");
     std::fs::write(&file, list)?;
     let file = file.display().to_string();
@@ -102,19 +69,14 @@ async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
         let kubectl = kubectl.clone();
         async move { kubectl.run(&["create", "-f", &file]).await }
     });
-    pods.until_all("some Pods, and not all", |pods| pods.len() > 3)
-        .await?;
+    pods.until_all("some Pods, and not all", |pods| pods.len() > 3).await?;
     let before = uids(&pods.list().await?);
-    plane
-        .on_node(&["sh", "-c", &format!("kill -9 $({SERVERS})")])
-        .await?;
+    plane.on_node(&["sh", "-c", &format!("kill -9 $({SERVERS})")]).await?;
     created.await??;
     let restarts =
         "-n metacontroller get pod metacontroller-0 -o=jsonpath={.status.containerStatuses[0].restartCount}";
     prints(kubectl, restarts, |count| count == "1").await?;
-    let all = pods
-        .until_all("a Pod for each parent", |pods| pods.len() == PARENTS + 1)
-        .await?;
+    let all = pods.until_all("a Pod for each parent", |pods| pods.len() == PARENTS + 1).await?;
     let after = uids(&all);
     for (name, uid) in &before {
         ensure!(after.get(name) == Some(uid), "Pod {name} was made a second time");
@@ -123,9 +85,7 @@ async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
 }
 
 fn uids(pods: &[serde_json::Value]) -> BTreeMap<String, String> {
-    pods.iter()
-        .map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned()))
-        .collect()
+    pods.iter().map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned())).collect()
 }
 
 async fn memory(plane: &ControlPlane) -> Result<String> {

@@ -14,16 +14,14 @@ async fn hosted(test: &mut Fixture) -> Result<()> {
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;
     let hook = test.hook("hello-hook");
-    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
     test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
     Ok(())
 }
 
 async fn create(test: &mut Fixture, numbers: std::ops::Range<u32>) -> Result<()> {
     for number in numbers {
-        test.create(test.parent(&format!("p{number}")).greeting("World"))
-            .await?;
+        test.create(test.parent(&format!("p{number}")).greeting("World")).await?;
     }
     Ok(())
 }
@@ -31,10 +29,7 @@ async fn create(test: &mut Fixture, numbers: std::ops::Range<u32>) -> Result<()>
 /// Names and uids of all Pods.
 async fn pods(test: &Fixture) -> Result<BTreeMap<String, String>> {
     let pods = test.pods().list().await?;
-    Ok(pods
-        .iter()
-        .map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned()))
-        .collect())
+    Ok(pods.iter().map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned())).collect())
 }
 
 fn all_kept(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Result<()> {
@@ -68,17 +63,13 @@ pub(crate) async fn a_server_killed_in_the_middle_comes_back_without_a_lost_or_d
 
     test.server().start()?;
     let counted = |all: &[Value]| all.len() == 20 && all.iter().all(|parent| parent["status"]["pods"] == 1);
-    test.parents()
-        .until_all("20 parents with a Pod each", counted)
-        .await?;
+    test.parents().until_all("20 parents with a Pod each", counted).await?;
     let third = pods(test).await?;
     all_kept(&second, &third)?;
     ensure!(third.len() == 20, "{} Pods of 20 parents", third.len());
 
     for number in 0..20 {
-        test.parents()
-            .merge(&format!("p{number}"), &json!({ "spec": { "who": "You" } }))
-            .await?;
+        test.parents().merge(&format!("p{number}"), &json!({ "spec": { "who": "You" } })).await?;
     }
     test.server().kill().await?;
     let middle = test.pods().list().await?;
@@ -86,14 +77,10 @@ pub(crate) async fn a_server_killed_in_the_middle_comes_back_without_a_lost_or_d
     let anew = |pod: &Value| text(pod, "/spec/containers/0/command/1") == "Hello, You!";
     let all_anew = |all: &[Value]| all.len() == 20 && all.iter().all(anew);
     test.pods().until_all("20 Pods made anew", all_anew).await?;
-    test.parents()
-        .until_all("20 parents with a Pod each", counted)
-        .await?;
+    test.parents().until_all("20 parents with a Pod each", counted).await?;
     let last = pods(test).await?;
     let made = middle.iter().filter(|pod| anew(pod));
-    let made = made
-        .map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned()))
-        .collect();
+    let made = made.map(|pod| (text(pod, "/metadata/name").to_owned(), uid(pod).to_owned())).collect();
     all_kept(&made, &last)
 }
 
@@ -112,15 +99,11 @@ pub(crate) async fn events_tell_that_a_controller_starts_and_stops(test: &mut Fi
     let name = test.name().to_owned();
     let normal =
         |message: String| move |event: &Value| event["type"] == "Normal" && event["message"] == message;
-    test.until_controller_event("Starting", normal(format!("Starting controller: {name}")))
-        .await?;
-    test.until_controller_event("Started", normal(format!("Started controller: {name}")))
-        .await?;
+    test.until_controller_event("Starting", normal(format!("Starting controller: {name}"))).await?;
+    test.until_controller_event("Started", normal(format!("Started controller: {name}"))).await?;
     test.controllers().delete(&name).await?;
-    test.until_controller_event("Stopping", normal(format!("Stopping controller: {name}")))
-        .await?;
-    test.until_controller_event("Stopped", normal(format!("Stopped controller: {name}")))
-        .await?;
+    test.until_controller_event("Stopping", normal(format!("Stopping controller: {name}"))).await?;
+    test.until_controller_event("Stopped", normal(format!("Stopped controller: {name}"))).await?;
     Ok(())
 }
 
@@ -129,25 +112,12 @@ pub(crate) async fn a_controller_without_the_servers_label_is_left_alone(test: &
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;
     let other = format!("{}-other", test.name());
-    let unlabelled = test
-        .controller()
-        .renamed(&other)
-        .without_labels()
-        .synced_by(test.hook("hello-hook"));
+    let unlabelled = test.controller().renamed(&other).without_labels().synced_by(test.hook("hello-hook"));
     test.host(unlabelled).await?;
-    test.host(
-        test.controller()
-            .making(&POD, "Recreate")
-            .synced_by(test.hook("hello-hook")),
-    )
-    .await?;
+    test.host(test.controller().making(&POD, "Recreate").synced_by(test.hook("hello-hook"))).await?;
     test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
     let other = test.controllers().get(&other).await?;
-    ensure!(
-        condition(&other, "Ready").is_none(),
-        "it was hosted: {}",
-        other["status"]
-    );
+    ensure!(condition(&other, "Ready").is_none(), "it was hosted: {}", other["status"]);
     Ok(())
 }
 
@@ -166,8 +136,7 @@ pub(crate) async fn a_limit_above_what_the_server_allows_is_refused_naming_both(
     test.define_kind().await?;
     test.serve()?;
     let hook = test.hook("hello-hook").limited("memory", "1Gi");
-    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
     let says = |cc: &Value| has_condition(cc, "Ready", "False", "InvalidSpec");
     let cc = test.until_controller("not ready: InvalidSpec", says).await?;
     let why = condition(&cc, "Ready").map_or("", |ready| text(ready, "/message"));

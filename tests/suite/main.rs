@@ -1,13 +1,6 @@
 //! The acceptance suite: our server against a real control plane, started once for all tests.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "people watch what is printed"
-)]
-#![allow(
-    clippy::indexing_slicing,
-    reason = "only JSON is indexed: what is not there is null"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "people watch what is printed")]
+#![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 mod composite;
 mod crds;
@@ -112,10 +105,7 @@ fn without_a_node() -> Vec<Test> {
 }
 
 fn main() -> ExitCode {
-    match tokio::runtime::Runtime::new()
-        .map_err(Into::into)
-        .and_then(|runtime| runtime.block_on(suite()))
-    {
+    match tokio::runtime::Runtime::new().map_err(Into::into).and_then(|runtime| runtime.block_on(suite())) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(101), // as Rust's own test runner
         Err(why) => {
@@ -129,10 +119,7 @@ async fn suite() -> Result<bool> {
     let wanted = Wanted::parse(env::args().skip(1))?;
     let all = all();
     if wanted.what == What::List {
-        wanted
-            .pick(&all)
-            .iter()
-            .for_each(|test| println!("{}: test", test.title));
+        wanted.pick(&all).iter().for_each(|test| println!("{}: test", test.title));
         return Ok(true);
     }
     if wanted.what == What::HoldNode {

@@ -14,37 +14,29 @@ fn good() -> Result<Vec<u8>> {
 }
 
 fn digest(wasm: &[u8]) -> String {
-    Sha256::digest(wasm)
-        .iter()
-        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    Sha256::digest(wasm).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// A controller whose module does not load, and a parent that waits for it.
 async fn does_not_load(test: &mut Fixture, hook: Hook, reason: &str, named: &str) -> Result<()> {
     test.define_kind().await?;
     test.serve()?;
-    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
     test.create(test.parent("a")).await?;
     let says = |cc: &Value| {
         has_condition(cc, "ModulesLoaded", "False", reason)
             && has_condition(cc, "Ready", "False", "ModuleNotLoaded")
     };
-    test.until_controller(&format!("ModulesLoaded=False: {reason}"), says)
-        .await?;
+    test.until_controller(&format!("ModulesLoaded=False: {reason}"), says).await?;
     let names_it = |event: &Value| event["type"] == "Warning" && text(event, "/message").contains(named);
     test.until_controller_event("CreateError", names_it).await?;
-    ensure!(
-        test.config_maps().find("child").await?.is_none(),
-        "a child without a hook"
-    );
+    ensure!(test.config_maps().find("child").await?.is_none(), "a child without a hook");
     Ok(())
 }
 
 async fn loads(test: &Fixture) -> Result<()> {
     test.config_maps().until("child", "made", |_| true).await?;
-    test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "ModulesLoaded"))
-        .await?;
+    test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "ModulesLoaded")).await?;
     Ok(())
 }
 
@@ -56,8 +48,7 @@ pub(crate) async fn a_missing_config_map_is_said_and_heals(test: &mut Fixture) -
 
 pub(crate) async fn a_missing_key_is_said_and_heals(test: &mut Fixture) -> Result<()> {
     let place = test.config_maps();
-    test.make(&place, module_under("hook", "other.wasm", &good()?))
-        .await?;
+    test.make(&place, module_under("hook", "other.wasm", &good()?)).await?;
     does_not_load(test, test.hook("hook"), "KeyNotFound", "hook.wasm").await?;
     test.store("hook", &good()?).await?;
     loads(test).await
@@ -87,21 +78,12 @@ pub(crate) async fn the_status_names_digest_and_size_of_the_module(test: &mut Fi
     test.define_kind().await?;
     test.serve()?;
     let hook = test.hook("hook");
-    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
     let cc = test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
     let sync = &cc["status"]["hooks"]["sync"];
     ensure!(sync["digest"] == format!("sha256:{}", digest(&module)), "{sync}");
-    ensure!(
-        sync["size"] == module.len(),
-        "{sync}, the module has {} bytes",
-        module.len()
-    );
-    ensure!(
-        cc["status"]["observedGeneration"] == cc["metadata"]["generation"],
-        "{}",
-        cc["status"]
-    );
+    ensure!(sync["size"] == module.len(), "{sync}, the module has {} bytes", module.len());
+    ensure!(cc["status"]["observedGeneration"] == cc["metadata"]["generation"], "{}", cc["status"]);
     Ok(())
 }
 
@@ -115,31 +97,21 @@ async fn still_serves(
     test.store("hook", &guest("hello")?).await?;
     test.serve()?;
     let hook = test.hook("hook");
-    test.host(test.controller().making(&POD, "Recreate").synced_by(hook))
-        .await?;
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
     test.create(test.parent("before")).await?;
     let before = test.pods().until("before", "made", |_| true).await?;
     let served = test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
 
     spoil(test).await?;
     let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", reason);
-    let cc = test
-        .until_controller(&format!("ModulesLoaded=False: {reason}"), says)
-        .await?;
+    let cc = test.until_controller(&format!("ModulesLoaded=False: {reason}"), says).await?;
     let digest = "/status/hooks/sync/digest";
-    ensure!(
-        text(&cc, digest) == text(&served, digest),
-        "another digest serves: {}",
-        cc["status"]
-    );
+    ensure!(text(&cc, digest) == text(&served, digest), "another digest serves: {}", cc["status"]);
     ensure!(is_true(&cc, "Ready"), "not ready: {}", cc["status"]);
     test.create(test.parent("after")).await?;
     test.pods().until("after", "made", |_| true).await?;
     let same = test.pods().get("before").await?;
-    ensure!(
-        version(&same) == version(&before),
-        "the Pod that was there was written: {same}"
-    );
+    ensure!(version(&same) == version(&before), "the Pod that was there was written: {same}");
     Ok(())
 }
 

@@ -32,42 +32,23 @@ pub(crate) async fn the_tutorials_pods_run_to_completion_and_their_logs_can_be_r
     let kubectl = test.plane().kubectl();
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
     types(&kubectl, "create namespace hello").await?;
-    kubectl
-        .run(&["-n", "hello", "create", "configmap", "hello-hook", &module])
-        .await?;
+    kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
     types(&kubectl, "apply -f guests/hello/controller.yaml").await?;
     types(&kubectl, &format!("label cc hello-controller {}", test.label())).await?;
     test.serve()?;
 
     types(&kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
     prints(&kubectl, STATE, |state| state == "Succeeded").await?;
-    prints(&kubectl, "-n hello logs your-name", |log| {
-        log == "Hello, Your Name!"
-    })
-    .await?;
+    prints(&kubectl, "-n hello logs your-name", |log| log == "Hello, Your Name!").await?;
 
     let patch = r#"--patch={"spec":{"who":"My Name"}}"#;
-    let line = [
-        "-n",
-        "hello",
-        "patch",
-        "helloworld",
-        "your-name",
-        "--type=merge",
-        patch,
-    ];
+    let line = ["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", patch];
     kubectl.run(&line).await?;
-    prints(&kubectl, "-n hello logs your-name", |log| {
-        log == "Hello, My Name!"
-    })
-    .await?;
+    prints(&kubectl, "-n hello logs your-name", |log| log == "Hello, My Name!").await?;
     prints(&kubectl, STATE, |state| state == "Succeeded").await?;
 
     types(&kubectl, "-n hello delete helloworld your-name").await?;
-    prints(&kubectl, "-n hello get pods", |pods| {
-        pods.starts_with("No resources found")
-    })
-    .await?;
+    prints(&kubectl, "-n hello get pods", |pods| pods.starts_with("No resources found")).await?;
     for what in ["cc/hello-controller", "namespace/hello --wait=false"] {
         types(&kubectl, &format!("delete {what}")).await?;
     }
@@ -76,11 +57,7 @@ pub(crate) async fn the_tutorials_pods_run_to_completion_and_their_logs_can_be_r
 
 pub(crate) async fn a_node_that_is_stopped_leaves_nothing_behind(test: &mut Fixture) -> Result<()> {
     let parts = test.plane().parts().context("this test needs a node")?.clone();
-    let image = Image::program(
-        IMAGE,
-        &parts.program("pause"),
-        &["/usr/bin/sleeper", "/usr/bin/bed"],
-    );
+    let image = Image::program(IMAGE, &parts.program("pause"), &["/usr/bin/sleeper", "/usr/bin/bed"]);
     let host = Host::now()?;
     for _ in 0..ROUNDS {
         let plane =
@@ -108,16 +85,9 @@ pub(crate) async fn a_node_dies_with_an_owner_killed_with_9(_: &mut Fixture) -> 
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(owner.stdout.take().context("no pipe")?).lines();
-    let folder = lines
-        .next_line()
-        .await?
-        .context("the owner ended without a node")?;
+    let folder = lines.next_line().await?.context("the owner ended without a node")?;
     let folder = Path::new(&folder);
-    ensure!(
-        folder.join("node").is_dir(),
-        "there is no node in {}",
-        folder.display()
-    );
+    ensure!(folder.join("node").is_dir(), "there is no node in {}", folder.display());
     owner.kill().await?;
     host.is_as_it_was(folder).await?;
     until("no file of the killed owner", PATIENCE, || async {
@@ -141,15 +111,10 @@ async fn run_a_pod(plane: &ControlPlane) -> Result<()> {
         "spec": { "containers": [container] },
     });
     pods.create(pod).await?;
-    let runs = pods.until("sleeper", "Running", |pod| {
-        text(pod, "/status/phase") == "Running"
-    });
+    let runs = pods.until("sleeper", "Running", |pod| text(pod, "/status/phase") == "Running");
     runs.await?;
     let printed = plane.on_node(&["ls", "/sys/class/net"]).await?;
-    ensure!(
-        printed.lines().any(|link| link.starts_with("veth")),
-        "the Pod has a network: {printed}"
-    );
+    ensure!(printed.lines().any(|link| link.starts_with("veth")), "the Pod has a network: {printed}");
     Ok(())
 }
 
@@ -196,11 +161,7 @@ impl Host {
             if now.settings != self.settings {
                 left.push(format!("settings {}", now.settings));
             }
-            Ok(if left.is_empty() {
-                Ok(())
-            } else {
-                Err(left.join("\n"))
-            })
+            Ok(if left.is_empty() { Ok(()) } else { Err(left.join("\n")) })
         })
         .await
     }

@@ -30,10 +30,7 @@ impl Planes {
         let start = Instant::now();
         let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
         eprintln!("control plane ready after {}", elapsed(start));
-        Ok(Self {
-            plain: Plane::of(plane).await?,
-            with_node: OnceCell::new(),
-        })
+        Ok(Self { plain: Plane::of(plane).await?, with_node: OnceCell::new() })
     }
 
     pub(crate) fn plain(&self) -> Plane {
@@ -62,10 +59,7 @@ impl Planes {
 
 impl Plane {
     async fn of(plane: ControlPlane) -> Result<Self> {
-        Ok(Self {
-            client: plane.client().await?,
-            plane: Arc::new(plane),
-        })
+        Ok(Self { client: plane.client().await?, plane: Arc::new(plane) })
     }
 }
 

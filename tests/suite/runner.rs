@@ -36,10 +36,7 @@ pub(crate) struct Test {
 impl Test {
     /// The same on a control plane with a node; skipped where there can be none.
     pub(crate) fn on_a_node(self) -> Self {
-        Self {
-            on_a_node: true,
-            ..self
-        }
+        Self { on_a_node: true, ..self }
     }
 }
 
@@ -93,12 +90,8 @@ impl Wanted {
                 Some((flag, value)) if flag.starts_with("--") => (flag, Some(value.to_owned())),
                 _ => (arg.as_str(), None),
             };
-            let mut value = || {
-                given
-                    .clone()
-                    .or_else(|| args.next())
-                    .with_context(|| format!("{flag} wants a value"))
-            };
+            let mut value =
+                || given.clone().or_else(|| args.next()).with_context(|| format!("{flag} wants a value"));
             match flag {
                 "--list" => wanted.what = What::List,
                 "--keep-logs" => wanted.keep_logs = true,
@@ -117,21 +110,14 @@ impl Wanted {
 
     fn wants(&self, title: &str) -> bool {
         let named = |pattern: &String| {
-            if self.exact {
-                title == pattern
-            } else {
-                title.contains(pattern.as_str())
-            }
+            if self.exact { title == pattern } else { title.contains(pattern.as_str()) }
         };
         (self.filters.is_empty() || self.filters.iter().any(named)) && !self.skips.iter().any(named)
     }
 
     /// Those of all tests that are asked for.
     pub(crate) fn pick(&self, all: &[Test]) -> Vec<Test> {
-        all.iter()
-            .copied()
-            .filter(|test| self.wants(test.title))
-            .collect()
+        all.iter().copied().filter(|test| self.wants(test.title)).collect()
     }
 
     fn side_by_side(&self) -> usize {
@@ -162,10 +148,7 @@ pub(crate) async fn run(planes: &Arc<Planes>, wanted: &Wanted, all: &[Test]) -> 
         });
     }
     let ended = running.join_all().await;
-    let skipped = ended
-        .iter()
-        .filter(|ended| matches!(ended, Ok(Ended::Skipped(_))))
-        .count();
+    let skipped = ended.iter().filter(|ended| matches!(ended, Ok(Ended::Skipped(_)))).count();
     let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
     close(&failures, skipped, picked.len(), all.len(), start);
     failures.is_empty()
@@ -195,8 +178,7 @@ async fn on(test: Test, Plane { plane, client }: Plane) -> Result<()> {
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
 fn close(failures: &[(&str, anyhow::Error)], skipped: usize, ran: usize, all: usize, start: Instant) {

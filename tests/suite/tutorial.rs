@@ -30,46 +30,24 @@ pub(crate) async fn the_files_of_the_tutorial_work_as_they_are(test: &mut Fixtur
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
     types(&kubectl, "create namespace hello").await?;
     types(&kubectl, "apply -f guests/hello/crd.yaml").await?;
-    kubectl
-        .run(&["-n", "hello", "create", "configmap", "hello-hook", &module])
-        .await?;
+    kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
     types(&kubectl, "apply -f guests/hello/controller.yaml").await?;
     let label = format!("label cc hello-controller {}", test.label());
     types(&kubectl, &label).await?; // so that this test's server hosts it
     test.serve()?;
     types(&kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
-    let first = prints(&kubectl, POD, |pod| {
-        pod.ends_with(r#"["echo","Hello, Your Name!"]"#)
-    })
-    .await?;
+    let first = prints(&kubectl, POD, |pod| pod.ends_with(r#"["echo","Hello, Your Name!"]"#)).await?;
     let pods = "-n hello get helloworld your-name -o=jsonpath={.status.pods}";
     prints(&kubectl, pods, |pods| pods == "1").await?;
 
     let patch = r#"{"spec":{"who":"My Name"}}"#;
-    kubectl
-        .run(&[
-            "-n",
-            "hello",
-            "patch",
-            "helloworld",
-            "your-name",
-            "--type=merge",
-            "-p",
-            patch,
-        ])
-        .await?;
-    let second = prints(&kubectl, POD, |pod| {
-        pod.ends_with(r#"["echo","Hello, My Name!"]"#)
-    })
-    .await?;
+    kubectl.run(&["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", "-p", patch]).await?;
+    let second = prints(&kubectl, POD, |pod| pod.ends_with(r#"["echo","Hello, My Name!"]"#)).await?;
     let uid = |pod: &str| pod.split('[').next().map(str::to_owned);
     ensure!(uid(&first) != uid(&second), "the Pod was not made anew");
 
     types(&kubectl, "-n hello delete helloworld your-name").await?;
-    prints(&kubectl, "-n hello get pods", |pods| {
-        pods.starts_with("No resources found")
-    })
-    .await?;
+    prints(&kubectl, "-n hello get pods", |pods| pods.starts_with("No resources found")).await?;
     for what in ["cc/hello-controller", "namespace/hello --wait=false"] {
         types(&kubectl, &format!("delete {what}")).await?;
     }

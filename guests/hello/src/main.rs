@@ -46,10 +46,7 @@ mod tests {
 
     #[test]
     fn a_pod_named_as_the_parent_greets_who_is_asked_for() {
-        let answer = hello(&json!({ "who": "Your Name" }))
-            .declared("Pod.v1")
-            .call(sync)
-            .unwrap();
+        let answer = hello(&json!({ "who": "Your Name" })).declared("Pod.v1").call(sync).unwrap();
         assert_eq!(answer.status, json!({ "pods": 0 }));
         assert_eq!(
             answer.children,
@@ -70,11 +67,7 @@ mod tests {
     #[test]
     fn observed_pods_are_counted_and_change_nothing_else() {
         let first = hello(&json!({})).call(sync).unwrap();
-        let request = first
-            .children
-            .iter()
-            .cloned()
-            .fold(hello(&json!({})), Request::observed);
+        let request = first.children.iter().cloned().fold(hello(&json!({})), Request::observed);
         let again = request.call(sync).unwrap();
         assert_eq!(again.status, json!({ "pods": 1 }));
         assert_eq!(again.children, first.children);
@@ -96,19 +89,13 @@ mod tests {
         for who in ["", "\"Ann\"\n", "Zoë 😀", "%s {who} \\"] {
             let answer = hello(&json!({ "who": who })).call(sync).unwrap();
             let greeting = format!("Hello, {who}!");
-            assert_eq!(
-                answer.children[0]["spec"]["containers"][0]["command"],
-                json!(["echo", greeting])
-            );
+            assert_eq!(answer.children[0]["spec"]["containers"][0]["command"], json!(["echo", greeting]));
         }
     }
 
     #[test]
     fn a_spec_of_another_type_is_refused_by_name() {
         let why = hello(&json!({ "who": 5 })).call(sync).unwrap_err();
-        assert!(
-            why.starts_with("request.parent.spec.who: 5 where a string should be"),
-            "{why}"
-        );
+        assert!(why.starts_with("request.parent.spec.who: 5 where a string should be"), "{why}");
     }
 }

@@ -27,11 +27,7 @@ pub fn selector(parent: &Object, generated: bool) -> Result<Selector, NoSelector
     }
     let Parent { spec } = serde_json::from_str(parent.json()).map_err(NoSelector::Malformed)?;
     let selector = Selector::of(&spec.and_then(|spec| spec.selector).unwrap_or_default())?;
-    if selector.is_empty() {
-        Err(NoSelector::Empty)
-    } else {
-        Ok(selector)
-    }
+    if selector.is_empty() { Err(NoSelector::Empty) } else { Ok(selector) }
 }
 
 #[derive(Deserialize)]
@@ -53,30 +49,17 @@ mod tests {
 
     #[test]
     fn a_generated_selector_ignores_the_parents_own() {
-        let parent = a("e/v1", "P", "n/p")
-            .uid("u")
-            .with("spec.selector", json!("nonsense"))
-            .object();
-        assert_eq!(
-            selector(&parent, true).unwrap(),
-            Selector::equals("controller-uid", "u")
-        );
+        let parent = a("e/v1", "P", "n/p").uid("u").with("spec.selector", json!("nonsense")).object();
+        assert_eq!(selector(&parent, true).unwrap(), Selector::equals("controller-uid", "u"));
     }
 
     #[test]
     fn a_parent_has_to_select_something() {
-        for spec in [
-            json!({}),
-            json!({"selector": {}}),
-            json!({"selector": null}),
-            json!(null),
-        ] {
+        for spec in [json!({}), json!({"selector": {}}), json!({"selector": null}), json!(null)] {
             let parent = a("e/v1", "P", "n/p").with("spec", spec).object();
             assert!(matches!(selector(&parent, false), Err(NoSelector::Empty)));
         }
-        let parent = a("e/v1", "P", "n/p")
-            .with("spec.selector", json!({"matchLabels": 1}))
-            .object();
+        let parent = a("e/v1", "P", "n/p").with("spec.selector", json!({"matchLabels": 1})).object();
         assert!(matches!(selector(&parent, false), Err(NoSelector::Malformed(_))));
     }
 }

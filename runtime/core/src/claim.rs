@@ -46,19 +46,10 @@ mod tests {
         let decide = |parent: Build, child: Build| decide(&parent.object(), &selector, &child.object());
         let matching = || child().label("app", "x");
         assert_eq!(decide(parent(), matching().controlled_by("p")), Claim::Keep);
-        assert_eq!(
-            decide(parent().deleting(), matching().controlled_by("p")),
-            Claim::Keep
-        );
-        assert_eq!(
-            decide(parent(), matching().controlled_by("p").deleting()),
-            Claim::Keep
-        );
+        assert_eq!(decide(parent().deleting(), matching().controlled_by("p")), Claim::Keep);
+        assert_eq!(decide(parent(), matching().controlled_by("p").deleting()), Claim::Keep);
         assert_eq!(decide(parent(), child().controlled_by("p")), Claim::Release);
-        assert_eq!(
-            decide(parent().deleting(), child().controlled_by("p")),
-            Claim::Leave
-        );
+        assert_eq!(decide(parent().deleting(), child().controlled_by("p")), Claim::Leave);
         assert_eq!(decide(parent(), matching().controlled_by("q")), Claim::Leave);
         assert_eq!(decide(parent(), child().controlled_by("q")), Claim::Leave);
         assert_eq!(decide(parent(), matching()), Claim::Adopt);

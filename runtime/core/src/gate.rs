@@ -39,19 +39,9 @@ mod tests {
     #[test]
     fn a_parent_is_synced_where_it_is_selected() {
         let parent = a("e/v1", "P", "n/p").label("a", "b").object();
-        let selection = |labels| Selection {
-            labels,
-            finalizer: finalizer("c"),
-            ignore_status: false,
-        };
-        assert_eq!(
-            decide(&parent, &selection(Selector::equals("a", "b"))),
-            Gate::Sync
-        );
-        assert_eq!(
-            decide(&parent, &selection(Selector::equals("a", "c"))),
-            Gate::Ignore
-        );
+        let selection = |labels| Selection { labels, finalizer: finalizer("c"), ignore_status: false };
+        assert_eq!(decide(&parent, &selection(Selector::equals("a", "b"))), Gate::Sync);
+        assert_eq!(decide(&parent, &selection(Selector::equals("a", "c"))), Gate::Ignore);
         assert_eq!(decide(&parent, &selection(Selector::default())), Gate::Sync);
     }
 
@@ -59,11 +49,8 @@ mod tests {
     fn a_finalizer_left_behind_comes_off_whoever_is_selected() {
         let left = json!(["metacontroller.io/compositecontroller-c"]);
         let parent = a("e/v1", "P", "n/p").with("metadata.finalizers", left).object();
-        let selection = Selection {
-            labels: Selector::equals("a", "b"),
-            finalizer: finalizer("c"),
-            ignore_status: false,
-        };
+        let selection =
+            Selection { labels: Selector::equals("a", "b"), finalizer: finalizer("c"), ignore_status: false };
         assert_eq!(decide(&parent, &selection), Gate::DropFinalizer);
     }
 }

@@ -112,12 +112,7 @@ impl Index {
             one => Box::new(self.orphans.get(one).into_iter().flatten()),
         };
         let here = |key: &&Key| namespace.is_empty() || *key.namespace == *namespace;
-        owned
-            .filter(here)
-            .chain(orphans)
-            .filter_map(|key| self.get(key))
-            .map(Arc::clone)
-            .collect()
+        owned.filter(here).chain(orphans).filter_map(|key| self.get(key)).map(Arc::clone).collect()
     }
 
     fn learn(&mut self, object: Object, from_list: bool) -> Vec<Touched> {
@@ -172,20 +167,14 @@ impl Index {
         let mut marked = (*before).clone();
         marked.deleting = true;
         known.object = Arc::new(marked);
-        vec![Touched {
-            after: Some(Arc::clone(&known.object)),
-            before: Some(before),
-        }]
+        vec![Touched { after: Some(Arc::clone(&known.object)), before: Some(before) }]
     }
 
     fn sweep(&mut self) -> Vec<Touched> {
         let Some(listed) = self.listed.take() else {
             return Vec::new();
         };
-        let gone = self
-            .objects
-            .iter()
-            .filter(|(key, entry)| entry.confirmed && !listed.contains(*key));
+        let gone = self.objects.iter().filter(|(key, entry)| entry.confirmed && !listed.contains(*key));
         let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
         gone.iter().flat_map(|key| self.remove(key)).collect()
     }
@@ -199,23 +188,10 @@ impl Index {
         self.by_uid.insert(object.uid.clone(), key.clone());
         match &object.controller {
             Some(owner) => self.owned.entry(owner.clone()).or_default().insert(key.clone()),
-            None => self
-                .orphans
-                .entry(Arc::clone(&key.namespace))
-                .or_default()
-                .insert(key.clone()),
+            None => self.orphans.entry(Arc::clone(&key.namespace)).or_default().insert(key.clone()),
         };
-        self.objects.insert(
-            key.clone(),
-            Entry {
-                object: Arc::clone(&object),
-                confirmed,
-            },
-        );
-        vec![Touched {
-            before,
-            after: Some(object),
-        }]
+        self.objects.insert(key.clone(), Entry { object: Arc::clone(&object), confirmed });
+        vec![Touched { before, after: Some(object) }]
     }
 
     fn remove(&mut self, key: &Key) -> Vec<Touched> {
@@ -223,10 +199,7 @@ impl Index {
             return Vec::new();
         };
         self.unlink(&entry.object);
-        vec![Touched {
-            before: Some(entry.object),
-            after: None,
-        }]
+        vec![Touched { before: Some(entry.object), after: None }]
     }
 
     fn unlink(&mut self, object: &Object) {
@@ -255,17 +228,11 @@ mod tests {
     use crate::object::testing::a;
 
     fn pod(name: &str, uid: &str, version: u64) -> Object {
-        (*a("v1", "Pod", &format!("n/{name}"))
-            .uid(uid)
-            .version(&version.to_string())
-            .object())
-        .clone()
+        (*a("v1", "Pod", &format!("n/{name}")).uid(uid).version(&version.to_string()).object()).clone()
     }
 
     fn known(index: &Index, name: &str) -> Option<(String, u64)> {
-        index
-            .get(&Key::new("n", name))
-            .map(|o| (o.uid.to_string(), o.version.as_str().parse().unwrap()))
+        index.get(&Key::new("n", name)).map(|o| (o.uid.to_string(), o.version.as_str().parse().unwrap()))
     }
 
     #[test]
@@ -298,15 +265,8 @@ mod tests {
         index.apply(Event::Wrote(pod("new", "2", 9)));
         index.apply(Event::ListBegins);
         index.apply(Event::Listed(pod("other", "3", 3)));
-        assert_eq!(
-            index.apply(Event::ListEnds).len(),
-            1,
-            "what the list does not name is gone"
-        );
-        assert_eq!(
-            (known(&index, "old"), known(&index, "new")),
-            (None, Some(("2".to_owned(), 9)))
-        );
+        assert_eq!(index.apply(Event::ListEnds).len(), 1, "what the list does not name is gone");
+        assert_eq!((known(&index, "old"), known(&index, "new")), (None, Some(("2".to_owned(), 9))));
         assert_eq!(index.doubtful().len(), 1);
         index.apply(Event::Missing(Key::new("n", "new"), Uid::new("2")));
         assert_eq!(known(&index, "new"), None);
@@ -343,12 +303,7 @@ mod tests {
     fn our_deletion_marks_the_object_until_an_event_removes_it() {
         let mut index = Index::default();
         index.apply(Event::Applied(pod("a", "1", 1)));
-        assert!(
-            index
-                .apply(Event::Deleting(Key::new("n", "a"), Uid::new("2")))
-                .is_empty(),
-            "another uid"
-        );
+        assert!(index.apply(Event::Deleting(Key::new("n", "a"), Uid::new("2"))).is_empty(), "another uid");
         index.apply(Event::Deleting(Key::new("n", "a"), Uid::new("1")));
         assert!(index.get(&Key::new("n", "a")).unwrap().deleting);
     }
@@ -365,11 +320,7 @@ mod tests {
             index.apply(Event::Applied((*object).clone()));
         }
         let names = |namespace: &str| -> Vec<String> {
-            index
-                .candidates(&Uid::new("p"), namespace)
-                .iter()
-                .map(|o| o.key.to_string())
-                .collect()
+            index.candidates(&Uid::new("p"), namespace).iter().map(|o| o.key.to_string()).collect()
         };
         assert_eq!(names("n"), ["n/mine", "n/orphan"]);
         assert_eq!(names(""), ["m/mine-elsewhere", "n/mine", "n/orphan"]);

@@ -33,16 +33,11 @@ pub struct Passed {
 pub fn of(Passed { wrote, resync_after }: Passed, failures: u32, own: u32) -> Outcome {
     let sooner = |soon: Duration| resync_after.map_or(soon, |asked| asked.min(soon));
     match wrote {
-        Ok(true) => Outcome::FollowUp {
-            again: sooner(pace(own)),
-        },
+        Ok(true) => Outcome::FollowUp { again: sooner(pace(own)) },
         Ok(false) => Outcome::Settled { again: resync_after },
         Err(failure) => {
             let event = (!failure.quiet).then(|| format!("Sync error: {}", failure.message));
-            Outcome::Failed {
-                again: sooner(backoff(failures)),
-                event,
-            }
+            Outcome::Failed { again: sooner(backoff(failures)), event }
         }
     }
 }
@@ -62,9 +57,7 @@ fn backoff(failures: u32) -> Duration {
 }
 
 fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
-    first
-        .saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
-        .min(most)
+    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(most)
 }
 
 #[cfg(test)]
@@ -72,10 +65,7 @@ mod tests {
     use super::*;
 
     fn passed(wrote: Result<bool, Failure>) -> Passed {
-        Passed {
-            wrote,
-            resync_after: None,
-        }
+        Passed { wrote, resync_after: None }
     }
 
     #[test]
@@ -83,14 +73,7 @@ mod tests {
         let resync_after = Some(Duration::from_secs(7));
         assert_eq!(of(passed(Ok(false)), 0, 0), Outcome::Settled { again: None });
         assert_eq!(
-            of(
-                Passed {
-                    wrote: Ok(false),
-                    resync_after
-                },
-                0,
-                0
-            ),
+            of(Passed { wrote: Ok(false), resync_after }, 0, 0),
             Outcome::Settled { again: resync_after }
         );
     }
@@ -105,42 +88,20 @@ mod tests {
 
     #[test]
     fn failures_back_off_up_to_a_cap_and_say_why_unless_quiet() {
-        let failure = |quiet| {
-            Err(Failure {
-                category: "Hook",
-                message: "it trapped".into(),
-                quiet,
-            })
-        };
+        let failure = |quiet| Err(Failure { category: "Hook", message: "it trapped".into(), quiet });
         let loud = Outcome::Failed {
             again: Duration::from_millis(40),
             event: Some("Sync error: it trapped".into()),
         };
         assert_eq!(of(passed(failure(false)), 3, 0), loud);
-        let quiet = Outcome::Failed {
-            again: Duration::from_secs(1000),
-            event: None,
-        };
+        let quiet = Outcome::Failed { again: Duration::from_secs(1000), event: None };
         assert_eq!(of(passed(failure(true)), 40, 0), quiet);
     }
 
     #[test]
     fn a_failure_does_not_forget_when_the_hook_wanted_to_be_called() {
-        let failure = Err(Failure {
-            category: "Write",
-            message: String::new(),
-            quiet: true,
-        });
-        let passed = Passed {
-            wrote: failure,
-            resync_after: Some(Duration::from_secs(3)),
-        };
-        assert_eq!(
-            of(passed, 40, 0),
-            Outcome::Failed {
-                again: Duration::from_secs(3),
-                event: None
-            }
-        );
+        let failure = Err(Failure { category: "Write", message: String::new(), quiet: true });
+        let passed = Passed { wrote: failure, resync_after: Some(Duration::from_secs(3)) };
+        assert_eq!(of(passed, 40, 0), Outcome::Failed { again: Duration::from_secs(3), event: None });
     }
 }

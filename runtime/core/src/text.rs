@@ -7,10 +7,7 @@ pub fn shorten(text: &str, longest: usize) -> String {
         return text.to_owned();
     }
     let room = longest.saturating_sub(MARK.len());
-    let end = (0..=room)
-        .rev()
-        .find(|i| text.is_char_boundary(*i))
-        .unwrap_or_default();
+    let end = (0..=room).rev().find(|i| text.is_char_boundary(*i)).unwrap_or_default();
     format!("{}{MARK}", text.get(..end).unwrap_or_default())
 }
 

@@ -35,10 +35,7 @@ pub fn on_parent(touched: &Touched, selection: &Selection) -> Option<Key> {
         return None;
     }
     let sides = [&touched.after, &touched.before];
-    let selected = sides
-        .into_iter()
-        .flatten()
-        .find(|object| selection.includes(object))?;
+    let selected = sides.into_iter().flatten().find(|object| selection.includes(object))?;
     Some(selected.key.clone())
 }
 
@@ -58,25 +55,17 @@ fn annotations(object: &Object) -> Option<BTreeMap<String, String>> {
     struct Metadata {
         annotations: Option<BTreeMap<String, String>>,
     }
-    serde_json::from_str(object.json())
-        .ok()
-        .and_then(|object: Annotated| object.metadata.annotations)
+    serde_json::from_str(object.json()).ok().and_then(|object: Annotated| object.metadata.annotations)
 }
 
 /// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it.
 pub fn on_child(touched: &Touched, parents: &Index, generated: bool) -> BTreeSet<Key> {
-    let owners = [&touched.before, &touched.after]
-        .into_iter()
-        .flatten()
-        .filter_map(|o| o.controller.as_ref());
-    let mut keys: BTreeSet<Key> = owners
-        .filter_map(|owner| parents.by_uid(owner))
-        .map(|p| p.key.clone())
-        .collect();
-    if let Some(orphan) = touched
-        .after
-        .as_ref()
-        .filter(|object| object.controller.is_none() && !object.deleting)
+    let owners =
+        [&touched.before, &touched.after].into_iter().flatten().filter_map(|o| o.controller.as_ref());
+    let mut keys: BTreeSet<Key> =
+        owners.filter_map(|owner| parents.by_uid(owner)).map(|p| p.key.clone()).collect();
+    if let Some(orphan) =
+        touched.after.as_ref().filter(|object| object.controller.is_none() && !object.deleting)
     {
         keys.extend(adopters(orphan, parents, generated).map(|parent| parent.key.clone()));
     }
@@ -111,32 +100,22 @@ mod tests {
     use crate::object::testing::{Build, a};
 
     fn parent(key: &str, uid: &str) -> Build {
-        a("e/v1", "P", key)
-            .uid(uid)
-            .with("spec.selector", json!({"matchLabels": {"app": uid}}))
+        a("e/v1", "P", key).uid(uid).with("spec.selector", json!({"matchLabels": {"app": uid}}))
     }
 
     fn parents() -> Index {
         let mut index = Index::default();
-        for object in [
-            parent("n/one", "1").object(),
-            parent("n/two", "2").object(),
-            parent("m/three", "3").object(),
-        ] {
+        for object in
+            [parent("n/one", "1").object(), parent("n/two", "2").object(), parent("m/three", "3").object()]
+        {
             index.apply(Event::Applied((*object).clone()));
         }
         index
     }
 
     fn woken(before: Option<Build>, after: Option<Build>, generated: bool) -> Vec<String> {
-        let touched = Touched {
-            before: before.map(Build::object),
-            after: after.map(Build::object),
-        };
-        on_child(&touched, &parents(), generated)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        let touched = Touched { before: before.map(Build::object), after: after.map(Build::object) };
+        on_child(&touched, &parents(), generated).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -150,38 +129,18 @@ mod tests {
 
     #[test]
     fn an_orphan_wakes_who_might_adopt_it() {
-        assert_eq!(
-            woken(
-                None,
-                Some(a("v1", "Pod", "n/c").label("controller-uid", "2")),
-                true
-            ),
-            ["n/two"]
-        );
-        assert_eq!(
-            woken(None, Some(a("v1", "Pod", "n/c").label("app", "2")), false),
-            ["n/two"]
-        );
+        assert_eq!(woken(None, Some(a("v1", "Pod", "n/c").label("controller-uid", "2")), true), ["n/two"]);
+        assert_eq!(woken(None, Some(a("v1", "Pod", "n/c").label("app", "2")), false), ["n/two"]);
         assert!(
             woken(None, Some(a("v1", "Pod", "n/c").label("app", "3")), false).is_empty(),
             "another namespace"
         );
-        assert!(
-            woken(
-                None,
-                Some(a("v1", "Pod", "n/c").label("app", "2").deleting()),
-                false
-            )
-            .is_empty()
-        );
+        assert!(woken(None, Some(a("v1", "Pod", "n/c").label("app", "2").deleting()), false).is_empty());
     }
 
     #[test]
     fn a_parent_that_stops_matching_is_looked_at_once_more() {
-        let selection = Selection {
-            labels: Selector::equals("x", "y"),
-            ..Selection::default()
-        };
+        let selection = Selection { labels: Selector::equals("x", "y"), ..Selection::default() };
         let with = || parent("n/one", "1").label("x", "y").object();
         let without = || parent("n/one", "1").object();
         let key = |before, after| on_parent(&Touched { before, after }, &selection);
@@ -191,58 +150,27 @@ mod tests {
 
     #[test]
     fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
-        let selection = Selection {
-            labels: Selector::equals("x", "y"),
-            finalizer: "f".into(),
-            ignore_status: false,
-        };
-        let parent = parent("n/one", "1")
-            .with("metadata.finalizers", json!(["f"]))
-            .object();
-        assert!(
-            on_parent(
-                &Touched {
-                    before: None,
-                    after: Some(parent)
-                },
-                &selection
-            )
-            .is_some()
-        );
+        let selection =
+            Selection { labels: Selector::equals("x", "y"), finalizer: "f".into(), ignore_status: false };
+        let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"])).object();
+        assert!(on_parent(&Touched { before: None, after: Some(parent) }, &selection).is_some());
     }
 
     #[test]
     fn a_change_of_status_alone_can_be_ignored() {
-        let selection = Selection {
-            ignore_status: true,
-            ..Selection::default()
-        };
+        let selection = Selection { ignore_status: true, ..Selection::default() };
         let with = |generation: i64, version: &str| {
-            parent("n/one", "1")
-                .version(version)
-                .with("metadata.generation", json!(generation))
+            parent("n/one", "1").version(version).with("metadata.generation", json!(generation))
         };
         let woken = |before: Build, after: Build| {
-            on_parent(
-                &Touched {
-                    before: Some(before.object()),
-                    after: Some(after.object()),
-                },
-                &selection,
-            )
-            .is_some()
+            on_parent(&Touched { before: Some(before.object()), after: Some(after.object()) }, &selection)
+                .is_some()
         };
         assert!(!woken(with(1, "1"), with(1, "2").with("status", json!({"a": 1}))));
         assert!(woken(with(1, "1"), with(2, "2")), "the spec changed");
         assert!(woken(with(1, "1"), with(1, "2").label("a", "b")));
-        assert!(woken(
-            with(1, "1"),
-            with(1, "2").with("metadata.annotations", json!({"a": "b"}))
-        ));
+        assert!(woken(with(1, "1"), with(1, "2").with("metadata.annotations", json!({"a": "b"}))));
         assert!(woken(with(1, "1"), with(1, "2").deleting()));
-        assert!(
-            woken(with(0, "1"), with(0, "2")),
-            "without a generation nobody knows"
-        );
+        assert!(woken(with(0, "1"), with(0, "2")), "without a generation nobody knows");
     }
 }

@@ -2,12 +2,7 @@
 //!
 //! `BLESS=1 cargo test -p metahook-core --test cases` writes the plans anew.
 
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test: a broken case ends it"
-)]
+#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test: a broken case ends it")]
 
 use std::fs;
 use std::path::Path;
@@ -68,24 +63,13 @@ fn plan_of(case: &Path) -> String {
     let mut observed = ChildMap::default();
     for value in read::<Vec<Value>>(&case.join("observed.json")) {
         let object = object(&value);
-        let rule = rules
-            .iter()
-            .find(|rule| rule.resource.gvk == object.gvk)
-            .expect("a declared kind");
+        let rule = rules.iter().find(|rule| rule.resource.gvk == object.gvk).expect("a declared kind");
         observed.insert(&rule.resource, object);
     }
     let selector = children::selector(&parent, true).unwrap();
-    let bounds = Bounds {
-        rules: &rules,
-        selector: &selector,
-        generated: true,
-        max_children: 100,
-    };
-    match plan::desired::desired(
-        &parent,
-        bounds,
-        read::<Vec<Map<String, Value>>>(&case.join("desired.json")),
-    ) {
+    let bounds = Bounds { rules: &rules, selector: &selector, generated: true, max_children: 100 };
+    match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
+    {
         Ok(desired) => plan::children::children(&parent, &observed, &desired, &rules).to_string(),
         Err(error) => format!("refused: {error}\n"),
     }
@@ -94,10 +78,7 @@ fn plan_of(case: &Path) -> String {
 #[test]
 fn every_case_has_its_plan() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/children");
-    let mut cases: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut cases: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     cases.sort();
     assert!(!cases.is_empty());
     let mut wrong = Vec::new();
@@ -108,10 +89,7 @@ fn every_case_has_its_plan() {
         }
         let expected = fs::read_to_string(&file).unwrap_or_default();
         if found != expected {
-            wrong.push(format!(
-                "{}\n--- expected\n{expected}--- found\n{found}",
-                case.display()
-            ));
+            wrong.push(format!("{}\n--- expected\n{expected}--- found\n{found}", case.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -109,10 +109,7 @@ impl HookLimits {
         for (flag, fits) in [
             ("hook-memory", self.hook_memory <= self.hook_memory_max),
             ("hook-timeout", self.hook_timeout <= self.hook_timeout_max),
-            (
-                "hook-instructions",
-                self.hook_instructions <= self.hook_instructions_max,
-            ),
+            ("hook-instructions", self.hook_instructions <= self.hook_instructions_max),
             ("hook-output", self.hook_output <= self.hook_output_max),
             ("hook-log", self.hook_log <= self.hook_log_max),
         ] {
@@ -168,11 +165,7 @@ impl Serve {
 pub struct Address(Option<SocketAddr>);
 
 fn address(text: &str) -> Result<Address, String> {
-    let whole = if text.starts_with(':') {
-        format!("0.0.0.0{text}")
-    } else {
-        text.to_owned()
-    };
+    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     match whole.as_str() {
         "0" => Ok(Address(None)),
         some => some
@@ -204,9 +197,8 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<Settings, String> {
         let args = ["metahook", "serve"].iter().chain(args);
-        let Cli {
-            command: Command::Serve(serve),
-        } = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
+        let Cli { command: Command::Serve(serve) } =
+            Cli::try_parse_from(args).map_err(|error| error.to_string())?;
         serve.settings().map_err(|error| error.to_string())
     }
 
@@ -218,11 +210,9 @@ mod tests {
 
     #[test]
     fn bad_values_name_their_flag() {
-        for (flag, value) in [
-            ("--target-label-selector", "a in"),
-            ("--discovery-interval", "0s"),
-            ("--workers", "0"),
-        ] {
+        for (flag, value) in
+            [("--target-label-selector", "a in"), ("--discovery-interval", "0s"), ("--workers", "0")]
+        {
             let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(error.contains(flag), "{error}");
         }
@@ -231,18 +221,13 @@ mod tests {
     #[test]
     fn the_limits_of_the_flags_are_those_of_the_types() {
         assert_eq!(parse(&[]).unwrap().hook_limits, LimitBounds::default());
-        let limits = parse(&["--hook-memory=1Mi", "--hook-memory-max=2Mi"])
-            .unwrap()
-            .hook_limits;
+        let limits = parse(&["--hook-memory=1Mi", "--hook-memory-max=2Mi"]).unwrap().hook_limits;
         assert_eq!((limits.default.memory, limits.ceiling.memory), (1 << 20, 2 << 20));
     }
 
     #[test]
     fn a_default_above_its_ceiling_is_refused() {
         let error = parse(&["--hook-timeout=2m"]).unwrap_err();
-        assert_eq!(
-            error,
-            "--hook-timeout is above --hook-timeout-max: lower the one or raise the other"
-        );
+        assert_eq!(error, "--hook-timeout is above --hook-timeout-max: lower the one or raise the other");
     }
 }

@@ -80,10 +80,7 @@ impl PeerFlags {
 
     /// Numbers are how much is told: 0 is info, and from 1 on each pass is.
     pub(super) fn log_level(&self) -> Option<String> {
-        let level = self
-            .zap_log_level
-            .as_deref()
-            .or(self.zap_devel.then_some("debug"))?;
+        let level = self.zap_log_level.as_deref().or(self.zap_devel.then_some("debug"))?;
         Some(match level.parse::<u32>() {
             Ok(0) => "info".to_owned(),
             Ok(_) => "info,metahook=debug".to_owned(),
@@ -103,20 +100,13 @@ impl PeerFlags {
 pub(super) fn translate(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
     let name = arguments.next().unwrap_or_default();
-    if Path::new(&name)
-        .file_name()
-        .is_none_or(|file| file != "metacontroller")
-    {
+    if Path::new(&name).file_name().is_none_or(|file| file != "metacontroller") {
         return std::iter::once(name).chain(arguments).collect();
     }
     let flags: Vec<OsString> = arguments.map(two_dashes).collect();
     let named = |flag: &str| flags.iter().any(|one| one.to_string_lossy().starts_with(flag));
     let probes = (!named("--health-probe-bind-address")).then(|| "--health-probe-bind-address=:8081".into());
-    [name, "serve".into()]
-        .into_iter()
-        .chain(probes)
-        .chain(flags)
-        .collect()
+    [name, "serve".into()].into_iter().chain(probes).chain(flags).collect()
 }
 
 fn two_dashes(argument: OsString) -> OsString {
@@ -137,9 +127,8 @@ mod tests {
 
     fn serve(line: &str) -> Result<Serve, String> {
         let arguments = translate(line.split(' ').map(Into::into));
-        let Cli {
-            command: Command::Serve(serve),
-        } = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        let Cli { command: Command::Serve(serve) } =
+            Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
         Ok(*serve)
     }
 
@@ -148,22 +137,12 @@ mod tests {
         let chart = "/usr/bin/metacontroller --zap-log-level=4 --discovery-interval=20s --cache-flush-interval=30m --health-probe-bind-address=:8081";
         let serve = serve(chart).unwrap();
         assert_eq!(serve.log_level(), "info,metahook=debug");
-        assert_eq!(
-            serve.settings().unwrap().probes,
-            Some(([0, 0, 0, 0], 8081).into())
-        );
+        assert_eq!(serve.settings().unwrap().probes, Some(([0, 0, 0, 0], 8081).into()));
     }
 
     #[test]
     fn it_listens_for_probes_unless_told_otherwise() {
-        assert!(
-            serve("metacontroller")
-                .unwrap()
-                .settings()
-                .unwrap()
-                .probes
-                .is_some()
-        );
+        assert!(serve("metacontroller").unwrap().settings().unwrap().probes.is_some());
         assert!(
             serve("metacontroller -health-probe-bind-address 0")
                 .unwrap()
@@ -172,14 +151,7 @@ mod tests {
                 .probes
                 .is_none()
         );
-        assert!(
-            serve("metahook serve")
-                .unwrap()
-                .settings()
-                .unwrap()
-                .probes
-                .is_none()
-        );
+        assert!(serve("metahook serve").unwrap().settings().unwrap().probes.is_none());
     }
 
     #[test]
@@ -189,10 +161,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(serve.workers, 7);
-        assert_eq!(
-            (serve.log_format(), serve.log_level().as_str()),
-            (Format::Json, "debug")
-        );
+        assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
         assert_eq!(serve.peer.warnings().len(), 1);
     }
 

@@ -54,38 +54,21 @@ impl Rest {
             Op::Create { body, .. } => self.create(id, body).await,
             Op::Replace { body, .. } => self.put(&object_path(&id.resource, &id.key), id, body).await,
             Op::Status { body, .. } => {
-                self.put(
-                    &format!("{}/status", object_path(&id.resource, &id.key)),
-                    id,
-                    body,
-                )
-                .await
+                self.put(&format!("{}/status", object_path(&id.resource, &id.key)), id, body).await
             }
             Op::Delete { uid, .. } => self.delete(id, uid).await.map(|(known, _)| known),
             Op::Recreate { uid, body, .. } => self.recreate(id, uid, body).await,
         };
-        done.map_err(|why| ApplyError {
-            verb: op.verb(),
-            id: Box::new(id.clone()),
-            why,
-        })
+        done.map_err(|why| ApplyError { verb: op.verb(), id: Box::new(id.clone()), why })
     }
 
     /// Reads one object as it is now.
     pub(crate) async fn read(&self, id: &ObjectId) -> Result<Option<Object>, ApplyError> {
         let read = async {
             let answer = self.get(&object_path(&id.resource, &id.key)).await?;
-            if answer.status == StatusCode::NOT_FOUND {
-                Ok(None)
-            } else {
-                object(id, &answer).map(Some)
-            }
+            if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(id, &answer).map(Some) }
         };
-        read.await.map_err(|why| ApplyError {
-            verb: "read",
-            id: Box::new(id.clone()),
-            why,
-        })
+        read.await.map_err(|why| ApplyError { verb: "read", id: Box::new(id.clone()), why })
     }
 
     async fn create(&self, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
@@ -99,13 +82,8 @@ impl Rest {
     }
 
     async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
-        let answer = self
-            .send(
-                Method::PUT,
-                &format!("{path}?{FIELD_MANAGER}"),
-                Some(body.to_string()),
-            )
-            .await?;
+        let answer =
+            self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), Some(body.to_string())).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             // The object, or only its status subresource?
@@ -139,16 +117,13 @@ impl Rest {
             "propagationPolicy": "Background",
         });
         let path = object_path(&id.resource, &id.key);
-        let answer = self
-            .send(Method::DELETE, &path, Some(options.to_string()))
-            .await?;
+        let answer = self.send(Method::DELETE, &path, Some(options.to_string())).await?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok((vec![Event::Missing(id.key.clone(), uid.clone())], true)),
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            status if status.is_success() => Ok((
-                vec![Event::Deleting(id.key.clone(), uid.clone())],
-                is_final(&answer.body),
-            )),
+            status if status.is_success() => {
+                Ok((vec![Event::Deleting(id.key.clone(), uid.clone())], is_final(&answer.body)))
+            }
             _ => Err(Why::Refused(answer.message())),
         }
     }
@@ -156,10 +131,7 @@ impl Rest {
 
 /// The object that was to be written is not there any longer.
 fn gone(id: &ObjectId, body: &Value) -> Vec<Event> {
-    let uid = body
-        .pointer("/metadata/uid")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
+    let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     vec![Event::Missing(id.key.clone(), Uid::new(uid))]
 }
 
@@ -200,12 +172,8 @@ mod tests {
     #[test]
     fn a_deletion_is_final_when_nothing_holds_the_object() {
         assert!(is_final(r#"{"kind":"Status","metadata":{}}"#));
-        assert!(is_final(
-            r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":0}}"#
-        ));
-        assert!(!is_final(
-            r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":30}}"#
-        ));
+        assert!(is_final(r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":0}}"#));
+        assert!(!is_final(r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":30}}"#));
         assert!(!is_final(
             r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":0,"finalizers":["x"]}}"#
         ));

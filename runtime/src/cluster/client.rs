@@ -37,10 +37,9 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Connect
     };
     // One op is one request: the queue decides when to try again.
     config.default_retry = false;
-    config.headers.push((
-        USER_AGENT,
-        HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION"))),
-    ));
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION")))));
     Client::try_from(config).map_err(ConnectError::Client)
 }
 

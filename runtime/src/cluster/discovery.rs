@@ -38,11 +38,7 @@ pub(crate) enum DiscoveryError {
 
 impl Discovery {
     pub(crate) fn new(rest: Rest) -> Self {
-        Self {
-            rest,
-            known: Mutex::default(),
-            changed: watch::Sender::new(()),
-        }
+        Self { rest, known: Mutex::default(), changed: watch::Sender::new(()) }
     }
 
     /// Becomes ready when something may be served that was not before, or the other way round.
@@ -52,12 +48,7 @@ impl Discovery {
 
     pub(crate) async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
         let api_version = gvr.api_version();
-        let known = self
-            .known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&api_version)
-            .cloned();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&api_version).cloned();
         if let Some(found) = known.and_then(|known| find(&known, gvr)) {
             return Ok(found);
         }
@@ -67,10 +58,7 @@ impl Discovery {
             .await
             .map_err(DiscoveryError::Unreachable)?;
         let fresh = Arc::new(parse(&answer, gvr)?);
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(api_version, Arc::clone(&fresh));
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(api_version, Arc::clone(&fresh));
         find(&fresh, gvr).ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
     }
 
@@ -101,10 +89,7 @@ impl Discovery {
 }
 
 fn find(known: &[Arc<Resource>], gvr: &Gvr) -> Option<Arc<Resource>> {
-    known
-        .iter()
-        .find(|resource| resource.plural == gvr.resource)
-        .cloned()
+    known.iter().find(|resource| resource.plural == gvr.resource).cloned()
 }
 
 fn parse(answer: &Answer, gvr: &Gvr) -> Result<Vec<Arc<Resource>>, DiscoveryError> {
@@ -124,11 +109,8 @@ fn parse(answer: &Answer, gvr: &Gvr) -> Result<Vec<Arc<Resource>>, DiscoveryErro
         _ => {}
     }
     let list: List = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
-    let has_status = |name: &str| {
-        list.resources
-            .iter()
-            .any(|other| other.name.strip_suffix("/status") == Some(name))
-    };
+    let has_status =
+        |name: &str| list.resources.iter().any(|other| other.name.strip_suffix("/status") == Some(name));
     let whole = list.resources.iter().filter(|item| !item.name.contains('/'));
     Ok(whole
         .map(|item| {

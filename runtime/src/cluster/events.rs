@@ -55,11 +55,7 @@ impl Recorder {
     }
 
     pub(crate) fn record(&self, about: &Object, severity: Severity, reason: &'static str, message: &str) {
-        let namespace = if about.key.namespace.is_empty() {
-            "default"
-        } else {
-            &about.key.namespace
-        };
+        let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let note = Note {
             involved: json!({
                 "apiVersion": about.gvk.api_version(),
@@ -107,33 +103,14 @@ async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
         return;
     }
     memory.serial += 1;
-    let involved = note
-        .involved
-        .get("name")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let name = format!(
-        "{involved}.{:x}.{:x}",
-        jiff::Timestamp::now().as_nanosecond(),
-        memory.serial
-    );
+    let involved = note.involved.get("name").and_then(Value::as_str).unwrap_or_default();
+    let name = format!("{involved}.{:x}.{:x}", jiff::Timestamp::now().as_nanosecond(), memory.serial);
     let event = note.event(&name, &time);
     match rest.send(Method::POST, &list, Some(event.to_string())).await {
         Ok(answer) if answer.status.is_success() => {
-            memory.written.insert(
-                note.identity(),
-                Written {
-                    name,
-                    count: 1,
-                    last: now,
-                },
-            );
+            memory.written.insert(note.identity(), Written { name, count: 1, last: now });
         }
-        Ok(answer) => tracing::warn!(
-            reason = note.reason,
-            answer = answer.message(),
-            "an Event was refused"
-        ),
+        Ok(answer) => tracing::warn!(reason = note.reason, answer = answer.message(), "an Event was refused"),
         Err(error) => tracing::warn!(error = told(&error), "an Event could not be written"),
     }
 }
@@ -158,11 +135,7 @@ impl Note {
     }
 
     fn about(&self) -> String {
-        self.involved
-            .get("uid")
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+        self.involved.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 }
 
@@ -185,13 +158,8 @@ impl Written {
     /// Counts one more; `false` where the Event is gone.
     async fn repeat(&mut self, rest: &Rest, list: &str, time: &str) -> bool {
         let patch = json!({"count": self.count + 1, "lastTimestamp": time});
-        let answer = rest
-            .send(
-                Method::PATCH,
-                &format!("{list}/{}", self.name),
-                Some(patch.to_string()),
-            )
-            .await;
+        let answer =
+            rest.send(Method::PATCH, &format!("{list}/{}", self.name), Some(patch.to_string())).await;
         let repeated = answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND);
         self.count += u64::from(repeated);
         repeated
@@ -206,15 +174,9 @@ struct Budget {
 impl Memory {
     fn allows(&mut self, note: &Note, now: Instant) -> bool {
         let full = f64::from(BURST);
-        let budget = self
-            .budgets
-            .entry(note.about())
-            .or_insert(Budget { left: full, at: now });
+        let budget = self.budgets.entry(note.about()).or_insert(Budget { left: full, at: now });
         let refill = now.duration_since(budget.at).as_secs_f64() / REFILL.as_secs_f64();
-        *budget = Budget {
-            left: (budget.left + refill).min(full),
-            at: now,
-        };
+        *budget = Budget { left: (budget.left + refill).min(full), at: now };
         let allowed = budget.left >= 1.0;
         if allowed {
             budget.left -= 1.0;
@@ -223,18 +185,13 @@ impl Memory {
     }
 
     fn forget(&mut self, now: Instant) {
-        if self
-            .cleaned
-            .is_some_and(|last| now.duration_since(last) < REMEMBERED / 10)
-        {
+        if self.cleaned.is_some_and(|last| now.duration_since(last) < REMEMBERED / 10) {
             return;
         }
         self.cleaned = Some(now);
-        self.written
-            .retain(|_, written| now.duration_since(written.last) < REMEMBERED);
+        self.written.retain(|_, written| now.duration_since(written.last) < REMEMBERED);
         let full = REFILL * BURST;
-        self.budgets
-            .retain(|_, budget| now.duration_since(budget.at) < full);
+        self.budgets.retain(|_, budget| now.duration_since(budget.at) < full);
     }
 }
 
@@ -256,9 +213,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_about_one_object_is_cut_and_leaves_others_alone() {
         let mut memory = Memory::default();
-        let allowed = (0..100)
-            .filter(|_| memory.allows(&note("a"), Instant::now()))
-            .count();
+        let allowed = (0..100).filter(|_| memory.allows(&note("a"), Instant::now())).count();
         assert_eq!(allowed, 25);
         assert!(memory.allows(&note("b"), Instant::now()));
         tokio::time::advance(REFILL).await;

@@ -57,11 +57,7 @@ impl Rest {
         path: &str,
         body: Option<String>,
     ) -> Result<Answer, Unreachable> {
-        let kind = if method == Method::PATCH {
-            "application/merge-patch+json"
-        } else {
-            "application/json"
-        };
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -70,22 +66,12 @@ impl Rest {
             .body(body.map_or_else(Body::empty, |text| Body::from(text.into_bytes())))
             .map_err(Unreachable::Request)?;
         let exchange = async {
-            let (head, body) = self
-                .client
-                .send(request)
-                .await
-                .map_err(Unreachable::Send)?
-                .into_parts();
+            let (head, body) = self.client.send(request).await.map_err(Unreachable::Send)?.into_parts();
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
             let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
-            Ok(Answer {
-                status: head.status,
-                body,
-            })
+            Ok(Answer { status: head.status, body })
         };
-        tokio::time::timeout(PATIENCE, exchange)
-            .await
-            .map_err(|_elapsed| Unreachable::Timeout)?
+        tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
     }
 }
 
@@ -96,9 +82,7 @@ impl Answer {
         struct Status {
             reason: String,
         }
-        serde_json::from_str(&self.body)
-            .map(|status: Status| status.reason)
-            .unwrap_or_default()
+        serde_json::from_str(&self.body).map(|status: Status| status.reason).unwrap_or_default()
     }
 
     /// What the API server says about a refusal, in one line.
@@ -144,17 +128,11 @@ fn segment(text: &str) -> String {
 }
 
 fn hex(nibble: u8) -> char {
-    char::from_digit(nibble.into(), 16)
-        .unwrap_or_default()
-        .to_ascii_uppercase()
+    char::from_digit(nibble.into(), 16).unwrap_or_default().to_ascii_uppercase()
 }
 
 pub(crate) fn version_path(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        format!("/api/{version}")
-    } else {
-        format!("/apis/{group}/{version}")
-    }
+    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
 }
 
 #[cfg(test)]
@@ -166,17 +144,9 @@ mod tests {
     #[test]
     fn a_name_never_becomes_more_than_one_segment() {
         let gvk = Gvk::new("apps/v1", "Deployment");
-        let resource = Resource {
-            gvk,
-            plural: "deployments".into(),
-            namespaced: true,
-            has_status: true,
-        };
+        let resource = Resource { gvk, plural: "deployments".into(), namespaced: true, has_status: true };
         let path = |namespace: &str, name: &str| object_path(&resource, &Key::new(namespace, name));
         assert_eq!(path("n", "a.b"), "/apis/apps/v1/namespaces/n/deployments/a.b");
-        assert_eq!(
-            path("n/x?y", "../z#%"),
-            "/apis/apps/v1/namespaces/n%2Fx%3Fy/deployments/..%2Fz%23%25"
-        );
+        assert_eq!(path("n/x?y", "../z#%"), "/apis/apps/v1/namespaces/n%2Fx%3Fy/deployments/..%2Fz%23%25");
     }
 }

@@ -126,10 +126,7 @@ impl<'de> Deserialize<'de> for Wire {
             Ok(object) => (object.version.as_str().to_owned(), Ok(Arc::new(object))),
             Err(_) => (version(raw.get()), Err(Unread(raw.get().into()))),
         };
-        let meta = Box::new(ObjectMeta {
-            resource_version: Some(version),
-            ..ObjectMeta::default()
-        });
+        let meta = Box::new(ObjectMeta { resource_version: Some(version), ..ObjectMeta::default() });
         Ok(Self { meta, read })
     }
 }
@@ -144,10 +141,8 @@ fn version(json: &str) -> String {
     struct Metadata {
         resource_version: String,
     }
-    serde_json::from_str(json).map_or_else(
-        |_| "0".to_owned(),
-        |object: Versioned| object.metadata.resource_version,
-    )
+    serde_json::from_str(json)
+        .map_or_else(|_| "0".to_owned(), |object: Versioned| object.metadata.resource_version)
 }
 
 impl KubeResource for Wire {
@@ -185,12 +180,7 @@ mod tests {
 
     fn pods() -> Resource {
         let gvk = metahook_core::object::id::Gvk::new("v1", "Pod");
-        Resource {
-            gvk,
-            plural: "pods".into(),
-            namespaced: true,
-            has_status: true,
-        }
+        Resource { gvk, plural: "pods".into(), namespaced: true, has_status: true }
     }
 
     #[test]
@@ -203,10 +193,7 @@ mod tests {
         }
         assert!(waits[0] < Duration::from_millis(130) && waits[11] >= Duration::from_secs(30));
         assert_eq!(pause.after(Some(&Ok(Event::ListEnds))), None);
-        assert!(
-            pause.after(Some(&broken)).unwrap() < Duration::from_millis(130),
-            "it worked in between"
-        );
+        assert!(pause.after(Some(&broken)).unwrap() < Duration::from_millis(130), "it worked in between");
     }
 
     #[test]
@@ -214,12 +201,7 @@ mod tests {
         let wire = |json: &str| serde_json::from_str::<Wire>(json).unwrap();
         let item = wire(r#"{"metadata":{"name":"x","resourceVersion":"7"}}"#);
         assert_eq!(item.meta.resource_version.as_deref(), Some("7"));
-        assert!(
-            item.object(&pods())
-                .unwrap()
-                .json()
-                .starts_with(r#"{"apiVersion":"v1","kind":"Pod","#)
-        );
+        assert!(item.object(&pods()).unwrap().json().starts_with(r#"{"apiVersion":"v1","kind":"Pod","#));
         let bad = wire(r#"{"kind":"Pod","metadata":{"name":7,"resourceVersion":"8"}}"#);
         assert_eq!(bad.meta.resource_version.as_deref(), Some("8"));
         assert!(bad.object(&pods()).is_none());

@@ -41,10 +41,7 @@ impl Controller {
         for (rule, store) in &self.children {
             children.declare(&rule.resource);
             for candidate in store.candidates(&parent.uid, &parent.key.namespace) {
-                let id = ObjectId {
-                    resource: Arc::clone(&rule.resource),
-                    key: candidate.key.clone(),
-                };
+                let id = ObjectId { resource: Arc::clone(&rule.resource), key: candidate.key.clone() };
                 match claim::decide(parent, selector, &candidate) {
                     Claim::Leave => {}
                     Claim::Keep => children.insert(&rule.resource, candidate),
@@ -54,17 +51,13 @@ impl Controller {
                             parent_is_there = true;
                         }
                         wrote = true;
-                        if self
-                            .change(&id, &candidate.uid, writer, |object| adopt(object, parent))
-                            .await?
-                        {
+                        if self.change(&id, &candidate.uid, writer, |object| adopt(object, parent)).await? {
                             children.insert(&rule.resource, candidate);
                         }
                     }
                     Claim::Release => {
                         wrote = true;
-                        self.change(&id, &candidate.uid, writer, |object| release(object, parent))
-                            .await?;
+                        self.change(&id, &candidate.uid, writer, |object| release(object, parent)).await?;
                     }
                 }
             }
@@ -74,10 +67,7 @@ impl Controller {
 
     /// Takes our finalizer off a parent.
     pub(super) async fn drop_finalizer(&self, parent: &Object, writer: &Writer) -> Result<bool, ClaimError> {
-        let id = ObjectId {
-            resource: Arc::clone(self.parents.resource()),
-            key: parent.key.clone(),
-        };
+        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
         let ours = &self.selection.finalizer;
         let drop = |object: &mut Value| {
             list(object, "finalizers", |all| {
@@ -89,10 +79,7 @@ impl Controller {
 
     /// The parent in the store may be long gone: ask before giving it a child.
     async fn parent_lives(&self, parent: &Object, orphan: &ObjectId) -> Result<(), ClaimError> {
-        let id = ObjectId {
-            resource: Arc::clone(self.parents.resource()),
-            key: parent.key.clone(),
-        };
+        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
         match self.tools.rest.read(&id).await? {
             Some(now) if now.uid == parent.uid && !now.deleting => Ok(()),
             _ => Err(ClaimError::ParentGone { id: orphan.clone() }),
@@ -114,16 +101,9 @@ impl Controller {
                 self.absorb(id, vec![Event::Missing(id.key.clone(), uid.clone())], writer);
                 return Ok(false);
             };
-            let mut body = now
-                .value()
-                .map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
+            let mut body = now.value().map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
             change(&mut body);
-            match self
-                .tools
-                .rest
-                .carry_out(&Op::Replace { id: id.clone(), body })
-                .await
-            {
+            match self.tools.rest.carry_out(&Op::Replace { id: id.clone(), body }).await {
                 Ok(known) => {
                     let there = !known.iter().any(|event| matches!(event, Event::Missing(..)));
                     self.absorb(id, known, writer);

@@ -92,10 +92,7 @@ impl Controller {
             self.failing().remove(key);
             return After::Settled(None);
         };
-        let writer = Writer {
-            controller: self.object.uid.clone(),
-            parent: key.clone(),
-        };
+        let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
         let (wrote, resync_after) = match self.decide(&parent, &writer).await {
             Ok(decided) => (self.act(&parent, &decided, &writer).await, decided.resync_after),
             Err(error) => (Err(error), None),
@@ -107,9 +104,7 @@ impl Controller {
             Outcome::FollowUp { again } => After::FollowUp(again),
             Outcome::Failed { again, event } => {
                 if let Some(message) = event {
-                    self.tools
-                        .recorder
-                        .record(&parent, Severity::Warning, "SyncError", &message);
+                    self.tools.recorder.record(&parent, Severity::Warning, "SyncError", &message);
                 }
                 After::Failed(again)
             }
@@ -122,29 +117,17 @@ impl Controller {
             Gate::Ignore => return Ok(Decided::default()),
             Gate::DropFinalizer => {
                 let wrote = self.drop_finalizer(parent, writer).await?;
-                return Ok(Decided {
-                    wrote,
-                    ..Decided::default()
-                });
+                return Ok(Decided { wrote, ..Decided::default() });
             }
             Gate::Sync => {}
         }
         let selector = children::selector(parent, self.generate_selector)?;
         let (observed, wrote) = self.claim(parent, &selector, writer).await?;
         let answer = self.call(parent, self.request(parent, &observed)).await?;
-        let Response {
-            status,
-            children,
-            resync_after,
-        } = response::sync(&answer, self.mode())?;
+        let Response { status, children, resync_after } = response::sync(&answer, self.mode())?;
         let desired = plan::desired::desired(parent, self.bounds(&selector), children)?;
         let plan = plan::children::children(parent, &observed, &desired, &self.rules);
-        Ok(Decided {
-            plan,
-            status: Some(status),
-            resync_after,
-            wrote,
-        })
+        Ok(Decided { plan, status: Some(status), resync_after, wrote })
     }
 
     /// `true` when something was written. Goes on after a failed operation, so that one child does not hold the others.
@@ -153,10 +136,7 @@ impl Controller {
             .plan
             .problems
             .first()
-            .map(|(id, problem)| SyncError::Child {
-                id: Box::new(id.clone()),
-                source: *problem,
-            });
+            .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
         let mut wrote = decided.wrote;
         for op in &decided.plan.ops {
             match self.carry_out(op, writer).await {
@@ -164,11 +144,7 @@ impl Controller {
                 Err(error) => drop(first.get_or_insert(error)),
             }
         }
-        if let Some(op) = decided
-            .status
-            .clone()
-            .and_then(|status| self.status(parent, status))
-        {
+        if let Some(op) = decided.status.clone().and_then(|status| self.status(parent, status)) {
             match self.carry_out(&op, writer).await {
                 Ok(changed) => wrote |= changed,
                 Err(error) => drop(first.get_or_insert(error)),
@@ -179,14 +155,7 @@ impl Controller {
 
     fn request(&self, parent: &Object, observed: &ChildMap) -> Vec<u8> {
         let (settings, naming) = (self.hook.settings.as_deref(), self.hook.version.naming());
-        request::Sync {
-            controller: &self.snapshot,
-            parent,
-            children: observed,
-            settings,
-            naming,
-        }
-        .bytes()
+        request::Sync { controller: &self.snapshot, parent, children: observed, settings, naming }.bytes()
     }
 
     fn mode(&self) -> Mode {
@@ -198,12 +167,7 @@ impl Controller {
 
     fn bounds<'a>(&'a self, selector: &'a Selector) -> Bounds<'a> {
         let (rules, generated, max_children) = (&self.rules, self.generate_selector, self.tools.max_children);
-        Bounds {
-            rules,
-            selector,
-            generated,
-            max_children,
-        }
+        Bounds { rules, selector, generated, max_children }
     }
 
     async fn call(&self, parent: &Object, request: Vec<u8>) -> Result<Vec<u8>, SyncError> {
@@ -235,21 +199,11 @@ impl Controller {
     fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {
         // An adoption or another writer may have changed the parent since: what is compared is the latest of the same
         // generation, so that only an answer to another spec is refused by the API server.
-        let now = self
-            .parents
-            .get(&parent.key)
-            .filter(|now| now.uid == parent.uid)?;
-        let now = if now.generation == parent.generation {
-            &now
-        } else {
-            parent
-        };
+        let now = self.parents.get(&parent.key).filter(|now| now.uid == parent.uid)?;
+        let now = if now.generation == parent.generation { &now } else { parent };
         let body = plan::status::status(now, status)?;
         Some(Op::Status {
-            id: ObjectId {
-                resource: Arc::clone(self.parents.resource()),
-                key: parent.key.clone(),
-            },
+            id: ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() },
             body,
         })
     }
@@ -267,10 +221,7 @@ impl Controller {
 
     pub(super) fn absorb(&self, id: &ObjectId, known: Vec<index::Event>, writer: &Writer) {
         let children = self.children.iter().map(|(_, store)| store);
-        if let Some(store) = children
-            .chain([&self.parents])
-            .find(|store| *store.resource() == id.resource)
-        {
+        if let Some(store) = children.chain([&self.parents]).find(|store| *store.resource() == id.resource) {
             store.absorb(known, Some(writer));
         }
     }
@@ -308,19 +259,8 @@ impl Controller {
 
 /// A pass that panicked says nothing of its parent: it is tried again as after any failure.
 pub(super) fn after_panic(streaks: Streaks) -> After {
-    let failure = Failure {
-        category: "Bug",
-        message: String::new(),
-        quiet: true,
-    };
-    match outcome::of(
-        Passed {
-            wrote: Err(failure),
-            resync_after: None,
-        },
-        streaks.failures,
-        streaks.own,
-    ) {
+    let failure = Failure { category: "Bug", message: String::new(), quiet: true };
+    match outcome::of(Passed { wrote: Err(failure), resync_after: None }, streaks.failures, streaks.own) {
         Outcome::Settled { again } => After::Settled(again),
         Outcome::FollowUp { again } | Outcome::Failed { again, .. } => After::Failed(again),
     }
@@ -341,9 +281,5 @@ fn failure(error: &SyncError) -> Failure {
         SyncError::Apply(error) | SyncError::Claim(ClaimError::Apply(error)) => error.is_conflict(),
         _ => false,
     };
-    Failure {
-        category,
-        message: shorten(&told(error), 2048),
-        quiet,
-    }
+    Failure { category, message: shorten(&told(error), 2048), quiet }
 }

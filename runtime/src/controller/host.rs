@@ -44,12 +44,7 @@ impl Host {
             has_status: true,
         });
         let store = tools.stores.open(&resource);
-        Self {
-            tools,
-            selector,
-            store,
-            hosted: BTreeMap::new(),
-        }
+        Self { tools, selector, store, hosted: BTreeMap::new() }
     }
 
     /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
@@ -80,19 +75,12 @@ impl Host {
     }
 
     fn take_in(&mut self, change: &Change) {
-        let Some(key) = change
-            .touched
-            .after
-            .as_ref()
-            .or(change.touched.before.as_ref())
-            .map(|o| o.key.clone())
+        let Some(key) =
+            change.touched.after.as_ref().or(change.touched.before.as_ref()).map(|o| o.key.clone())
         else {
             return;
         };
-        let now = self
-            .store
-            .get(&key)
-            .filter(|object| self.selector.matches(&object.labels));
+        let now = self.store.get(&key).filter(|object| self.selector.matches(&object.labels));
         let hosted = self.hosted.remove(&key);
         let next = match (now, hosted) {
             (None, None) => None,
@@ -109,12 +97,8 @@ impl Host {
     /// Starts a controller, once the one of that name before it has ended.
     fn begin(&self, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
-        let (tools, store, begun, stopped) = (
-            self.tools.clone(),
-            Arc::clone(&self.store),
-            Arc::clone(&object),
-            stop.clone(),
-        );
+        let (tools, store, begun, stopped) =
+            (self.tools.clone(), Arc::clone(&self.store), Arc::clone(&object), stop.clone());
         let task = tokio::spawn(async move {
             if let Some(before) = before {
                 end(tools.clone(), before).await;
@@ -129,12 +113,7 @@ impl Host {
             let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
             running::run(tools, begun, reporter, stopped).await;
         });
-        Hosted {
-            object,
-            spec,
-            stop,
-            task,
-        }
+        Hosted { object, spec, stop, task }
     }
 }
 
@@ -177,7 +156,5 @@ fn spec(object: &Object) -> Value {
         #[serde(default)]
         spec: Value,
     }
-    serde_json::from_str(object.json())
-        .map(|object: Specified| object.spec)
-        .unwrap_or_default()
+    serde_json::from_str(object.json()).map(|object: Specified| object.spec).unwrap_or_default()
 }

@@ -34,17 +34,8 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn start(rest: Rest, store: Arc<Store>, controller: &Object, stop: CancellationToken) -> Self {
-        let report = watch::Sender::new(Report {
-            generation: controller.generation,
-            ..Report::default()
-        });
-        let task = tokio::spawn(write_all(
-            rest,
-            store,
-            controller.key.clone(),
-            report.subscribe(),
-            stop,
-        ));
+        let report = watch::Sender::new(Report { generation: controller.generation, ..Report::default() });
+        let task = tokio::spawn(write_all(rest, store, controller.key.clone(), report.subscribe(), stop));
         Self { report, task }
     }
 
@@ -113,14 +104,8 @@ async fn write(rest: &Rest, store: &Arc<Store>, key: &Key, report: &Report) -> R
         "metadata": {"name": &*key.name, "uid": object.uid.as_str(), "resourceVersion": object.version.as_str()},
         "status": status,
     });
-    let id = ObjectId {
-        resource: Arc::clone(store.resource()),
-        key: key.clone(),
-    };
-    let known = rest
-        .carry_out(&Op::Status { id, body })
-        .await
-        .map_err(|error| told(&error))?;
+    let id = ObjectId { resource: Arc::clone(store.resource()), key: key.clone() };
+    let known = rest.carry_out(&Op::Status { id, body }).await.map_err(|error| told(&error))?;
     let kept = known.iter().all(|event| match event {
         Event::Wrote(object) => !seen(object).conditions.is_empty(),
         _ => true,
@@ -135,7 +120,5 @@ fn seen(object: &Object) -> ControllerStatus {
         #[serde(default)]
         status: ControllerStatus,
     }
-    serde_json::from_str(object.json())
-        .map(|object: Reported| object.status)
-        .unwrap_or_default()
+    serde_json::from_str(object.json()).map(|object: Reported| object.status).unwrap_or_default()
 }

@@ -28,12 +28,7 @@ use crate::telemetry::timestamp;
 
 /// Runs a controller until `stop`; returns when its last pass has ended.
 pub(super) async fn run(tools: Tools, object: Arc<Object>, reporter: Reporter, stop: CancellationToken) {
-    let run = Run {
-        tools,
-        object,
-        reporter,
-        stop,
-    };
+    let run = Run { tools, object, reporter, stop };
     if let Some(checked) = run.check() {
         while !run.stop.is_cancelled() {
             let Some(started) = run.start(&checked).await else {
@@ -68,12 +63,7 @@ impl Run {
         let kinds = self.kinds(checked).await?;
         let EnabledHook { version, call } = checked.sync.clone();
         // The check refuses the others.
-        let Call::Wasm(WasmHook {
-            module,
-            settings,
-            limits,
-        }) = call
-        else {
+        let Call::Wasm(WasmHook { module, settings, limits }) = call else {
             return None;
         };
         let module = self.tools.modules.follow(&module);
@@ -95,18 +85,10 @@ impl Run {
                 .collect(),
             rules,
             generate_selector: checked.generate_selector,
-            hook: Hook {
-                module,
-                version,
-                settings: settings.map(|s| s.to_string()),
-                limits,
-            },
+            hook: Hook { module, version, settings: settings.map(|s| s.to_string()), limits },
             failing: Mutex::default(),
         };
-        Some(Started {
-            controller: Arc::new(controller),
-            kinds,
-        })
+        Some(Started { controller: Arc::new(controller), kinds })
     }
 
     /// `None`: the controller cannot run as it is written.
@@ -125,8 +107,7 @@ impl Run {
             Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
             Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
         };
-        self.reporter
-            .change(|report| report.ready = Finding::bad(reason, &message));
+        self.reporter.change(|report| report.ready = Finding::bad(reason, &message));
         self.warn("CreateError", &format!("Cannot create new controller: {message}"));
         None
     }
@@ -172,10 +153,7 @@ impl Run {
         let mut rules = Vec::new();
         for child in &checked.children {
             let resource = self.tools.discovery.resolve(&child.resource).await?;
-            rules.push(Rule {
-                resource,
-                method: child.method,
-            });
+            rules.push(Rule { resource, method: child.method });
         }
         Ok((parent, rules))
     }
@@ -214,10 +192,9 @@ impl Run {
             (None, None) => return,
             (None, Some(_)) => Finding::good("Loaded", ""),
             (Some(problem), None) => Finding::bad(problem.reason(), problem.to_string()),
-            (Some(problem), Some(module)) => Finding::bad(
-                problem.reason(),
-                format!("{problem}; {} goes on being called", module.digest),
-            ),
+            (Some(problem), Some(module)) => {
+                Finding::bad(problem.reason(), format!("{problem}; {} goes on being called", module.digest))
+            }
         };
         if let Finding::Bad { message, .. } = &finding {
             if running {
@@ -269,13 +246,7 @@ impl Run {
 
     /// Waits until all stores are filled, and says so where one cannot be.
     async fn synced(&self, controller: &Controller) -> Option<()> {
-        let stores = || {
-            controller
-                .children
-                .iter()
-                .map(|(_, store)| store)
-                .chain([&controller.parents])
-        };
+        let stores = || controller.children.iter().map(|(_, store)| store).chain([&controller.parents]);
         let all = async {
             for store in stores() {
                 store.synced().await;
@@ -330,9 +301,8 @@ impl Run {
     }
 
     fn count(&self, controller: &Controller) {
-        let parents = controller
-            .parents
-            .view(|all| all.all().filter(|one| controller.selection.includes(one)).count());
+        let parents =
+            controller.parents.view(|all| all.all().filter(|one| controller.selection.includes(one)).count());
         let failing = controller.failing();
         let ready = match failing.first_key_value() {
             None => Finding::good("Running", ""),
@@ -352,9 +322,7 @@ impl Run {
     }
 
     fn warn(&self, reason: &'static str, message: &str) {
-        self.tools
-            .recorder
-            .record(&self.object, Severity::Warning, reason, message);
+        self.tools.recorder.record(&self.object, Severity::Warning, reason, message);
     }
 }
 
@@ -385,10 +353,7 @@ async fn resync(controller: &Controller, queue: &Queue<Key>, period: Option<Dura
     };
     loop {
         tokio::time::sleep(period).await;
-        controller
-            .parent_keys()
-            .into_iter()
-            .for_each(|key| queue.add(key));
+        controller.parent_keys().into_iter().for_each(|key| queue.add(key));
     }
 }
 
@@ -410,22 +375,16 @@ async fn trigger_all(
     child: bool,
 ) {
     while let Some(Change { touched, by }) = changes.recv().await {
-        let own = by
-            .filter(|writer| writer.controller == controller.object.uid)
-            .map(|writer| writer.parent);
+        let own = by.filter(|writer| writer.controller == controller.object.uid).map(|writer| writer.parent);
         let keys = if child {
             controller
                 .parents
                 .view(|parents| trigger::on_child(&touched, parents, controller.generate_selector))
         } else {
-            trigger::on_parent(&touched, &controller.selection)
-                .into_iter()
-                .collect()
+            trigger::on_parent(&touched, &controller.selection).into_iter().collect()
         };
         // The pass that wrote it looks again by itself.
-        keys.into_iter()
-            .filter(|key| own.as_ref() != Some(key))
-            .for_each(|key| queue.add(key));
+        keys.into_iter().filter(|key| own.as_ref() != Some(key)).for_each(|key| queue.add(key));
     }
 }
 

@@ -56,16 +56,9 @@ pub(crate) enum After {
 
 impl<K: Ord + Clone> Queue<K> {
     pub(crate) fn new() -> Self {
-        let state = State {
-            ready: VecDeque::new(),
-            due: BTreeSet::new(),
-            entries: BTreeMap::new(),
-            closed: false,
-        };
-        Self {
-            state: Mutex::new(state),
-            wake: Notify::new(),
-        }
+        let state =
+            State { ready: VecDeque::new(), due: BTreeSet::new(), entries: BTreeMap::new(), closed: false };
+        Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
     /// Something about the key changed: a worker shall look at it now. A time it waits for stays as it is.
@@ -140,9 +133,7 @@ impl<K: Ord + Clone> Queue<K> {
             }
         };
         // A time too far away to be told is never.
-        let due = after
-            .filter(|after| !after.is_zero())
-            .and_then(|after| now.checked_add(after));
+        let due = after.filter(|after| !after.is_zero()).and_then(|after| now.checked_add(after));
         let at_once = after.is_some_and(|after| after.is_zero());
         // A key that has woken itself too often has to wait, also when it was added meanwhile.
         let held = matches!(how, After::FollowUp(after) if !after.is_zero());
@@ -209,13 +200,7 @@ impl<K: Ord + Clone> State<K> {
         let key = self.ready.pop_front()?;
         let entry = self.entries.entry(key.clone()).or_default();
         (entry.queued, entry.running) = (false, true);
-        Some((
-            key,
-            Streaks {
-                failures: entry.failures,
-                own: entry.own,
-            },
-        ))
+        Some((key, Streaks { failures: entry.failures, own: entry.own }))
     }
 
     fn forget(&mut self, key: &K) {
@@ -270,12 +255,7 @@ mod tests {
         assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
         assert_eq!(start.elapsed().as_secs(), 5);
         queue.done(&1, After::Settled(None));
-        assert_eq!(
-            tokio::time::timeout(Duration::from_secs(1000), queue.next())
-                .await
-                .ok(),
-            None
-        );
+        assert_eq!(tokio::time::timeout(Duration::from_secs(1000), queue.next()).await.ok(), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,16 +301,8 @@ mod tests {
         assert_eq!(streaks(After::FollowUp(Duration::ZERO)).await, (2, 0));
         assert_eq!(streaks(After::FollowUp(Duration::from_secs(1))).await, (0, 1));
         queue.add(1);
-        assert_eq!(
-            streaks(After::Settled(None)).await,
-            (0, 0),
-            "somebody else changed something"
-        );
-        assert_eq!(
-            streaks(After::Settled(None)).await,
-            (0, 0),
-            "the time it waited for has come"
-        );
+        assert_eq!(streaks(After::Settled(None)).await, (0, 0), "somebody else changed something");
+        assert_eq!(streaks(After::Settled(None)).await, (0, 0), "the time it waited for has come");
         assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
     }
 

@@ -52,10 +52,7 @@ pub(crate) struct Writer {
 
 impl Stores {
     pub(crate) fn new(rest: Rest) -> Self {
-        Self {
-            rest,
-            open: Mutex::default(),
-        }
+        Self { rest, open: Mutex::default() }
     }
 
     /// The store of a resource; its watch is started by the first who asks.
@@ -73,11 +70,7 @@ impl Stores {
             synced: watch::Sender::new(false),
             task: Mutex::default(),
         });
-        let task = tokio::spawn(follow(
-            Arc::downgrade(&store),
-            Arc::clone(resource),
-            self.rest.clone(),
-        ));
+        let task = tokio::spawn(follow(Arc::downgrade(&store), Arc::clone(resource), self.rest.clone()));
         *lock(&store.task) = Some(task.abort_handle());
         open.insert(resource.gvr(), Arc::downgrade(&store));
         store
@@ -104,10 +97,7 @@ impl Store {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = lock(&self.state);
         for object in state.index.all() {
-            let touched = Touched {
-                before: None,
-                after: Some(Arc::clone(object)),
-            };
+            let touched = Touched { before: None, after: Some(Arc::clone(object)) };
             // The receiver is still in our hands: this cannot fail.
             sender.send(Change { touched, by: None }).unwrap_or_default();
         }
@@ -143,12 +133,8 @@ impl Store {
 impl State {
     fn apply(&mut self, event: Event, by: Option<&Writer>) {
         for touched in self.index.apply(event) {
-            let change = Change {
-                touched,
-                by: by.cloned(),
-            };
-            self.listeners
-                .retain(|listener| listener.send(change.clone()).is_ok());
+            let change = Change { touched, by: by.cloned() };
+            self.listeners.retain(|listener| listener.send(change.clone()).is_ok());
         }
     }
 }
@@ -182,11 +168,7 @@ async fn follow(store: Weak<Store>, resource: Arc<Resource>, rest: Rest) {
             let Some(store) = store.upgrade() else { return };
             let mut state = lock(&store.state);
             state.apply(event, None);
-            if complete {
-                state.index.doubtful()
-            } else {
-                Vec::new()
-            }
+            if complete { state.index.doubtful() } else { Vec::new() }
         };
         look_again(&store, &resource, &rest, doubtful).await;
         if complete && let Some(store) = store.upgrade() {
@@ -198,10 +180,7 @@ async fn follow(store: Weak<Store>, resource: Arc<Resource>, rest: Rest) {
 /// Reads the objects that only our own writes told of and that a complete list did not name.
 async fn look_again(store: &Weak<Store>, resource: &Arc<Resource>, rest: &Rest, doubtful: Vec<Arc<Object>>) {
     for object in doubtful {
-        let id = ObjectId {
-            resource: Arc::clone(resource),
-            key: object.key.clone(),
-        };
+        let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
         let found = rest.read(&id).await;
         let Some(store) = store.upgrade() else { return };
         let mut state = lock(&store.state);

@@ -28,9 +28,7 @@ pub(crate) struct Probes {
 
 impl Probes {
     pub(crate) async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| ListenError { address, source })?;
+        let listener = TcpListener::bind(address).await.map_err(|source| ListenError { address, source })?;
         Ok(Self { listener })
     }
 
@@ -74,10 +72,7 @@ impl Probes {
 fn answer(path: &str, ready: bool) -> Response<Full<Bytes>> {
     let (status, text) = match (path, ready) {
         ("/healthz", _) | ("/readyz", true) => (StatusCode::OK, "ok"),
-        ("/readyz", false) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the controllers have not been listed yet",
-        ),
+        ("/readyz", false) => (StatusCode::SERVICE_UNAVAILABLE, "the controllers have not been listed yet"),
         _ => (StatusCode::NOT_FOUND, "there is /healthz and /readyz"),
     };
     let mut response = Response::new(Full::from(text));
@@ -119,14 +114,7 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_is_taken_is_named() {
         let first = Probes::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let error = Probes::bind(first.listener.local_addr().unwrap())
-            .await
-            .err()
-            .unwrap();
-        assert!(
-            error
-                .to_string()
-                .starts_with("--health-probe-bind-address: 127.0.0.1:")
-        );
+        let error = Probes::bind(first.listener.local_addr().unwrap()).await.err().unwrap();
+        assert!(error.to_string().starts_with("--health-probe-bind-address: 127.0.0.1:"));
     }
 }

@@ -22,9 +22,7 @@ pub(crate) fn start(format: Format, level: &str) -> Result<(), LogError> {
     // What a hook does inside wasmtime is the hook's business: a loop of calls would flood the log.
     let level = format!("{level},wasmtime_wasi=off");
     let filter = EnvFilter::try_new(&level).map_err(|error| LogError::Level(level, error))?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         Format::Json => lines.json().flatten_event(true).try_init(),
         Format::Text => lines.with_ansi(false).try_init(),

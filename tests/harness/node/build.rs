@@ -56,17 +56,8 @@ impl Parts {
             has_runtime,
             build_runtime,
         )?;
-        let parts = Self {
-            binaries: Binaries::find_or_build()?,
-            kubernetes,
-            runtime,
-        };
-        let folders = [
-            parts.binaries.folder(),
-            &parts.kubernetes,
-            &parts.runtime,
-            &env::temp_dir(),
-        ];
+        let parts = Self { binaries: Binaries::find_or_build()?, kubernetes, runtime };
+        let folders = [parts.binaries.folder(), &parts.kubernetes, &parts.runtime, &env::temp_dir()];
         Ok(match needs::hidden(&folders) {
             Some(missing) => Err(missing),
             None => Ok(parts),
@@ -104,10 +95,7 @@ fn kubernetes() -> Result<Result<PathBuf, Missing>> {
             Ok(given)
         } else {
             let names = KUBERNETES.join(" or ");
-            Err(Missing::Machine(format!(
-                "no {names} in KUBEBUILDER_ASSETS={}",
-                given.display()
-            )))
+            Err(Missing::Machine(format!("no {names} in KUBEBUILDER_ASSETS={}", given.display())))
         });
     }
     let kubernetes = Kubernetes::read()?;
@@ -145,22 +133,11 @@ fn build_runtime(into: &Path) -> Result<()> {
     let module = module();
     let build = |cgo, flags: &[&str], packages: &[&str]| {
         let module = &module;
-        go::Build {
-            module,
-            cgo,
-            flags,
-            packages,
-        }
-        .run(into)
+        go::Build { module, cgo, flags, packages }.run(into)
     };
     build(false, &["-ldflags", "-s -w"], &STATIC)?;
     // containerd filters the system calls of every Pod, which runc refuses unless it is built to do it.
-    let flags = [
-        "-tags",
-        "seccomp netgo osusergo",
-        "-ldflags",
-        "-s -w -extldflags -static",
-    ];
+    let flags = ["-tags", "seccomp netgo osusergo", "-ldflags", "-s -w -extldflags -static"];
     build(true, &flags, &[RUNC])
 }
 

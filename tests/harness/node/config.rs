@@ -29,9 +29,7 @@ impl Config {
         authority: &Authority,
         kubeconfig: impl Fn(&str) -> String,
     ) -> Result<Self> {
-        let config = Self {
-            folder: folder.to_owned(),
-        };
+        let config = Self { folder: folder.to_owned() };
         fs::create_dir_all(folder.join("certs.d/_default")).context("cannot make folders")?;
         fs::create_dir_all(folder.join("cni")).context("cannot make folders")?;
         let kubelet = authority.server(NAME, &[ADDRESS, NAME])?;

@@ -59,18 +59,12 @@ impl Image {
     /// `metahook/metahook:0.1.0`.
     pub fn program(name: &str, program: &Path, paths: &[&str]) -> Self {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();
-        Self {
-            name: name.to_owned(),
-            content: Content::Program(program.to_owned(), paths),
-        }
+        Self { name: name.to_owned(), content: Content::Program(program.to_owned(), paths) }
     }
 
     /// The one image of an OCI layout.
     pub fn layout(name: &str, folder: &Path) -> Self {
-        Self {
-            name: name.to_owned(),
-            content: Content::Layout(folder.to_owned()),
-        }
+        Self { name: name.to_owned(), content: Content::Layout(folder.to_owned()) }
     }
 
     fn flag(&self) -> String {
@@ -97,11 +91,7 @@ impl Namespaces {
     /// `folder` is made, and removed in the end; `name` is that of the cgroups.
     pub(crate) async fn make(folder: &Path, name: &str, parts: &Parts, log: &Path) -> Result<Self> {
         fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        for (file, script) in [
-            ("outside.sh", OUTSIDE),
-            ("inside.sh", INSIDE),
-            ("enter.sh", ENTER),
-        ] {
+        for (file, script) in [("outside.sh", OUTSIDE), ("inside.sh", INSIDE), ("enter.sh", ENTER)] {
             fs::write(folder.join(file), script).with_context(|| format!("cannot write {file}"))?;
         }
         let out = log_to(log)?;
@@ -143,10 +133,7 @@ impl Namespaces {
     pub(crate) fn run(&self, name: &str, program: &Path, flags: &[String], log: &Path) -> Result<Process> {
         let [enter, folder] = self.enter().map(|path| path.display().to_string());
         let program = program.display().to_string();
-        let line: Vec<String> = [enter, folder, program]
-            .into_iter()
-            .chain(flags.iter().cloned())
-            .collect();
+        let line: Vec<String> = [enter, folder, program].into_iter().chain(flags.iter().cloned()).collect();
         Process::start(name, Path::new("/bin/sh"), &line, log)
     }
 

@@ -40,19 +40,11 @@ impl Missing {
 }
 
 /// Bits of `CapEff` and their names.
-const CAPABILITIES: [(u32, &str); 3] = [
-    (12, "CAP_NET_ADMIN"),
-    (19, "CAP_SYS_PTRACE"),
-    (21, "CAP_SYS_ADMIN"),
-];
+const CAPABILITIES: [(u32, &str); 3] = [(12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN")];
 
 /// What is run while a node runs, and what to install for it.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("unshare", "util-linux"),
-    ("nsenter", "util-linux"),
-    ("mount", "mount"),
-    ("ip", "iproute2"),
-];
+const PROGRAMS: [(&str, &str); 4] =
+    [("unshare", "util-linux"), ("nsenter", "util-linux"), ("mount", "mount"), ("ip", "iproute2")];
 
 /// Those without which kubelet ends.
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
@@ -77,12 +69,7 @@ fn machine() -> Option<String> {
 }
 
 fn rights(status: &str) -> Option<String> {
-    let field = |name| {
-        status
-            .lines()
-            .find_map(|line: &str| line.strip_prefix(name))
-            .unwrap_or_default()
-    };
+    let field = |name| status.lines().find_map(|line: &str| line.strip_prefix(name)).unwrap_or_default();
     if field("Uid:").split_whitespace().nth(1) != Some("0") {
         return Some("not root".to_owned());
     }
@@ -116,18 +103,13 @@ fn controllers(root: &Path) -> Option<String> {
     let fixed =
         root.join("cgroup.type").exists() && said("cgroup.procs").is_some_and(|pids| !pids.is_empty());
     let usable = if fixed { enabled } else { there };
-    let lacks = CONTROLLERS
-        .iter()
-        .find(|name| !usable.split_whitespace().any(|usable| usable == **name));
+    let lacks = CONTROLLERS.iter().find(|name| !usable.split_whitespace().any(|usable| usable == **name));
     lacks.map(|name| format!("no cgroup controller `{name}` below {}", root.display()))
 }
 
 fn packages(to_build: bool) -> Vec<&'static str> {
-    let mut packages: Vec<_> = PROGRAMS
-        .iter()
-        .filter(|(program, _)| !on_path(program))
-        .map(|(_, package)| *package)
-        .collect();
+    let mut packages: Vec<_> =
+        PROGRAMS.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect();
     if !is_static(Path::new(BUSYBOX)) {
         packages.push("busybox-static");
     }
@@ -147,9 +129,7 @@ fn to_build_runc() -> Vec<&'static str> {
     if !on_path("pkg-config") {
         packages.push("pkg-config");
     }
-    let seccomp = Command::new("pkg-config")
-        .args(["--exists", "libseccomp"])
-        .status();
+    let seccomp = Command::new("pkg-config").args(["--exists", "libseccomp"]).status();
     if !seccomp.is_ok_and(|status| status.success()) {
         packages.push("libseccomp-dev");
     }
@@ -191,9 +171,7 @@ fn interpreted(bytes: &[u8]) -> Option<bool> {
 /// A node has folders of its own in some places: what lies there is not seen inside.
 pub(super) fn hidden(folders: &[&Path]) -> Option<Missing> {
     const ITS_OWN: [&str; 4] = ["/var/lib", "/var/log", "/run", "/sys"];
-    let hidden = folders
-        .iter()
-        .find(|folder| ITS_OWN.iter().any(|place| folder.starts_with(place)));
+    let hidden = folders.iter().find(|folder| ITS_OWN.iter().any(|place| folder.starts_with(place)));
     hidden.map(|folder| {
         Missing::Machine(format!(
             "{} is hidden inside a node: set XDG_CACHE_HOME or TMPDIR to another place",
@@ -250,11 +228,7 @@ mod tests {
             "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0",
         ]
         .map(cgroups);
-        let wanted = [
-            Some("/sys/fs/cgroup is read-only"),
-            Some("no cgroups in /sys/fs/cgroup"),
-            None,
-        ];
+        let wanted = [Some("/sys/fs/cgroup is read-only"), Some("no cgroups in /sys/fs/cgroup"), None];
         assert_eq!(said, wanted.map(|line| line.map(str::to_owned)));
     }
 
@@ -285,9 +259,6 @@ mod tests {
         put(&mut program, 64, &[1]);
         assert_eq!(interpreted(&program), Some(false));
         put(&mut program, 64, &[3]);
-        assert_eq!(
-            [interpreted(&program), interpreted(b"#!/bin/sh")],
-            [Some(true), None]
-        );
+        assert_eq!([interpreted(&program), interpreted(b"#!/bin/sh")], [Some(true), None]);
     }
 }

@@ -21,13 +21,8 @@ pub(crate) fn guests() -> Result<()> {
     let mut command = cargo(&["build", "--profile", "guest", "--target", TARGET]);
     run(command.args(names.iter().flat_map(|name| ["-p", name])))?;
     for name in &names {
-        let module = paths::target()?
-            .join(TARGET)
-            .join("guest")
-            .join(format!("{name}.wasm"));
-        let size = fs::metadata(&module)
-            .with_context(|| format!("there is no {}", module.display()))?
-            .len();
+        let module = paths::target()?.join(TARGET).join("guest").join(format!("{name}.wasm"));
+        let size = fs::metadata(&module).with_context(|| format!("there is no {}", module.display()))?.len();
         println!("{name}.wasm  {size} bytes  {}", module.display());
     }
     Ok(())
@@ -36,14 +31,7 @@ pub(crate) fn guests() -> Result<()> {
 /// Builds the server among the sandbox tests: with the features that the tests build their dependencies with, so that
 /// these are built once.
 pub(crate) fn server() -> Result<()> {
-    run(&mut cargo(&[
-        "test",
-        "--quiet",
-        "--workspace",
-        "--test",
-        "sandbox",
-        "--no-run",
-    ]))
+    run(&mut cargo(&["test", "--quiet", "--workspace", "--test", "sandbox", "--no-run"]))
 }
 
 /// Both; says how long it took.
@@ -65,12 +53,9 @@ pub(crate) fn may_install(asked: bool) -> bool {
 fn guest_names() -> Result<Vec<String>> {
     let folder = paths::workspace().join("guests");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let packages = entries
-        .flatten()
-        .filter(|entry| entry.path().join("Cargo.toml").is_file());
-    let mut names: Vec<String> = packages
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
+    let packages = entries.flatten().filter(|entry| entry.path().join("Cargo.toml").is_file());
+    let mut names: Vec<String> =
+        packages.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     Ok(names)
 }
@@ -86,13 +71,8 @@ fn need_target() -> Result<()> {
         return Ok(());
     }
     println!("rustup target add {TARGET}");
-    let added = Command::new("rustup")
-        .args(["target", "add", TARGET])
-        .current_dir(paths::workspace())
-        .status();
-    ensure!(
-        added.context("cannot run rustup")?.success(),
-        "cannot install the target {TARGET}"
-    );
+    let added =
+        Command::new("rustup").args(["target", "add", TARGET]).current_dir(paths::workspace()).status();
+    ensure!(added.context("cannot run rustup")?.success(), "cannot install the target {TARGET}");
     Ok(())
 }

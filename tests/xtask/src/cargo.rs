@@ -63,17 +63,9 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// Runs tests, passes on what they print, and sums up how they ended; whether all is well.
 pub(crate) fn run_tests(command: &mut Command) -> Result<(Counts, bool)> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot run cargo")?;
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
     let mut sum = Counts::default();
-    for line in child
-        .stdout
-        .take()
-        .into_iter()
-        .flat_map(|stdout| BufReader::new(stdout).lines())
-    {
+    for line in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
         let line = line.context("cannot read what cargo test prints")?;
         println!("{line}");
         sum += Counts::of_line(&line).unwrap_or_default();
@@ -94,14 +86,7 @@ mod tests {
     #[test]
     fn the_line_that_ends_a_test_binary_is_counted() {
         let line = "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 3 filtered out; finished in 4.10s";
-        assert_eq!(
-            Counts::of_line(line),
-            Some(Counts {
-                passed: 12,
-                failed: 1,
-                skipped: 2
-            })
-        );
+        assert_eq!(Counts::of_line(line), Some(Counts { passed: 12, failed: 1, skipped: 2 }));
         assert_eq!(Counts::of_line("test a::b ... ok"), None);
     }
 }

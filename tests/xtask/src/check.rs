@@ -15,14 +15,7 @@ pub(crate) fn format() -> Result<()> {
 }
 
 pub(crate) fn lints() -> Result<()> {
-    cargo::run(&mut cargo::cargo(&[
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+    cargo::run(&mut cargo::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
 fn documentation() -> Result<()> {

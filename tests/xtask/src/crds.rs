@@ -29,11 +29,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
             write(&path, &text)?;
         }
     }
-    if stale.is_empty() {
-        Ok(())
-    } else {
-        bail!("not current, run `cargo xtask crds`: {}", stale.join(", "))
-    }
+    if stale.is_empty() { Ok(()) } else { bail!("not current, run `cargo xtask crds`: {}", stale.join(", ")) }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -44,12 +40,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 
 fn all() -> Result<Vec<Value>> {
     let columns = json!([
-        column(
-            "Ready",
-            "string",
-            r#".status.conditions[?(@.type=="Ready")].status"#,
-            0
-        ),
+        column("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#, 0),
         column("Parents", "integer", ".status.parents", 0),
         column("Settled", "integer", ".status.settled", 0),
         column("Failing", "integer", ".status.failing", 0),
@@ -169,14 +160,8 @@ fn make_structural(schema: &mut Value) -> Result<()> {
         }
     }
     if let Some(Value::Array(types)) = schema.get("type") {
-        let named: Vec<_> = types
-            .iter()
-            .filter(|kind| *kind != &json!("null"))
-            .cloned()
-            .collect();
-        let [one] = named.as_slice() else {
-            bail!("a field of several types: {types:?}")
-        };
+        let named: Vec<_> = types.iter().filter(|kind| *kind != &json!("null")).cloned().collect();
+        let [one] = named.as_slice() else { bail!("a field of several types: {types:?}") };
         let one = one.clone();
         schema.insert("type".to_owned(), one);
     }
@@ -196,9 +181,7 @@ fn make_structural(schema: &mut Value) -> Result<()> {
 fn join(schema: &mut Map<String, Value>, choices: Vec<Value>) -> Result<()> {
     let mut words = Vec::new();
     for choice in choices {
-        let Value::Object(choice) = choice else {
-            bail!("an alternative that is no object: {choice}")
-        };
+        let Value::Object(choice) = choice else { bail!("an alternative that is no object: {choice}") };
         match (choice.get("const"), choice.get("enum")) {
             (Some(word @ Value::String(_)), _) => words.push(word.clone()),
             (None, Some(Value::Array(several)))
@@ -242,10 +225,7 @@ fn yaml(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(members) if !members.is_empty() => {
             for (key, member) in members {
-                let key = if key
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || "-./$_".contains(c))
-                {
+                let key = if key.chars().all(|c| c.is_ascii_alphanumeric() || "-./$_".contains(c)) {
                     key.clone()
                 } else {
                     json!(key).to_string()
@@ -263,9 +243,7 @@ fn yaml(out: &mut String, value: &Value, indent: usize) {
                 let mut inner = String::new();
                 nested(&mut inner, item, indent + 2);
                 // The first member of an item stands beside its dash.
-                let beside = inner
-                    .strip_prefix('\n')
-                    .map(|rest| format!(" {}", rest.trim_start()));
+                let beside = inner.strip_prefix('\n').map(|rest| format!(" {}", rest.trim_start()));
                 out.push_str(&beside.unwrap_or(inner));
             }
         }

@@ -20,46 +20,28 @@ pub(crate) fn build() -> Result<()> {
     fs::write(&file, &bytes).with_context(|| format!("{} cannot be written", file.display()))?;
     println!("{NAME}  {} bytes  sha256:{}", bytes.len(), hex(&bytes));
     println!("OCI layout: {}", folder.display());
-    println!(
-        "one file:   {} (docker load -i, ctr images import, skopeo copy oci-archive:)",
-        file.display()
-    );
+    println!("one file:   {} (docker load -i, ctr images import, skopeo copy oci-archive:)", file.display());
     Ok(())
 }
 
 /// Optimized, static, and without any path of this machine in it.
 fn server() -> Result<PathBuf> {
     let target = host()?;
-    let home = env::var_os("CARGO_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(env::home_dir()?.join(".cargo")));
-    let mut flags = vec![
-        "-Ctarget-feature=+crt-static".to_owned(),
-        "-Clink-arg=-Wl,--build-id=none".to_owned(),
-    ];
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let mut flags =
+        vec!["-Ctarget-feature=+crt-static".to_owned(), "-Clink-arg=-Wl,--build-id=none".to_owned()];
     for (path, name) in [(home, "/cargo"), (Some(paths::workspace()), "/metahook")] {
         flags.extend(path.map(|path| format!("--remap-path-prefix={}={name}", path.display())));
     }
     println!("building the server, optimized and static");
-    run(cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "metahook",
-        "--target",
-        &target,
-    ])
-    .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
+    run(cargo(&["build", "--release", "--locked", "--package", "metahook", "--target", &target])
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
     Ok(paths::target()?.join(target).join("release/metahook"))
 }
 
 /// The target that rustc builds for by itself.
 fn host() -> Result<String> {
-    let version = Command::new("rustc")
-        .arg("-vV")
-        .current_dir(paths::workspace())
-        .output();
+    let version = Command::new("rustc").arg("-vV").current_dir(paths::workspace()).output();
     let version = String::from_utf8(version.context("cannot run rustc")?.stdout)?;
     let line = version.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(line.context("rustc does not say what it builds for")?.to_owned())

@@ -1,9 +1,6 @@
 //! The project's own commands: `cargo xtask --help`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
-#![allow(
-    clippy::indexing_slicing,
-    reason = "only JSON is indexed: what is not there is null"
-)]
+#![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 mod build;
 mod cargo;
@@ -98,10 +95,7 @@ mod tests {
         for file in ["crd.yaml", "controller.yaml", "hello.yaml", "src/main.rs"] {
             let text = read(&format!("guests/hello/{file}"));
             let shown = text.split("#[cfg(test)]").next().unwrap().trim();
-            assert!(
-                readme.contains(shown),
-                "README.md does not show guests/hello/{file} as it is"
-            );
+            assert!(readme.contains(shown), "README.md does not show guests/hello/{file} as it is");
         }
     }
 }

@@ -24,28 +24,17 @@ pub(crate) fn run() -> Result<()> {
     }
     sizes.sort_by_key(|(lines, _)| usize::MAX - lines);
     let sum: usize = sizes.iter().map(|(lines, _)| lines).sum();
-    println!(
-        "{sum} lines of code in {} files; those above {MANY}:",
-        sizes.len()
-    );
+    println!("{sum} lines of code in {} files; those above {MANY}:", sizes.len());
     sizes
         .iter()
         .filter(|(lines, _)| *lines > MANY)
         .for_each(|(lines, file)| println!("  {lines} {}", file.display()));
     println!("metahook-core pulls in:");
-    cargo::run(&mut cargo::cargo(&[
-        "tree",
-        "-p",
-        "metahook-core",
-        "-e",
-        "normal",
-    ]))
+    cargo::run(&mut cargo::cargo(&["tree", "-p", "metahook-core", "-e", "normal"]))
 }
 
 fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder)
-        .with_context(|| format!("cannot read {}", folder.display()))?
-        .flatten()
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?.flatten()
     {
         let path = entry.path();
         if path.is_dir() {
@@ -60,10 +49,7 @@ fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
 /// Lines that are neither empty nor a comment, without the tests at a file's end.
 fn code_lines(text: &str) -> usize {
     let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text);
-    code.lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with("//"))
-        .count()
+    code.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
 }
 
 #[cfg(test)]

@@ -40,13 +40,7 @@ enum Part {
     Acceptance,
 }
 
-const ALL: [Part; 5] = [
-    Part::Fmt,
-    Part::Clippy,
-    Part::Unit,
-    Part::Sandbox,
-    Part::Acceptance,
-];
+const ALL: [Part; 5] = [Part::Fmt, Part::Clippy, Part::Unit, Part::Sandbox, Part::Acceptance];
 
 /// How one part ended, once.
 struct Row {
@@ -84,9 +78,7 @@ fn runs(part: Part, options: &Options) -> Vec<Row> {
         1 => part.name().to_owned(),
         _ => format!("{} {time}/{times}", part.name()),
     };
-    (1..=times)
-        .map(|time| row(&name(time), || part.run(options.filter.as_deref())))
-        .collect()
+    (1..=times).map(|time| row(&name(time), || part.run(options.filter.as_deref()))).collect()
 }
 
 fn row(name: &str, part: impl FnOnce() -> Result<(Counts, bool)>) -> Row {
@@ -99,12 +91,7 @@ fn row(name: &str, part: impl FnOnce() -> Result<(Counts, bool)>) -> Row {
     if !ok && counts.failed == 0 {
         counts.failed = 1; // what failed was no test: it counts all the same
     }
-    Row {
-        name: name.to_owned(),
-        counts,
-        ok,
-        took: start.elapsed(),
-    }
+    Row { name: name.to_owned(), counts, ok, took: start.elapsed() }
 }
 
 impl Part {
@@ -149,45 +136,20 @@ fn what_acceptance_needs(options: &Options) -> Result<()> {
         }
     }
     build::all()?;
-    cargo::run(&mut cargo(&[
-        "test",
-        "--workspace",
-        "--test",
-        "suite",
-        "--no-run",
-    ]))
+    cargo::run(&mut cargo(&["test", "--workspace", "--test", "suite", "--no-run"]))
 }
 
 /// The closing table; the last line has the sums.
 fn close(rows: &[Row]) -> bool {
     let mut sum = Counts::default();
-    println!(
-        "\n{:<18} {:<8} {:>7} {:>7} {:>8}  took",
-        "part", "", "passed", "failed", "skipped"
-    );
-    for Row {
-        name,
-        counts,
-        ok,
-        took,
-    } in rows
-    {
+    println!("\n{:<18} {:<8} {:>7} {:>7} {:>8}  took", "part", "", "passed", "failed", "skipped");
+    for Row { name, counts, ok, took } in rows {
         let how = if *ok { "ok" } else { "FAILED" };
-        let Counts {
-            passed,
-            failed,
-            skipped,
-        } = counts;
-        println!(
-            "{name:<18} {how:<8} {passed:>7} {failed:>7} {skipped:>8}  {}",
-            spoken(*took)
-        );
+        let Counts { passed, failed, skipped } = counts;
+        println!("{name:<18} {how:<8} {passed:>7} {failed:>7} {skipped:>8}  {}", spoken(*took));
         sum += *counts;
     }
     println!("all in {}", spoken(rows.iter().map(|row| row.took).sum()));
-    println!(
-        "{} passed, {} failed, {} skipped",
-        sum.passed, sum.failed, sum.skipped
-    );
+    println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
     rows.iter().all(|row| row.ok)
 }

@@ -18,11 +18,9 @@ pub fn merge(observed: &Value, last: Option<&Value>, desired: &Value) -> Value {
         (Value::Object(observed), Value::Object(desired)) => {
             Value::Object(objects(observed, last.and_then(Value::as_object), desired))
         }
-        (Value::Array(observed), Value::Array(desired)) => lists(
-            observed,
-            last.and_then(Value::as_array).map_or(&[], Vec::as_slice),
-            desired,
-        ),
+        (Value::Array(observed), Value::Array(desired)) => {
+            lists(observed, last.and_then(Value::as_array).map_or(&[], Vec::as_slice), desired)
+        }
         _ => desired.clone(),
     }
 }
@@ -53,16 +51,9 @@ fn lists(observed: &[Value], last: &[Value], desired: &[Value]) -> Value {
     let Some(key) = merge_key([observed, last, desired]) else {
         return Value::Array(desired.to_vec());
     };
-    let merged = objects(
-        &by_key(observed, key),
-        Some(&by_key(last, key)),
-        &by_key(desired, key),
-    );
+    let merged = objects(&by_key(observed, key), Some(&by_key(last, key)), &by_key(desired, key));
     let mut seen = BTreeSet::new();
-    let names = observed
-        .iter()
-        .chain(desired)
-        .filter_map(|item| name_of(item, key));
+    let names = observed.iter().chain(desired).filter_map(|item| name_of(item, key));
     Value::Array(
         names
             .filter(|name| seen.insert(name.clone()))
@@ -76,9 +67,7 @@ fn merge_key(lists: [&[Value]; 3]) -> Option<&'static str> {
     let mut items = lists.into_iter().flatten().peekable();
     items.peek()?;
     let items: Vec<&Map<_, _>> = items.map(Value::as_object).collect::<Option<_>>()?;
-    MERGE_KEYS
-        .into_iter()
-        .find(|key| items.iter().all(|item| item.contains_key(*key)))
+    MERGE_KEYS.into_iter().find(|key| items.iter().all(|item| item.contains_key(*key)))
 }
 
 fn by_key(items: &[Value], key: &str) -> Map<String, Value> {
@@ -145,10 +134,9 @@ mod tests {
 
     #[test]
     fn a_change_of_type_is_applied() {
-        for (observed, desired) in [
-            (json!({"a":{"b":1}}), json!({"a":1})),
-            (json!({"a":[1]}), json!({"a":{"b":1}})),
-        ] {
+        for (observed, desired) in
+            [(json!({"a":{"b":1}}), json!({"a":1})), (json!({"a":[1]}), json!({"a":{"b":1}}))]
+        {
             assert_eq!(merge(&observed, None, &desired), desired);
         }
     }
@@ -157,10 +145,7 @@ mod tests {
     fn an_empty_list_removes_only_what_was_applied() {
         let observed = json!({"l":[{"name":"ours"},{"name":"theirs"}]});
         let last = json!({"l":[{"name":"ours"}]});
-        assert_eq!(
-            merge(&observed, Some(&last), &json!({"l":[]})),
-            json!({"l":[{"name":"theirs"}]})
-        );
+        assert_eq!(merge(&observed, Some(&last), &json!({"l":[]})), json!({"l":[{"name":"theirs"}]}));
     }
 
     proptest! {
@@ -185,10 +170,7 @@ mod tests {
             Value::Array(items) => {
                 let twins = MERGE_KEYS.into_iter().any(|key| {
                     let mut seen = BTreeSet::new();
-                    items
-                        .iter()
-                        .filter_map(|item| name_of(item, key))
-                        .any(|name| !seen.insert(name))
+                    items.iter().filter_map(|item| name_of(item, key)).any(|name| !seen.insert(name))
                 });
                 !twins && items.iter().all(no_list_has_twins)
             }

@@ -41,11 +41,7 @@ pub struct Gvk {
 impl Gvk {
     pub fn new(api_version: &str, kind: &str) -> Self {
         let (group, version) = split_api_version(api_version);
-        Self {
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
-        }
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
     }
 
     pub fn api_version(&self) -> String {
@@ -75,11 +71,7 @@ pub struct Gvr {
 impl Gvr {
     pub fn new(api_version: &str, resource: &str) -> Self {
         let (group, version) = split_api_version(api_version);
-        Self {
-            group: group.into(),
-            version: version.into(),
-            resource: resource.into(),
-        }
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
 
     pub fn api_version(&self) -> String {
@@ -121,10 +113,7 @@ pub struct Key {
 
 impl Key {
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self {
-            namespace: namespace.into(),
-            name: name.into(),
-        }
+        Self { namespace: namespace.into(), name: name.into() }
     }
 }
 
@@ -155,11 +144,7 @@ fn split_api_version(api_version: &str) -> (&str, &str) {
 }
 
 fn join_api_version(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    }
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 #[cfg(test)]
@@ -169,10 +154,7 @@ mod tests {
     #[test]
     fn the_group_key_of_the_core_group_has_no_slash() {
         assert_eq!(Gvk::new("v1", "Pod").group_key(), "Pod.v1");
-        assert_eq!(
-            Gvk::new("apps/v1", "Deployment").group_key(),
-            "Deployment.apps/v1"
-        );
+        assert_eq!(Gvk::new("apps/v1", "Deployment").group_key(), "Deployment.apps/v1");
     }
 
     #[test]

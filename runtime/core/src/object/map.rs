@@ -23,10 +23,7 @@ impl ChildMap {
     }
 
     pub fn insert(&mut self, resource: &Arc<Resource>, object: Arc<Object>) {
-        self.0
-            .entry(Arc::clone(resource))
-            .or_default()
-            .insert(object.key.clone(), object);
+        self.0.entry(Arc::clone(resource)).or_default().insert(object.key.clone(), object);
     }
 
     pub fn get(&self, resource: &Arc<Resource>, key: &Key) -> Option<&Arc<Object>> {
@@ -39,9 +36,7 @@ impl ChildMap {
 
     /// All objects with the resource they are of, in order.
     pub fn objects(&self) -> impl Iterator<Item = (&Arc<Resource>, &Arc<Object>)> {
-        self.0
-            .iter()
-            .flat_map(|(resource, objects)| objects.values().map(move |object| (resource, object)))
+        self.0.iter().flat_map(|(resource, objects)| objects.values().map(move |object| (resource, object)))
     }
 }
 

@@ -56,9 +56,7 @@ impl Version {
 
     /// Known to be older than `other`; false where the two cannot be compared.
     pub fn is_older_than(&self, other: &Self) -> bool {
-        self.number()
-            .zip(other.number())
-            .is_some_and(|(mine, theirs)| mine < theirs)
+        self.number().zip(other.number()).is_some_and(|(mine, theirs)| mine < theirs)
     }
 }
 
@@ -86,16 +84,8 @@ impl Object {
             Some(fields) => Cow::Owned(cut_member(json, fields.get()).ok_or(ObjectError::Cut)?),
             None => Cow::Borrowed(json),
         };
-        let text = if named.is_some() {
-            text
-        } else {
-            Cow::Owned(with_kind(&text, &gvk))
-        };
-        let controller = meta
-            .owner_references
-            .unwrap_or_default()
-            .into_iter()
-            .find(|o| o.controller);
+        let text = if named.is_some() { text } else { Cow::Owned(with_kind(&text, &gvk)) };
+        let controller = meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller);
         Ok(Self {
             json: text.into(),
             gvk,
@@ -176,12 +166,7 @@ fn cut_member(json: &str, value: &str) -> Option<String> {
     let start = (value.as_ptr() as usize).checked_sub(json.as_ptr() as usize)?;
     let (before, rest) = json.split_at_checked(start)?;
     let after = rest.get(value.len()..)?;
-    let key = before
-        .trim_end()
-        .strip_suffix(':')?
-        .trim_end()
-        .strip_suffix("\"managedFields\"")?
-        .trim_end();
+    let key = before.trim_end().strip_suffix(':')?.trim_end().strip_suffix("\"managedFields\"")?.trim_end();
     Some(match key.strip_suffix(',') {
         Some(before) => format!("{before}{after}"),
         None => format!("{key}{}", after.trim_start().strip_prefix(',').unwrap_or(after)),
@@ -191,11 +176,7 @@ fn cut_member(json: &str, value: &str) -> Option<String> {
 /// Writes `apiVersion` and `kind` into an object that has none.
 fn with_kind(json: &str, gvk: &Gvk) -> String {
     let rest = json.trim_start().strip_prefix('{').unwrap_or(json);
-    format!(
-        r#"{{"apiVersion":"{}","kind":"{}",{rest}"#,
-        gvk.api_version(),
-        gvk.kind
-    )
+    format!(r#"{{"apiVersion":"{}","kind":"{}",{rest}"#, gvk.api_version(), gvk.kind)
 }
 
 #[cfg(test)]
@@ -212,10 +193,7 @@ mod tests {
         assert_eq!(object.key, Key::new("n", "ab"));
         assert_eq!(object.generation, 3);
         assert!(object.deleting && object.is_controlled_by(&Uid::new("o2")));
-        assert!(
-            !object.is_controlled_by(&Uid::new("o1")),
-            "an owner that does not control is no controller"
-        );
+        assert!(!object.is_controlled_by(&Uid::new("o1")), "an owner that does not control is no controller");
     }
 
     #[test]
@@ -238,11 +216,8 @@ mod tests {
 
     #[test]
     fn an_item_of_a_list_gets_the_kind_of_the_list() {
-        let object = Object::parse(
-            r#" {"metadata":{"name":"x"}}"#,
-            Some(&Gvk::new("apps/v1", "Deployment")),
-        )
-        .unwrap();
+        let object =
+            Object::parse(r#" {"metadata":{"name":"x"}}"#, Some(&Gvk::new("apps/v1", "Deployment"))).unwrap();
         assert_eq!(
             object.value().unwrap(),
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}})

@@ -56,9 +56,8 @@ impl Selector {
 
     pub fn of(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let labels = selector.match_labels.iter().flatten();
-        let mut all: Vec<_> = labels
-            .map(|(key, value)| Requirement::In(key.clone(), [value.clone()].into()))
-            .collect();
+        let mut all: Vec<_> =
+            labels.map(|(key, value)| Requirement::In(key.clone(), [value.clone()].into())).collect();
         for expression in selector.match_expressions.iter().flatten() {
             all.push(expression.check()?);
         }
@@ -95,10 +94,7 @@ impl Expression {
         let values: BTreeSet<String> = self.values.iter().flatten().cloned().collect();
         let some = |operator| {
             if values.is_empty() {
-                Err(SelectorError::NoValues {
-                    key: self.key.clone(),
-                    operator,
-                })
+                Err(SelectorError::NoValues { key: self.key.clone(), operator })
             } else {
                 Ok(values.clone())
             }
@@ -107,10 +103,7 @@ impl Expression {
             if values.is_empty() {
                 Ok(())
             } else {
-                Err(SelectorError::Values {
-                    key: self.key.clone(),
-                    operator,
-                })
+                Err(SelectorError::Values { key: self.key.clone(), operator })
             }
         };
         match self.operator.as_str() {
@@ -157,20 +150,12 @@ fn parse_one(part: &str) -> Result<Requirement, SelectorError> {
         return Ok(Requirement::NotIn(key(left)?, [value(right)?].into()));
     }
     if let Some((left, right)) = part.split_once('=') {
-        return Ok(Requirement::In(
-            key(left)?,
-            [value(right.strip_prefix('=').unwrap_or(right))?].into(),
-        ));
+        return Ok(Requirement::In(key(left)?, [value(right.strip_prefix('=').unwrap_or(right))?].into()));
     }
     let Some((left, list)) = part.split_once('(') else {
         return key(part).map(Requirement::Exists);
     };
-    let list = list
-        .strip_suffix(')')
-        .ok_or_else(bad)?
-        .split(',')
-        .map(value)
-        .collect::<Result<_, _>>()?;
+    let list = list.strip_suffix(')').ok_or_else(bad)?.split(',').map(value).collect::<Result<_, _>>()?;
     match left.split_whitespace().collect::<Vec<_>>().as_slice() {
         [name, "in"] => Ok(Requirement::In(key(name)?, list)),
         [name, "notin"] => Ok(Requirement::NotIn(key(name)?, list)),
@@ -183,10 +168,7 @@ mod tests {
     use super::*;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs
-            .iter()
-            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-            .collect()
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
 
     #[test]
@@ -208,11 +190,7 @@ mod tests {
             ("a=1,b,!c", true),
             ("b=", true),
         ] {
-            assert_eq!(
-                Selector::parse(text).unwrap().matches(&object),
-                expected,
-                "{text}"
-            );
+            assert_eq!(Selector::parse(text).unwrap().matches(&object), expected, "{text}");
         }
     }
 
@@ -240,18 +218,8 @@ mod tests {
 
     #[test]
     fn an_unknown_operator_is_refused_by_name() {
-        let expression = Expression {
-            key: "a".into(),
-            operator: "Near".into(),
-            values: None,
-        };
-        let selector = LabelSelector {
-            match_expressions: Some(vec![expression]),
-            ..Default::default()
-        };
-        assert_eq!(
-            Selector::of(&selector),
-            Err(SelectorError::Operator("Near".into()))
-        );
+        let expression = Expression { key: "a".into(), operator: "Near".into(), values: None };
+        let selector = LabelSelector { match_expressions: Some(vec![expression]), ..Default::default() };
+        assert_eq!(Selector::of(&selector), Err(SelectorError::Operator("Near".into())));
     }
 }

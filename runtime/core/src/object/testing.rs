@@ -19,10 +19,7 @@ pub(crate) fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
 }
 
 pub(crate) fn cluster_resource(api_version: &str, kind: &str) -> Arc<Resource> {
-    Arc::new(Resource {
-        namespaced: false,
-        ..(*resource(api_version, kind)).clone()
-    })
+    Arc::new(Resource { namespaced: false, ..(*resource(api_version, kind)).clone() })
 }
 
 /// An object in the words of a test: `a("v1", "Pod", "n/x").uid("u").label("a", "b").object()`.
@@ -41,11 +38,7 @@ impl Build {
     pub(crate) fn with(mut self, pointer: &str, value: Value) -> Self {
         let mut at = &mut self.0;
         for step in pointer.split('.') {
-            at = at
-                .as_object_mut()
-                .unwrap()
-                .entry(step)
-                .or_insert_with(|| json!({}));
+            at = at.as_object_mut().unwrap().entry(step).or_insert_with(|| json!({}));
         }
         *at = value;
         self
@@ -60,11 +53,7 @@ impl Build {
     }
 
     pub(crate) fn label(mut self, key: &str, value: &str) -> Self {
-        let labels = self.0["metadata"]
-            .as_object_mut()
-            .unwrap()
-            .entry("labels")
-            .or_insert_with(|| json!({}));
+        let labels = self.0["metadata"].as_object_mut().unwrap().entry("labels").or_insert_with(|| json!({}));
         labels[key] = json!(value);
         self
     }
@@ -96,17 +85,11 @@ pub(crate) fn any_json() -> impl Strategy<Value = Value> {
         "[ab]{0,2}".prop_map(Value::String),
     ];
     leaf.prop_recursive(3, 24, 4, |inner| {
-        let member = (
-            prop_oneof![Just("name"), Just("port"), Just("a"), Just("b")],
-            inner.clone(),
-        );
+        let member = (prop_oneof![Just("name"), Just("port"), Just("a"), Just("b")], inner.clone());
         prop_oneof![
             prop::collection::vec(inner, 0..3).prop_map(Value::Array),
             prop::collection::vec(member, 0..4).prop_map(|members| Value::Object(
-                members
-                    .into_iter()
-                    .map(|(k, v)| (k.to_owned(), v))
-                    .collect::<Map<_, _>>()
+                members.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>()
             )),
         ]
     })

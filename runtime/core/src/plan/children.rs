@@ -38,40 +38,23 @@ pub fn children(parent: &Object, observed: &ChildMap, desired: &Desired, rules: 
         return plan;
     }
     for (resource, object) in observed.objects() {
-        let wanted = desired
-            .get(resource)
-            .is_some_and(|group| group.contains_key(&object.key));
+        let wanted = desired.get(resource).is_some_and(|group| group.contains_key(&object.key));
         if !wanted {
-            let id = ObjectId {
-                resource: Arc::clone(resource),
-                key: object.key.clone(),
-            };
+            let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
             if object.deleting {
                 plan.skips.push((id, Skip::BeingDeleted));
             } else {
-                plan.ops.push(Op::Delete {
-                    id,
-                    uid: object.uid.clone(),
-                });
+                plan.ops.push(Op::Delete { id, uid: object.uid.clone() });
             }
         }
     }
     for (resource, group) in desired {
-        let method = rules
-            .iter()
-            .find(|rule| rule.resource == *resource)
-            .map(|rule| rule.method)
-            .unwrap_or_default();
+        let method =
+            rules.iter().find(|rule| rule.resource == *resource).map(|rule| rule.method).unwrap_or_default();
         for (key, wanted) in group {
-            let id = ObjectId {
-                resource: Arc::clone(resource),
-                key: key.clone(),
-            };
+            let id = ObjectId { resource: Arc::clone(resource), key: key.clone() };
             match observed.get(resource, key) {
-                None => plan.ops.push(Op::Create {
-                    id,
-                    body: new_object(parent, wanted),
-                }),
+                None => plan.ops.push(Op::Create { id, body: new_object(parent, wanted) }),
                 Some(object) => match update(parent, &id, object, wanted, method) {
                     Ok(Decision::Do(op)) => plan.ops.push(op),
                     Ok(Decision::Leave(skip)) => plan.skips.push((id, skip)),
@@ -109,10 +92,9 @@ fn update(
             uid: object.uid.clone(),
             body: new_object(parent, wanted),
         }),
-        UpdateMethod::InPlace | UpdateMethod::RollingInPlace => Decision::Do(Op::Replace {
-            id: id.clone(),
-            body: merged,
-        }),
+        UpdateMethod::InPlace | UpdateMethod::RollingInPlace => {
+            Decision::Do(Op::Replace { id: id.clone(), body: merged })
+        }
     })
 }
 
@@ -179,10 +161,7 @@ pub fn owner_reference(parent: &Object) -> Value {
 }
 
 fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    object
-        .get_mut("metadata")?
-        .get_mut("annotations")?
-        .as_object_mut()
+    object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()
 }
 
 fn record(object: &mut Value, applied: String) {
@@ -215,26 +194,18 @@ mod tests {
     use crate::object::testing::{a, any_json, resource};
 
     fn rules(method: UpdateMethod) -> Vec<Rule> {
-        vec![Rule {
-            resource: resource("v1", "Thing"),
-            method,
-        }]
+        vec![Rule { resource: resource("v1", "Thing"), method }]
     }
 
     fn wanted(things: &[(String, Value)]) -> Desired {
         let mut desired = Desired::new();
         for (name, spec) in things {
-            let thing = a("v1", "Thing", &format!("n/{name}"))
-                .with("spec", spec.clone())
-                .value();
+            let thing = a("v1", "Thing", &format!("n/{name}")).with("spec", spec.clone()).value();
             let mut thing = thing.clone();
             for field in ["uid", "resourceVersion"] {
                 thing["metadata"].as_object_mut().unwrap().remove(field);
             }
-            desired
-                .entry(resource("v1", "Thing"))
-                .or_default()
-                .insert(Key::new("n", name), thing);
+            desired.entry(resource("v1", "Thing")).or_default().insert(Key::new("n", name), thing);
         }
         desired
     }

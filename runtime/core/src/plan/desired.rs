@@ -36,11 +36,7 @@ pub enum DesiredError {
     #[error("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")]
     TooMany { found: usize, max: usize },
     #[error("the hook's answer: children[{at}].{field} must be {expected}")]
-    Field {
-        at: usize,
-        field: &'static str,
-        expected: &'static str,
-    },
+    Field { at: usize, field: &'static str, expected: &'static str },
     #[error(
         "the hook's answer: children[{at}] is a {gvk}, which the controller's spec does not declare: add it to spec.childResources"
     )]
@@ -48,11 +44,7 @@ pub enum DesiredError {
     #[error(
         "the hook's answer: children[{at}].metadata.namespace is {found:?}; children of a parent in namespace {parent:?} have to be in that namespace"
     )]
-    OtherNamespace {
-        at: usize,
-        found: String,
-        parent: String,
-    },
+    OtherNamespace { at: usize, found: String, parent: String },
     #[error(
         "the hook's answer: children[{at}] is a {gvk}, which has no namespace; a parent in a namespace cannot own it"
     )]
@@ -77,21 +69,14 @@ pub fn desired(
     children: Vec<Map<String, Value>>,
 ) -> Result<Desired, DesiredError> {
     if children.len() > bounds.max_children {
-        return Err(DesiredError::TooMany {
-            found: children.len(),
-            max: bounds.max_children,
-        });
+        return Err(DesiredError::TooMany { found: children.len(), max: bounds.max_children });
     }
     let mut all = Desired::new();
     for (at, child) in children.into_iter().enumerate() {
         let (resource, key, child) = one(parent, bounds, at, child)?;
         let group = all.entry(Arc::clone(&resource)).or_default();
         if group.insert(key.clone(), child).is_some() {
-            return Err(DesiredError::Twice {
-                at,
-                gvk: resource.gvk.clone(),
-                key,
-            });
+            return Err(DesiredError::Twice { at, gvk: resource.gvk.clone(), key });
         }
     }
     Ok(all)
@@ -105,26 +90,15 @@ fn one(
 ) -> Result<(Arc<Resource>, Key, Value), DesiredError> {
     let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err(DesiredError::Field {
-            at,
-            field,
-            expected: "a string that is not empty",
-        }),
+        _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
     };
-    let gvk = Gvk::new(
-        &text("apiVersion", child.get("apiVersion"))?,
-        &text("kind", child.get("kind"))?,
-    );
+    let gvk = Gvk::new(&text("apiVersion", child.get("apiVersion"))?, &text("kind", child.get("kind"))?);
     let rule = bounds.rules.iter().find(|rule| rule.resource.gvk == gvk);
     let resource = rule
         .map(|rule| Arc::clone(&rule.resource))
         .ok_or_else(|| DesiredError::Undeclared { at, gvk: gvk.clone() })?;
     let Some(Value::Object(metadata)) = child.get_mut("metadata") else {
-        return Err(DesiredError::Field {
-            at,
-            field: "metadata",
-            expected: "an object",
-        });
+        return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
     };
     let name = text("metadata.name", metadata.get("name"))?;
     if matches!(name.as_str(), "." | "..") || name.contains(['/', '%', '?', '#']) {
@@ -142,9 +116,7 @@ fn one(
             *labels = json!({});
         }
         if let Value::Object(labels) = labels {
-            labels
-                .entry(UID_LABEL)
-                .or_insert_with(|| json!(parent.uid.as_str()));
+            labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
         }
     }
     if !bounds.selector.matches(&labels(at, metadata)?) {
@@ -165,11 +137,7 @@ fn place(
         None | Some(Value::Null) => "",
         Some(Value::String(namespace)) => namespace,
         Some(_) => {
-            return Err(DesiredError::Field {
-                at,
-                field: "metadata.namespace",
-                expected: "a string",
-            });
+            return Err(DesiredError::Field { at, field: "metadata.namespace", expected: "a string" });
         }
     };
     let namespace = match (home, resource.namespaced, wanted) {
@@ -177,18 +145,11 @@ fn place(
         ("", true, "") => return Err(DesiredError::NoNamespace { at }),
         ("", true, wanted) if !is_label(wanted) => {
             let expected = "a namespace: lower case letters, digits and dashes";
-            return Err(DesiredError::Field {
-                at,
-                field: "metadata.namespace",
-                expected,
-            });
+            return Err(DesiredError::Field { at, field: "metadata.namespace", expected });
         }
         ("", true, wanted) => wanted.to_owned(),
         (_, false, _) => {
-            return Err(DesiredError::ClusterScoped {
-                at,
-                gvk: resource.gvk.clone(),
-            });
+            return Err(DesiredError::ClusterScoped { at, gvk: resource.gvk.clone() });
         }
         (home, true, wanted) if wanted.is_empty() || wanted == home => home.to_owned(),
         (home, true, wanted) => {
@@ -213,11 +174,7 @@ fn is_label(text: &str) -> bool {
 }
 
 fn labels(at: usize, metadata: &Map<String, Value>) -> Result<BTreeMap<String, String>, DesiredError> {
-    let wrong = || DesiredError::Field {
-        at,
-        field: "metadata.labels",
-        expected: "an object of strings",
-    };
+    let wrong = || DesiredError::Field { at, field: "metadata.labels", expected: "an object of strings" };
     match metadata.get("labels") {
         None | Some(Value::Null) => Ok(BTreeMap::new()),
         Some(Value::Object(labels)) => labels
@@ -235,30 +192,14 @@ mod tests {
 
     fn try_it(parent: &str, children: Value) -> Result<Desired, String> {
         let rules = [
-            Rule {
-                resource: resource("v1", "Pod"),
-                method: UpdateMethod::InPlace,
-            },
-            Rule {
-                resource: cluster_resource("v1", "Namespace"),
-                method: UpdateMethod::InPlace,
-            },
+            Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace },
+            Rule { resource: cluster_resource("v1", "Namespace"), method: UpdateMethod::InPlace },
         ];
         let parent = a("e/v1", "P", parent).uid("u").object();
         let selector = Selector::equals("controller-uid", "u");
-        let bounds = Bounds {
-            rules: &rules,
-            selector: &selector,
-            generated: true,
-            max_children: 3,
-        };
-        let Value::Array(children) = children else {
-            panic!()
-        };
-        let children = children
-            .into_iter()
-            .map(|c| c.as_object().unwrap().clone())
-            .collect();
+        let bounds = Bounds { rules: &rules, selector: &selector, generated: true, max_children: 3 };
+        let Value::Array(children) = children else { panic!() };
+        let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
         desired(&parent, bounds, children).map_err(|error| error.to_string())
     }
 
@@ -280,22 +221,10 @@ mod tests {
     fn one_bad_child_refuses_the_whole_answer() {
         let good = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ok"}});
         for (bad, says) in [
-            (
-                json!({"apiVersion": "v1", "metadata": {"name": "x"}}),
-                "children[1].kind must be a string",
-            ),
-            (
-                json!({"kind": "Pod", "metadata": {"name": "x"}}),
-                "children[1].apiVersion must be a string",
-            ),
-            (
-                json!({"apiVersion": "v1", "kind": "Pod"}),
-                "children[1].metadata must be an object",
-            ),
-            (
-                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}),
-                "children[1].metadata.name must be",
-            ),
+            (json!({"apiVersion": "v1", "metadata": {"name": "x"}}), "children[1].kind must be a string"),
+            (json!({"kind": "Pod", "metadata": {"name": "x"}}), "children[1].apiVersion must be a string"),
+            (json!({"apiVersion": "v1", "kind": "Pod"}), "children[1].metadata must be an object"),
+            (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), "children[1].metadata.name must be"),
             (
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ""}}),
                 "children[1].metadata.name must be",
@@ -328,10 +257,7 @@ mod tests {
                 json!({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x"}}),
                 "children[1] is a v2 Pod, which",
             ),
-            (
-                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}),
-                "has no namespace",
-            ),
+            (json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}), "has no namespace"),
             (good.clone(), "children[1] is v1 Pod n/ok a second time"),
         ] {
             let error = try_it("n/p", json!([good.clone(), bad])).unwrap_err();
@@ -343,19 +269,8 @@ mod tests {
     fn a_parent_without_namespace_owns_anywhere_but_has_to_say_where() {
         let pod = |namespace: &str| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": namespace}}]);
         assert!(try_it("p", pod("m")).unwrap()[&resource("v1", "Pod")].contains_key(&Key::new("m", "x")));
-        assert!(
-            try_it("p", pod(""))
-                .unwrap_err()
-                .contains("children[0].metadata.namespace is missing")
-        );
-        for odd in [
-            "default/services/http:x:80/proxy",
-            "a?b",
-            "A",
-            "-a",
-            "a%2fb",
-            "..",
-        ] {
+        assert!(try_it("p", pod("")).unwrap_err().contains("children[0].metadata.namespace is missing"));
+        for odd in ["default/services/http:x:80/proxy", "a?b", "A", "-a", "a%2fb", ".."] {
             assert!(
                 try_it("p", pod(odd))
                     .unwrap_err()

@@ -47,11 +47,8 @@ mod tests {
 
     #[test]
     fn the_generation_is_the_parents_whatever_the_hook_says() {
-        let parent = a("e/v1", "P", "n/p")
-            .uid("u")
-            .version("7")
-            .with("metadata.generation", json!(3))
-            .object();
+        let parent =
+            a("e/v1", "P", "n/p").uid("u").version("7").with("metadata.generation", json!(3)).object();
         let body = status(&parent, map(&json!({"pods": 1, "observedGeneration": 99}))).unwrap();
         assert_eq!(
             body,
@@ -69,9 +66,6 @@ mod tests {
         let parent = parent.object();
         assert_eq!(status(&parent, map(&json!({"pods": 1.0, "gone": null}))), None);
         assert!(status(&parent, map(&json!({"pods": 2}))).is_some());
-        assert!(
-            status(&parent, map(&json!({}))).is_some(),
-            "a field that is no longer said goes"
-        );
+        assert!(status(&parent, map(&json!({}))).is_some(), "a field that is no longer said goes");
     }
 }

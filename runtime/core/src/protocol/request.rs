@@ -19,11 +19,7 @@ impl Sync<'_> {
     /// # Guarantees
     /// Every declared kind has its group, also an empty one. The same input gives the same bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        let objects: usize = self
-            .children
-            .objects()
-            .map(|(_, object)| object.json().len() + 64)
-            .sum();
+        let objects: usize = self.children.objects().map(|(_, object)| object.json().len() + 64).sum();
         let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
         out.push_str(r#"{"controller":"#);
         out.push_str(self.controller);
@@ -41,11 +37,8 @@ impl Sync<'_> {
     }
 
     fn write_children(&self, out: &mut String) {
-        let mut groups: Vec<_> = self
-            .children
-            .groups()
-            .map(|(resource, objects)| (resource.gvk.group_key(), objects))
-            .collect();
+        let mut groups: Vec<_> =
+            self.children.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects)).collect();
         groups.sort_by(|a, b| a.0.cmp(&b.0));
         out.push('{');
         for (i, (key, objects)) in groups.iter().enumerate() {
@@ -87,16 +80,9 @@ mod tests {
         children.declare(&maps);
         children.insert(&pods, a("v1", "Pod", "n/b").object());
         children.insert(&pods, a("v1", "Pod", "n/a").object());
-        let parent = a("e/v1", "P", "n/p")
-            .with("spec", json!({"who": "\"you\""}))
-            .object();
-        let sync = Sync {
-            controller: r#"{"kind":"C"}"#,
-            parent: &parent,
-            children: &children,
-            settings,
-            naming,
-        };
+        let parent = a("e/v1", "P", "n/p").with("spec", json!({"who": "\"you\""})).object();
+        let sync =
+            Sync { controller: r#"{"kind":"C"}"#, parent: &parent, children: &children, settings, naming };
         serde_json::from_slice(&sync.bytes()).unwrap()
     }
 
@@ -107,19 +93,8 @@ mod tests {
         assert_eq!(request["parent"]["spec"], json!({"who": "\"you\""}));
         assert_eq!(request["related"], json!({}));
         assert_eq!(request["finalizing"], json!(false));
-        assert_eq!(
-            request["children"]["ConfigMap.v1"],
-            json!({}),
-            "a declared kind has its group"
-        );
-        assert_eq!(
-            request["children"]["Pod.v1"]
-                .as_object()
-                .unwrap()
-                .keys()
-                .collect::<Vec<_>>(),
-            ["a", "b"]
-        );
+        assert_eq!(request["children"]["ConfigMap.v1"], json!({}), "a declared kind has its group");
+        assert_eq!(request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(request.get("settings"), None);
     }
 
@@ -127,11 +102,7 @@ mod tests {
     fn v2_names_objects_with_their_namespace_and_settings_are_passed_on() {
         let request = request(Naming::Uniform, Some(r#"{"greeting":"Hi"}"#));
         assert_eq!(
-            request["children"]["Pod.v1"]
-                .as_object()
-                .unwrap()
-                .keys()
-                .collect::<Vec<_>>(),
+            request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(),
             ["n/a", "n/b"]
         );
         assert_eq!(request["settings"], json!({"greeting": "Hi"}));

@@ -22,11 +22,7 @@ pub enum ResponseError {
     #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
     TooManyValues,
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
-    Type {
-        path: String,
-        expected: &'static str,
-        found: &'static str,
-    },
+    Type { path: String, expected: &'static str, found: &'static str },
     #[error("the hook's answer has no field children: an empty list is how to say that there are none")]
     NoChildren,
     #[error("the hook's answer has the unknown field {0}")]
@@ -71,11 +67,7 @@ pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
     };
     let children = match answer.remove("children").unwrap_or_default() {
         Value::Null => return Err(ResponseError::NoChildren),
-        Value::Array(children) => children
-            .into_iter()
-            .enumerate()
-            .map(child)
-            .collect::<Result<_, _>>()?,
+        Value::Array(children) => children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?,
         other => return Err(wrong("children", "a list", &other)),
     };
     let resync_after = match answer.remove("resyncAfterSeconds").unwrap_or_default() {
@@ -91,11 +83,7 @@ pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
     }
     match answer.keys().next() {
         Some(unknown) if mode == Mode::Strict => Err(ResponseError::Unknown(unknown.clone())),
-        Some(_) | None => Ok(Response {
-            status,
-            children,
-            resync_after,
-        }),
+        Some(_) | None => Ok(Response { status, children, resync_after }),
     }
 }
 
@@ -133,11 +121,7 @@ fn wrong(path: &str, expected: &'static str, found: &Value) -> ResponseError {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    ResponseError::Type {
-        path: path.to_owned(),
-        expected,
-        found,
-    }
+    ResponseError::Type { path: path.to_owned(), expected, found }
 }
 
 #[cfg(test)]
@@ -167,12 +151,7 @@ mod tests {
         assert_eq!(loose(r#"{"children":[]}"#), Ok(Response::default()));
         let nulls = r#"{"children":[],"status":null,"resyncAfterSeconds":null,"finalized":null}"#;
         assert_eq!(loose(nulls), Ok(Response::default()));
-        assert_eq!(
-            loose(r#"{"children":[],"resyncAfterSeconds":-1}"#)
-                .unwrap()
-                .resync_after,
-            None
-        );
+        assert_eq!(loose(r#"{"children":[],"resyncAfterSeconds":-1}"#).unwrap().resync_after, None);
     }
 
     #[test]
@@ -188,22 +167,13 @@ mod tests {
             ("{}", "no field children"),
             (r#"{"children":null}"#, "no field children"),
             (r#"{"children":{}}"#, "children must be a list, not an object"),
-            (
-                r#"{"children":[{},null]}"#,
-                "children[1] must be an object, not null",
-            ),
-            (
-                r#"{"children":[],"status":[]}"#,
-                "status must be an object, not a list",
-            ),
+            (r#"{"children":[{},null]}"#, "children[1] must be an object, not null"),
+            (r#"{"children":[],"status":[]}"#, "status must be an object, not a list"),
             (
                 r#"{"children":[],"resyncAfterSeconds":"1"}"#,
                 "resyncAfterSeconds must be a number, not a string",
             ),
-            (
-                r#"{"children":[],"finalized":1}"#,
-                "finalized must be true or false, not a number",
-            ),
+            (r#"{"children":[],"finalized":1}"#, "finalized must be true or false, not a number"),
         ] {
             let error = loose(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
@@ -229,15 +199,10 @@ mod tests {
 
     #[test]
     fn an_answer_of_very_many_values_is_refused_unread() {
-        let bomb = format!(
-            r#"{{"children":[],"status":{{"x":[{}]}}}}"#,
-            vec![r#"{"":0}"#; 300_000].join(",")
-        );
+        let bomb =
+            format!(r#"{{"children":[],"status":{{"x":[{}]}}}}"#, vec![r#"{"":0}"#; 300_000].join(","));
         assert!(loose(&bomb).unwrap_err().contains("would take more than 128 MiB"));
-        let text = format!(
-            r#"{{"children":[],"status":{{"x":"{}\""}}}}"#,
-            "{[,".repeat(500_000)
-        );
+        let text = format!(r#"{{"children":[],"status":{{"x":"{}\""}}}}"#, "{[,".repeat(500_000));
         assert!(loose(&text).is_ok(), "brackets in a text are text");
     }
 

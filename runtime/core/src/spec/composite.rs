@@ -198,25 +198,13 @@ impl CompositeControllerSpec {
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
             let resource = Gvr::new(&child.api_version, &child.resource);
-            let method = child
-                .update_strategy
-                .as_ref()
-                .and_then(|strategy| strategy.method)
-                .unwrap_or_default();
-            if matches!(
-                method,
-                UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace
-            ) {
-                return Err(not_yet(
-                    &format!("{field}.updateStrategy.method"),
-                    "rolls nothing out",
-                ));
+            let method =
+                child.update_strategy.as_ref().and_then(|strategy| strategy.method).unwrap_or_default();
+            if matches!(method, UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace) {
+                return Err(not_yet(&format!("{field}.updateStrategy.method"), "rolls nothing out"));
             }
             if !seen.insert(resource.clone()) {
-                return Err(SpecError::new(
-                    field,
-                    format!("{resource} is declared twice: keep one of them"),
-                ));
+                return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
             rules.push(ChildRule { resource, method });
         }
@@ -251,10 +239,7 @@ mod tests {
     }
 
     fn refusal(change: impl FnOnce(&mut Value)) -> String {
-        spec(change)
-            .check(&LimitBounds::default())
-            .unwrap_err()
-            .to_string()
+        spec(change).check(&LimitBounds::default()).unwrap_err().to_string()
     }
 
     #[test]
@@ -262,10 +247,7 @@ mod tests {
         let checked = spec(|_| ()).check(&LimitBounds::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule {
-                resource: Gvr::new("v1", "pods"),
-                method: UpdateMethod::Recreate
-            }]
+            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate }]
         );
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
     }
@@ -281,27 +263,16 @@ mod tests {
 
     #[test]
     fn a_controller_without_an_enabled_sync_hook_does_not_run() {
-        for hooks in [
-            json!(null),
-            json!({}),
-            json!({"sync": {}}),
-            json!({"sync": {"version": "v2"}}),
-        ] {
+        for hooks in [json!(null), json!({}), json!({"sync": {}}), json!({"sync": {"version": "v2"}})] {
             let spec = spec(|spec| spec["hooks"] = hooks);
-            assert_eq!(
-                spec.check(&LimitBounds::default()),
-                Err(CompositeError::NoSyncHook)
-            );
+            assert_eq!(spec.check(&LimitBounds::default()), Err(CompositeError::NoSyncHook));
         }
     }
 
     #[test]
     fn a_disabled_finalize_hook_is_no_finalize_hook() {
         let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
-        assert_eq!(
-            spec.check(&LimitBounds::default()).unwrap().disabled_hooks,
-            ["finalize"]
-        );
+        assert_eq!(spec.check(&LimitBounds::default()).unwrap().disabled_hooks, ["finalize"]);
     }
 
     #[test]
@@ -330,10 +301,7 @@ mod tests {
             let first = s["childResources"][0].clone();
             s["childResources"].as_array_mut().unwrap().push(first);
         });
-        assert_eq!(
-            twice,
-            "spec.childResources[1]: v1 pods is declared twice: keep one of them"
-        );
+        assert_eq!(twice, "spec.childResources[1]: v1 pods is declared twice: keep one of them");
     }
 
     #[test]

@@ -200,10 +200,7 @@ impl Hook {
             (Some(webhook), None) => Call::Webhook(Box::new(webhook.clone())),
             (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), bounds)?),
         };
-        Ok(Some(EnabledHook {
-            version: self.version,
-            call,
-        }))
+        Ok(Some(EnabledHook { version: self.version, call }))
     }
 }
 
@@ -218,32 +215,17 @@ impl Wasm {
         let map = &self.config_map;
         for (name, value) in [("namespace", &map.namespace), ("name", &map.name)] {
             if value.is_empty() {
-                return Err(SpecError::new(
-                    format!("{field}.configMap.{name}"),
-                    "must not be empty",
-                ));
+                return Err(SpecError::new(format!("{field}.configMap.{name}"), "must not be empty"));
             }
         }
         let module = ModuleRef {
             namespace: map.namespace.clone(),
             name: map.name.clone(),
-            key: map
-                .key
-                .clone()
-                .filter(|key| !key.is_empty())
-                .unwrap_or_else(|| "hook.wasm".to_owned()),
+            key: map.key.clone().filter(|key| !key.is_empty()).unwrap_or_else(|| "hook.wasm".to_owned()),
             sha256: self.sha256.clone(),
         };
-        let limits = self
-            .limits
-            .clone()
-            .unwrap_or_default()
-            .check(&format!("{field}.limits"), bounds)?;
-        Ok(WasmHook {
-            module,
-            settings: self.settings.clone(),
-            limits,
-        })
+        let limits = self.limits.clone().unwrap_or_default().check(&format!("{field}.limits"), bounds)?;
+        Ok(WasmHook { module, settings: self.settings.clone(), limits })
     }
 }
 
@@ -254,10 +236,7 @@ impl WasmLimits {
             let Some(text) = text else { return Ok(default) };
             let field = format!("{field}.{name}");
             let value = units::bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| {
-                SpecError::new(
-                    &field,
-                    format!("{text:?} is no amount of bytes: write it like 64Mi"),
-                )
+                SpecError::new(&field, format!("{text:?} is no amount of bytes: write it like 64Mi"))
             })?;
             within(&field, text, value, &ceiling, &units::print_bytes(ceiling))
         };
@@ -265,21 +244,11 @@ impl WasmLimits {
             None => default.timeout,
             Some(text) => {
                 let field = format!("{field}.timeout");
-                let value = units::duration(text)
-                    .filter(|duration| !duration.is_zero())
-                    .ok_or_else(|| {
-                        SpecError::new(
-                            &field,
-                            format!("{text:?} is no duration: write it like 10s or 500ms"),
-                        )
+                let value =
+                    units::duration(text).filter(|duration| !duration.is_zero()).ok_or_else(|| {
+                        SpecError::new(&field, format!("{text:?} is no duration: write it like 10s or 500ms"))
                     })?;
-                within(
-                    &field,
-                    text,
-                    value,
-                    &ceiling.timeout,
-                    &format!("{}s", ceiling.timeout.as_secs_f64()),
-                )?
+                within(&field, text, value, &ceiling.timeout, &format!("{}s", ceiling.timeout.as_secs_f64()))?
             }
         };
         let instructions = match self.instructions {
@@ -335,15 +304,12 @@ mod tests {
 
     fn check(hook: Value) -> Result<Option<EnabledHook>, String> {
         let hook: Hook = serde_json::from_value(hook).unwrap();
-        hook.check("spec.hooks.sync", &LimitBounds::default())
-            .map_err(|error| error.to_string())
+        hook.check("spec.hooks.sync", &LimitBounds::default()).map_err(|error| error.to_string())
     }
 
     fn wasm(extra: &Value) -> Value {
         let mut wasm = json!({"configMap": {"namespace": "n", "name": "m"}});
-        wasm.as_object_mut()
-            .unwrap()
-            .extend(extra.as_object().unwrap().clone());
+        wasm.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         json!({ "wasm": wasm })
     }
 
@@ -356,20 +322,12 @@ mod tests {
     fn both_side_by_side_are_refused() {
         let mut hook = wasm(&json!({}));
         hook["webhook"] = json!({"url": "http://x"});
-        assert!(
-            check(hook)
-                .unwrap_err()
-                .starts_with("spec.hooks.sync: a hook is either")
-        );
+        assert!(check(hook).unwrap_err().starts_with("spec.hooks.sync: a hook is either"));
     }
 
     #[test]
     fn what_is_not_said_has_its_default() {
-        let Some(EnabledHook {
-            version,
-            call: Call::Wasm(hook),
-        }) = check(wasm(&json!({}))).unwrap()
-        else {
+        let Some(EnabledHook { version, call: Call::Wasm(hook) }) = check(wasm(&json!({}))).unwrap() else {
             panic!()
         };
         assert_eq!(version, HookVersion::V1);
@@ -380,10 +338,8 @@ mod tests {
     #[test]
     fn limits_are_read_up_to_their_ceiling_and_refused_above_it() {
         let ceiling = json!({"memory": "512Mi", "timeout": "60s", "instructions": 100_000_000_000_u64, "output": "32Mi", "log": "1Mi"});
-        let Some(EnabledHook {
-            call: Call::Wasm(hook),
-            ..
-        }) = check(wasm(&json!({ "limits": ceiling }))).unwrap()
+        let Some(EnabledHook { call: Call::Wasm(hook), .. }) =
+            check(wasm(&json!({ "limits": ceiling }))).unwrap()
         else {
             panic!()
         };
@@ -395,11 +351,7 @@ mod tests {
                 "spec.hooks.sync.wasm.limits.memory: 513Mi is above this server's ceiling of 512Mi",
             ),
             ("timeout", json!("61s"), "ceiling of 60s"),
-            (
-                "instructions",
-                json!(100_000_000_001_u64),
-                "ceiling of 100000000000",
-            ),
+            ("instructions", json!(100_000_000_001_u64), "ceiling of 100000000000"),
             ("output", json!("33Mi"), "ceiling of 32Mi"),
             ("log", json!("2Mi"), "ceiling of 1Mi"),
             ("memory", json!("lots"), "\"lots\" is no amount of bytes"),

@@ -93,17 +93,11 @@ pub enum Finding {
 
 impl Finding {
     pub fn good(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Good {
-            reason,
-            message: shorten(&message.into(), LONGEST),
-        }
+        Self::Good { reason, message: shorten(&message.into(), LONGEST) }
     }
 
     pub fn bad(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Bad {
-            reason,
-            message: shorten(&message.into(), LONGEST),
-        }
+        Self::Bad { reason, message: shorten(&message.into(), LONGEST) }
     }
 }
 
@@ -117,10 +111,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
             Finding::Good { reason, message } => ("True", *reason, message.as_str()),
             Finding::Bad { reason, message } => ("False", *reason, message.as_str()),
         };
-        let same = before
-            .conditions
-            .iter()
-            .find(|c| c.kind == kind && c.status == status);
+        let same = before.conditions.iter().find(|c| c.kind == kind && c.status == status);
         Condition {
             kind: kind.to_owned(),
             status: status.to_owned(),
@@ -150,32 +141,18 @@ mod tests {
     use super::*;
 
     fn report(ready: Finding) -> Report {
-        Report {
-            generation: 1,
-            ready,
-            ..Report::default()
-        }
+        Report { generation: 1, ready, ..Report::default() }
     }
 
     #[test]
     fn the_same_findings_are_written_once() {
-        let first = next(
-            &ControllerStatus::default(),
-            &report(Finding::good("Running", "")),
-            "t1",
-        )
-        .unwrap();
+        let first = next(&ControllerStatus::default(), &report(Finding::good("Running", "")), "t1").unwrap();
         assert_eq!(next(&first, &report(Finding::good("Running", "")), "t2"), None);
     }
 
     #[test]
     fn a_transition_time_moves_with_the_status_only() {
-        let first = next(
-            &ControllerStatus::default(),
-            &report(Finding::bad("A", "x")),
-            "t1",
-        )
-        .unwrap();
+        let first = next(&ControllerStatus::default(), &report(Finding::bad("A", "x")), "t1").unwrap();
         let second = next(&first, &report(Finding::bad("B", "y")), "t2").unwrap();
         assert_eq!(second.conditions[0].last_transition_time, "t1");
         let third = next(&second, &report(Finding::good("Running", "")), "t3").unwrap();

@@ -38,9 +38,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let (number, tail) = rest.split_at_checked(digits)?;
-        let letters = tail
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(tail.len());
+        let letters = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
         let (unit, tail) = tail.split_at_checked(letters)?;
         let seconds = match unit {
             "ns" => 1e-9,
@@ -54,11 +52,7 @@ pub fn duration(text: &str) -> Option<Duration> {
         total += number.parse::<f64>().ok()? * seconds;
         rest = tail;
     }
-    if text.is_empty() {
-        None
-    } else {
-        Duration::try_from_secs_f64(total).ok()
-    }
+    if text.is_empty() { None } else { Duration::try_from_secs_f64(total).ok() }
 }
 
 #[cfg(test)]
@@ -67,24 +61,12 @@ mod tests {
 
     #[test]
     fn quantities_are_read_and_printed() {
-        for (text, expected) in [
-            ("0", Some(0)),
-            ("64Mi", Some(64 << 20)),
-            ("1G", Some(1_000_000_000)),
-            ("4Ki", Some(4096)),
-        ] {
+        for (text, expected) in
+            [("0", Some(0)), ("64Mi", Some(64 << 20)), ("1G", Some(1_000_000_000)), ("4Ki", Some(4096))]
+        {
             assert_eq!(bytes(text), expected, "{text}");
         }
-        for text in [
-            "",
-            "Mi",
-            "-1",
-            "1.5Mi",
-            "1 Mi",
-            "64MB",
-            "99999999999999999999",
-            "99999999999999999Gi",
-        ] {
+        for text in ["", "Mi", "-1", "1.5Mi", "1 Mi", "64MB", "99999999999999999999", "99999999999999999Gi"] {
             assert_eq!(bytes(text), None, "{text}");
         }
         assert_eq!(print_bytes(64 << 20), "64Mi");
@@ -94,14 +76,9 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_go_reads_them() {
-        for (text, millis) in [
-            ("10s", 10_000),
-            ("1m30s", 90_000),
-            ("300ms", 300),
-            ("1.5h", 5_400_000),
-            ("0", 0),
-            ("0s", 0),
-        ] {
+        for (text, millis) in
+            [("10s", 10_000), ("1m30s", 90_000), ("300ms", 300), ("1.5h", 5_400_000), ("0", 0), ("0s", 0)]
+        {
             assert_eq!(duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "10", "s", "-1s", "3 days", "1d", "1e9s", "1..5s"] {

@@ -31,9 +31,7 @@ impl Sandbox {
             tracing::warn!(error = %error, "no address space for a pool of instances: each call allocates its own");
             Engine::new(&base())
         });
-        Ok(Self {
-            engine: engine.map_err(|error| EngineError::new(&error))?,
-        })
+        Ok(Self { engine: engine.map_err(|error| EngineError::new(&error))? })
     }
 }
 

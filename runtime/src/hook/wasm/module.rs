@@ -109,12 +109,7 @@ impl Runtime {
             .linker
             .instantiate_pre(&code)
             .map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), LONGEST)))?;
-        Ok(Module {
-            digest,
-            size: bytes.len(),
-            compile_time: start.elapsed(),
-            ready,
-        })
+        Ok(Module { digest, size: bytes.len(), compile_time: start.elapsed(), ready })
     }
 
     fn modules(&self) -> std::sync::MutexGuard<'_, BTreeMap<Digest, Weak<Module>>> {
@@ -145,9 +140,7 @@ impl Digest {
     /// The digest in hexadecimal, as `sha256sum` prints it.
     pub fn hex(&self) -> String {
         let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        nibbles
-            .filter_map(|nibble| char::from_digit(nibble.into(), 16))
-            .collect()
+        nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()
     }
 }
 

@@ -61,11 +61,7 @@ impl Sink {
         let (kept, lost) = bytes.split_at(room.min(bytes.len()));
         written.bytes.extend_from_slice(kept);
         written.lost += lost.len();
-        if lost.is_empty() || self.over == Over::Cut {
-            Ok(())
-        } else {
-            Err(TooLong)
-        }
+        if lost.is_empty() || self.over == Over::Cut { Ok(()) } else { Err(TooLong) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Written> {
@@ -96,8 +92,7 @@ impl StdoutStream for Sink {
 impl OutputStream for Sink {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.unyielded += bytes.len();
-        self.push(&bytes)
-            .map_err(|error| StreamError::Trap(wasmtime::Error::new(error)))
+        self.push(&bytes).map_err(|error| StreamError::Trap(wasmtime::Error::new(error)))
     }
 
     fn flush(&mut self) -> StreamResult<()> {

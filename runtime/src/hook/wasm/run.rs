@@ -77,11 +77,7 @@ pub enum CallError {
     #[error("the hook did not end within {}s (limits.timeout)", budget.as_secs_f64())]
     Timeout { budget: Duration },
     #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory){then}")]
-    Memory {
-        wanted: String,
-        budget: String,
-        then: String,
-    },
+    Memory { wanted: String, budget: String, then: String },
     #[error("the hook printed more than {budget} (limits.output)")]
     Output { budget: String },
     #[error("the hook trapped{place}: {trap}")]
@@ -126,41 +122,25 @@ impl Runtime {
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
         if call.request.len() > LARGEST_REQUEST {
             let answer = Err(CallError::Request(call.request.len()));
-            return Called {
-                answer,
-                log: Log::default(),
-                usage: Usage::default(),
-            };
+            return Called { answer, log: Log::default(), usage: Usage::default() };
         }
         // Never closed.
         let _slot = self.slots.acquire().await;
         let limits = call.limits;
-        let (stdout, stderr) = (
-            Sink::new(limits.output, Over::Fail),
-            Sink::new(limits.log, Over::Cut),
-        );
+        let (stdout, stderr) = (Sink::new(limits.output, Over::Fail), Sink::new(limits.log, Over::Cut));
         let mut store = self.store(&call, &stdout, &stderr);
         let ended =
             tokio::time::timeout(limits.timeout, start(&mut store, module, limits.instructions)).await;
         let usage = Usage {
-            instructions: limits
-                .instructions
-                .saturating_sub(store.get_fuel().unwrap_or_default()),
+            instructions: limits.instructions.saturating_sub(store.get_fuel().unwrap_or_default()),
             memory: store.data().limiter.most,
         };
         let written = stderr.take();
-        let log = Log {
-            text: String::from_utf8_lossy(&written.bytes).into_owned(),
-            lost: written.lost,
-        };
+        let log = Log { text: String::from_utf8_lossy(&written.bytes).into_owned(), lost: written.lost };
         let output = stdout.take();
         let answer = match ended {
-            Err(_elapsed) => Err(CallError::Timeout {
-                budget: limits.timeout,
-            }),
-            Ok(_) if output.lost > 0 => Err(CallError::Output {
-                budget: print_bytes(limits.output),
-            }),
+            Err(_elapsed) => Err(CallError::Timeout { budget: limits.timeout }),
+            Ok(_) if output.lost > 0 => Err(CallError::Output { budget: print_bytes(limits.output) }),
             Ok(Ok(())) => Ok(output.bytes),
             Ok(Err(Ended::Running(error))) if exit_code(&error) == Some(0) => Ok(output.bytes),
             Ok(Err(ended)) => Err(why(&ended, &limits, store.data().limiter.refused, &log)),
@@ -178,11 +158,7 @@ impl Runtime {
             .max_random_size(RANDOM_BYTES)
             .build_p1();
         WasiView::ctx(&mut wasi).table.set_max_capacity(HANDLES);
-        let limiter = Limiter {
-            budget: call.limits.memory,
-            most: 0,
-            refused: None,
-        };
+        let limiter = Limiter { budget: call.limits.memory, most: 0, refused: None };
         let mut store = Store::new(&self.sandbox.engine, Host { wasi, limiter });
         store.limiter(|host| &mut host.limiter);
         store.set_hostcall_fuel(HOST_COPIES);
@@ -200,11 +176,7 @@ async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> R
     let ready = async {
         store.set_fuel(instructions)?;
         store.fuel_async_yield_interval(Some(YIELD_EVERY))?;
-        module
-            .ready
-            .instantiate_async(&mut *store)
-            .await?
-            .get_typed_func::<(), ()>(&mut *store, "_start")
+        module.ready.instantiate_async(&mut *store).await?.get_typed_func::<(), ()>(&mut *store, "_start")
     };
     let main = ready.await.map_err(Ended::Starting)?;
     main.call_async(store, ()).await.map_err(Ended::Running)
@@ -220,29 +192,19 @@ fn why(ended: &Ended, limits: &Limits, refused: Option<u64>, log: &Log) -> CallE
     };
     let cause = match (error.downcast_ref::<Trap>(), exit_code(error), ended) {
         (Some(Trap::OutOfFuel), ..) => {
-            return CallError::Instructions {
-                budget: limits.instructions,
-                place: place(error),
-            };
+            return CallError::Instructions { budget: limits.instructions, place: place(error) };
         }
         (Some(trap), ..) => {
             let trap = trap.to_string();
-            CallError::Trap {
-                trap: trap.trim_start_matches("wasm trap: ").to_owned(),
-                place: place(error),
-            }
+            CallError::Trap { trap: trap.trim_start_matches("wasm trap: ").to_owned(), place: place(error) }
         }
-        (None, Some(code), _) => CallError::Exit {
-            code,
-            said: last_line(&log.text),
-        },
+        (None, Some(code), _) => CallError::Exit { code, said: last_line(&log.text) },
         (None, None, Ended::Starting(error)) => {
             CallError::Start(shorten(&error.root_cause().to_string(), 1024))
         }
-        (None, None, Ended::Running(error)) => CallError::Stopped {
-            why: shorten(&error.root_cause().to_string(), 1024),
-            place: place(error),
-        },
+        (None, None, Ended::Running(error)) => {
+            CallError::Stopped { why: shorten(&error.root_cause().to_string(), 1024), place: place(error) }
+        }
     };
     // A program that did not get its memory gives up in its own way.
     match (refused, ended) {
@@ -253,23 +215,14 @@ fn why(ended: &Ended, limits: &Limits, refused: Option<u64>, log: &Log) -> CallE
 }
 
 fn memory(wanted: u64, limits: &Limits, then: String) -> CallError {
-    CallError::Memory {
-        wanted: print_bytes(wanted),
-        budget: print_bytes(limits.memory),
-        then,
-    }
+    CallError::Memory { wanted: print_bytes(wanted), budget: print_bytes(limits.memory), then }
 }
 
 /// ` in <function>`, where the module has names.
 fn place(error: &wasmtime::Error) -> String {
-    let frames = error
-        .downcast_ref::<WasmBacktrace>()
-        .map(WasmBacktrace::frames)
-        .unwrap_or_default();
+    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
     let named = frames.iter().find_map(|frame| frame.func_name());
-    named
-        .map(|name| format!(" in {}", rustc_demangle::demangle(name)))
-        .unwrap_or_default()
+    named.map(|name| format!(" in {}", rustc_demangle::demangle(name))).unwrap_or_default()
 }
 
 fn last_line(text: &str) -> String {

@@ -43,41 +43,17 @@ pub(crate) enum SourceError {
     #[error(
         "there is no ConfigMap {namespace}/{name}: create it, for example with `kubectl -n {namespace} create configmap {name} --from-file={key}=MODULE.wasm`"
     )]
-    NoConfigMap {
-        namespace: String,
-        name: String,
-        key: String,
-    },
+    NoConfigMap { namespace: String, name: String, key: String },
     #[error("the ConfigMap {namespace}/{name} has no key {key:?} in binaryData or data; it has {found}")]
-    NoKey {
-        namespace: String,
-        name: String,
-        key: String,
-        found: String,
-    },
+    NoKey { namespace: String, name: String, key: String, found: String },
     #[error("the ConfigMap {namespace}/{name} cannot be read: {message}")]
-    Unreadable {
-        namespace: String,
-        name: String,
-        message: String,
-    },
+    Unreadable { namespace: String, name: String, message: String },
     #[error("ConfigMap {namespace}/{name}, key {key}: {source}")]
-    Module {
-        namespace: String,
-        name: String,
-        key: String,
-        source: ModuleError,
-    },
+    Module { namespace: String, name: String, key: String, source: ModuleError },
     #[error(
         "ConfigMap {namespace}/{name}, key {key}: the module's digest is {found}, and the spec pins {pinned}: update the pin or put the module back"
     )]
-    Pinned {
-        namespace: String,
-        name: String,
-        key: String,
-        found: String,
-        pinned: String,
-    },
+    Pinned { namespace: String, name: String, key: String, found: String, pinned: String },
 }
 
 impl SourceError {
@@ -95,11 +71,7 @@ impl SourceError {
 
 impl Modules {
     pub(crate) fn new(rest: Rest, runtime: Arc<Runtime>) -> Self {
-        Self {
-            rest,
-            runtime,
-            followed: Mutex::default(),
-        }
+        Self { rest, runtime, followed: Mutex::default() }
     }
 
     pub(crate) fn runtime(&self) -> &Arc<Runtime> {
@@ -112,16 +84,8 @@ impl Modules {
         if let Some(known) = followed.get(what).and_then(Weak::upgrade) {
             return known;
         }
-        let new = Arc::new(Followed {
-            state: watch::Sender::default(),
-            task: Mutex::default(),
-        });
-        let task = follow(
-            self.rest.clone(),
-            Arc::clone(&self.runtime),
-            what.clone(),
-            new.state.clone(),
-        );
+        let new = Arc::new(Followed { state: watch::Sender::default(), task: Mutex::default() });
+        let task = follow(self.rest.clone(), Arc::clone(&self.runtime), what.clone(), new.state.clone());
         *new.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(tokio::spawn(task).abort_handle());
         followed.insert(what.clone(), Arc::downgrade(&new));
         new
@@ -156,10 +120,7 @@ async fn follow(rest: Rest, runtime: Arc<Runtime>, what: ModuleRef, state: watch
         namespaced: true,
         has_status: false,
     });
-    let scope = Scope::One {
-        namespace: what.namespace.clone(),
-        name: what.name.clone(),
-    };
+    let scope = Scope::One { namespace: what.namespace.clone(), name: what.name.clone() };
     let mut events = std::pin::pin!(watch_resource(rest.client(), &maps, &scope));
     let mut listed = false;
     while let Some(event) = events.next().await {
@@ -193,10 +154,7 @@ fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Module>, Sourc
         Ok(module) => {
             let same =
                 state.problem.is_none() && state.module.as_ref().is_some_and(|m| m.digest == module.digest);
-            *state = ModuleState {
-                module: Some(module),
-                problem: None,
-            };
+            *state = ModuleState { module: Some(module), problem: None };
             !same
         }
         Err(problem) => {
@@ -221,21 +179,10 @@ async fn load(runtime: &Arc<Runtime>, what: &ModuleRef, map: &Object) -> Result<
     if let Some(pinned) = &what.sha256 {
         let found = Digest::of(&bytes).hex();
         if found != *pinned {
-            return Err(SourceError::Pinned {
-                namespace,
-                name,
-                key,
-                found,
-                pinned: pinned.clone(),
-            });
+            return Err(SourceError::Pinned { namespace, name, key, found, pinned: pinned.clone() });
         }
     }
-    runtime.load(bytes).await.map_err(|source| SourceError::Module {
-        namespace,
-        name,
-        key,
-        source,
-    })
+    runtime.load(bytes).await.map_err(|source| SourceError::Module { namespace, name, key, source })
 }
 
 /// The bytes under the key: of `binaryData`, else of `data`.
@@ -247,21 +194,15 @@ fn module_bytes(what: &ModuleRef, json: &str) -> Result<Vec<u8>, SourceError> {
     })?;
     let (mut binary, mut text) = (map.binary_data.unwrap_or_default(), map.data.unwrap_or_default());
     let bytes = binary.remove(&what.key).map(|bytes| bytes.0);
-    bytes
-        .or_else(|| text.remove(&what.key).map(String::into_bytes))
-        .ok_or_else(|| {
-            let keys: Vec<_> = binary.into_keys().chain(text.into_keys()).collect();
-            SourceError::NoKey {
-                namespace: what.namespace.clone(),
-                name: what.name.clone(),
-                key: what.key.clone(),
-                found: if keys.is_empty() {
-                    "no keys at all".to_owned()
-                } else {
-                    shorten(&keys.join(", "), 300)
-                },
-            }
-        })
+    bytes.or_else(|| text.remove(&what.key).map(String::into_bytes)).ok_or_else(|| {
+        let keys: Vec<_> = binary.into_keys().chain(text.into_keys()).collect();
+        SourceError::NoKey {
+            namespace: what.namespace.clone(),
+            name: what.name.clone(),
+            key: what.key.clone(),
+            found: if keys.is_empty() { "no keys at all".to_owned() } else { shorten(&keys.join(", "), 300) },
+        }
+    })
 }
 
 #[cfg(test)]
@@ -269,38 +210,23 @@ mod tests {
     use super::*;
 
     fn what() -> ModuleRef {
-        ModuleRef {
-            namespace: "n".into(),
-            name: "m".into(),
-            key: "hook.wasm".into(),
-            sha256: None,
-        }
+        ModuleRef { namespace: "n".into(), name: "m".into(), key: "hook.wasm".into(), sha256: None }
     }
 
     #[test]
     fn bytes_come_from_binary_data_and_else_from_data() {
         let both = r#"{"binaryData":{"hook.wasm":"AGFzbQ=="},"data":{"hook.wasm":"text"}}"#;
         assert_eq!(module_bytes(&what(), both), Ok(b"\0asm".to_vec()));
-        assert_eq!(
-            module_bytes(&what(), r#"{"data":{"hook.wasm":"text"}}"#),
-            Ok(b"text".to_vec())
-        );
+        assert_eq!(module_bytes(&what(), r#"{"data":{"hook.wasm":"text"}}"#), Ok(b"text".to_vec()));
     }
 
     #[test]
     fn a_missing_key_names_those_that_are_there() {
         let error = module_bytes(&what(), r#"{"binaryData":{"a.wasm":""},"data":{"b":""}}"#).unwrap_err();
         assert!(
-            error
-                .to_string()
-                .ends_with("has no key \"hook.wasm\" in binaryData or data; it has a.wasm, b"),
+            error.to_string().ends_with("has no key \"hook.wasm\" in binaryData or data; it has a.wasm, b"),
             "{error}"
         );
-        assert!(
-            module_bytes(&what(), "{}")
-                .unwrap_err()
-                .to_string()
-                .ends_with("it has no keys at all")
-        );
+        assert!(module_bytes(&what(), "{}").unwrap_err().to_string().ends_with("it has no keys at all"));
     }
 }

@@ -22,8 +22,7 @@ impl Interrupt {
 
     /// What was typed so far and the next one interrupt nothing.
     pub(crate) fn ignore_one(&self) {
-        self.ignored
-            .store(self.heard.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.ignored.store(self.heard.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
@@ -36,9 +35,6 @@ mod tests {
         let interrupt = Interrupt::default();
         assert!(interrupt.heard());
         interrupt.ignore_one();
-        assert_eq!(
-            [interrupt.is_set(), interrupt.heard(), interrupt.heard()],
-            [false, false, true]
-        );
+        assert_eq!([interrupt.is_set(), interrupt.heard(), interrupt.heard()], [false, false, true]);
     }
 }

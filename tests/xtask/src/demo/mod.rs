@@ -38,11 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let interrupt = Arc::new(Interrupt::default());
-        for kind in [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-        ] {
+        for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
             tokio::spawn(listen(signal(kind)?, Arc::clone(&interrupt)));
         }
         show(options, &interrupt).await

@@ -13,11 +13,8 @@ use acceptance::wait::elapsed;
 use anyhow::{Context, Result, bail, ensure};
 
 /// CRDs of ours, as `manifests/crds` has them.
-pub(crate) const DEFINITIONS: [&str; 3] = [
-    "compositecontrollers",
-    "controllerrevisions",
-    "decoratorcontrollers",
-];
+pub(crate) const DEFINITIONS: [&str; 3] =
+    ["compositecontrollers", "controllerrevisions", "decoratorcontrollers"];
 
 pub(crate) fn definition(plural: &str) -> String {
     format!("{plural}.metacontroller.k8s.io")
@@ -54,10 +51,7 @@ impl Place {
                 ControlPlane::start_with_node(parts, &[], async |_| Ok(())).await?
             }
             Err(missing) => {
-                println!(
-                    "no node, so Pods are made but do not run, and have no logs: {}",
-                    missing.said()
-                );
+                println!("no node, so Pods are made but do not run, and have no logs: {}", missing.said());
                 ControlPlane::start(&binaries).await?
             }
         };
@@ -73,21 +67,13 @@ impl Place {
         let program = find_kubectl()?;
         let folder = Folder::new()?;
         let kubectl = Kubectl::new(program, export_context(name, &folder).await?);
-        let mut theirs = Theirs {
-            context: name.to_owned(),
-            kubectl,
-            folder,
-            server: None,
-        };
+        let mut theirs = Theirs { context: name.to_owned(), kubectl, folder, server: None };
         let server = theirs.running_server().await?;
         let definitions = theirs.our_definitions().await?;
         if !use_existing {
             let found: Vec<String> = definitions.into_iter().chain(server.clone()).collect();
             let found = found.join(", ");
-            ensure!(
-                found.is_empty(),
-                "already there: {found}; --use-existing uses what is there"
-            );
+            ensure!(found.is_empty(), "already there: {found}; --use-existing uses what is there");
         }
         theirs.server = server;
         Ok(Self::Theirs(theirs))
@@ -174,18 +160,10 @@ impl Theirs {
     async fn running_server(&self) -> Result<Option<String>> {
         let label = "app.kubernetes.io/name=metacontroller";
         let name = "jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
-        let workloads = self
-            .ask(&["get", "statefulsets,deployments", "-A", "-l", label, "-o", name])
-            .await?;
+        let workloads = self.ask(&["get", "statefulsets,deployments", "-A", "-l", label, "-o", name]).await?;
         let field = "metadata.name=metacontroller";
-        let leases = self
-            .ask(&["get", "leases", "-A", "--field-selector", field, "-o", name])
-            .await?;
-        Ok(workloads
-            .lines()
-            .chain(leases.lines())
-            .next()
-            .map(|found| format!("a server ({found})")))
+        let leases = self.ask(&["get", "leases", "-A", "--field-selector", field, "-o", name]).await?;
+        Ok(workloads.lines().chain(leases.lines()).next().map(|found| format!("a server ({found})")))
     }
 
     async fn ask(&self, line: &[&str]) -> Result<String> {
@@ -197,32 +175,20 @@ impl Theirs {
 /// The one on the PATH, which suits the cluster; else ours.
 fn find_kubectl() -> Result<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path)
-        .map(|folder| folder.join("kubectl"))
-        .find(|program| program.is_file());
+    let found =
+        env::split_paths(&path).map(|folder| folder.join("kubectl")).find(|program| program.is_file());
     found.map_or_else(|| Ok(Binaries::find_or_build()?.kubectl()), Ok)
 }
 
 /// A kubeconfig of that context alone: the server uses the current one of its file.
 async fn export_context(name: &str, folder: &Folder) -> Result<PathBuf> {
     let output = tokio::process::Command::new(find_kubectl()?)
-        .args([
-            "config",
-            "view",
-            "--raw",
-            "--minify",
-            "--flatten",
-            "--context",
-            name,
-        ])
+        .args(["config", "view", "--raw", "--minify", "--flatten", "--context", name])
         .output()
         .await
         .context("cannot run kubectl")?;
     if !output.status.success() {
-        bail!(
-            "no context {name}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("no context {name}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, output.stdout).context("cannot write a kubeconfig")?; // in a folder of mode 0700

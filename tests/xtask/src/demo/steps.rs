@@ -19,14 +19,8 @@ const LABEL: (&str, &str) = ("metahook-demo", "hello");
 const ESTABLISHED: [&str; 3] = ["wait", "--for=condition=Established", "--timeout=60s"];
 
 /// The Pod as it is in the cluster: who it is, and what it runs.
-const POD: [&str; 6] = [
-    "-n",
-    "hello",
-    "get",
-    "pod",
-    "your-name",
-    "-o=jsonpath={.metadata.uid} {.spec.containers[0].command}",
-];
+const POD: [&str; 6] =
+    ["-n", "hello", "get", "pod", "your-name", "-o=jsonpath={.metadata.uid} {.spec.containers[0].command}"];
 
 /// What has been made so far, and how to go on.
 pub(crate) struct Demo<'a> {
@@ -47,12 +41,7 @@ enum Undo {
 impl<'a> Demo<'a> {
     pub(crate) fn at(place: &'a Place, interrupt: &Arc<Interrupt>) -> Self {
         let terminal = Terminal::new(place.kubectl(), place.context(), interrupt);
-        Self {
-            place,
-            terminal,
-            server: None,
-            undo: Vec::new(),
-        }
+        Self { place, terminal, server: None, undo: Vec::new() }
     }
 
     pub(crate) async fn tutorial(&mut self) -> Result<()> {
@@ -79,10 +68,7 @@ impl<'a> Demo<'a> {
         for object in objects {
             let line = [object, &["--ignore-not-found", "-o", "name"]].concat();
             let found = self.terminal.quietly(&line).await.unwrap_or_default(); // a kind that is unknown has no objects
-            ensure!(
-                found.is_empty(),
-                "{found} is there already, and the demo would make one of that name"
-            );
+            ensure!(found.is_empty(), "{found} is there already, and the demo would make one of that name");
         }
         Ok(())
     }
@@ -91,20 +77,13 @@ impl<'a> Demo<'a> {
         title("Install the CRDs");
         if let Place::Theirs(_) = self.place {
             for plural in DEFINITIONS {
-                self.define_one(&definition(plural), &format!("manifests/crds/{plural}.yaml"))
-                    .await?;
+                self.define_one(&definition(plural), &format!("manifests/crds/{plural}.yaml")).await?;
             }
             return Ok(());
         }
-        self.terminal
-            .types(&["apply", "--server-side", "-f", "manifests/crds"])
-            .await?;
-        self.undo
-            .extend(DEFINITIONS.map(|plural| Undo::Definition(definition(plural))));
-        self.terminal
-            .types(&[&ESTABLISHED[..], &["-f", "manifests/crds"]].concat())
-            .await
-            .map(drop)
+        self.terminal.types(&["apply", "--server-side", "-f", "manifests/crds"]).await?;
+        self.undo.extend(DEFINITIONS.map(|plural| Undo::Definition(definition(plural))));
+        self.terminal.types(&[&ESTABLISHED[..], &["-f", "manifests/crds"]].concat()).await.map(drop)
     }
 
     /// Makes a CRD unless it is there, and waits until it is served.
@@ -115,10 +94,7 @@ impl<'a> Demo<'a> {
         }
         self.terminal.types(&[self.verb(), "-f", file]).await?;
         self.undo.push(Undo::Definition(crd.to_owned()));
-        self.terminal
-            .types(&[&ESTABLISHED[..], &["crd", crd]].concat())
-            .await
-            .map(drop)
+        self.terminal.types(&[&ESTABLISHED[..], &["crd", crd]].concat()).await.map(drop)
     }
 
     fn serve(&mut self) -> Result<()> {
@@ -147,8 +123,7 @@ impl<'a> Demo<'a> {
         if self.is_there(&["namespace", "hello"]).await? {
             println!("  the namespace hello is there already: it is used as it is, and stays");
         } else {
-            self.make(&["create", "namespace", "hello"], &["namespace", "hello"])
-                .await?;
+            self.make(&["create", "namespace", "hello"], &["namespace", "hello"]).await?;
         }
         self.define_one(HELLO_KIND, "guests/hello/crd.yaml").await?;
         self.undo[made..].reverse(); // a namespace with objects of that kind goes before the kind
@@ -161,47 +136,25 @@ impl<'a> Demo<'a> {
         let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
         let from = format!("--from-file=hook.wasm={}", module.display());
         let hook = ["-n", "hello", "configmap", "hello-hook"];
-        self.make(
-            &["-n", "hello", "create", "configmap", "hello-hook", &from],
-            &hook,
-        )
-        .await?;
+        self.make(&["-n", "hello", "create", "configmap", "hello-hook", &from], &hook).await?;
         let controller = ["compositecontroller", "hello-controller"];
-        self.make(&[self.verb(), "-f", "guests/hello/controller.yaml"], &controller)
-            .await?;
+        self.make(&[self.verb(), "-f", "guests/hello/controller.yaml"], &controller).await?;
         if let Place::Theirs(_) = self.place {
             let label = format!("{}={}", LABEL.0, LABEL.1);
-            self.terminal
-                .types(&["label", "compositecontroller", "hello-controller", &label])
-                .await?;
+            self.terminal.types(&["label", "compositecontroller", "hello-controller", &label]).await?;
         }
         self.terminal
-            .types(&[
-                "wait",
-                "--for=condition=Ready",
-                "--timeout=60s",
-                controller[0],
-                controller[1],
-            ])
+            .types(&["wait", "--for=condition=Ready", "--timeout=60s", controller[0], controller[1]])
             .await?;
-        self.terminal
-            .types(&["get", controller[0], controller[1], "-o", "wide"])
-            .await
-            .map(drop)
+        self.terminal.types(&["get", controller[0], controller[1], "-o", "wide"]).await.map(drop)
     }
 
     /// Gives back the Pod that greets.
     async fn greet(&mut self) -> Result<String> {
         title("Make a HelloWorld");
         let parent = ["-n", "hello", "helloworld", "your-name"];
-        self.make(
-            &["-n", "hello", self.verb(), "-f", "guests/hello/hello.yaml"],
-            &parent,
-        )
-        .await?;
-        let pod = self
-            .waits(&POD, "a Pod that greets", |pod| pod.contains("Hello, Your Name!"))
-            .await?;
+        self.make(&["-n", "hello", self.verb(), "-f", "guests/hello/hello.yaml"], &parent).await?;
+        let pod = self.waits(&POD, "a Pod that greets", |pod| pod.contains("Hello, Your Name!")).await?;
         self.reads("Hello, Your Name!").await?;
         self.status_counts_one_pod().await?;
         Ok(pod)
@@ -213,33 +166,17 @@ impl<'a> Demo<'a> {
         if !self.place.has_node() {
             return self.terminal.types(&pods).await.map(drop);
         }
-        self.waits(&pods, "a Pod that is Completed", |pods| {
-            pods.contains("Completed")
-        })
-        .await?;
+        self.waits(&pods, "a Pod that is Completed", |pods| pods.contains("Completed")).await?;
         let logs = ["-n", "hello", "logs", "your-name"];
-        self.waits(&logs, greeting, |printed| printed == greeting)
-            .await
-            .map(drop)
+        self.waits(&logs, greeting, |printed| printed == greeting).await.map(drop)
     }
 
     async fn change(&mut self, first: &str) -> Result<()> {
         title("Change it: the Pod is deleted and made anew");
         let patch = r#"{"spec":{"who":"My Name"}}"#;
-        let line = [
-            "-n",
-            "hello",
-            "patch",
-            "helloworld",
-            "your-name",
-            "--type=merge",
-            "-p",
-            patch,
-        ];
+        let line = ["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", "-p", patch];
         self.terminal.types(&line).await?;
-        let pod = self
-            .waits(&POD, "another Pod", |pod| pod.contains("Hello, My Name!"))
-            .await?;
+        let pod = self.waits(&POD, "another Pod", |pod| pod.contains("Hello, My Name!")).await?;
         let uid = |pod: &str| pod.split(' ').next().unwrap_or_default().to_owned();
         ensure!(uid(&pod) != uid(first), "the Pod was changed, not made anew");
         println!("  another Pod: {} was {}", uid(&pod), uid(first));
@@ -249,27 +186,16 @@ impl<'a> Demo<'a> {
 
     async fn collect(&mut self) -> Result<()> {
         title("Delete it: the Pod is collected (a new kind is known to the garbage collector within 30 s)");
-        self.terminal
-            .types(&["-n", "hello", "delete", "helloworld", "your-name"])
-            .await?;
+        self.terminal.types(&["-n", "hello", "delete", "helloworld", "your-name"]).await?;
         self.undo.pop();
         let pods = ["-n", "hello", "get", "pods"];
-        self.waits(&pods, "no Pod your-name", |pods| !pods.contains("your-name"))
-            .await?;
+        self.waits(&pods, "no Pod your-name", |pods| !pods.contains("your-name")).await?;
         Ok(())
     }
 
     async fn status_counts_one_pod(&mut self) -> Result<()> {
-        let line = [
-            "-n",
-            "hello",
-            "get",
-            "helloworld",
-            "your-name",
-            "-o=jsonpath=pods: {.status.pods}",
-        ];
-        self.waits(&line, "status.pods = 1", |status| status == "pods: 1")
-            .await?;
+        let line = ["-n", "hello", "get", "helloworld", "your-name", "-o=jsonpath=pods: {.status.pods}"];
+        self.waits(&line, "status.pods = 1", |status| status == "pods: 1").await?;
         Ok(())
     }
 
@@ -319,9 +245,7 @@ impl<'a> Demo<'a> {
 
     /// What helps to understand a failure.
     pub(crate) fn evidence(&self) -> String {
-        self.server
-            .as_ref()
-            .map_or_else(String::new, |server| server.tail(30))
+        self.server.as_ref().map_or_else(String::new, |server| server.tail(30))
     }
 
     /// As the terminal waits, but not on a server that has ended.
@@ -351,8 +275,7 @@ impl<'a> Demo<'a> {
 
     async fn make(&mut self, line: &[&str], undo: &[&str]) -> Result<()> {
         self.terminal.types(line).await?;
-        self.undo
-            .push(Undo::Delete(undo.iter().map(|word| (*word).to_owned()).collect()));
+        self.undo.push(Undo::Delete(undo.iter().map(|word| (*word).to_owned()).collect()));
         Ok(())
     }
 

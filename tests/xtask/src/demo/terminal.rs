@@ -23,11 +23,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     pub(crate) fn new(kubectl: Kubectl, context: Option<String>, interrupt: &Arc<Interrupt>) -> Self {
-        Self {
-            kubectl,
-            context,
-            interrupt: Arc::clone(interrupt),
-        }
+        Self { kubectl, context, interrupt: Arc::clone(interrupt) }
     }
 
     /// Runs a line and shows it with what came back.
@@ -108,12 +104,7 @@ mod tests {
         let words = ["--type=merge", r#"{"spec":{"who":"My Name"}}"#, "it's", ""];
         assert_eq!(
             words.map(quoted),
-            [
-                "--type=merge",
-                r#"'{"spec":{"who":"My Name"}}'"#,
-                r"'it'\''s'",
-                "''"
-            ]
+            ["--type=merge", r#"'{"spec":{"who":"My Name"}}'"#, r"'it'\''s'", "''"]
         );
     }
 }
