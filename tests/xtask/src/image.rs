@@ -30,7 +30,10 @@ fn server() -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let mut flags =
         vec!["-Ctarget-feature=+crt-static".to_owned(), "-Clink-arg=-Wl,--build-id=none".to_owned()];
-    for (path, name) in [(home, "/cargo"), (Some(paths::workspace()), "/metahook")] {
+    let (workspace, target_folder) = (paths::workspace(), paths::target()?);
+    // Code that build scripts write lies in the target folder, wherever that is.
+    let outside = (!target_folder.starts_with(&workspace)).then_some(target_folder);
+    for (path, name) in [(home, "/cargo"), (Some(workspace), "/metahook"), (outside, "/metahook/target")] {
         flags.extend(path.map(|path| format!("--remap-path-prefix={}={name}", path.display())));
     }
     println!("building the server, optimized and static");
