@@ -15,7 +15,7 @@ use crate::api::{NODE, Objects, SERVICE_ACCOUNT};
 use crate::cluster::Binaries;
 use crate::folder::Folder;
 use crate::kubectl::Kubectl;
-use crate::node::config::{Config as NodeConfig, TOKENS, registry_flags};
+use crate::node::config::{Config as NodeConfig, registry_flags, tokens};
 use crate::node::{self, Gate, Image, Namespaces, Parts};
 use crate::objects::is_true;
 use crate::pki::{Authority, Certified};
@@ -341,19 +341,22 @@ impl Files {
         };
         let Certified { certificate, key } = authority.server("kube-apiserver", &NAMES)?;
         let ca = write("ca.crt", authority.certificate())?;
-        let account_key = KeyPair::generate()?;
+        let (account_key, admin) = (KeyPair::generate()?, authority.token("admin"));
         let files = Self {
             etcd_data: text(&folder.join("etcd"))?,
             certificate: write("apiserver.crt", &certificate)?,
             key: write("apiserver.key", &key)?,
             account_key: write("sa.key", &account_key.serialize_pem())?,
             account_public_key: write("sa.pub", &account_key.public_key_pem())?,
-            tokens: write("tokens.csv", &format!("admin-token,admin,admin,\"system:masters\"\n{TOKENS}"))?,
+            tokens: write(
+                "tokens.csv",
+                &format!("{admin},admin,admin,\"system:masters\"\n{}", tokens(authority)),
+            )?,
             certs: text(&folder.join("certs"))?,
-            kubeconfig: write("beside.kubeconfig", &kubeconfig(ports.secure, &ca, "admin-token"))?,
+            kubeconfig: write("beside.kubeconfig", &kubeconfig(ports.secure, &ca, &admin))?,
             ca,
         };
-        write("kubeconfig", &kubeconfig(ports.ours, &files.ca, "admin-token"))?;
+        write("kubeconfig", &kubeconfig(ports.ours, &files.ca, &admin))?;
         Ok(files)
     }
 }
@@ -430,6 +433,8 @@ fn controller_manager_flags(files: &Files) -> Vec<String> {
         format!("--service-account-private-key-file={}", files.account_key),
         format!("--root-ca-file={}", files.ca),
         "--controllers=*,-bootstrapsigner".to_owned(),
+        // Else a folder is made in /usr.
+        format!("--flex-volume-plugin-dir={}-volume-plugins", files.etcd_data),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),
         // With the defaults (20 and 30) the first ServiceAccount comes seconds later.

@@ -33,7 +33,7 @@ impl Build<'_> {
             .current_dir(self.module)
             .env("CGO_ENABLED", if self.cgo { "1" } else { "0" })
             .env("GOWORK", "off")
-            .args(["build", "-v", "-trimpath"])
+            .args(["build", "-v", "-trimpath", "-buildvcs=false"])
             .args(self.flags)
             .arg("-o")
             .arg(into.join("")) // with a slash at the end: a folder

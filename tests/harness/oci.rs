@@ -127,7 +127,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// Shared libraries and the loader of a program; none where it is static.
-fn libraries(binary: &Path) -> Result<Vec<String>> {
+pub fn libraries(binary: &Path) -> Result<Vec<String>> {
     let output = Command::new("ldd").arg(binary).output().context("cannot run ldd")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || text.contains("statically linked") {

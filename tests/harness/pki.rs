@@ -3,8 +3,12 @@
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
+use crate::oci;
+
 pub(crate) struct Authority {
     certificate: String,
+    /// Nobody else knows it: what tokens are made of.
+    secret: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -21,7 +25,13 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         params.distinguished_name.push(DnType::CommonName, "metahook-test-ca");
         let key = KeyPair::generate()?;
-        Ok(Self { certificate: params.self_signed(&key)?.pem(), issuer: Issuer::new(params, key) })
+        let (certificate, secret) = (params.self_signed(&key)?.pem(), key.serialize_pem());
+        Ok(Self { certificate, secret, issuer: Issuer::new(params, key) })
+    }
+
+    /// The token of a user; another one in each control plane, for any process of the machine may reach its loopback.
+    pub(crate) fn token(&self, user: &str) -> String {
+        oci::hex(format!("{user} {}", self.secret).as_bytes())
     }
 
     /// Its own certificate, in PEM.

@@ -126,6 +126,7 @@ async fn suite() -> Result<bool> {
         let held = planes::start_with_node().await?;
         return hold(held.map_err(|missing| anyhow!("{missing}"))?).await;
     }
+    node::look_before_all()?;
     let planes = Arc::new(Planes::start().await?);
     if wanted.what == What::Hold {
         return hold(planes.plain()).await;

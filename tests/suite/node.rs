@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 use acceptance::api::{Objects, POD};
 use acceptance::control_plane::ControlPlane;
@@ -58,7 +59,7 @@ pub(crate) async fn the_tutorials_pods_run_to_completion_and_their_logs_can_be_r
 pub(crate) async fn a_node_that_is_stopped_leaves_nothing_behind(test: &mut Fixture) -> Result<()> {
     let parts = test.plane().parts().context("this test needs a node")?.clone();
     let image = Image::program(IMAGE, &parts.program("pause"), &["/usr/bin/sleeper", "/usr/bin/bed"]);
-    let host = Host::now()?;
+    let host = before_all()?;
     for _ in 0..ROUNDS {
         let plane =
             ControlPlane::start_with_node(&parts, std::slice::from_ref(&image), async |_| Ok(())).await?;
@@ -77,7 +78,7 @@ pub(crate) async fn a_node_that_is_stopped_leaves_nothing_behind(test: &mut Fixt
 }
 
 pub(crate) async fn a_node_dies_with_an_owner_killed_with_9(_: &mut Fixture) -> Result<()> {
-    let host = Host::now()?;
+    let host = before_all()?;
     let mut owner = Command::new(std::env::current_exe()?)
         .arg("--hold-node")
         .stdout(Stdio::piped())
@@ -118,6 +119,19 @@ async fn run_a_pod(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
+/// The host before the first control plane of this run was started: what every start leaves would be there afterwards.
+static BEFORE: OnceLock<Host> = OnceLock::new();
+
+pub(crate) fn look_before_all() -> Result<()> {
+    let host = Host::now()?;
+    BEFORE.get_or_init(|| host);
+    Ok(())
+}
+
+fn before_all() -> Result<&'static Host> {
+    BEFORE.get().context("nobody looked at the host before all tests")
+}
+
 /// What a node could change of the host.
 #[derive(Debug)]
 struct Host {
@@ -129,7 +143,7 @@ struct Host {
 
 impl Host {
     fn now() -> Result<Self> {
-        let folders = ["/var/lib", "/var/log", "/run", "/opt", "/etc"];
+        let folders = ["/", "/etc", "/opt", "/run", "/usr/libexec", "/usr/local", "/var/lib", "/var/log"];
         let entries = folders.map(|folder| names(Path::new(folder)));
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let settings = [

@@ -165,7 +165,11 @@ impl Serve {
 pub struct Address(Option<SocketAddr>);
 
 fn address(text: &str) -> Result<Address, String> {
-    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    let whole = match text {
+        "" => "0".to_owned(),
+        port if port.starts_with(':') => format!("[::]{port}"),
+        whole => whole.replace("localhost", "127.0.0.1"),
+    };
     match whole.as_str() {
         "0" => Ok(Address(None)),
         some => some

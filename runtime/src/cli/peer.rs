@@ -90,9 +90,43 @@ impl PeerFlags {
     }
 
     /// What is asked for and not done.
-    pub fn warnings(&self) -> Vec<&'static str> {
-        let elected = "--leader-election: this version of metahook elects no leader, so run one replica only";
-        self.leader_election.then_some(elected).into_iter().collect()
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.leader_election {
+            warnings.push(
+                "--leader-election: this version of metahook elects no leader, so run one replica only"
+                    .to_owned(),
+            );
+        }
+        let ignored = self.ignored.given();
+        if !ignored.is_empty() {
+            warnings.push(format!(
+                "accepted, and without effect in this version of metahook: {}",
+                ignored.join(", ")
+            ));
+        }
+        warnings
+    }
+}
+
+impl IgnoredFlags {
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("--cache-flush-interval", &self.cache_flush_interval),
+            ("--metrics-address", &self.metrics_address),
+            ("--client-go-qps", &self.client_go_qps),
+            ("--client-go-burst", &self.client_go_burst),
+            ("--events-qps", &self.events_qps),
+            ("--events-burst", &self.events_burst),
+            ("--pprof-address", &self.pprof_address),
+            ("--leader-election-resource-lock", &self.leader_election_resource_lock),
+            ("--leader-election-namespace", &self.leader_election_namespace),
+            ("--leader-election-id", &self.leader_election_id),
+            ("--apply-strategy-ssa-field-manager", &self.apply_strategy_ssa_field_manager),
+            ("--zap-stacktrace-level", &self.zap_stacktrace_level),
+            ("--zap-time-encoding", &self.zap_time_encoding),
+        ];
+        all.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
     }
 }
 
@@ -137,7 +171,7 @@ mod tests {
         let chart = "/usr/bin/metacontroller --zap-log-level=4 --discovery-interval=20s --cache-flush-interval=30m --health-probe-bind-address=:8081";
         let serve = serve(chart).unwrap();
         assert_eq!(serve.log_level(), "info,metahook=debug");
-        assert_eq!(serve.settings().unwrap().probes, Some(([0, 0, 0, 0], 8081).into()));
+        assert_eq!(serve.settings().unwrap().probes, Some(([0_u16; 8], 8081).into()));
     }
 
     #[test]
@@ -162,7 +196,7 @@ mod tests {
         .unwrap();
         assert_eq!(serve.workers, 7);
         assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
-        assert_eq!(serve.peer.warnings().len(), 1);
+        assert_eq!(serve.peer.warnings().len(), 2, "no leader, and --events-qps");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `/healthz` and `/readyz`: whether the server lives, and whether it knows what to host.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
@@ -28,8 +28,14 @@ pub(crate) struct Probes {
 
 impl Probes {
     pub(crate) async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
-        let listener = TcpListener::bind(address).await.map_err(|source| ListenError { address, source })?;
-        Ok(Self { listener })
+        let listener = match TcpListener::bind(address).await {
+            // A machine without IPv6.
+            Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            }
+            bound => bound,
+        };
+        Ok(Self { listener: listener.map_err(|source| ListenError { address, source })? })
     }
 
     /// Answers until `stop`.

@@ -40,7 +40,11 @@ impl Parts {
         let runtime = go::cache_folder()?.join(format!("node-{}", fingerprint()?));
         let to_build = !has_runtime(&runtime);
         match needs::missing(to_build) {
-            Some(Missing::Packages(packages)) if install => needs::install(&packages)?,
+            Some(Missing::Packages(packages)) if install => {
+                if let Err(why) = needs::install(&packages) {
+                    eprintln!("{why:#}");
+                }
+            }
             _ => {}
         }
         if let Some(missing) = needs::missing(to_build) {

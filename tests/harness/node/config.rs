@@ -9,11 +9,14 @@ use super::build::Parts;
 use super::{ADDRESS, Image, NAME, needs};
 use crate::pki::Authority;
 
-/// The API server's token for kubelet, a line of its file of tokens.
-pub(crate) const TOKENS: &str = concat!(
-    "kubelet-token,system:node:node1,node1,\"system:nodes\"\n",
-    "scheduler-token,system:kube-scheduler,scheduler\n",
-);
+/// The users of a node, as lines of the API server's file of tokens.
+pub(crate) fn tokens(authority: &Authority) -> String {
+    let [kubelet, scheduler] = [KUBELET, SCHEDULER].map(|user| authority.token(user));
+    format!("{kubelet},{KUBELET},{NAME},\"system:nodes\"\n{scheduler},{SCHEDULER},scheduler\n")
+}
+
+const KUBELET: &str = "system:node:node1";
+const SCHEDULER: &str = "system:kube-scheduler";
 
 /// What a node reads, below the folder of its control plane.
 #[derive(Debug)]
@@ -39,8 +42,8 @@ impl Config {
         config.put("kubelet.key", &kubelet.key)?;
         config.put("apiserver.crt", &apiserver.certificate)?;
         config.put("apiserver.key", &apiserver.key)?;
-        config.put("kubelet.kubeconfig", &kubeconfig("kubelet-token"))?;
-        config.put("scheduler.kubeconfig", &kubeconfig("scheduler-token"))?;
+        config.put("kubelet.kubeconfig", &kubeconfig(&authority.token(KUBELET)))?;
+        config.put("scheduler.kubeconfig", &kubeconfig(&authority.token(SCHEDULER)))?;
         config.put("resolv.conf", "")?; // no names: else Pods would get the host's
         config.put("kubelet.yaml", &config.kubelet())?;
         config.put("containerd.toml", &config.containerd(parts))?;
@@ -75,6 +78,7 @@ failSwapOn: false
 protectKernelDefaults: true # it refuses settings that inside.sh has forgotten, where else it would change the host's
 makeIPTablesUtilChains: false
 resolvConf: "{resolv}"
+volumePluginDir: "{plugins}" # else a folder is made in the host's /usr
 oomScoreAdj: 0 # a lower one needs CAP_SYS_RESOURCE
 # However full the host's disk is, nothing is evicted and no image is removed.
 evictionHard: {{memory.available: "0%", nodefs.available: "0%", nodefs.inodesFree: "0%", imagefs.available: "0%", imagefs.inodesFree: "0%"}}
@@ -84,6 +88,7 @@ imageGCHighThresholdPercent: 100
             key = self.path("kubelet.key"),
             ca = self.path("ca.crt"),
             resolv = self.path("resolv.conf"),
+            plugins = self.path("volume-plugins"),
         )
     }
 

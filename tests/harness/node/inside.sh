@@ -3,12 +3,13 @@
 set -eu
 folder=$1 pause=$2
 
+# The first: mount itself keeps notes in /run, and that would be the host's.
+mount -n -t tmpfs -o mode=755 tmpfs /run
 mount --make-rshared / # kubelet's volumes are to be seen by containers that run already
 for place in /var/lib /var/log; do # kubelet, containerd and CNI have paths in these that nobody can change
 	mkdir -p "$folder$place"
 	mount --bind "$folder$place" $place
 done
-mount -t tmpfs -o mode=755 tmpfs /run
 if [ "$(stat -f -c %T /var/lib)" = overlayfs ]; then # as in a container: images cannot be overlays on an overlay
 	mkdir -p /var/lib/containerd
 	mount -t tmpfs tmpfs /var/lib/containerd

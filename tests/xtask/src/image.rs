@@ -5,17 +5,24 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use acceptance::oci::{Effort, Layout, NAME, hex};
+use acceptance::oci::{self, Effort, Layout, NAME, hex};
 use acceptance::paths;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{cargo, run};
 
+/// Nobody waits for a larger one.
+const LARGEST: usize = 40_000_000;
+
 /// Writes `target/image`, an OCI image layout, and the same as one file beside it; says what they are.
 pub(crate) fn build() -> Result<()> {
-    let layout = Layout::of_server(&server()?, Effort::Much)?;
+    let server = server()?;
+    let libraries = oci::libraries(&server)?;
+    ensure!(libraries.is_empty(), "the server is not static: it needs {}", libraries.join(", "));
+    let layout = Layout::of_server(&server, Effort::Much)?;
     let folder = paths::target()?.join("image");
     let (file, bytes) = (folder.with_extension("tar"), layout.tar()?);
+    ensure!(bytes.len() < LARGEST, "the image has {} bytes, and {LARGEST} are allowed", bytes.len());
     layout.write(&folder)?;
     fs::write(&file, &bytes).with_context(|| format!("{} cannot be written", file.display()))?;
     println!("{NAME}  {} bytes  sha256:{}", bytes.len(), hex(&bytes));

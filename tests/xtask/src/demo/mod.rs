@@ -73,7 +73,7 @@ async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     }
     ensure!(shown.is_ok(), "the demo did not come to its end");
     cleaned?;
-    println!("\nAll of it was seen.");
+    println!("\n{}", place.closing());
     Ok(())
 }
 

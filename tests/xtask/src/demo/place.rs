@@ -101,6 +101,15 @@ impl Place {
         }
     }
 
+    /// What can be said when all steps came to their end.
+    pub(crate) fn closing(&self) -> &'static str {
+        if self.has_node() {
+            "All of it was seen."
+        } else {
+            "All of it was seen, but for Pods that run and what they print."
+        }
+    }
+
     /// Where the server's log goes.
     pub(crate) fn server_log(&self) -> PathBuf {
         match self {
