@@ -4,7 +4,7 @@ use std::env;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
@@ -64,8 +64,36 @@ fn machine() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     rights(&status).or_else(|| {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        cgroups(&mounts).or_else(|| controllers(Path::new("/sys/fs/cgroup")))
+        cgroups(&mounts).or_else(|| controllers(Path::new("/sys/fs/cgroup"))).or_else(namespaces)
     })
+}
+
+/// Root in a container may have all rights and be refused all the same: tried is what a node does first.
+fn namespaces() -> Option<String> {
+    const TRY: &str = "mount -n -t tmpfs tmpfs /run && ip link add name probe type bridge";
+    let output = Command::new("unshare")
+        .args([
+            "--mount",
+            "--net",
+            "--pid",
+            "--uts",
+            "--ipc",
+            "--cgroup",
+            "--fork",
+            "--propagation",
+            "private",
+        ])
+        .args(["sh", "-c", TRY])
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Err(why) => Some(format!("cannot run unshare: {why}")),
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Some(format!("no namespaces to be had: {}", said.lines().next().unwrap_or("unshare failed")))
+        }
+    }
 }
 
 fn rights(status: &str) -> Option<String> {
