@@ -109,10 +109,6 @@ impl Object {
     pub fn value(&self) -> Result<Value, ObjectError> {
         serde_json::from_str(&self.json).map_err(ObjectError::Json)
     }
-
-    pub fn is_controlled_by(&self, uid: &Uid) -> bool {
-        self.controller.as_ref() == Some(uid)
-    }
 }
 
 /// Borrowed where the text has no escapes.
@@ -192,8 +188,8 @@ mod tests {
         assert_eq!(object.json(), text);
         assert_eq!(object.key, Key::new("n", "ab"));
         assert_eq!(object.generation, 3);
-        assert!(object.deleting && object.is_controlled_by(&Uid::new("o2")));
-        assert!(!object.is_controlled_by(&Uid::new("o1")), "an owner that does not control is no controller");
+        assert!(object.deleting && object.controller == Some(Uid::new("o2")));
+        assert!(object.controller != Some(Uid::new("o1")), "an owner that does not control is no controller");
     }
 
     #[test]

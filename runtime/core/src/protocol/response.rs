@@ -27,8 +27,6 @@ pub enum ResponseError {
     NoChildren,
     #[error("the hook's answer has the unknown field {0}")]
     Unknown(String),
-    #[error("the hook's answer has the field {0} twice")]
-    Twice(String),
 }
 
 /// Who asks for more means never.
