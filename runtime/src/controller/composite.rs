@@ -24,7 +24,7 @@ use super::Tools;
 use super::claiming::ClaimError;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Severity;
-use crate::hook::wasm::run::{Call, CallError, Log};
+use crate::hook::wasm::run::{Call, CallError, Log, Seed};
 use crate::hook::wasm::source::Followed;
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
@@ -177,6 +177,8 @@ impl Controller {
             hook: "sync",
             request: request.into(),
             limits: self.hook.limits,
+            seed: Seed::default(),
+            mounts: &[],
         };
         let called = self.tools.modules.runtime().call(&module, call).await;
         self.log(&parent.key, &called.log);

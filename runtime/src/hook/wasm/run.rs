@@ -1,5 +1,6 @@
 //! One call of a module: a fresh instance, its limits, what it printed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,6 +43,22 @@ pub struct Call<'a> {
     pub hook: &'a str,
     pub request: Bytes,
     pub limits: Limits,
+    /// What the hook's random numbers are made of.
+    pub seed: Seed,
+    /// Folders that the hook may read.
+    pub mounts: &'a [Mounted],
+}
+
+/// Where random numbers start: the same seed gives the same numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seed(pub [u8; 32]);
+
+/// A folder of the host that a hook sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    /// Absolute, as the hook sees it.
+    pub path: String,
+    pub folder: PathBuf,
 }
 
 /// What came of a call, also of a failed one.
@@ -50,6 +67,8 @@ pub struct Called {
     pub answer: Result<Vec<u8>, CallError>,
     pub log: Log,
     pub usage: Usage,
+    /// The hook saw its request and nothing else: it never asked what time it is.
+    pub pure: bool,
 }
 
 /// What the hook printed on stderr.
@@ -122,7 +141,7 @@ impl Runtime {
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
         if call.request.len() > LARGEST_REQUEST {
             let answer = Err(CallError::Request(call.request.len()));
-            return Called { answer, log: Log::default(), usage: Usage::default() };
+            return Called { answer, log: Log::default(), usage: Usage::default(), pure: true };
         }
         // Never closed.
         let _slot = self.slots.acquire().await;
@@ -145,7 +164,7 @@ impl Runtime {
             Ok(Err(Ended::Running(error))) if exit_code(&error) == Some(0) => Ok(output.bytes),
             Ok(Err(ended)) => Err(why(&ended, &limits, store.data().limiter.refused, &log)),
         };
-        Called { answer, log, usage }
+        Called { answer, log, usage, pure: true }
     }
 
     /// What the instance of one call may reach and use.

@@ -1,55 +1,14 @@
-//! Each limit of the sandbox obeyed and violated, and what a hook cannot reach.
+//! Each limit of a call, obeyed and violated.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test: a broken fixture ends it")]
-
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use metahook::hook::wasm::module::{ModuleError, Runtime};
-use metahook::hook::wasm::run::{Call, CallError, Called};
-use metahook_core::spec::hook::{LimitBounds, Limits};
+use metahook::hook::wasm::run::{CallError, Called};
+use metahook_core::spec::hook::Limits;
 
-const IMPORTS: &str = r#"
-  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
-  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
-  (import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
-  (import "wasi_snapshot_preview1" "fd_prestat_get" (func $prestat (param i32 i32) (result i32)))
-  (import "wasi_snapshot_preview1" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
-  (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
-  (memory (export "memory") 1)
-  (data (i32.const 16) "ok\n")
-  (data (i32.const 32) "/etc/passwd")
-  ;; Prints `len` bytes from 16 on, to stdout (1) or stderr (2).
-  (func $print (param $fd i32) (param $len i32)
-    (i32.store (i32.const 0) (i32.const 16))
-    (i32.store (i32.const 4) (local.get $len))
-    (drop (call $write (local.get $fd) (i32.const 0) (i32.const 1) (i32.const 8))))
-"#;
-
-fn limits() -> Limits {
-    LimitBounds::default().default
-}
-
-fn runtime() -> Arc<Runtime> {
-    Arc::new(Runtime::new(4, &LimitBounds::default()).unwrap())
-}
-
-/// Runs `(func $main …)` of a module that has the imports above.
-async fn run(body: &str, limits: Limits) -> Called {
-    let text = format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))");
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let call = Call { controller: "c", hook: "sync", request: "{}".into(), limits };
-    runtime.call(&module, call).await
-}
-
-async fn load(text: &str) -> ModuleError {
-    runtime().load(wat::parse_str(text).unwrap()).await.unwrap_err()
-}
+use crate::{IMPORTS, call, limits, run, runtime};
 
 /// A loop of about 12 units of fuel a round.
-fn counts_to(rounds: u32) -> String {
+pub(crate) fn counts_to(rounds: u32) -> String {
     format!(
         "(func $main (local $i i32)
            (loop $again
@@ -89,19 +48,15 @@ async fn a_long_hook_gives_way_to_others() {
         format!("(module {IMPORTS} (func $main (loop $again (br $again))) (export \"_start\" (func $main)))");
     let runtime = runtime();
     let endless = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let call = Call {
-        controller: "c",
-        hook: "sync",
-        request: Bytes::new(),
-        limits: Limits { instructions: u64::MAX >> 1, timeout: Duration::from_millis(300), ..limits() },
-    };
+    let asked =
+        call("", Limits { instructions: u64::MAX >> 1, timeout: Duration::from_millis(300), ..limits() });
     // On this single thread the other task gets its turn only if the hook gives way.
     let other = async {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
     };
-    let (called, ()) = tokio::join!(runtime.call(&endless, call), other);
+    let (called, ()) = tokio::join!(runtime.call(&endless, asked), other);
     assert!(matches!(called.answer, Err(CallError::Timeout { .. })));
 }
 
@@ -147,13 +102,8 @@ async fn a_module_whose_first_memory_is_too_large_is_refused_by_name() {
     let text = r#"(module (memory (export "memory") 64) (func (export "_start")))"#;
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let call = Call {
-        controller: "c",
-        hook: "sync",
-        request: Bytes::new(),
-        limits: Limits { memory: 1 << 20, ..limits() },
-    };
-    let error = runtime.call(&module, call).await.answer.unwrap_err();
+    let asked = call("", Limits { memory: 1 << 20, ..limits() });
+    let error = runtime.call(&module, asked).await.answer.unwrap_err();
     assert_eq!(error.to_string(), "the hook wanted 4Mi of memory and may have 1Mi (limits.memory)");
 }
 
@@ -213,98 +163,6 @@ async fn an_exit_code_is_a_failure_with_its_last_words() {
     assert!(run("(func $main (call $exit (i32.const 0)))", limits()).await.answer.is_ok());
 }
 
-#[tokio::test]
-async fn there_is_no_environment_and_there_are_no_files() {
-    // Exits with 1 unless: no variables, no preopened directory, and /etc/passwd below any descriptor is refused.
-    let body = "(func $main
-        (drop (call $environ (i32.const 100) (i32.const 104)))
-        (if (i32.load (i32.const 100)) (then (call $exit (i32.const 1))))
-        (if (i32.eqz (call $prestat (i32.const 3) (i32.const 100))) (then (call $exit (i32.const 2))))
-        (if (i32.eqz (call $open (i32.const 3) (i32.const 0) (i32.const 32) (i32.const 11) (i32.const 0)
-                                 (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 100)))
-          (then (call $exit (i32.const 3)))))";
-    assert_eq!(run(body, limits()).await.answer, Ok(Vec::new()));
-}
-
-#[tokio::test]
-async fn nothing_outlives_a_call() {
-    let text = format!(
-        "(module {IMPORTS} (global $calls (mut i32) (i32.const 0))
-           (func $main
-             (global.set $calls (i32.add (global.get $calls) (i32.const 1)))
-             (if (i32.ne (global.get $calls) (i32.const 1)) (then unreachable))
-             (if (i32.load (i32.const 1024)) (then unreachable))
-             (i32.store (i32.const 1024) (i32.const 1)))
-           (export \"_start\" (func $main)))"
-    );
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    for _ in 0..10 {
-        let call = Call { controller: "c", hook: "sync", request: Bytes::new(), limits: limits() };
-        assert!(runtime.call(&module, call).await.answer.is_ok());
-    }
-}
-
-#[tokio::test]
-async fn more_calls_than_slots_wait_for_their_turn() {
-    let text = format!("(module {IMPORTS} {} (export \"_start\" (func $main)))", counts_to(100_000));
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let calls = (0..50).map(|_| {
-        let (runtime, module) = (Arc::clone(&runtime), Arc::clone(&module));
-        tokio::spawn(async move {
-            let call = Call { controller: "c", hook: "sync", request: Bytes::new(), limits: limits() };
-            runtime.call(&module, call).await.answer
-        })
-    });
-    for call in calls.collect::<Vec<_>>() {
-        assert_eq!(call.await.unwrap().unwrap(), b"ok\n");
-    }
-}
-
-#[tokio::test]
-async fn a_module_is_compiled_once_as_long_as_somebody_uses_it() {
-    let runtime = runtime();
-    let bytes = wat::parse_str("(module (func (export \"_start\")))").unwrap();
-    let first = runtime.load(bytes.clone()).await.unwrap();
-    let second = runtime.load(bytes).await.unwrap();
-    assert!(Arc::ptr_eq(&first, &second));
-}
-
-#[tokio::test]
-async fn what_is_no_hook_is_refused_with_what_to_do() {
-    let runtime = runtime();
-    let refused = |bytes: &[u8]| {
-        let (runtime, bytes) = (Arc::clone(&runtime), bytes.to_vec());
-        async move { runtime.load(bytes).await.unwrap_err().to_string() }
-    };
-    assert_eq!(
-        refused(b"hello").await,
-        "this is not a WebAssembly module: its first bytes are 68 65 6c 6c 6f, not 00 61 73 6d"
-    );
-    assert!(refused(b"").await.starts_with("this is not a WebAssembly module"));
-    let component = wat::parse_str("(component)").unwrap();
-    assert!(refused(&component).await.contains("build with --target wasm32-wasip1"));
-    assert!(refused(b"\0asm\x01\0\0\0\xff").await.starts_with("the module is refused"));
-    assert_eq!(load("(module)").await, ModuleError::NoStart);
-    let import = load(r#"(module (import "env" "launch" (func)) (func (export "_start")))"#).await;
-    assert!(import.to_string().contains("env") && import.to_string().contains("launch"), "{import}");
-}
-
-#[tokio::test]
-async fn features_that_hooks_do_not_need_are_off() {
-    for text in [
-        "(module (memory i64 1) (func (export \"_start\")))",
-        "(module (memory 1 1 shared) (func (export \"_start\")))",
-        "(module (memory 1) (memory 1) (func (export \"_start\")))",
-        "(module (func (export \"_start\") (return_call 0)))",
-        "(module (tag) (func (export \"_start\")))",
-        "(module (type (struct)) (func (export \"_start\")))",
-    ] {
-        assert!(matches!(load(text).await, ModuleError::Refused(_)), "{text}");
-    }
-}
-
 /// Calls a host function again and again that costs no fuel but time: the timeout has to hold all the same.
 async fn ends_in_time(body: &str) -> Called {
     let random =
@@ -313,8 +171,8 @@ async fn ends_in_time(body: &str) -> Called {
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
     let limits = Limits { timeout: Duration::from_millis(200), instructions: u64::MAX >> 1, ..limits() };
-    let call = Call { controller: "c", hook: "sync", request: Bytes::new(), limits };
-    let called = tokio::time::timeout(Duration::from_secs(20), runtime.call(&module, call)).await;
+    let asked = call("", limits);
+    let called = tokio::time::timeout(Duration::from_secs(20), runtime.call(&module, asked)).await;
     called.expect("the call does not end")
 }
 
@@ -342,12 +200,8 @@ async fn a_huge_piece_of_randomness_ends_the_call() {
 async fn a_request_beyond_its_bound_is_not_sent() {
     let runtime = runtime();
     let module = runtime.load(wat::parse_str("(module (func (export \"_start\")))").unwrap()).await.unwrap();
-    let request = vec![b' '; (32 << 20) + 1].into();
-    let error = runtime
-        .call(&module, Call { controller: "c", hook: "sync", request, limits: limits() })
-        .await
-        .answer
-        .unwrap_err();
+    let request = vec![b' '; (32 << 20) + 1];
+    let error = runtime.call(&module, call(request, limits())).await.answer.unwrap_err();
     assert!(
         error.to_string().starts_with("the request has 33554433 bytes, and 33554432 are allowed"),
         "{error}"
