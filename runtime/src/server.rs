@@ -14,10 +14,12 @@ use crate::cluster::client::{self, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::rest::Rest;
+use crate::cluster::seed;
 use crate::controller::Tools;
 use crate::controller::host::Host;
 use crate::hook::wasm::engine::EngineError;
 use crate::hook::wasm::module::Runtime;
+use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
 use crate::telemetry::http::{ListenError, Probes};
@@ -35,6 +37,11 @@ pub struct Settings {
     pub discovery_interval: Duration,
     pub hook_concurrency: usize,
     pub max_children: usize,
+    /// One in so many settled parents is asked about all the same; 0 is none.
+    pub purity_check: u64,
+    /// Hooks get other random numbers at each call.
+    #[cfg(debug_assertions)]
+    pub seed_each_call: bool,
     pub hook_limits: LimitBounds,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
@@ -46,6 +53,8 @@ pub enum ServeError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error("the operating system gives no random numbers")]
+    Random(#[from] getrandom::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
@@ -73,10 +82,15 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         let stop = background.clone();
         async move { fresh.keep_fresh(interval, stop).await }
     });
+    let seeds = Seeds::new(seed::read_or_make(&rest).await?);
+    #[cfg(debug_assertions)]
+    let seeds = if settings.seed_each_call { seeds.anew_for_each_call() } else { seeds };
     let tools = Tools {
         stores: Arc::new(Stores::new(rest.clone())),
         modules: Arc::new(Modules::new(rest.clone(), runtime)),
         discovery,
+        seeds: Arc::new(seeds),
+        purity_check: settings.purity_check,
         recorder,
         bounds,
         workers: settings.workers,

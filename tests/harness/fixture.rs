@@ -102,6 +102,11 @@ impl Fixture {
         Objects::within(&self.client, kind, &self.name)
     }
 
+    /// Objects in the namespace of all servers that run outside of the cluster.
+    pub fn within_default(&self, kind: &Kind) -> Objects {
+        Objects::within(&self.client, kind, "default")
+    }
+
     /// A controller of the test's own kind, with generated selectors, that its server hosts.
     pub fn controller(&self) -> Composite {
         Composite::named(&self.name).labelled(LABEL, &self.name).over(&self.kind).generating_selectors()

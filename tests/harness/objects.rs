@@ -65,6 +65,12 @@ impl Composite {
         self
     }
 
+    /// All parents are looked at again each second.
+    pub fn resyncing_each_second(mut self) -> Self {
+        self.0["spec"]["resyncPeriodSeconds"] = json!(1);
+        self
+    }
+
     pub fn synced_by(mut self, hook: Hook) -> Self {
         self.0["spec"]["hooks"]["sync"] = hook.0;
         self

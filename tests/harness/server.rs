@@ -41,6 +41,11 @@ impl Server {
         self
     }
 
+    /// One more flag from the next start on.
+    pub fn flag(&mut self, flag: &str) {
+        self.flags.push(flag.to_owned());
+    }
+
     /// Starts it, after an end also again; the log goes on.
     pub fn start(&mut self) -> Result<()> {
         self.process = None;

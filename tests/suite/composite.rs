@@ -249,12 +249,11 @@ pub(crate) async fn parents_are_looked_at_again_as_often_as_the_spec_says(test: 
     test.define_kind().await?;
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;
-    let mut controller = test.controller().making(&POD, "Recreate").synced_by(test.hook("hello-hook")).json();
-    controller["spec"]["resyncPeriodSeconds"] = json!(1);
-    test.make(&test.controllers(), controller).await?;
+    let hook = test.hook("hello-hook");
+    test.host(test.controller().making(&POD, "Recreate").resyncing_each_second().synced_by(hook)).await?;
     test.create(test.parent("your-name").greeting("Your Name")).await?;
-    let settled = |log: &str| log.lines().filter(|line| line.contains("\"wrote\":false")).count();
-    test.server().until_log("three passes with nothing to write", |log| settled(log) >= 3).await?;
+    let at_rest = |log: &str| log.lines().filter(|line| line.contains("\"at rest\"")).count();
+    test.server().until_log("three looks at a parent at rest", |log| at_rest(log) >= 3).await?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod modules;
 mod node;
 mod planes;
 mod runner;
+mod settling;
 mod tutorial;
 mod wasm;
 
@@ -25,7 +26,7 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), without_a_node()].concat()
+    [on_a_node(), of_controllers(), of_hooks()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -43,7 +44,7 @@ fn on_a_node() -> Vec<Test> {
     tests.into_iter().map(Test::on_a_node).collect()
 }
 
-fn without_a_node() -> Vec<Test> {
+fn of_controllers() -> Vec<Test> {
     tests![
         tutorial::{
             the_files_of_the_tutorial_work_as_they_are,
@@ -73,6 +74,16 @@ fn without_a_node() -> Vec<Test> {
             parents_are_looked_at_again_as_often_as_the_spec_says,
             an_undeclared_child_kind_refuses_the_response_before_any_write,
             two_controllers_leave_each_others_children_alone,
+        },
+    ]
+}
+
+fn of_hooks() -> Vec<Test> {
+    tests![
+        settling::{
+            a_parent_for_which_nothing_changed_is_not_asked_about,
+            a_hook_that_gives_two_answers_is_named_and_called_each_time,
+            servers_of_one_installation_share_a_secret_seed,
         },
         modules::{
             a_missing_config_map_is_said_and_heals,

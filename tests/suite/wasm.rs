@@ -27,6 +27,26 @@ pub(crate) fn prints(text: &str) -> Result<Vec<u8>> {
     ))
 }
 
+/// Answers with no children and a field that is not looked at, made of a random number.
+pub(crate) fn answers_with_noise() -> Result<Vec<u8>> {
+    let answer = r#"{\"children\":[],\"noise\":\"     \"}"#;
+    let noise = 16 + answer.replace('\\', "").find("     ").unwrap_or_default();
+    command(&format!(
+        r#"(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+           (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+           (memory (export "memory") 1)
+           (data (i32.const 0) "\10\00\00\00\{length:02x}\00\00\00")
+           (data (i32.const 16) "{answer}")
+           (func (export "_start") (local $at i32)
+             (drop (call $random (i32.const {noise}) (i32.const 4)))
+             ;; Letters, whatever the bytes are.
+             (i32.store (i32.const {noise}) (i32.or (i32.const 0x61616161)
+               (i32.and (i32.load (i32.const {noise})) (i32.const 0x0f0f0f0f))))
+             (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#,
+        length = answer.replace('\\', "").len(),
+    ))
+}
+
 pub(crate) fn traps() -> Result<Vec<u8>> {
     command(r#"(memory (export "memory") 1) (func $here (export "_start") unreachable)"#)
 }

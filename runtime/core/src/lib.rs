@@ -9,6 +9,9 @@
 //! - [`claim`]: keep, adopt, release or leave
 //! - [`protocol`]: what a hook is asked and what it answers
 //! - [`plan`]: what is to be written
+//! - [`pass`]: these in a row: what a pass sees, asks and decides
+//! - [`fingerprint`]: what a pass saw, as 128 bits
+//! - [`standing`]: how each parent stood after its last pass: settled, failing
 //! - [`outcome`]: how a pass that ended goes on
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
@@ -16,13 +19,16 @@
 
 pub mod children;
 pub mod claim;
+pub mod fingerprint;
 pub mod gate;
 pub mod index;
 pub mod json;
 pub mod object;
 pub mod outcome;
+pub mod pass;
 pub mod plan;
 pub mod protocol;
 pub mod spec;
+pub mod standing;
 pub mod text;
 pub mod trigger;

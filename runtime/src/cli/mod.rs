@@ -57,6 +57,13 @@ pub struct Serve {
     /// Children one answer may name.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
+    /// One in so many triggers that find nothing changed calls the hook all the same, to see whether it answers alike; 0 is none.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub purity_check: u64,
+    /// Gives hooks other random numbers at each call, so that there are hooks that answer differently.
+    #[cfg(debug_assertions)]
+    #[arg(long, hide = true)]
+    pub seed_each_call: bool,
     /// Where to answer probes (/healthz, /readyz), for example `:8081`; 0 is nowhere.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub health_probe_bind_address: Address,
@@ -154,6 +161,9 @@ impl Serve {
             discovery_interval: self.discovery_interval,
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
+            purity_check: self.purity_check,
+            #[cfg(debug_assertions)]
+            seed_each_call: self.seed_each_call,
             hook_limits: self.hook_limits.bounds()?,
             probes: self.health_probe_bind_address.0,
         })

@@ -5,4 +5,5 @@ pub(crate) mod client;
 pub(crate) mod discovery;
 pub(crate) mod events;
 pub(crate) mod rest;
+pub(crate) mod seed;
 pub(crate) mod watch;

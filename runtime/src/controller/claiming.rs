@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use metahook_core::claim::{self, Claim};
+use metahook_core::claim::Claim;
 use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
-use metahook_core::object::selector::Selector;
+use metahook_core::pass::{Claimed, Seen};
 use metahook_core::plan::Op;
 use metahook_core::plan::children::owner_reference;
 use serde_json::{Value, json};
@@ -31,34 +31,27 @@ pub(super) enum ClaimError {
 
 impl Controller {
     /// The parent's children, and whether anything was written on the way.
-    pub(super) async fn claim(
-        &self,
-        parent: &Arc<Object>,
-        selector: &Selector,
-        writer: &Writer,
-    ) -> Result<(ChildMap, bool), ClaimError> {
-        let (mut children, mut wrote, mut parent_is_there) = (ChildMap::default(), false, false);
-        for (rule, store) in &self.children {
-            children.declare(&rule.resource);
-            for candidate in store.candidates(&parent.uid, &parent.key.namespace) {
-                let id = ObjectId { resource: Arc::clone(&rule.resource), key: candidate.key.clone() };
-                match claim::decide(parent, selector, &candidate) {
-                    Claim::Leave => {}
-                    Claim::Keep => children.insert(&rule.resource, candidate),
-                    Claim::Adopt => {
-                        if !parent_is_there {
-                            self.parent_lives(parent, &id).await?;
-                            parent_is_there = true;
-                        }
-                        wrote = true;
-                        if self.change(&id, &candidate.uid, writer, |object| adopt(object, parent)).await? {
-                            children.insert(&rule.resource, candidate);
-                        }
+    pub(super) async fn claim(&self, seen: &Seen, writer: &Writer) -> Result<(ChildMap, bool), ClaimError> {
+        let parent = &seen.parent;
+        let (mut children, mut wrote, mut parent_is_there) = (self.terms.no_children(), false, false);
+        for Claimed { resource, object, claim } in &seen.claims {
+            let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
+            match claim {
+                Claim::Leave => {}
+                Claim::Keep => children.insert(resource, Arc::clone(object)),
+                Claim::Adopt => {
+                    if !parent_is_there {
+                        self.parent_lives(parent, &id).await?;
+                        parent_is_there = true;
                     }
-                    Claim::Release => {
-                        wrote = true;
-                        self.change(&id, &candidate.uid, writer, |object| release(object, parent)).await?;
+                    wrote = true;
+                    if self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await? {
+                        children.insert(resource, Arc::clone(object));
                     }
+                }
+                Claim::Release => {
+                    wrote = true;
+                    self.change(&id, &object.uid, writer, |object| release(object, parent)).await?;
                 }
             }
         }
@@ -68,7 +61,7 @@ impl Controller {
     /// Takes our finalizer off a parent.
     pub(super) async fn drop_finalizer(&self, parent: &Object, writer: &Writer) -> Result<bool, ClaimError> {
         let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
-        let ours = &self.selection.finalizer;
+        let ours = &self.terms.selection.finalizer;
         let drop = |object: &mut Value| {
             list(object, "finalizers", |all| {
                 all.retain(|one| one.as_str() != Some(ours));

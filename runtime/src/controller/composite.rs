@@ -1,30 +1,27 @@
 //! The pass over one parent of a CompositeController: the stages in a row, each a decision or an effect.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use metahook_core::children::NoSelector;
+use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
+use metahook_core::index;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Key, ObjectId};
-use metahook_core::object::map::ChildMap;
-use metahook_core::object::selector::Selector;
+use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::outcome::{self, Failure, Outcome, Passed};
-use metahook_core::plan::desired::{Bounds, DesiredError, Rule};
-use metahook_core::plan::{self, Op, Plan, Problem};
-use metahook_core::protocol::request;
-use metahook_core::protocol::response::{self, Mode, Response, ResponseError};
-use metahook_core::spec::hook::{HookVersion, Limits};
+use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
+use metahook_core::plan::{self, Op, Problem};
+use metahook_core::spec::hook::Limits;
+use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
-use metahook_core::trigger::Selection;
-use metahook_core::{children, index};
 use serde_json::{Map, Value};
 
 use super::Tools;
 use super::claiming::ClaimError;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Severity;
-use crate::hook::wasm::run::{Call, CallError, Log, Seed};
+use crate::hook::wasm::module::Module;
+use crate::hook::wasm::run::{Call, CallError, Log};
 use crate::hook::wasm::source::Followed;
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
@@ -34,33 +31,35 @@ use crate::told::told;
 pub(super) struct Controller {
     pub(super) tools: Tools,
     pub(super) object: Arc<Object>,
-    /// The controller as hooks see it.
-    pub(super) snapshot: String,
+    pub(super) terms: Terms,
     pub(super) parents: Arc<Store>,
-    pub(super) selection: Selection,
-    pub(super) children: Vec<(Rule, Arc<Store>)>,
-    pub(super) rules: Vec<Rule>,
-    pub(super) generate_selector: bool,
+    pub(super) children: Vec<Arc<Store>>,
     pub(super) hook: Hook,
-    /// Parents whose last pass failed, and in which way.
-    pub(super) failing: Mutex<BTreeMap<Key, &'static str>>,
+    pub(super) standings: Mutex<Standings>,
 }
 
 /// The sync hook.
 pub(super) struct Hook {
     pub(super) module: Arc<Followed>,
-    pub(super) version: HookVersion,
-    pub(super) settings: Option<String>,
     pub(super) limits: Limits,
 }
 
-/// What one pass decided to do.
-#[derive(Default)]
-struct Decided {
-    plan: Plan,
-    /// `None`: the parent is none of ours.
-    status: Option<Map<String, Value>>,
-    resync_after: Option<Duration>,
+/// How far a pass came without an error.
+enum Done {
+    /// The parent is none of ours.
+    NotOurs,
+    /// Nothing changed since the parent came to rest.
+    AtRest,
+    /// Something was written before there was anything to decide.
+    Wrote,
+    Decided(Box<Decision>),
+}
+
+/// What one pass decided to do, and what it decided on.
+struct Decision {
+    decided: Decided,
+    rest: Rest,
+    pure: bool,
     /// Something was written on the way.
     wrote: bool,
 }
@@ -68,13 +67,11 @@ struct Decided {
 #[derive(Debug, thiserror::Error)]
 enum SyncError {
     #[error("selecting children")]
-    Selector(#[from] children::NoSelector),
+    Selector(#[from] NoSelector),
     #[error("sync hook")]
     Hook(#[from] CallError),
     #[error("sync hook")]
-    Response(#[from] ResponseError),
-    #[error("sync hook")]
-    Desired(#[from] DesiredError),
+    Answer(#[from] AnswerError),
     #[error("claiming children")]
     Claim(#[from] ClaimError),
     #[error("{id}")]
@@ -89,12 +86,24 @@ impl Controller {
     /// What a worker calls. The one place where a result becomes queue behaviour, an Event and a log line.
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
-            self.failing().remove(key);
+            self.standings().unsettle(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
         let (wrote, resync_after) = match self.decide(&parent, &writer).await {
-            Ok(decided) => (self.act(&parent, &decided, &writer).await, decided.resync_after),
+            Ok(Done::AtRest) => {
+                tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
+                return After::Settled(None);
+            }
+            Ok(done @ (Done::NotOurs | Done::Wrote)) => {
+                self.standings().unsettle(key);
+                (Ok(matches!(done, Done::Wrote)), None)
+            }
+            Ok(Done::Decided(decision)) => {
+                let wrote = self.act(&parent, &decision, &writer).await;
+                self.note(key, &decision, &wrote);
+                (wrote, decision.decided.resync_after)
+            }
             Err(error) => (Err(error), None),
         };
         let wrote = wrote.map_err(|error| failure(&error));
@@ -112,39 +121,46 @@ impl Controller {
     }
 
     /// From what is observed to what is to be done. Claims are carried out on the way: the hook sees the result.
-    async fn decide(&self, parent: &Arc<Object>, writer: &Writer) -> Result<Decided, SyncError> {
-        match gate::decide(parent, &self.selection) {
-            Gate::Ignore => return Ok(Decided::default()),
+    async fn decide(&self, parent: &Arc<Object>, writer: &Writer) -> Result<Done, SyncError> {
+        match gate::decide(parent, &self.terms.selection) {
+            Gate::Ignore => return Ok(Done::NotOurs),
             Gate::DropFinalizer => {
                 let wrote = self.drop_finalizer(parent, writer).await?;
-                return Ok(Decided { wrote, ..Decided::default() });
+                return Ok(if wrote { Done::Wrote } else { Done::NotOurs });
             }
             Gate::Sync => {}
         }
-        let selector = children::selector(parent, self.generate_selector)?;
-        let (observed, wrote) = self.claim(parent, &selector, writer).await?;
-        let answer = self.call(parent, self.request(parent, &observed)).await?;
-        let Response { status, children, resync_after } = response::sync(&answer, self.mode())?;
-        let desired = plan::desired::desired(parent, self.bounds(&selector), children)?;
-        let plan = plan::children::children(parent, &observed, &desired, &self.rules);
-        Ok(Decided { plan, status: Some(status), resync_after, wrote })
+        let module = self.hook.module.module().ok_or(SyncError::NoModule)?;
+        let seen = self.terms.see(parent, module.identity(), |resource| self.candidates(parent, resource))?;
+        let print = seen.fingerprint();
+        let expected = match self.standings().look(&parent.key, print) {
+            Ask::Nothing => return Ok(Done::AtRest),
+            Ask::Call => None,
+            Ask::Check(answer) => Some(answer),
+        };
+        let (children, wrote) = self.claim(&seen, writer).await?;
+        let (answer, pure) = self.call(&module, parent, self.terms.request(parent, &children)).await?;
+        let rest = Rest { seen: print, answer: Fingerprint::of(&answer) };
+        self.judge(&seen, &rest, expected, pure);
+        let decided = self.terms.decide(&seen, &children, &answer)?;
+        Ok(Done::Decided(Box::new(Decision { decided, rest, pure, wrote })))
     }
 
     /// `true` when something was written. Goes on after a failed operation, so that one child does not hold the others.
-    async fn act(&self, parent: &Object, decided: &Decided, writer: &Writer) -> Result<bool, SyncError> {
-        let mut first = decided
-            .plan
+    async fn act(&self, parent: &Object, decision: &Decision, writer: &Writer) -> Result<bool, SyncError> {
+        let Decided { plan, status, .. } = &decision.decided;
+        let mut first = plan
             .problems
             .first()
             .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
-        let mut wrote = decided.wrote;
-        for op in &decided.plan.ops {
+        let mut wrote = decision.wrote;
+        for op in &plan.ops {
             match self.carry_out(op, writer).await {
                 Ok(changed) => wrote |= changed,
                 Err(error) => drop(first.get_or_insert(error)),
             }
         }
-        if let Some(op) = decided.status.clone().and_then(|status| self.status(parent, status)) {
+        if let Some(op) = self.status(parent, status.clone()) {
             match self.carry_out(&op, writer).await {
                 Ok(changed) => wrote |= changed,
                 Err(error) => drop(first.get_or_insert(error)),
@@ -153,36 +169,54 @@ impl Controller {
         first.map_or(Ok(wrote), Err)
     }
 
-    fn request(&self, parent: &Object, observed: &ChildMap) -> Vec<u8> {
-        let (settings, naming) = (self.hook.settings.as_deref(), self.hook.version.naming());
-        request::Sync { controller: &self.snapshot, parent, children: observed, settings, naming }.bytes()
-    }
-
-    fn mode(&self) -> Mode {
-        match self.hook.version {
-            HookVersion::V1 => Mode::Loose,
-            HookVersion::V2 => Mode::Strict,
+    /// Remembers a parent that has come to rest.
+    fn note(&self, key: &Key, decision: &Decision, wrote: &Result<bool, SyncError>) {
+        let mut standings = self.standings();
+        match wrote {
+            Ok(false) if decision.pure => standings.settle(key, decision.rest),
+            Ok(_) => standings.unsettle(key),
+            // What failed is told with its reason.
+            Err(_) => {}
         }
     }
 
-    fn bounds<'a>(&'a self, selector: &'a Selector) -> Bounds<'a> {
-        let (rules, generated, max_children) = (&self.rules, self.generate_selector, self.tools.max_children);
-        Bounds { rules, selector, generated, max_children }
+    /// What an answer says about the hook.
+    fn judge(&self, seen: &Seen, rest: &Rest, expected: Option<Fingerprint>, pure: bool) {
+        let mut standings = self.standings();
+        standings.called(seen.hook, pure);
+        if expected.is_some_and(|expected| expected != rest.answer) && standings.differed(seen.hook) {
+            drop(standings);
+            let message = format!(
+                "The sync hook gave two answers to one request about {}: nothing is skipped any more until its module changes",
+                seen.parent.key
+            );
+            self.tools.recorder.record(&self.object, Severity::Warning, "ImpureHook", &message);
+        }
     }
 
-    async fn call(&self, parent: &Object, request: Vec<u8>) -> Result<Vec<u8>, SyncError> {
-        let module = self.hook.module.module().ok_or(SyncError::NoModule)?;
+    fn candidates(&self, parent: &Object, resource: &Arc<Resource>) -> Vec<Arc<Object>> {
+        let store = self.children.iter().find(|store| store.resource() == resource);
+        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace)).unwrap_or_default()
+    }
+
+    /// The answer, and whether the request alone brought it about.
+    async fn call(
+        &self,
+        module: &Module,
+        parent: &Object,
+        request: Vec<u8>,
+    ) -> Result<(Vec<u8>, bool), SyncError> {
         let call = Call {
             controller: &self.object.key.name,
             hook: "sync",
             request: request.into(),
             limits: self.hook.limits,
-            seed: Seed::default(),
+            seed: self.tools.seeds.of(&parent.uid),
             mounts: &[],
         };
-        let called = self.tools.modules.runtime().call(&module, call).await;
+        let called = self.tools.modules.runtime().call(module, call).await;
         self.log(&parent.key, &called.log);
-        Ok(called.answer?)
+        Ok((called.answer?, called.pure))
     }
 
     /// Each line of a hook's stderr is a log record; a flood of them is cut.
@@ -222,8 +256,9 @@ impl Controller {
     }
 
     pub(super) fn absorb(&self, id: &ObjectId, known: Vec<index::Event>, writer: &Writer) {
-        let children = self.children.iter().map(|(_, store)| store);
-        if let Some(store) = children.chain([&self.parents]).find(|store| *store.resource() == id.resource) {
+        if let Some(store) =
+            self.children.iter().chain([&self.parents]).find(|store| *store.resource() == id.resource)
+        {
             store.absorb(known, Some(writer));
         }
     }
@@ -231,14 +266,13 @@ impl Controller {
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
         match wrote {
             Ok(wrote) => {
-                self.failing().remove(key);
                 tracing::debug!(controller = %self.object.key, parent = %key, wrote, "synced");
             }
             Err(failure) if failure.quiet => {
                 tracing::debug!(controller = %self.object.key, parent = %key, reason = failure.message, "tried again");
             }
             Err(failure) => {
-                self.failing().insert(key.clone(), failure.category);
+                self.standings().fail(key, failure.category);
                 tracing::warn!(controller = %self.object.key, parent = %key, category = failure.category, reason = failure.message, "sync failed");
             }
         }
@@ -248,14 +282,14 @@ impl Controller {
         self.parents.view(|parents| {
             parents
                 .all()
-                .filter(|parent| self.selection.includes(parent))
+                .filter(|parent| self.terms.selection.includes(parent))
                 .map(|parent| parent.key.clone())
                 .collect()
         })
     }
 
-    pub(super) fn failing(&self) -> MutexGuard<'_, BTreeMap<Key, &'static str>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn standings(&self) -> MutexGuard<'_, Standings> {
+        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -272,8 +306,8 @@ fn failure(error: &SyncError) -> Failure {
     let category = match error {
         SyncError::Selector(_) => "Selector",
         SyncError::Hook(error) => error.category(),
-        SyncError::Response(_) => "HookAnswer",
-        SyncError::Desired(_) => "HookChildren",
+        SyncError::Answer(AnswerError::Response(_)) => "HookAnswer",
+        SyncError::Answer(AnswerError::Desired(_)) => "HookChildren",
         SyncError::Claim(_) => "Claim",
         SyncError::Child { .. } => "Child",
         SyncError::Apply(_) => "Write",

@@ -14,6 +14,7 @@ use metahook_core::spec::hook::LimitBounds;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::rest::Rest;
+use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
 
@@ -25,10 +26,13 @@ pub(crate) struct Tools {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) modules: Arc<Modules>,
     pub(crate) recorder: Recorder,
+    pub(crate) seeds: Arc<Seeds>,
     pub(crate) bounds: LimitBounds,
     /// Workers of each controller.
     pub(crate) workers: usize,
     pub(crate) max_children: usize,
+    /// One in so many settled parents is asked about all the same.
+    pub(crate) purity_check: u64,
     /// Kinds that are not served are asked for again at least this often.
     pub(crate) discovery_interval: Duration,
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Resource};
+use metahook_core::pass::Terms;
 use metahook_core::plan::desired::Rule;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
 use metahook_core::spec::hook::{Call, EnabledHook, WasmHook};
-use metahook_core::spec::status::{Finding, HookStatus};
+use metahook_core::spec::status::{self, Finding, HookStatus};
+use metahook_core::standing::{Purity, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -72,21 +74,23 @@ impl Run {
         let controller = Controller {
             tools: self.tools.clone(),
             object: Arc::clone(&self.object),
-            snapshot: snapshot(&self.object),
             parents: self.tools.stores.open(&parent),
-            selection: Selection {
-                labels: checked.parent_selector.clone(),
-                finalizer: gate::finalizer(&self.object.key.name),
-                ignore_status: checked.ignore_status_changes,
+            children: rules.iter().map(|rule| self.tools.stores.open(&rule.resource)).collect(),
+            terms: Terms {
+                selection: Selection {
+                    labels: checked.parent_selector.clone(),
+                    finalizer: gate::finalizer(&self.object.key.name),
+                    ignore_status: checked.ignore_status_changes,
+                },
+                rules,
+                generate_selector: checked.generate_selector,
+                snapshot: snapshot(&self.object),
+                version,
+                settings: settings.map(|settings| settings.to_string()),
+                max_children: self.tools.max_children,
             },
-            children: rules
-                .iter()
-                .map(|rule| (rule.clone(), self.tools.stores.open(&rule.resource)))
-                .collect(),
-            rules,
-            generate_selector: checked.generate_selector,
-            hook: Hook { module, version, settings: settings.map(|s| s.to_string()), limits },
-            failing: Mutex::default(),
+            hook: Hook { module, limits },
+            standings: Mutex::new(Standings::new(self.tools.purity_check)),
         };
         Some(Started { controller: Arc::new(controller), kinds })
     }
@@ -246,7 +250,7 @@ impl Run {
 
     /// Waits until all stores are filled, and says so where one cannot be.
     async fn synced(&self, controller: &Controller) -> Option<()> {
-        let stores = || controller.children.iter().map(|(_, store)| store).chain([&controller.parents]);
+        let stores = || controller.children.iter().chain([&controller.parents]);
         let all = async {
             for store in stores() {
                 store.synced().await;
@@ -301,23 +305,32 @@ impl Run {
     }
 
     fn count(&self, controller: &Controller) {
-        let parents =
-            controller.parents.view(|all| all.all().filter(|one| controller.selection.includes(one)).count());
-        let failing = controller.failing();
-        let ready = match failing.first_key_value() {
+        let parents = controller
+            .parents
+            .view(|all| all.all().filter(|one| controller.terms.selection.includes(one)).count());
+        let (settled, failing, first, purity) = {
+            let standings = controller.standings();
+            let first = standings.failing().next().map(|(key, category)| (key.clone(), category));
+            (standings.settled(), standings.failing().count(), first, standings.purity())
+        };
+        let ready = match first {
             None => Finding::good("Running", ""),
             Some((key, category)) => {
                 let message = format!(
-                    "{} of {parents} parents fail, the first is {key} ({category}); see its Events",
-                    failing.len()
+                    "{failing} of {parents} parents fail, the first is {key} ({category}); see its Events"
                 );
                 Finding::good("ParentsFailing", message)
             }
         };
+        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.reporter.change(|report| {
             report.ready = ready;
-            report.parents = i64::try_from(parents).unwrap_or(i64::MAX);
-            report.failing = i64::try_from(failing.len()).unwrap_or(i64::MAX);
+            report.pure = purity.map_or(Finding::Unknown, status::purity);
+            for hook in report.hooks.values_mut() {
+                hook.pure = purity.map(|purity| purity == Purity::Pure);
+            }
+            (report.parents, report.settled, report.failing) =
+                (count(parents), count(settled), count(failing));
         });
     }
 
@@ -364,7 +377,7 @@ fn spawn_triggers(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>) -> Vec<
         tokio::spawn(trigger_all(controller, queue, store.listen(), child)).abort_handle()
     };
     let mut tasks = vec![spawn(&controller.parents, false)];
-    tasks.extend(controller.children.iter().map(|(_, store)| spawn(store, true)));
+    tasks.extend(controller.children.iter().map(|store| spawn(store, true)));
     tasks
 }
 
@@ -379,9 +392,9 @@ async fn trigger_all(
         let keys = if child {
             controller
                 .parents
-                .view(|parents| trigger::on_child(&touched, parents, controller.generate_selector))
+                .view(|parents| trigger::on_child(&touched, parents, controller.terms.generate_selector))
         } else {
-            trigger::on_parent(&touched, &controller.selection).into_iter().collect()
+            trigger::on_parent(&touched, &controller.terms.selection).into_iter().collect()
         };
         // The pass that wrote it looks again by itself.
         keys.into_iter().filter(|key| own.as_ref() != Some(key)).for_each(|key| queue.add(key));

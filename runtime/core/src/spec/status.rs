@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::standing::Purity;
 use crate::text::shorten;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -68,8 +69,10 @@ pub struct Report {
     pub ready: Finding,
     pub modules: Finding,
     pub kinds: Finding,
+    pub pure: Finding,
     pub hooks: BTreeMap<String, HookStatus>,
     pub parents: i64,
+    pub settled: i64,
     pub failing: i64,
 }
 
@@ -101,6 +104,23 @@ impl Finding {
     }
 }
 
+/// What the condition `Pure` says.
+pub fn purity(purity: Purity) -> Finding {
+    match purity {
+        Purity::Pure => {
+            Finding::good("RequestsAlone", "parents for which nothing changed are not asked about again")
+        }
+        Purity::ReadsClock => Finding::bad(
+            "ReadsClock",
+            "the hook asked what time it is: a parent whose last call did is asked about at every trigger",
+        ),
+        Purity::Differs => Finding::bad(
+            "AnswersDiffer",
+            "the hook gave two answers to one request: it is called at every trigger until its module changes",
+        ),
+    }
+}
+
 /// The status to write, or `None` where `before` says it already.
 ///
 /// A condition keeps its transition time as long as its status does not change.
@@ -127,10 +147,11 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
             condition("Ready", &report.ready),
             condition("ModulesLoaded", &report.modules),
             condition("KindsServed", &report.kinds),
+            condition("Pure", &report.pure),
         ],
         hooks: report.hooks.clone(),
         parents: Some(report.parents),
-        settled: None,
+        settled: Some(report.settled),
         failing: Some(report.failing),
     };
     (next != *before).then_some(next)

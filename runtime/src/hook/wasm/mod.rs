@@ -4,4 +4,5 @@ pub mod engine;
 pub mod module;
 mod pipe;
 pub mod run;
+pub(crate) mod seeds;
 pub(crate) mod source;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use metahook_core::fingerprint::Fingerprint;
 use metahook_core::spec::hook::LimitBounds;
 use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
@@ -147,6 +148,13 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl Module {
+    /// What a call of this module depends on besides its request.
+    pub fn identity(&self) -> Fingerprint {
+        Fingerprint::of(&self.digest.0)
     }
 }
 

@@ -1,0 +1,216 @@
+//! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
+
+use std::collections::BTreeMap;
+
+use crate::fingerprint::Fingerprint;
+use crate::object::id::Key;
+
+/// The parents of one controller.
+#[derive(Debug)]
+pub struct Standings {
+    parents: BTreeMap<Key, Standing>,
+    /// What is known of the hook that was called last.
+    hook: Option<(Fingerprint, Purity)>,
+    /// One in so many settled parents is asked about all the same; 0 is none.
+    check_every: u64,
+    /// Passes that found their parent settled.
+    found_settled: u64,
+    /// Those of them that ended there.
+    skipped: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Nothing is to be done until a pass sees something else.
+    Settled(Rest),
+    /// The last pass failed, in this way.
+    Failing(&'static str),
+}
+
+/// What a settled parent was seen as, and what the hook said to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rest {
+    pub seen: Fingerprint,
+    pub answer: Fingerprint,
+}
+
+/// What a pass does about the hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Nothing changed: the pass ends here.
+    Nothing,
+    Call,
+    /// Nothing changed, and the hook is asked all the same: this is what it has to answer.
+    Check(Fingerprint),
+}
+
+/// Whether a hook's answers depend on its requests alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purity {
+    /// No call has read the real time so far.
+    Pure,
+    /// A call read the real time; those that do not can be skipped as ever.
+    ReadsClock,
+    /// The same request got two answers: nothing is skipped until the hook changes.
+    Differs,
+}
+
+impl Standings {
+    pub fn new(check_every: u64) -> Self {
+        Self { parents: BTreeMap::new(), hook: None, check_every, found_settled: 0, skipped: 0 }
+    }
+
+    /// A pass sees a parent: does it have to ask the hook?
+    pub fn look(&mut self, parent: &Key, seen: Fingerprint) -> Ask {
+        match self.parents.get(parent) {
+            Some(Standing::Settled(rest)) if rest.seen == seen => {
+                let answer = rest.answer;
+                self.found_settled += 1;
+                if self.check_every > 0 && self.found_settled.is_multiple_of(self.check_every) {
+                    return Ask::Check(answer);
+                }
+                self.skipped += 1;
+                Ask::Nothing
+            }
+            Some(Standing::Settled(_)) => {
+                self.parents.remove(parent);
+                Ask::Call
+            }
+            Some(Standing::Failing(_)) | None => Ask::Call,
+        }
+    }
+
+    /// A call of the hook ended; `pure`: it never read the real time.
+    pub fn called(&mut self, hook: Fingerprint, pure: bool) {
+        let known = self.hook.filter(|(known, _)| *known == hook).map(|(_, purity)| purity);
+        let now = match (known, pure) {
+            (Some(Purity::Differs), _) => Purity::Differs,
+            (Some(Purity::ReadsClock), _) | (_, false) => Purity::ReadsClock,
+            (Some(Purity::Pure) | None, true) => Purity::Pure,
+        };
+        self.hook = Some((hook, now));
+    }
+
+    /// The hook gave another answer to the same request. True the first time.
+    pub fn differed(&mut self, hook: Fingerprint) -> bool {
+        self.parents.retain(|_, standing| matches!(standing, Standing::Failing(_)));
+        let before = self.hook.replace((hook, Purity::Differs));
+        before != self.hook
+    }
+
+    /// A pass ended with nothing to do, after a pure call.
+    pub fn settle(&mut self, parent: &Key, rest: Rest) {
+        if matches!(self.purity(), Some(Purity::Differs)) {
+            self.parents.remove(parent);
+        } else {
+            self.parents.insert(parent.clone(), Standing::Settled(rest));
+        }
+    }
+
+    /// A pass ended well, and the next one has to look again.
+    pub fn unsettle(&mut self, parent: &Key) {
+        self.parents.remove(parent);
+    }
+
+    pub fn fail(&mut self, parent: &Key, category: &'static str) {
+        self.parents.insert(parent.clone(), Standing::Failing(category));
+    }
+
+    /// Of the hook that was called last; `None` before the first call.
+    pub fn purity(&self) -> Option<Purity> {
+        self.hook.map(|(_, purity)| purity)
+    }
+
+    pub fn settled(&self) -> usize {
+        self.parents.values().filter(|standing| matches!(standing, Standing::Settled(_))).count()
+    }
+
+    /// Parents whose last pass failed, and in which way.
+    pub fn failing(&self) -> impl Iterator<Item = (&Key, &'static str)> {
+        self.parents.iter().filter_map(|(parent, standing)| match standing {
+            Standing::Failing(category) => Some((parent, *category)),
+            Standing::Settled(_) => None,
+        })
+    }
+
+    /// Passes that ended because nothing had changed.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(text: &str) -> Fingerprint {
+        Fingerprint::of(text.as_bytes())
+    }
+
+    fn settled(check_every: u64) -> (Standings, Key) {
+        let (mut all, key) = (Standings::new(check_every), Key::new("n", "p"));
+        assert_eq!(all.look(&key, print("seen")), Ask::Call);
+        all.called(print("hook"), true);
+        all.settle(&key, Rest { seen: print("seen"), answer: print("answer") });
+        (all, key)
+    }
+
+    #[test]
+    fn a_settled_parent_that_looks_the_same_is_not_asked_about() {
+        let (mut all, key) = settled(0);
+        for _ in 0..3 {
+            assert_eq!(all.look(&key, print("seen")), Ask::Nothing);
+        }
+        assert_eq!((all.settled(), all.skipped()), (1, 3));
+    }
+
+    #[test]
+    fn one_that_looks_different_is_and_stays_so_until_it_settles_again() {
+        let (mut all, key) = settled(0);
+        assert_eq!(all.look(&key, print("changed")), Ask::Call);
+        assert_eq!(all.look(&key, print("seen")), Ask::Call, "also when it looks as before again");
+        assert_eq!(all.settled(), 0);
+    }
+
+    #[test]
+    fn a_failing_parent_is_called_about_whatever_it_looks_like() {
+        let (mut all, key) = settled(0);
+        all.fail(&key, "HookTrap");
+        assert_eq!(all.look(&key, print("seen")), Ask::Call);
+        assert_eq!(all.failing().collect::<Vec<_>>(), [(&key, "HookTrap")]);
+        all.unsettle(&key);
+        assert_eq!(all.failing().count(), 0);
+    }
+
+    #[test]
+    fn one_in_so_many_is_checked() {
+        let (mut all, key) = settled(3);
+        let asks: Vec<_> = (0..6).map(|_| all.look(&key, print("seen"))).collect();
+        let check = Ask::Check(print("answer"));
+        assert_eq!(asks, [Ask::Nothing, Ask::Nothing, check, Ask::Nothing, Ask::Nothing, check]);
+    }
+
+    #[test]
+    fn a_hook_with_two_answers_is_called_each_time_until_it_changes() {
+        let (mut all, key) = settled(1);
+        assert!(all.differed(print("hook")), "news");
+        assert!(!all.differed(print("hook")), "no news");
+        all.called(print("hook"), true);
+        all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
+        assert_eq!((all.look(&key, print("seen")), all.purity()), (Ask::Call, Some(Purity::Differs)));
+        all.called(print("next hook"), true);
+        all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
+        assert_eq!((all.settled(), all.purity()), (1, Some(Purity::Pure)));
+    }
+
+    #[test]
+    fn one_look_at_the_clock_is_told_of_the_hook_until_it_changes() {
+        let mut all = Standings::new(0);
+        assert_eq!(all.purity(), None);
+        all.called(print("hook"), false);
+        all.called(print("hook"), true);
+        assert_eq!(all.purity(), Some(Purity::ReadsClock));
+        all.called(print("next hook"), true);
+        assert_eq!(all.purity(), Some(Purity::Pure));
+    }
+}

@@ -1,0 +1,97 @@
+//! Settling changes nothing: whatever happens in whatever order, passes that end where nothing changed bring the cluster
+//! to the same state as passes that ask the hook each time.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken model ends it")]
+
+mod model;
+mod server;
+
+use metahook_core::spec::composite::UpdateMethod;
+use metahook_core::standing::Purity;
+use proptest::prelude::*;
+use server::{Deed, Saving, Server};
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let parent = 0..3_u8;
+    let deed = prop_oneof![
+        3 => (parent.clone(), 0..4_u8).prop_map(|(parent, children)| Deed::Parent { parent, children }),
+        1 => parent.clone().prop_map(Deed::NoParent),
+        2 => (parent.clone(), 0..4_u8, 0..3_u8).prop_map(|(parent, child, data)| Deed::Edit { parent, child, data }),
+        1 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::Unlabel { parent, child }),
+        2 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::NoChild { parent, child }),
+        1 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::Orphan { parent, child }),
+        1 => (0..3_u8).prop_map(Deed::Module),
+        3 => (any::<bool>(), 1..4_u8).prop_map(|(parents, events)| Deed::Deliver { parents, events }),
+        4 => parent.prop_map(Deed::Pass),
+        4 => Just(Deed::Work),
+    ];
+    prop::collection::vec(deed, 0..40)
+}
+
+fn methods() -> impl Strategy<Value = UpdateMethod> {
+    prop_oneof![Just(UpdateMethod::OnDelete), Just(UpdateMethod::Recreate), Just(UpdateMethod::InPlace)]
+}
+
+fn ends_in(saving: Saving, method: UpdateMethod, deeds: &[Deed]) -> Server {
+    let mut server = Server::new(saving, method);
+    for deed in deeds {
+        server.does(*deed);
+    }
+    server.comes_to_rest();
+    server
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn passes_with_settling_end_where_passes_without_do(deeds in deeds(), method in methods()) {
+        let (with, without) =
+            (ends_in(Saving::Settling, method, &deeds), ends_in(Saving::Nothing, method, &deeds));
+        prop_assert_eq!(&with.cluster.objects, &without.cluster.objects);
+        prop_assert!(with.calls <= without.calls);
+    }
+
+    #[test]
+    fn at_rest_nobody_is_called_any_more(deeds in deeds(), method in methods()) {
+        let mut server = ends_in(Saving::Settling, method, &deeds);
+        let calls = server.calls;
+        server.comes_to_rest();
+        prop_assert!(server.calls == calls || server.standings.failing().count() > 0);
+    }
+}
+
+/// A parent with two children that settles; then somebody edits one of them.
+const EDITED: [Deed; 4] = [
+    Deed::Parent { parent: 0, children: 2 },
+    Deed::Work,
+    Deed::Edit { parent: 0, child: 1, data: 1 },
+    Deed::Work,
+];
+
+#[test]
+fn a_fingerprint_that_forgets_the_children_would_be_noticed() {
+    let (with, without) = (
+        ends_in(Saving::Forgetful, UpdateMethod::InPlace, &EDITED),
+        ends_in(Saving::Nothing, UpdateMethod::InPlace, &EDITED),
+    );
+    assert_ne!(with.cluster.objects, without.cluster.objects);
+}
+
+#[test]
+fn a_hook_that_gives_two_answers_is_found_out_and_called_each_time() {
+    let mut server = Server::new(Saving::Checking, UpdateMethod::InPlace);
+    server.does(Deed::Parent { parent: 0, children: 1 });
+    server.does(Deed::Work);
+    assert_eq!(server.standings.purity(), Some(Purity::Pure), "nothing has shown yet");
+    server.seed = 1;
+    server.does(Deed::Pass(0));
+    assert_eq!(server.standings.purity(), Some(Purity::Differs));
+    assert_eq!(server.status_of(0)["seed"], 1, "the other answer is carried out");
+    let calls = server.calls;
+    server.does(Deed::Pass(0));
+    assert_eq!(server.calls, calls + 1);
+    server.does(Deed::Module(1));
+    server.comes_to_rest();
+    assert_eq!((server.standings.purity(), server.standings.settled()), (Some(Purity::Pure), 1));
+}

@@ -1,0 +1,338 @@
+//! The server in small: stores fed by the model's watches, a queue, and passes made of the core's decisions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use metahook_core::children::UID_LABEL;
+use metahook_core::claim::Claim;
+use metahook_core::fingerprint::Fingerprint;
+use metahook_core::gate::{self, Gate};
+use metahook_core::index::{Index, Touched};
+use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::map::ChildMap;
+use metahook_core::pass::{Seen, Terms};
+use metahook_core::plan::children::owner_reference;
+use metahook_core::plan::desired::Rule;
+use metahook_core::plan::{self, Op};
+use metahook_core::spec::composite::UpdateMethod;
+use metahook_core::spec::hook::HookVersion;
+use metahook_core::standing::{Ask, Rest, Standings};
+use metahook_core::trigger::{self, Selection};
+use serde_json::{Value, json};
+
+use crate::model::{Conflict, Model, resource};
+
+/// What happens in the cluster or in the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Deed {
+    /// A parent comes, or wants so many children.
+    Parent {
+        parent: u8,
+        children: u8,
+    },
+    NoParent(u8),
+    /// Somebody else writes a child.
+    Edit {
+        parent: u8,
+        child: u8,
+        data: u8,
+    },
+    Unlabel {
+        parent: u8,
+        child: u8,
+    },
+    NoChild {
+        parent: u8,
+        child: u8,
+    },
+    /// Somebody makes what the parent could adopt.
+    Orphan {
+        parent: u8,
+        child: u8,
+    },
+    /// Another version of the module.
+    Module(u8),
+    Deliver {
+        parents: bool,
+        events: u8,
+    },
+    /// A pass that nothing asked for, as a resync makes.
+    Pass(u8),
+    /// Everything is delivered and worked off.
+    Work,
+}
+
+/// How the server saves calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Saving {
+    Nothing,
+    Settling,
+    /// By a fingerprint of the parent alone.
+    Forgetful,
+    /// Every settled parent is asked about all the same.
+    Checking,
+}
+
+pub(crate) struct Server {
+    pub(crate) cluster: Model,
+    pub(crate) standings: Standings,
+    pub(crate) calls: u64,
+    /// What the hook's random numbers are made of.
+    pub(crate) seed: u8,
+    saving: Saving,
+    terms: Terms,
+    parent_kind: Arc<Resource>,
+    child_kind: Arc<Resource>,
+    parents: Index,
+    children: Index,
+    queue: BTreeSet<Key>,
+    module: u8,
+}
+
+/// Nothing here takes more passes to come to rest.
+const MOST_PASSES: usize = 500;
+const MOST_FAILURES: usize = 20;
+
+impl Server {
+    pub(crate) fn new(saving: Saving, method: UpdateMethod) -> Self {
+        let child_kind = resource("v1", "ConfigMap");
+        Self {
+            cluster: Model::default(),
+            standings: Standings::new(u64::from(saving == Saving::Checking)),
+            calls: 0,
+            seed: 0,
+            saving,
+            terms: Terms {
+                selection: Selection { finalizer: "f".to_owned(), ..Selection::default() },
+                rules: vec![Rule { resource: Arc::clone(&child_kind), method }],
+                generate_selector: true,
+                snapshot: "{}".to_owned(),
+                version: HookVersion::V1,
+                settings: None,
+                max_children: 100,
+            },
+            parent_kind: resource("e/v1", "Parent"),
+            child_kind,
+            parents: Index::default(),
+            children: Index::default(),
+            queue: BTreeSet::new(),
+            module: 0,
+        }
+    }
+
+    pub(crate) fn does(&mut self, deed: Deed) {
+        match deed {
+            Deed::Parent { parent, children } => self.wants(parent, children),
+            Deed::NoParent(parent) => drop(self.cluster.delete(&self.parent(parent), None)),
+            Deed::Edit { parent, child, data } => {
+                let id = self.child(parent, child);
+                self.cluster.edit(&id, |object| object["data"]["text"] = json!(data.to_string()));
+            }
+            Deed::Unlabel { parent, child } => {
+                let id = self.child(parent, child);
+                self.cluster.edit(&id, |object| object["metadata"]["labels"] = json!({}));
+            }
+            Deed::NoChild { parent, child } => drop(self.cluster.delete(&self.child(parent, child), None)),
+            Deed::Orphan { parent, child } => self.orphan(parent, child),
+            Deed::Module(module) => {
+                self.module = module;
+                self.resync();
+            }
+            Deed::Deliver { parents, events } => {
+                for _ in 0..events {
+                    self.deliver(parents);
+                }
+            }
+            Deed::Pass(parent) => self.pass(&self.parent(parent).key),
+            Deed::Work => self.work(),
+        }
+    }
+
+    /// Works everything off, and looks at every parent once more.
+    pub(crate) fn comes_to_rest(&mut self) {
+        self.work();
+        self.resync();
+        self.work();
+    }
+
+    pub(crate) fn status_of(&self, parent: u8) -> Value {
+        self.cluster.get(&self.parent(parent)).unwrap().value().unwrap()["status"].clone()
+    }
+
+    fn parent(&self, parent: u8) -> ObjectId {
+        ObjectId { resource: Arc::clone(&self.parent_kind), key: Key::new("n", &format!("p{parent}")) }
+    }
+
+    fn child(&self, parent: u8, child: u8) -> ObjectId {
+        ObjectId { resource: Arc::clone(&self.child_kind), key: Key::new("n", &format!("p{parent}-{child}")) }
+    }
+
+    fn wants(&mut self, parent: u8, children: u8) {
+        let id = self.parent(parent);
+        let edited = self.cluster.edit(&id, |object| object["spec"]["children"] = json!(children));
+        if edited.is_none() {
+            let value = json!({"apiVersion": "e/v1", "kind": "Parent", "metadata": {}, "spec": {"children": children}});
+            self.cluster.create(&id, value).unwrap();
+        }
+    }
+
+    fn orphan(&mut self, parent: u8, child: u8) {
+        if let Some(owner) = self.cluster.get(&self.parent(parent)) {
+            let labels = json!({ UID_LABEL: owner.uid.as_str() });
+            let value = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"labels": labels}});
+            // One that is there already stays as it is.
+            drop(self.cluster.create(&self.child(parent, child), value));
+        }
+    }
+
+    fn resync(&mut self) {
+        self.queue.extend(self.parents.all().map(|parent| parent.key.clone()));
+    }
+
+    fn work(&mut self) {
+        let mut failures = 0;
+        for _ in 0..MOST_PASSES {
+            while self.deliver(true) || self.deliver(false) {}
+            let Some(key) = self.queue.pop_first() else { return };
+            self.pass(&key);
+            // Where a stranger holds the name of a child, trying again does not help.
+            if self.standings.failing().any(|(failing, _)| *failing == key) {
+                failures += 1;
+                if failures > MOST_FAILURES {
+                    self.queue.remove(&key);
+                }
+            }
+        }
+        unreachable!("it does not come to rest");
+    }
+
+    /// One event of a watch; false where there is none.
+    fn deliver(&mut self, parents: bool) -> bool {
+        let kind = if parents { &self.parent_kind } else { &self.child_kind };
+        let Some(event) = self.cluster.next_event(kind) else { return false };
+        let touched = if parents { self.parents.apply(event) } else { self.children.apply(event) };
+        self.trigger(&touched, parents, None);
+        true
+    }
+
+    fn trigger(&mut self, touched: &[Touched], parents: bool, but: Option<&Key>) {
+        for touched in touched {
+            let keys: Vec<Key> = if parents {
+                trigger::on_parent(touched, &self.terms.selection).into_iter().collect()
+            } else {
+                trigger::on_child(touched, &self.parents, true).into_iter().collect()
+            };
+            self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
+        }
+    }
+
+    /// The pass of `controller::composite`, with the model in the place of the API server.
+    fn pass(&mut self, key: &Key) {
+        let Some(parent) = self.parents.get(key).cloned() else {
+            return self.standings.unsettle(key);
+        };
+        assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Sync);
+        let hook = Fingerprint::of(&[self.module]);
+        let candidates = |_: &Arc<Resource>| self.children.candidates(&parent.uid, "n");
+        let seen = self.terms.see(&parent, hook, candidates).unwrap();
+        let print = match self.saving {
+            Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
+            Saving::Nothing | Saving::Settling | Saving::Checking => seen.fingerprint(),
+        };
+        let expected = match self.standings.look(key, print) {
+            Ask::Nothing if self.saving != Saving::Nothing => return,
+            Ask::Nothing | Ask::Call => None,
+            Ask::Check(expected) => Some(expected),
+        };
+        match self.decide_and_act(&seen, expected) {
+            Ok((false, answer)) => self.standings.settle(key, Rest { seen: print, answer }),
+            Ok((true, _)) => {
+                self.standings.unsettle(key);
+                self.queue.insert(key.clone());
+            }
+            Err(Conflict) => {
+                self.standings.fail(key, "Conflict");
+                self.queue.insert(key.clone());
+            }
+        }
+    }
+
+    fn decide_and_act(
+        &mut self,
+        seen: &Seen,
+        expected: Option<Fingerprint>,
+    ) -> Result<(bool, Fingerprint), Conflict> {
+        let (children, mut wrote) = self.claim(seen)?;
+        let answer = self.call(&self.terms.request(&seen.parent, &children));
+        let print = Fingerprint::of(&answer);
+        self.standings.called(seen.hook, true);
+        if expected.is_some_and(|expected| expected != print) {
+            self.standings.differed(seen.hook);
+        }
+        let decided = self.terms.decide(seen, &children, &answer).unwrap();
+        let mut result = Ok(());
+        for op in decided.plan.ops {
+            wrote |= self.write(&op, &seen.parent.key).map_err(|conflict| result = Err(conflict)).is_ok();
+        }
+        let now = self.parents.get(&seen.parent.key).filter(|now| now.uid == seen.parent.uid).cloned();
+        if let Some(body) = now.and_then(|now| plan::status::status(&now, decided.status)) {
+            let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };
+            self.write(&Op::Status { id, body }, &seen.parent.key)?;
+            wrote = true;
+        }
+        result.map(|()| (wrote, print))
+    }
+
+    fn claim(&mut self, seen: &Seen) -> Result<(ChildMap, bool), Conflict> {
+        let (mut children, mut wrote) = (self.terms.no_children(), false);
+        for claimed in &seen.claims {
+            let id = ObjectId { resource: Arc::clone(&claimed.resource), key: claimed.object.key.clone() };
+            let mut body = claimed.object.value().unwrap();
+            body["metadata"]["ownerReferences"] = match claimed.claim {
+                Claim::Adopt => json!([owner_reference(&seen.parent)]),
+                Claim::Release => json!([]),
+                Claim::Keep | Claim::Leave => {
+                    children.insert(&claimed.resource, Arc::clone(&claimed.object));
+                    continue;
+                }
+            };
+            if claimed.claim == Claim::Adopt {
+                // The parent in the store may be gone.
+                let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };
+                self.cluster.get(&id).filter(|now| now.uid == seen.parent.uid).ok_or(Conflict)?;
+                children.insert(&claimed.resource, Arc::clone(&claimed.object));
+            }
+            self.write(&Op::Replace { id, body }, &seen.parent.key)?;
+            wrote = true;
+        }
+        Ok((children, wrote))
+    }
+
+    fn write(&mut self, op: &Op, parent: &Key) -> Result<(), Conflict> {
+        let of_parent = op.id().resource == self.parent_kind;
+        for event in self.cluster.carry_out(op)? {
+            let touched = if of_parent { self.parents.apply(event) } else { self.children.apply(event) };
+            self.trigger(&touched, of_parent, Some(parent));
+        }
+        Ok(())
+    }
+
+    /// A hook that makes its children one after the other, each once the one before it is observed.
+    fn call(&mut self, request: &[u8]) -> Vec<u8> {
+        self.calls += 1;
+        let request: Value = serde_json::from_slice(request).unwrap();
+        let name = request["parent"]["metadata"]["name"].as_str().unwrap();
+        let observed = request["children"]["ConfigMap.v1"].as_object().unwrap();
+        let wanted = request["parent"]["spec"]["children"].as_u64().unwrap();
+        let there = |child: u64| observed.contains_key(&format!("{name}-{child}"));
+        let children: Vec<Value> = (0..wanted)
+            .take_while(|child| *child == 0 || there(child - 1))
+            .map(|child| {
+                let metadata = json!({ "name": format!("{name}-{child}") });
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "wanted", "module": self.module.to_string()}})
+            })
+            .collect();
+        let texts: Vec<&Value> = observed.values().map(|child| &child["data"]["text"]).collect();
+        json!({"children": children, "status": {"texts": texts, "seed": self.seed}}).to_string().into_bytes()
+    }
+}

@@ -1,0 +1,80 @@
+//! A hook is asked when something changed, and a hook that cannot be relied on is asked each time.
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::objects::{config_map, has_condition, text};
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::wasm;
+
+/// A controller that looks at its parents each second, and its one parent `a`.
+async fn looks_each_second(test: &mut Fixture, module: &[u8]) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", module).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").resyncing_each_second().synced_by(hook);
+    test.host(controller).await?;
+    test.create(test.parent("a")).await?;
+    Ok(())
+}
+
+fn count(log: &str, message: &str) -> usize {
+    log.lines().filter(|line| line.contains(&format!("\"{message}\""))).count()
+}
+
+pub(crate) async fn a_parent_for_which_nothing_changed_is_not_asked_about(test: &mut Fixture) -> Result<()> {
+    let child = config_map("child", json!({}), json!({ "is": "here" }));
+    looks_each_second(test, &wasm::answers(&json!({ "children": [child] }))?).await?;
+    let settled =
+        |cc: &Value| cc["status"]["settled"] == 1 && has_condition(cc, "Pure", "True", "RequestsAlone");
+    let cc = test.until_controller("one settled parent", settled).await?;
+    ensure!(cc["status"]["hooks"]["sync"]["pure"] == true, "{}", cc["status"]);
+
+    let before = test.server().until_log("at rest", |log| count(log, "at rest") > 0).await?;
+    let after = count(&before, "at rest") + 3;
+    let log = test.server().until_log("at rest again", |log| count(log, "at rest") >= after).await?;
+    ensure!(count(&log, "synced") == count(&before, "synced"), "the hook was called though nothing changed");
+
+    let spoil = json!({ "data": { "is": "spoilt" } });
+    test.config_maps().merge("child", &spoil).await?;
+    test.config_maps().until("child", "put right", |child| text(child, "/data/is") == "here").await?;
+    Ok(())
+}
+
+pub(crate) async fn a_hook_that_gives_two_answers_is_named_and_called_each_time(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.server().flag("--purity-check=1");
+    test.server().flag("--seed-each-call");
+    looks_each_second(test, &wasm::answers_with_noise()?).await?;
+    let differs =
+        |cc: &Value| has_condition(cc, "Pure", "False", "AnswersDiffer") && cc["status"]["settled"] == 0;
+    test.until_controller("Pure=False: AnswersDiffer", differs).await?;
+    test.until_controller_event("ImpureHook", |event| event["type"] == "Warning").await?;
+    let before = test.server().until_log("called", |log| count(log, "synced") > 0).await?;
+    let after = count(&before, "synced") + 2;
+    let log = test.server().until_log("called again", |log| count(log, "synced") >= after).await?;
+    ensure!(count(&log, "at rest") == count(&before, "at rest"), "an impure hook was not called");
+
+    test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
+    let pure =
+        |cc: &Value| has_condition(cc, "Pure", "True", "RequestsAlone") && cc["status"]["settled"] == 1;
+    test.until_controller("a pure hook in its place", pure).await?;
+    Ok(())
+}
+
+pub(crate) async fn servers_of_one_installation_share_a_secret_seed(test: &mut Fixture) -> Result<()> {
+    test.serve()?;
+    let secrets = test.within_default(&acceptance::api::SECRET);
+    let made = secrets.until("metahook-seed", "made", |_| true).await?;
+    ensure!(made["immutable"] == true && text(&made, "/data/seed").len() == 44, "{made}");
+    test.server().until_log("serving", |log| count(log, "serving") == 1).await?;
+    test.server().stop().await?;
+    test.server().start()?;
+    test.server().until_log("serving again", |log| count(log, "serving") == 2).await?;
+    let seed = text(&secrets.get("metahook-seed").await?, "/data/seed").to_owned();
+    ensure!(text(&made, "/data/seed") == seed, "made anew");
+    Ok(())
+}
