@@ -62,12 +62,17 @@ fn lists(observed: &[Value], last: &[Value], desired: &[Value]) -> Value {
     )
 }
 
-/// The first of the conventional keys that every item of all three lists has.
+/// The first of the conventional keys that every item of all three lists has, and that tells the items of each list
+/// apart: merged by another one, the ports 53/TCP and 53/UDP would become one.
 fn merge_key(lists: [&[Value]; 3]) -> Option<&'static str> {
-    let mut items = lists.into_iter().flatten().peekable();
-    items.peek()?;
-    let items: Vec<&Map<_, _>> = items.map(Value::as_object).collect::<Option<_>>()?;
-    MERGE_KEYS.into_iter().find(|key| items.iter().all(|item| item.contains_key(*key)))
+    if lists.iter().all(|list| list.is_empty()) {
+        return None;
+    }
+    let tells_apart = |list: &[Value], key: &str| {
+        let mut names = BTreeSet::new();
+        list.iter().all(|item| name_of(item, key).is_some_and(|name| names.insert(name)))
+    };
+    MERGE_KEYS.into_iter().find(|key| lists.iter().all(|list| tells_apart(list, key)))
 }
 
 fn by_key(items: &[Value], key: &str) -> Map<String, Value> {
@@ -93,6 +98,16 @@ mod tests {
 
     use super::*;
     use crate::object::testing::any_json;
+
+    #[test]
+    fn items_that_share_a_key_are_told_apart_by_the_next_one_or_replaced_whole() {
+        let named = json!([{"name": "tcp", "port": 53}, {"name": "udp", "port": 53}]);
+        let nodes =
+            json!([{"name": "tcp", "port": 53, "nodePort": 1}, {"name": "udp", "port": 53, "nodePort": 2}]);
+        assert_eq!(merge(&nodes, Some(&named), &named), nodes);
+        let nameless = json!([{"port": 53}, {"port": 53}]);
+        assert_eq!(merge(&nameless, Some(&nameless), &nameless), nameless);
+    }
 
     #[test]
     fn the_published_vectors_hold() {
