@@ -7,7 +7,7 @@
 //! - `controller`: controllers, each running over its parents
 //! - [`server`]: all of it put together
 //! - [`cli`]: flags to settings
-//! - `telemetry`: logs, probes
+//! - `telemetry`: logs, probes, metrics
 
 pub mod cli;
 mod cluster;

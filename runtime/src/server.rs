@@ -22,7 +22,8 @@ use crate::hook::wasm::module::Runtime;
 use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
-use crate::telemetry::http::{ListenError, Probes};
+use crate::telemetry::http::{self, ListenError, Listener};
+use crate::telemetry::metrics::Metrics;
 
 /// Events that are still to be written when the server stops have this long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -45,6 +46,8 @@ pub struct Settings {
     pub hook_limits: LimitBounds,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
+    /// Where metrics are told.
+    pub metrics: Option<SocketAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +67,14 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let background = CancellationToken::new();
     let ready = watch::Sender::new(false);
     if let Some(address) = settings.probes {
-        tokio::spawn(Probes::bind(address).await?.serve(ready.subscribe(), background.clone()));
+        let (listener, known) =
+            (Listener::bind("--health-probe-bind-address", address).await?, ready.subscribe());
+        tokio::spawn(listener.serve(move |path| http::probe(path, *known.borrow()), background.clone()));
     }
+    let scrapes = match settings.metrics {
+        Some(address) => Some(Listener::bind("--metrics-address", address).await?),
+        None => None,
+    };
     let client = client::connect(settings.kubeconfig.as_deref()).await?;
     let rest = Rest::new(client);
     tokio::select! {
@@ -74,6 +83,12 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let bounds = settings.hook_limits;
     let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
+    let compiler = Arc::clone(&runtime);
+    let metrics = Metrics::new(move || compiler.compilations());
+    if let Some(listener) = scrapes {
+        let told = metrics.clone();
+        tokio::spawn(listener.serve(move |path| http::scrape(path, &told), background.clone()));
+    }
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(rest.clone()));
     let fresh = Arc::clone(&discovery);
@@ -92,6 +107,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         seeds: Arc::new(seeds),
         purity_check: settings.purity_check,
         recorder,
+        metrics,
         bounds,
         workers: settings.workers,
         max_children: settings.max_children,

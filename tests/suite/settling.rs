@@ -1,10 +1,15 @@
 //! A hook is asked when something changed, and a hook that cannot be relied on is asked each time.
 
+use std::net::{SocketAddr, TcpListener};
+
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{config_map, has_condition, text};
+use acceptance::wait::{PATIENCE, until};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::wasm;
 
@@ -41,6 +46,41 @@ pub(crate) async fn a_parent_for_which_nothing_changed_is_not_asked_about(test: 
     test.config_maps().merge("child", &spoil).await?;
     test.config_maps().until("child", "put right", |child| text(child, "/data/is") == "here").await?;
     Ok(())
+}
+
+pub(crate) async fn calls_that_were_made_and_skipped_are_told_as_metrics(test: &mut Fixture) -> Result<()> {
+    let address = free_address()?;
+    test.server().flag(&format!("--metrics-address={address}"));
+    let child = config_map("child", json!({}), json!({ "is": "here" }));
+    looks_each_second(test, &wasm::answers(&json!({ "children": [child] }))?).await?;
+    let labels = format!(r#"controller_name="{}",controller_type="CompositeController""#, test.name());
+    let wanted = [
+        format!(r#"metahook_hook_calls_total{{{labels},result="ok"}}"#),
+        format!(r#"metahook_passes_total{{{labels},result="at_rest"}}"#),
+        format!(r#"metahook_writes_total{{{labels},operation="create"}} 1"#),
+        format!("metahook_parents_settled{{{labels}}} 1"),
+        format!("metahook_hook_call_duration_seconds_count{{{labels}}}"),
+        "metahook_module_compilations_total 1".to_owned(),
+    ];
+    let all = |text: &str| wanted.iter().all(|line| text.contains(line));
+    until("all metrics", PATIENCE, async || {
+        let told = scrape(address).await.unwrap_or_default();
+        Ok(if all(&told) { Ok(()) } else { Err(told) })
+    })
+    .await
+}
+
+/// Found free; taken by nobody else on this machine, most likely, until the server takes it.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+async fn scrape(address: SocketAddr) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    Ok(text)
 }
 
 pub(crate) async fn a_hook_that_gives_two_answers_is_named_and_called_each_time(

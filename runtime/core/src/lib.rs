@@ -13,6 +13,7 @@
 //! - [`fingerprint`]: what a pass saw, as 128 bits
 //! - [`standing`]: how each parent stood after its last pass: settled, failing
 //! - [`outcome`]: how a pass that ended goes on
+//! - [`tally`]: what a controller did so far
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -30,5 +31,6 @@ pub mod plan;
 pub mod protocol;
 pub mod spec;
 pub mod standing;
+pub mod tally;
 pub mod text;
 pub mod trigger;

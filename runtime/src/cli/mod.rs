@@ -67,6 +67,9 @@ pub struct Serve {
     /// Where to answer probes (/healthz, /readyz), for example `:8081`; 0 is nowhere.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub health_probe_bind_address: Address,
+    /// Where to tell metrics (/metrics), for example `:9999`; 0 is nowhere.
+    #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    pub metrics_address: Address,
     #[command(flatten)]
     pub hook_limits: HookLimits,
     #[command(flatten)]
@@ -166,6 +169,7 @@ impl Serve {
             seed_each_call: self.seed_each_call,
             hook_limits: self.hook_limits.bounds()?,
             probes: self.health_probe_bind_address.0,
+            metrics: self.metrics_address.0,
         })
     }
 }

@@ -36,8 +36,6 @@ pub struct IgnoredFlags {
     #[arg(long, hide = true)]
     cache_flush_interval: Option<String>,
     #[arg(long, hide = true)]
-    metrics_address: Option<String>,
-    #[arg(long, hide = true)]
     client_go_qps: Option<String>,
     #[arg(long, hide = true)]
     client_go_burst: Option<String>,
@@ -113,7 +111,6 @@ impl IgnoredFlags {
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("--cache-flush-interval", &self.cache_flush_interval),
-            ("--metrics-address", &self.metrics_address),
             ("--client-go-qps", &self.client_go_qps),
             ("--client-go-burst", &self.client_go_burst),
             ("--events-qps", &self.events_qps),
@@ -130,7 +127,7 @@ impl IgnoredFlags {
     }
 }
 
-/// Called `metacontroller`, the program is `metahook serve`, listens for probes, and takes `-flag` for `--flag`.
+/// Called `metacontroller`, the program is `metahook serve`, listens for probes and scrapes, and takes `-flag` for `--flag`.
 pub(super) fn translate(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = arguments.into_iter();
     let name = arguments.next().unwrap_or_default();
@@ -139,8 +136,11 @@ pub(super) fn translate(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
     }
     let flags: Vec<OsString> = arguments.map(two_dashes).collect();
     let named = |flag: &str| flags.iter().any(|one| one.to_string_lossy().starts_with(flag));
-    let probes = (!named("--health-probe-bind-address")).then(|| "--health-probe-bind-address=:8081".into());
-    [name, "serve".into()].into_iter().chain(probes).chain(flags).collect()
+    let defaults = [("--health-probe-bind-address", ":8081"), ("--metrics-address", ":9999")]
+        .into_iter()
+        .filter(|(flag, _)| !named(flag))
+        .map(|(flag, address)| format!("{flag}={address}").into());
+    [name, "serve".into()].into_iter().chain(defaults).chain(flags.clone()).collect()
 }
 
 fn two_dashes(argument: OsString) -> OsString {

@@ -1,6 +1,7 @@
 //! The pass over one parent of a CompositeController: the stages in a row, each a decision or an effect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
@@ -13,6 +14,7 @@ use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
 use metahook_core::plan::{self, Op, Problem};
 use metahook_core::spec::hook::Limits;
 use metahook_core::standing::{Ask, Rest, Standings};
+use metahook_core::tally;
 use metahook_core::text::shorten;
 use serde_json::{Map, Value};
 
@@ -25,6 +27,7 @@ use crate::hook::wasm::run::{Call, CallError, Log};
 use crate::hook::wasm::source::Followed;
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
+use crate::telemetry::metrics::Meter;
 use crate::told::told;
 
 /// A running CompositeController.
@@ -36,6 +39,7 @@ pub(super) struct Controller {
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hook: Hook,
     pub(super) standings: Mutex<Standings>,
+    pub(super) meter: Arc<Meter>,
 }
 
 /// The sync hook.
@@ -92,6 +96,7 @@ impl Controller {
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
         let (wrote, resync_after) = match self.decide(&parent, &writer).await {
             Ok(Done::AtRest) => {
+                self.meter.tally().skipped();
                 tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
                 return After::Settled(None);
             }
@@ -214,7 +219,14 @@ impl Controller {
             seed: self.tools.seeds.of(&parent.uid),
             mounts: &[],
         };
+        let start = Instant::now();
         let called = self.tools.modules.runtime().call(module, call).await;
+        self.meter.tally().called(tally::Called {
+            result: called.answer.as_ref().map_or_else(CallError::category, |_| tally::OK),
+            took: start.elapsed(),
+            memory: called.usage.memory,
+            instructions: called.usage.instructions,
+        });
         self.log(&parent.key, &called.log);
         Ok((called.answer?, called.pure))
     }
@@ -249,6 +261,7 @@ impl Controller {
         let known = self.tools.rest.carry_out(op).await?;
         let changed = op.is_answered_by_a_change(&known);
         if changed {
+            self.meter.tally().wrote(op.verb());
             tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
         }
         self.absorb(op.id(), known, writer);
@@ -266,12 +279,15 @@ impl Controller {
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
         match wrote {
             Ok(wrote) => {
+                self.meter.tally().passed(if *wrote { "wrote" } else { "nothing_to_do" });
                 tracing::debug!(controller = %self.object.key, parent = %key, wrote, "synced");
             }
             Err(failure) if failure.quiet => {
+                self.meter.tally().passed("overtaken");
                 tracing::debug!(controller = %self.object.key, parent = %key, reason = failure.message, "tried again");
             }
             Err(failure) => {
+                self.meter.tally().passed("failed");
                 self.standings().fail(key, failure.category);
                 tracing::warn!(controller = %self.object.key, parent = %key, category = failure.category, reason = failure.message, "sync failed");
             }

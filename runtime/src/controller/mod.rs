@@ -17,6 +17,7 @@ use crate::cluster::rest::Rest;
 use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
+use crate::telemetry::metrics::Metrics;
 
 /// What every controller works with.
 #[derive(Clone)]
@@ -26,6 +27,7 @@ pub(crate) struct Tools {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) modules: Arc<Modules>,
     pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) bounds: LimitBounds,
     /// Workers of each controller.

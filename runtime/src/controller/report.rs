@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::rest::Rest;
@@ -25,6 +26,10 @@ const SELDOM: Duration = Duration::from_mins(5);
 
 /// Changes that come together are written together.
 const GATHER: Duration = Duration::from_millis(200);
+
+/// So many writes at once, and one more each `REFILL`: what changes is told soon, what keeps changing is told seldom.
+const BURST: u32 = 6;
+const REFILL: Duration = Duration::from_secs(10);
 
 /// Where a running controller puts what it knows of itself.
 pub(super) struct Reporter {
@@ -62,13 +67,18 @@ async fn write_all(
     stop: CancellationToken,
 ) {
     let (mut written, mut dropped) = (true, false);
+    let mut pace = Pace::new(Instant::now());
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             changed = report.changed(), if !dropped => if changed.is_err() { return },
             () = tokio::time::sleep(if dropped { SELDOM } else { SOON }), if !written => {}
         }
-        tokio::time::sleep(GATHER).await;
+        let wait = pace.next(Instant::now());
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(wait.max(GATHER)) => {}
+        }
         let now = report.borrow_and_update().clone();
         written = match write(&rest, &store, &key, &now).await {
             Ok(true) => {
@@ -87,6 +97,24 @@ async fn write_all(
                 false
             }
         };
+    }
+}
+
+/// How often a status may be written.
+struct Pace {
+    /// When all writes that were made will have been made up for.
+    made_up: Instant,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self { made_up: now }
+    }
+
+    /// Takes one write, and says how long it has to wait.
+    fn next(&mut self, now: Instant) -> Duration {
+        self.made_up = self.made_up.max(now) + REFILL;
+        self.made_up.saturating_duration_since(now + REFILL * BURST)
     }
 }
 
@@ -121,4 +149,19 @@ fn seen(object: &Object) -> ControllerStatus {
         status: ControllerStatus,
     }
     serde_json::from_str(object.json()).map(|object: Reported| object.status).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_writes_are_made_at_once_and_many_are_spread() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        let waits: Vec<u64> = (0..8).map(|_| pace.next(start).as_secs()).collect();
+        assert_eq!(waits, [0, 0, 0, 0, 0, 0, 10, 20]);
+        let later = start + Duration::from_mins(10);
+        assert_eq!(pace.next(later), Duration::ZERO, "a quiet time makes up for it");
+    }
 }

@@ -50,6 +50,9 @@ struct Run {
     stop: CancellationToken,
 }
 
+/// How often figures of calls are written to the status.
+const FIGURES: Duration = Duration::from_mins(5);
+
 /// The kinds of a controller as the API server serves them.
 type Kinds = (Arc<Resource>, Vec<Rule>);
 
@@ -91,6 +94,7 @@ impl Run {
             },
             hook: Hook { module, limits },
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
+            meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
         Some(Started { controller: Arc::new(controller), kinds })
     }
@@ -191,6 +195,7 @@ impl Run {
             loaded_at: Some(timestamp()),
             compile_millis: i64::try_from(module.compile_time.as_millis()).ok(),
             pure: None,
+            latest: None,
         });
         let finding = match (&state.problem, &state.module) {
             (None, None) => return,
@@ -287,9 +292,11 @@ impl Run {
         let mut modules = controller.hook.module.changes();
         let mut called = controller.hook.module.module().map(|module| module.digest);
         let mut clock = tokio::time::interval(Duration::from_secs(1));
+        let mut figures = tokio::time::interval(FIGURES);
         loop {
             tokio::select! {
                 _ = clock.tick() => self.count(controller),
+                _ = figures.tick() => self.figures(controller),
                 changed = modules.changed() => {
                     if changed.is_err() { return }
                     let state = modules.borrow_and_update().clone();
@@ -301,6 +308,17 @@ impl Run {
                     }
                 }
             }
+        }
+    }
+
+    /// Tells of the latest calls, if there were any.
+    fn figures(&self, controller: &Controller) {
+        if let Some(figures) = controller.meter.tally().figures(&controller.hook.limits) {
+            self.reporter.change(|report| {
+                for hook in report.hooks.values_mut() {
+                    hook.latest = Some(figures.clone());
+                }
+            });
         }
     }
 
@@ -322,6 +340,10 @@ impl Run {
                 Finding::good("ParentsFailing", message)
             }
         };
+        {
+            let mut tally = controller.meter.tally();
+            (tally.parents, tally.settled, tally.failing) = (parents, settled, failing);
+        }
         let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.reporter.change(|report| {
             report.ready = ready;

@@ -1,33 +1,44 @@
-//! `/healthz` and `/readyz`: whether the server lives, and whether it knows what to host.
+//! `/healthz`, `/readyz` and `/metrics`: what is told to those who ask over HTTP.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use http::{Request, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::metrics::{self, Metrics};
 use crate::told::told;
 
 #[derive(Debug, thiserror::Error)]
-#[error("--health-probe-bind-address: {address} cannot be listened on: choose another, or 0 for none")]
+#[error("{flag}: {address} cannot be listened on: choose another, or 0 for none")]
 pub struct ListenError {
+    flag: &'static str,
     address: SocketAddr,
     source: std::io::Error,
 }
 
-pub(crate) struct Probes {
+/// A small server for what is told over HTTP.
+pub(crate) struct Listener {
     listener: TcpListener,
 }
 
-impl Probes {
-    pub(crate) async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+/// What is told under a path.
+pub(crate) struct Page {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: &'static str,
+    pub(crate) text: String,
+}
+
+impl Listener {
+    /// `flag` is the one that asked for this address.
+    pub(crate) async fn bind(flag: &'static str, address: SocketAddr) -> Result<Self, ListenError> {
         let listener = match TcpListener::bind(address).await {
             // A machine without IPv6.
             Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
@@ -35,11 +46,15 @@ impl Probes {
             }
             bound => bound,
         };
-        Ok(Self { listener: listener.map_err(|source| ListenError { address, source })? })
+        Ok(Self { listener: listener.map_err(|source| ListenError { flag, address, source })? })
     }
 
     /// Answers until `stop`.
-    pub(crate) async fn serve(self, ready: watch::Receiver<bool>, stop: CancellationToken) {
+    pub(crate) async fn serve(
+        self,
+        page: impl Fn(&str) -> Page + Clone + Send + Sync + 'static,
+        stop: CancellationToken,
+    ) {
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
@@ -48,15 +63,15 @@ impl Probes {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(error = told(&error), "a probe could not be accepted");
+                    tracing::warn!(error = told(&error), "a connection could not be accepted");
                     // Too many open files, most likely: not at once again.
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
                 }
             };
-            let (ready, stop) = (ready.clone(), stop.clone());
+            let (page, stop) = (page.clone(), stop.clone());
             let answers = service_fn(move |request: Request<Incoming>| {
-                let answer = answer(request.uri().path(), *ready.borrow());
+                let answer = page(request.uri().path()).answer();
                 async move { Ok::<_, Infallible>(answer) }
             });
             tokio::spawn(async move {
@@ -67,7 +82,7 @@ impl Probes {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     served = served => if let Err(error) = served {
-                        tracing::debug!(error = told(&error), "a probe broke off");
+                        tracing::debug!(error = told(&error), "a connection broke off");
                     }
                 }
             });
@@ -75,21 +90,45 @@ impl Probes {
     }
 }
 
-fn answer(path: &str, ready: bool) -> Response<Full<Bytes>> {
-    let (status, text) = match (path, ready) {
-        ("/healthz", _) | ("/readyz", true) => (StatusCode::OK, "ok"),
-        ("/readyz", false) => (StatusCode::SERVICE_UNAVAILABLE, "the controllers have not been listed yet"),
-        _ => (StatusCode::NOT_FOUND, "there is /healthz and /readyz"),
-    };
-    let mut response = Response::new(Full::from(text));
-    *response.status_mut() = status;
-    response
+impl Page {
+    fn text(status: StatusCode, text: &str) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", text: text.to_owned() }
+    }
+
+    fn answer(self) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::from(self.text));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        response
+    }
+}
+
+/// Whether the server lives, and whether it knows what to host.
+pub(crate) fn probe(path: &str, ready: bool) -> Page {
+    match (path, ready) {
+        ("/healthz", _) | ("/readyz", true) => Page::text(StatusCode::OK, "ok"),
+        ("/readyz", false) => {
+            Page::text(StatusCode::SERVICE_UNAVAILABLE, "the controllers have not been listed yet")
+        }
+        _ => Page::text(StatusCode::NOT_FOUND, "there is /healthz and /readyz"),
+    }
+}
+
+/// What is measured.
+pub(crate) fn scrape(path: &str, metrics: &Metrics) -> Page {
+    match path {
+        "/metrics" => {
+            Page { status: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text: metrics.text() }
+        }
+        _ => Page::text(StatusCode::NOT_FOUND, "there is /metrics"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
+    use tokio::sync::watch;
 
     use super::*;
 
@@ -104,10 +143,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_server_lives_at_once_and_is_ready_later() {
-        let probes = Probes::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let probes = Listener::bind("--x", ([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = probes.listener.local_addr().unwrap();
         let (ready, stop) = (watch::Sender::new(false), CancellationToken::new());
-        let served = tokio::spawn(probes.serve(ready.subscribe(), stop.clone()));
+        let known = ready.subscribe();
+        let served = tokio::spawn(probes.serve(move |path| probe(path, *known.borrow()), stop.clone()));
         assert_eq!(ask(address, "/healthz").await, "HTTP/1.1 200 OK");
         assert_eq!(ask(address, "/readyz").await, "HTTP/1.1 503 Service Unavailable");
         ready.send_replace(true);
@@ -119,8 +159,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_is_taken_is_named() {
-        let first = Probes::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let error = Probes::bind(first.listener.local_addr().unwrap()).await.err().unwrap();
-        assert!(error.to_string().starts_with("--health-probe-bind-address: 127.0.0.1:"));
+        let first = Listener::bind("--x", ([127, 0, 0, 1], 0).into()).await.unwrap();
+        let error = Listener::bind("--x", first.listener.local_addr().unwrap()).await.err().unwrap();
+        assert!(error.to_string().starts_with("--x: 127.0.0.1:"));
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod http;
 pub(crate) mod log;
+pub(crate) mod metrics;
 
 /// Now, as Kubernetes writes times.
 pub(crate) fn timestamp() -> String {

@@ -46,6 +46,25 @@ pub struct HookStatus {
     /// No call has read the real time so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pure: Option<bool>,
+    /// Of the latest five minutes in which there were calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<CallFigures>,
+}
+
+/// Calls of one hook, and the most that one of them used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallFigures {
+    pub calls: i64,
+    /// Triggers that ended without a call, because nothing had changed.
+    pub skipped: i64,
+    pub failed: i64,
+    pub p50_micros: i64,
+    pub p99_micros: i64,
+    pub memory_bytes: i64,
+    pub memory_limit_bytes: i64,
+    pub instructions: i64,
+    pub instructions_limit: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

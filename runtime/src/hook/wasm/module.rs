@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ pub struct Runtime {
     modules: Mutex<BTreeMap<Digest, Weak<Module>>>,
     /// One compilation at a time: the others find what it made, and hooks go on meanwhile.
     compiler: Semaphore,
+    compilations: AtomicU64,
 }
 
 /// A module that can be run.
@@ -78,6 +80,7 @@ impl Runtime {
             linker,
             modules: Mutex::default(),
             compiler: Semaphore::new(1),
+            compilations: AtomicU64::new(0),
         })
     }
 
@@ -99,8 +102,14 @@ impl Runtime {
         Ok(module)
     }
 
+    /// Modules compiled so far.
+    pub fn compilations(&self) -> u64 {
+        self.compilations.load(Ordering::Relaxed)
+    }
+
     fn compile(&self, digest: Digest, bytes: &[u8]) -> Result<Module, ModuleError> {
         let start = Instant::now();
+        self.compilations.fetch_add(1, Ordering::Relaxed);
         let code = Code::new(&self.sandbox.engine, bytes)
             .map_err(|error| ModuleError::Refused(shorten(&format!("{error:#}"), LONGEST)))?;
         if code.get_export("_start").is_none() {
