@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::object::selector::Selector;
-use metahook_core::spec::hook::LimitBounds;
+use metahook_core::spec::policy::HookPolicy;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,10 +17,12 @@ use crate::cluster::rest::Rest;
 use crate::controller::Tools;
 use crate::controller::host::Host;
 use crate::hook::wasm::engine::EngineError;
+use crate::hook::wasm::folders::{Folders, FoldersError};
 use crate::hook::wasm::module::Runtime;
-use crate::hook::wasm::source::Modules;
+use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
 use crate::telemetry::http::{ListenError, Probes};
+use crate::told::told;
 
 /// Events that are still to be written when the server stops have this long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -35,9 +37,19 @@ pub struct Settings {
     pub discovery_interval: Duration,
     pub hook_concurrency: usize,
     pub max_children: usize,
-    pub hook_limits: LimitBounds,
+    pub hook_policy: HookPolicy,
+    pub mount_dir: MountDir,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
+}
+
+/// Where the files of mounts are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountDir {
+    /// It has to do.
+    Given(PathBuf),
+    /// The system's temporary folder: without it all hooks are served that mount nothing.
+    Temporary(PathBuf),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +58,8 @@ pub enum ServeError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+    #[error(transparent)]
+    Folders(#[from] FoldersError),
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
@@ -63,8 +77,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = client::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
-    let bounds = settings.hook_limits;
-    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
+    let folders = folders(&settings.mount_dir)?;
+    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &settings.hook_policy.limits)?);
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(rest.clone()));
     let fresh = Arc::clone(&discovery);
@@ -75,10 +89,10 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     });
     let tools = Tools {
         stores: Arc::new(Stores::new(rest.clone())),
-        modules: Arc::new(Modules::new(rest.clone(), runtime)),
+        sources: Arc::new(Sources::new(rest.clone(), runtime, folders)),
         discovery,
         recorder,
-        bounds,
+        policy: Arc::new(settings.hook_policy),
         workers: settings.workers,
         max_children: settings.max_children,
         discovery_interval: settings.discovery_interval,
@@ -92,4 +106,13 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What mounts are kept in, or why there is no such place.
+fn folders(place: &MountDir) -> Result<Result<Folders, Arc<str>>, FoldersError> {
+    let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
+    match place {
+        MountDir::Given(base) => Folders::create(base, &unique).map(Ok),
+        MountDir::Temporary(base) => Ok(Folders::create(base, &unique).map_err(|error| told(&error).into())),
+    }
 }

@@ -10,6 +10,7 @@
 //! - [`protocol`]: what a hook is asked and what it answers
 //! - [`plan`]: what is to be written
 //! - [`outcome`]: how a pass that ended goes on
+//! - [`spread`]: when each of many parents is looked at again
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -24,5 +25,6 @@ pub mod outcome;
 pub mod plan;
 pub mod protocol;
 pub mod spec;
+pub mod spread;
 pub mod text;
 pub mod trigger;

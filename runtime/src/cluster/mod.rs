@@ -4,5 +4,6 @@ pub(crate) mod apply;
 pub(crate) mod client;
 pub(crate) mod discovery;
 pub(crate) mod events;
+pub(crate) mod named;
 pub(crate) mod rest;
 pub(crate) mod watch;

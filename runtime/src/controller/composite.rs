@@ -25,7 +25,7 @@ use super::claiming::ClaimError;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Severity;
 use crate::hook::wasm::run::{Call, CallError, Log, Seed};
-use crate::hook::wasm::source::Followed;
+use crate::hook::wasm::source::{Followed, Loaded};
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
 use crate::told::told;
@@ -48,7 +48,7 @@ pub(super) struct Controller {
 
 /// The sync hook.
 pub(super) struct Hook {
-    pub(super) module: Arc<Followed>,
+    pub(super) source: Arc<Followed>,
     pub(super) version: HookVersion,
     pub(super) settings: Option<String>,
     pub(super) limits: Limits,
@@ -171,16 +171,16 @@ impl Controller {
     }
 
     async fn call(&self, parent: &Object, request: Vec<u8>) -> Result<Vec<u8>, SyncError> {
-        let module = self.hook.module.module().ok_or(SyncError::NoModule)?;
+        let Loaded { module, mounts } = self.hook.source.loaded().ok_or(SyncError::NoModule)?;
         let call = Call {
             controller: &self.object.key.name,
             hook: "sync",
             request: request.into(),
             limits: self.hook.limits,
             seed: Seed::default(),
-            mounts: &[],
+            mounts: mounts.mounted(),
         };
-        let called = self.tools.modules.runtime().call(&module, call).await;
+        let called = self.tools.sources.runtime().call(&module, call).await;
         self.log(&parent.key, &called.log);
         Ok(called.answer?)
     }
