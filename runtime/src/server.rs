@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::object::selector::Selector;
-use metahook_core::spec::hook::LimitBounds;
+use metahook_core::spec::policy::HookPolicy;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -18,12 +18,14 @@ use crate::cluster::seed;
 use crate::controller::Tools;
 use crate::controller::host::Host;
 use crate::hook::wasm::engine::EngineError;
+use crate::hook::wasm::folders::{Folders, FoldersError};
 use crate::hook::wasm::module::Runtime;
 use crate::hook::wasm::seeds::Seeds;
-use crate::hook::wasm::source::Modules;
+use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
 use crate::telemetry::http::{self, ListenError, Listener};
 use crate::telemetry::metrics::Metrics;
+use crate::told::told;
 
 /// Events that are still to be written when the server stops have this long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -43,11 +45,21 @@ pub struct Settings {
     /// Hooks get other random numbers at each call.
     #[cfg(debug_assertions)]
     pub seed_each_call: bool,
-    pub hook_limits: LimitBounds,
+    pub hook_policy: HookPolicy,
+    pub mount_dir: MountDir,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
+}
+
+/// Where the files of mounts are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MountDir {
+    /// It has to do.
+    Given(PathBuf),
+    /// The system's temporary folder: without it all hooks are served that mount nothing.
+    Temporary(PathBuf),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +70,8 @@ pub enum ServeError {
     Engine(#[from] EngineError),
     #[error("the operating system gives no random numbers")]
     Random(#[from] getrandom::Error),
+    #[error(transparent)]
+    Folders(#[from] FoldersError),
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
@@ -81,8 +95,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = client::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
-    let bounds = settings.hook_limits;
-    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
+    let folders = folders(&settings.mount_dir)?;
+    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &settings.hook_policy.limits)?);
     let compiler = Arc::clone(&runtime);
     let metrics = Metrics::new(move || compiler.compilations());
     if let Some(listener) = scrapes {
@@ -102,13 +116,13 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let seeds = if settings.seed_each_call { seeds.anew_for_each_call() } else { seeds };
     let tools = Tools {
         stores: Arc::new(Stores::new(rest.clone())),
-        modules: Arc::new(Modules::new(rest.clone(), runtime)),
+        sources: Arc::new(Sources::new(rest.clone(), runtime, folders)),
         discovery,
         seeds: Arc::new(seeds),
         purity_check: settings.purity_check,
         recorder,
         metrics,
-        bounds,
+        policy: Arc::new(settings.hook_policy),
         workers: settings.workers,
         max_children: settings.max_children,
         discovery_interval: settings.discovery_interval,
@@ -122,4 +136,13 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What mounts are kept in, or why there is no such place.
+fn folders(place: &MountDir) -> Result<Result<Folders, Arc<str>>, FoldersError> {
+    let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
+    match place {
+        MountDir::Given(base) => Folders::create(base, &unique).map(Ok),
+        MountDir::Temporary(base) => Ok(Folders::create(base, &unique).map_err(|error| told(&error).into())),
+    }
 }

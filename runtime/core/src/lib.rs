@@ -13,6 +13,7 @@
 //! - [`fingerprint`]: what a pass saw, as 128 bits
 //! - [`standing`]: how each parent stood after its last pass: settled, failing
 //! - [`outcome`]: how a pass that ended goes on
+//! - [`spread`]: when each of many parents is looked at again
 //! - [`tally`]: what a controller did so far
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
@@ -30,6 +31,7 @@ pub mod pass;
 pub mod plan;
 pub mod protocol;
 pub mod spec;
+pub mod spread;
 pub mod standing;
 pub mod tally;
 pub mod text;

@@ -1,6 +1,7 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
 mod peer;
+mod policy;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -72,6 +73,8 @@ pub struct Serve {
     pub metrics_address: Address,
     #[command(flatten)]
     pub hook_limits: HookLimits,
+    #[command(flatten)]
+    pub hook_policy: policy::PolicyFlags,
     #[command(flatten)]
     pub peer: peer::PeerFlags,
     #[arg(long, value_enum, default_value_t = Format::Json)]
@@ -167,7 +170,8 @@ impl Serve {
             purity_check: self.purity_check,
             #[cfg(debug_assertions)]
             seed_each_call: self.seed_each_call,
-            hook_limits: self.hook_limits.bounds()?,
+            hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
+            mount_dir: self.hook_policy.mount_dir(),
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,
         })
@@ -211,6 +215,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::spec::policy::HookPolicy;
+
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Settings, String> {
@@ -238,9 +244,22 @@ mod tests {
 
     #[test]
     fn the_limits_of_the_flags_are_those_of_the_types() {
-        assert_eq!(parse(&[]).unwrap().hook_limits, LimitBounds::default());
-        let limits = parse(&["--hook-memory=1Mi", "--hook-memory-max=2Mi"]).unwrap().hook_limits;
+        assert_eq!(parse(&[]).unwrap().hook_policy.limits, LimitBounds::default());
+        let limits = parse(&["--hook-memory=1Mi", "--hook-memory-max=2Mi"]).unwrap().hook_policy.limits;
         assert_eq!((limits.default.memory, limits.ceiling.memory), (1 << 20, 2 << 20));
+    }
+
+    #[test]
+    fn namespaces_are_lists_and_an_empty_one_names_nothing() {
+        assert_eq!(parse(&["--module-namespaces="]).unwrap().hook_policy, HookPolicy::default());
+        let flags = ["--module-namespaces=a,b", "--require-pin", "--mount-secret-namespaces=c"];
+        let expected = HookPolicy {
+            limits: LimitBounds::default(),
+            module_namespaces: ["a".to_owned(), "b".to_owned()].into(),
+            require_pin: true,
+            mount_secret_namespaces: ["c".to_owned()].into(),
+        };
+        assert_eq!(parse(&flags).unwrap().hook_policy, expected);
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod client;
 pub(crate) mod discovery;
 pub(crate) mod events;
+pub(crate) mod named;
 pub(crate) mod rest;
 pub(crate) mod seed;
 pub(crate) mod watch;

@@ -22,9 +22,8 @@ use super::Tools;
 use super::claiming::ClaimError;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Severity;
-use crate::hook::wasm::module::Module;
 use crate::hook::wasm::run::{Call, CallError, Log};
-use crate::hook::wasm::source::Followed;
+use crate::hook::wasm::source::{Followed, Loaded};
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
 use crate::telemetry::metrics::Meter;
@@ -44,7 +43,7 @@ pub(super) struct Controller {
 
 /// The sync hook.
 pub(super) struct Hook {
-    pub(super) module: Arc<Followed>,
+    pub(super) source: Arc<Followed>,
     pub(super) limits: Limits,
 }
 
@@ -135,8 +134,8 @@ impl Controller {
             }
             Gate::Sync => {}
         }
-        let module = self.hook.module.module().ok_or(SyncError::NoModule)?;
-        let seen = self.terms.see(parent, module.identity(), |resource| self.candidates(parent, resource))?;
+        let hook = self.hook.source.loaded().ok_or(SyncError::NoModule)?;
+        let seen = self.terms.see(parent, hook.identity(), |resource| self.candidates(parent, resource))?;
         let print = seen.fingerprint();
         let expected = match self.standings().look(&parent.key, print) {
             Ask::Nothing => return Ok(Done::AtRest),
@@ -144,7 +143,7 @@ impl Controller {
             Ask::Check(answer) => Some(answer),
         };
         let (children, wrote) = self.claim(&seen, writer).await?;
-        let (answer, pure) = self.call(&module, parent, self.terms.request(parent, &children)).await?;
+        let (answer, pure) = self.call(&hook, parent, self.terms.request(parent, &children)).await?;
         let rest = Rest { seen: print, answer: Fingerprint::of(&answer) };
         self.judge(&seen, &rest, expected, pure);
         let decided = self.terms.decide(&seen, &children, &answer)?;
@@ -207,7 +206,7 @@ impl Controller {
     /// The answer, and whether the request alone brought it about.
     async fn call(
         &self,
-        module: &Module,
+        hook: &Loaded,
         parent: &Object,
         request: Vec<u8>,
     ) -> Result<(Vec<u8>, bool), SyncError> {
@@ -217,10 +216,10 @@ impl Controller {
             request: request.into(),
             limits: self.hook.limits,
             seed: self.tools.seeds.of(&parent.uid),
-            mounts: &[],
+            mounts: hook.mounts.mounted(),
         };
         let start = Instant::now();
-        let called = self.tools.modules.runtime().call(module, call).await;
+        let called = self.tools.sources.runtime().call(&hook.module, call).await;
         self.meter.tally().called(tally::Called {
             result: called.answer.as_ref().map_or_else(CallError::category, |_| tally::OK),
             took: start.elapsed(),

@@ -9,13 +9,13 @@ mod running;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::spec::hook::LimitBounds;
+use metahook_core::spec::policy::HookPolicy;
 
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::rest::Rest;
 use crate::hook::wasm::seeds::Seeds;
-use crate::hook::wasm::source::Modules;
+use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
 use crate::telemetry::metrics::Metrics;
 
@@ -25,11 +25,11 @@ pub(crate) struct Tools {
     pub(crate) rest: Rest,
     pub(crate) stores: Arc<Stores>,
     pub(crate) discovery: Arc<Discovery>,
-    pub(crate) modules: Arc<Modules>,
+    pub(crate) sources: Arc<Sources>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) seeds: Arc<Seeds>,
-    pub(crate) bounds: LimitBounds,
+    pub(crate) policy: Arc<HookPolicy>,
     /// Workers of each controller.
     pub(crate) workers: usize,
     pub(crate) max_children: usize,

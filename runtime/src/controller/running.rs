@@ -11,6 +11,7 @@ use metahook_core::plan::desired::Rule;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
 use metahook_core::spec::hook::{Call, EnabledHook, WasmHook};
 use metahook_core::spec::status::{self, Finding, HookStatus};
+use metahook_core::spread;
 use metahook_core::standing::{Purity, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde::Deserialize;
@@ -23,7 +24,7 @@ use super::composite::{Controller, Hook, after_panic};
 use super::report::Reporter;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
-use crate::hook::wasm::source::{Followed, ModuleState};
+use crate::hook::wasm::source::{Followed, SourceState};
 use crate::queue::{Queue, workers};
 use crate::store::{Change, Store};
 use crate::telemetry::timestamp;
@@ -68,11 +69,11 @@ impl Run {
         let kinds = self.kinds(checked).await?;
         let EnabledHook { version, call } = checked.sync.clone();
         // The check refuses the others.
-        let Call::Wasm(WasmHook { module, settings, limits }) = call else {
+        let Call::Wasm(WasmHook { module, settings, mounts, limits }) = call else {
             return None;
         };
-        let module = self.tools.modules.follow(&module);
-        self.loaded(&module).await?;
+        let source = self.tools.sources.follow(&module, &mounts);
+        self.loaded(&source).await?;
         let (parent, rules) = kinds.clone();
         let controller = Controller {
             tools: self.tools.clone(),
@@ -92,7 +93,7 @@ impl Run {
                 settings: settings.map(|settings| settings.to_string()),
                 max_children: self.tools.max_children,
             },
-            hook: Hook { module, limits },
+            hook: Hook { source, limits },
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
@@ -101,7 +102,7 @@ impl Run {
 
     /// `None`: the controller cannot run as it is written.
     fn check(&self) -> Option<Composite> {
-        let (reason, message) = match spec(&self.object).map(|spec| spec.check(&self.tools.bounds)) {
+        let (reason, message) = match spec(&self.object).map(|spec| spec.check(&self.tools.policy)) {
             Ok(Ok(checked)) => {
                 for hook in &checked.disabled_hooks {
                     let text = format!(
@@ -166,9 +167,9 @@ impl Run {
         Ok((parent, rules))
     }
 
-    /// Waits until there is a module that can be called.
-    async fn loaded(&self, module: &Followed) -> Option<()> {
-        let mut changes = module.changes();
+    /// Waits until there is a module that can be called, and all that it mounts.
+    async fn loaded(&self, source: &Followed) -> Option<()> {
+        let mut changes = source.changes();
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
@@ -176,7 +177,7 @@ impl Run {
             }
             let state = changes.borrow_and_update().clone();
             self.tell(&state, false);
-            if state.module.is_some() {
+            if state.loaded.is_some() {
                 self.reporter.change(|report| report.ready = Finding::Unknown);
                 return Some(());
             }
@@ -188,8 +189,9 @@ impl Run {
     }
 
     /// Says what is loaded and what is wrong with what should be.
-    fn tell(&self, state: &ModuleState, running: bool) {
-        let status = state.module.as_ref().map(|module| HookStatus {
+    fn tell(&self, state: &SourceState, running: bool) {
+        let module = state.loaded.as_ref().map(|loaded| &loaded.module);
+        let status = module.map(|module| HookStatus {
             digest: Some(module.digest.to_string()),
             size: i64::try_from(module.size).ok(),
             loaded_at: Some(timestamp()),
@@ -197,7 +199,7 @@ impl Run {
             pure: None,
             latest: None,
         });
-        let finding = match (&state.problem, &state.module) {
+        let finding = match (&state.problem, module) {
             (None, None) => return,
             (None, Some(_)) => Finding::good("Loaded", ""),
             (Some(problem), None) => Finding::bad(problem.reason(), problem.to_string()),
@@ -207,7 +209,7 @@ impl Run {
         };
         if let Finding::Bad { message, .. } = &finding {
             if running {
-                self.warn("ModuleRefused", &format!("The module is not replaced: {message}"));
+                self.warn("ModuleRefused", &format!("The hook is not replaced: {message}"));
             } else {
                 self.warn("CreateError", &format!("Cannot create new controller: {message}"));
             }
@@ -287,24 +289,24 @@ impl Run {
         }
     }
 
-    /// Keeps the report up to date and syncs all parents anew when the module changes.
+    /// Keeps the report up to date and syncs all parents anew when the module or a mount changes.
     async fn follow(&self, controller: &Controller, queue: &Queue<Key>) {
-        let mut modules = controller.hook.module.changes();
-        let mut called = controller.hook.module.module().map(|module| module.digest);
+        let mut source = controller.hook.source.changes();
+        let mut called = controller.hook.source.loaded().map(|loaded| loaded.identity());
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES);
         loop {
             tokio::select! {
                 _ = clock.tick() => self.count(controller),
                 _ = figures.tick() => self.figures(controller),
-                changed = modules.changed() => {
+                changed = source.changed() => {
                     if changed.is_err() { return }
-                    let state = modules.borrow_and_update().clone();
+                    let state = source.borrow_and_update().clone();
                     self.tell(&state, true);
-                    let now = state.module.map(|module| module.digest);
+                    let now = state.loaded.map(|loaded| loaded.identity());
                     if now != called {
                         called = now;
-                        controller.parent_keys().into_iter().for_each(|key| queue.add_fresh(key));
+                        sync_all(controller, queue);
                     }
                 }
             }
@@ -378,6 +380,15 @@ impl KindError {
             Self::Discovery(_) => "CreateError",
             Self::NoStatus(_) => "SyncError",
         }
+    }
+}
+
+/// Looks at all parents again as after a failure that lies in the past, not all at once.
+fn sync_all(controller: &Controller, queue: &Queue<Key>) {
+    let keys = controller.parent_keys();
+    let total = keys.len();
+    for (nth, key) in keys.into_iter().enumerate() {
+        queue.add_fresh(key, spread::delay(nth, total));
     }
 }
 

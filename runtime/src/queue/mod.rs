@@ -31,6 +31,8 @@ struct Entry {
     /// Added while it was running.
     again: bool,
     due: Option<Instant>,
+    /// It shall be looked at by then, and what happened before is forgotten.
+    fresh: Option<Instant>,
     /// Failed passes in a row.
     failures: u32,
     /// Passes in a row that this key's own writes caused.
@@ -74,10 +76,20 @@ impl<K: Ord + Clone> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// A key whose failures lie in the past: its next failure starts with the shortest delay again.
-    pub(crate) fn add_fresh(&self, key: K) {
-        self.lock().entries.entry(key.clone()).or_default().failures = 0;
-        self.add(key);
+    /// A worker shall look at the key after this time, unless one does before. From that look on its failures lie in the
+    /// past: the next one starts with the shortest delay again.
+    pub(crate) fn add_fresh(&self, key: K, after: Duration) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let at = now.checked_add(after).unwrap_or(now);
+        state.entries.entry(key.clone()).or_default().fresh = Some(at);
+        if at > now {
+            state.delay(key, at);
+        } else {
+            state.push(key);
+        }
+        drop(state);
+        self.wake.notify_one();
     }
 
     /// The next key, or `None` once the queue is closed.
@@ -200,6 +212,13 @@ impl<K: Ord + Clone> State<K> {
         let key = self.ready.pop_front()?;
         let entry = self.entries.entry(key.clone()).or_default();
         (entry.queued, entry.running) = (false, true);
+        if let Some(at) = entry.fresh.take() {
+            (entry.failures, entry.own) = (0, 0);
+            if entry.due == Some(at) {
+                entry.due = None;
+                self.due.remove(&(at, key.clone()));
+            }
+        }
         Some((key, Streaks { failures: entry.failures, own: entry.own }))
     }
 
@@ -304,6 +323,45 @@ mod tests {
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "somebody else changed something");
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "the time it waited for has come");
         assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fresh_look_comes_in_time_and_forgets_what_was_before() {
+        let (queue, start) = (Queue::new(), Instant::now());
+        queue.add(1);
+        for _ in 0..3 {
+            queue.next().await.unwrap();
+            queue.done(&1, After::Failed(Duration::from_secs(100)));
+            queue.add(1);
+        }
+        queue.next().await.unwrap();
+        queue.done(&1, After::Failed(Duration::from_secs(100)));
+        queue.add_fresh(1, Duration::from_secs(30));
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })));
+        assert_eq!(start.elapsed().as_secs(), 30);
+        queue.done(&1, After::Settled(None));
+        assert!(queue.lock().entries.is_empty() && queue.lock().due.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_comes_before_a_fresh_look_takes_its_place() {
+        let queue = Queue::new();
+        queue.add_fresh(1, Duration::from_secs(30));
+        assert_eq!(now(&queue).await, None);
+        queue.add(1);
+        assert_eq!(now(&queue).await, Some(1));
+        queue.done(&1, After::Settled(None));
+        assert_eq!(tokio::time::timeout(Duration::from_secs(100), queue.next()).await.ok(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fresh_look_is_not_the_one_that_runs_already() {
+        let queue = Queue::new();
+        queue.add(1);
+        queue.next().await.unwrap();
+        queue.add_fresh(1, Duration::ZERO);
+        queue.done(&1, After::Failed(Duration::from_secs(100)));
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
-use super::hook::{EnabledHook, Hook, LimitBounds};
+use super::hook::{EnabledHook, Hook};
+use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
 use crate::object::id::Gvr;
 use crate::object::selector::{LabelSelector, Selector};
@@ -158,10 +159,10 @@ pub enum CompositeError {
 }
 
 impl CompositeControllerSpec {
-    pub fn check(&self, bounds: &LimitBounds) -> Result<Composite, CompositeError> {
+    pub fn check(&self, policy: &HookPolicy) -> Result<Composite, CompositeError> {
         let hooks = self.hooks.clone().unwrap_or_default();
         let enabled = |name: &str, hook: &Option<Hook>| match hook {
-            Some(hook) => hook.check(&format!("spec.hooks.{name}"), bounds),
+            Some(hook) => hook.check(&format!("spec.hooks.{name}"), policy),
             None => Ok(None),
         };
         let mut disabled_hooks = Vec::new();
@@ -239,12 +240,12 @@ mod tests {
     }
 
     fn refusal(change: impl FnOnce(&mut Value)) -> String {
-        spec(change).check(&LimitBounds::default()).unwrap_err().to_string()
+        spec(change).check(&HookPolicy::default()).unwrap_err().to_string()
     }
 
     #[test]
     fn the_tutorials_controller_is_fine() {
-        let checked = spec(|_| ()).check(&LimitBounds::default()).unwrap();
+        let checked = spec(|_| ()).check(&HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
             [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate }]
@@ -255,24 +256,21 @@ mod tests {
     #[test]
     fn without_a_strategy_children_are_updated_on_delete() {
         let checked = spec(|spec| spec["childResources"][0]["updateStrategy"] = json!({"method": ""}));
-        assert_eq!(
-            checked.check(&LimitBounds::default()).unwrap().children[0].method,
-            UpdateMethod::OnDelete
-        );
+        assert_eq!(checked.check(&HookPolicy::default()).unwrap().children[0].method, UpdateMethod::OnDelete);
     }
 
     #[test]
     fn a_controller_without_an_enabled_sync_hook_does_not_run() {
         for hooks in [json!(null), json!({}), json!({"sync": {}}), json!({"sync": {"version": "v2"}})] {
             let spec = spec(|spec| spec["hooks"] = hooks);
-            assert_eq!(spec.check(&LimitBounds::default()), Err(CompositeError::NoSyncHook));
+            assert_eq!(spec.check(&HookPolicy::default()), Err(CompositeError::NoSyncHook));
         }
     }
 
     #[test]
     fn a_disabled_finalize_hook_is_no_finalize_hook() {
         let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
-        assert_eq!(spec.check(&LimitBounds::default()).unwrap().disabled_hooks, ["finalize"]);
+        assert_eq!(spec.check(&HookPolicy::default()).unwrap().disabled_hooks, ["finalize"]);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::mount::{self, Mount, MountRef};
+use super::policy::HookPolicy;
 use super::webhook::Webhook;
 use super::{SpecError, units};
 use crate::object::map::Naming;
@@ -61,6 +63,7 @@ pub struct Wasm {
     pub settings: Option<Value>,
     /// Directories that the hook may read: one entry each, a file per key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
     pub mounts: Option<Vec<Mount>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<WasmLimits>,
@@ -73,27 +76,6 @@ pub struct ConfigMapKey {
     /// The key of `binaryData` or `data` that holds the module; `hook.wasm` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.configMap) != has(self.secret)",
-    "message": "a mount is either a configMap or a secret",
-}]))]
-pub struct Mount {
-    /// Absolute path of the directory, as the hook sees it.
-    pub path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<Named>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<Named>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Named {
-    pub namespace: String,
-    pub name: String,
 }
 
 /// What one call may use. What is absent has the server's default; nothing may pass the server's ceiling.
@@ -174,6 +156,7 @@ pub enum Call {
 pub struct WasmHook {
     pub module: ModuleRef,
     pub settings: Option<Value>,
+    pub mounts: Vec<MountRef>,
     pub limits: Limits,
 }
 
@@ -188,7 +171,7 @@ pub struct ModuleRef {
 
 impl Hook {
     /// `Ok(None)`: the hook is disabled.
-    pub fn check(&self, field: &str, bounds: &LimitBounds) -> Result<Option<EnabledHook>, SpecError> {
+    pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
         let call = match (&self.webhook, &self.wasm) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
@@ -198,20 +181,14 @@ impl Hook {
                 ));
             }
             (Some(webhook), None) => Call::Webhook(Box::new(webhook.clone())),
-            (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), bounds)?),
+            (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
         };
         Ok(Some(EnabledHook { version: self.version, call }))
     }
 }
 
 impl Wasm {
-    fn check(&self, field: &str, bounds: &LimitBounds) -> Result<WasmHook, SpecError> {
-        if self.mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
-            return Err(SpecError::new(
-                format!("{field}.mounts"),
-                "this version of the server does not mount anything: remove it",
-            ));
-        }
+    fn check(&self, field: &str, policy: &HookPolicy) -> Result<WasmHook, SpecError> {
         let map = &self.config_map;
         for (name, value) in [("namespace", &map.namespace), ("name", &map.name)] {
             if value.is_empty() {
@@ -224,8 +201,12 @@ impl Wasm {
             key: map.key.clone().filter(|key| !key.is_empty()).unwrap_or_else(|| "hook.wasm".to_owned()),
             sha256: self.sha256.clone(),
         };
-        let limits = self.limits.clone().unwrap_or_default().check(&format!("{field}.limits"), bounds)?;
-        Ok(WasmHook { module, settings: self.settings.clone(), limits })
+        policy.allows_module(field, &module)?;
+        let mounts = self.mounts.as_deref().unwrap_or_default();
+        let mounts = mount::check(mounts, &format!("{field}.mounts"), policy)?;
+        let limits = self.limits.clone().unwrap_or_default();
+        let limits = limits.check(&format!("{field}.limits"), &policy.limits)?;
+        Ok(WasmHook { module, settings: self.settings.clone(), mounts, limits })
     }
 }
 
@@ -304,7 +285,7 @@ mod tests {
 
     fn check(hook: Value) -> Result<Option<EnabledHook>, String> {
         let hook: Hook = serde_json::from_value(hook).unwrap();
-        hook.check("spec.hooks.sync", &LimitBounds::default()).map_err(|error| error.to_string())
+        hook.check("spec.hooks.sync", &HookPolicy::default()).map_err(|error| error.to_string())
     }
 
     fn wasm(extra: &Value) -> Value {
@@ -331,8 +312,18 @@ mod tests {
             panic!()
         };
         assert_eq!(version, HookVersion::V1);
-        assert_eq!(hook.module.key, "hook.wasm");
+        assert_eq!((hook.module.key.as_str(), hook.mounts.len()), ("hook.wasm", 0));
         assert_eq!(hook.limits, LimitBounds::default().default);
+    }
+
+    #[test]
+    fn mounts_and_pins_are_checked_under_the_hooks_field() {
+        let mount = json!({"path": "etc", "configMap": {"namespace": "n", "name": "m"}});
+        let error = check(wasm(&json!({ "mounts": [mount] }))).unwrap_err();
+        assert!(error.starts_with("spec.hooks.sync.wasm.mounts[0].path: \"etc\" is no absolute"), "{error}");
+        let hook: Hook = serde_json::from_value(wasm(&json!({}))).unwrap();
+        let policy = HookPolicy { require_pin: true, ..HookPolicy::default() };
+        assert_eq!(hook.check("sync", &policy).unwrap_err().field, "sync.wasm.sha256");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 pub mod composite;
 pub mod decorator;
 pub mod hook;
+pub mod mount;
+pub mod packed;
+pub mod policy;
 pub mod revision;
 pub mod status;
 pub mod units;

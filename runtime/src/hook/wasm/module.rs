@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use metahook_core::fingerprint::Fingerprint;
 use metahook_core::spec::hook::LimitBounds;
 use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
@@ -147,6 +146,10 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// The digest in hexadecimal, as `sha256sum` prints it.
     pub fn hex(&self) -> String {
         let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
@@ -157,13 +160,6 @@ impl Digest {
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sha256:{}", self.hex())
-    }
-}
-
-impl Module {
-    /// What a call of this module depends on besides its request.
-    pub fn identity(&self) -> Fingerprint {
-        Fingerprint::of(&self.digest.0)
     }
 }
 

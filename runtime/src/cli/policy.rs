@@ -1,0 +1,52 @@
+//! Flags that bound what hooks may ask for, whoever writes their specs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::TypedValueParser;
+use metahook_core::spec::hook::LimitBounds;
+use metahook_core::spec::policy::HookPolicy;
+
+use crate::server::MountDir;
+
+/// Where modules and mounted files come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Modules and mounts")]
+pub struct PolicyFlags {
+    /// Namespaces whose ConfigMaps may hold modules; all when absent.
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    pub module_namespaces: Vec<String>,
+    /// Refuse modules that the controller does not pin by `sha256`.
+    #[arg(long)]
+    pub require_pin: bool,
+    /// Namespaces whose Secrets hooks may mount; none when absent.
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    pub mount_secret_namespaces: Vec<String>,
+    /// Where mounted files are kept, best in memory; a folder below the system's temporary one when absent.
+    #[arg(long, value_name = "FOLDER", value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
+    pub mount_dir: Option<PathBuf>,
+}
+
+impl PolicyFlags {
+    pub(super) fn mount_dir(&self) -> MountDir {
+        match &self.mount_dir {
+            Some(folder) if !folder.as_os_str().is_empty() => MountDir::Given(folder.clone()),
+            Some(_) | None => MountDir::Temporary(std::env::temp_dir()),
+        }
+    }
+
+    pub(super) fn policy(&self, limits: LimitBounds) -> HookPolicy {
+        HookPolicy {
+            limits,
+            module_namespaces: names(&self.module_namespaces),
+            require_pin: self.require_pin,
+            mount_secret_namespaces: names(&self.mount_secret_namespaces),
+        }
+    }
+}
+
+/// An empty value, as a chart may give it, names nothing.
+fn names(given: &[String]) -> BTreeSet<String> {
+    given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}

@@ -1,0 +1,285 @@
+//! What a hook finds in its mounts: objects that are followed, each version of their content in a folder of its own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use metahook_core::spec::mount::{MountKind, MountRef, is_file_name};
+use metahook_core::spec::units::print_bytes;
+use metahook_core::text::shorten;
+use serde::Deserialize;
+
+use super::folders::{Folder, Folders};
+use super::module::Digest;
+use super::run::Mounted;
+use crate::cluster::named::{Follower, Kind, Known, NamedObjects, Reference};
+
+/// Bytes of all files that one hook sees.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Files that one hook sees; an empty one is not free either.
+const MOST_FILES: usize = 4000;
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// What the calls of one pass find in their mounts: the content of one moment.
+pub(crate) struct Mounts {
+    mounted: Vec<Mounted>,
+    digest: Digest,
+    _folders: Vec<Arc<Folder>>,
+}
+
+/// The mounts of one hook, kept up to date.
+pub(super) struct MountSet {
+    folders: Result<Arc<Folders>, Arc<str>>,
+    mounts: Vec<Mount>,
+}
+
+struct Mount {
+    what: MountRef,
+    object: Follower,
+    /// The last good content.
+    good: Option<Content>,
+}
+
+#[derive(Clone)]
+struct Content {
+    digest: Digest,
+    size: usize,
+    count: usize,
+    folder: Arc<Folder>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MountError {
+    #[error("there is no {name}, which is mounted at {path}: create it, or take the mount out")]
+    Missing { name: Reference, path: String },
+    #[error("the {name}, which is mounted at {path}, cannot be read: {message}")]
+    Unreadable { name: Reference, path: String, message: Arc<str> },
+    #[error("the {name}, which is mounted at {path}, has a key {key:?}, and no file can be called that")]
+    Key { name: Reference, path: String, key: String },
+    #[error(
+        "the mounts have {} in {files} files, and a hook may see {} in {MOST_FILES}: mount less, or keep less in the objects",
+        print_bytes(u64::try_from(*bytes).unwrap_or(u64::MAX)),
+        print_bytes(u64::try_from(MOST_BYTES).unwrap_or(u64::MAX))
+    )]
+    TooLarge { bytes: usize, files: usize },
+    #[error("{0}")]
+    NoPlace(Arc<str>),
+}
+
+impl MountError {
+    /// The reason of the condition `ModulesLoaded`.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "MountNotFound",
+            Self::Unreadable { .. } => "MountUnreadable",
+            Self::Key { .. } => "MountInvalid",
+            Self::TooLarge { .. } => "MountsTooLarge",
+            Self::NoPlace(_) => "MountsUnavailable",
+        }
+    }
+}
+
+impl Mounts {
+    pub(crate) fn mounted(&self) -> &[Mounted] {
+        &self.mounted
+    }
+
+    /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
+    }
+}
+
+impl MountSet {
+    pub(super) fn follow(
+        what: &[MountRef],
+        objects: &NamedObjects,
+        folders: Result<Arc<Folders>, Arc<str>>,
+    ) -> Self {
+        let mount = |what: &MountRef| {
+            let object = objects.follow(&name(what));
+            Mount { what: what.clone(), object, good: None }
+        };
+        Self { folders, mounts: what.iter().map(mount).collect() }
+    }
+
+    pub(super) fn objects(&mut self) -> impl Iterator<Item = &mut Follower> {
+        self.mounts.iter_mut().map(|mount| &mut mount.object)
+    }
+
+    /// What is to be seen now, once there is something for each mount, and what is wrong with what should be seen.
+    pub(super) async fn look(&mut self) -> (Option<Mounts>, Option<MountError>) {
+        let mut problem = None;
+        let mut found = Vec::new();
+        for mount in &mut self.mounts {
+            let files = mount.files().unwrap_or_else(|error| {
+                problem.get_or_insert(error);
+                None
+            });
+            found.push(files);
+        }
+        let taken_in = match self.check_size(&found) {
+            Ok(()) => self.take_in(found).await,
+            Err(error) => Err(error),
+        };
+        (self.now(), problem.or(taken_in.err()))
+    }
+
+    /// Against the bounds is what would be seen: new content, and the last good where there is none.
+    fn check_size(&self, found: &[Option<Files>]) -> Result<(), MountError> {
+        let sizes = self.mounts.iter().zip(found).map(|(mount, found)| match (found, &mount.good) {
+            (Some(files), _) => (size(files), files.len()),
+            (None, Some(good)) => (good.size, good.count),
+            (None, None) => (0, 0),
+        });
+        let (bytes, files) = sizes.fold((0, 0), |(bytes, files), (b, f)| (bytes + b, files + f));
+        if bytes > MOST_BYTES || files > MOST_FILES {
+            return Err(MountError::TooLarge { bytes, files });
+        }
+        Ok(())
+    }
+
+    async fn take_in(&mut self, found: Vec<Option<Files>>) -> Result<(), MountError> {
+        for (mount, files) in self.mounts.iter_mut().zip(found) {
+            let Some(files) = files else { continue };
+            let digest = digest(&files);
+            if mount.good.as_ref().is_some_and(|good| good.digest == digest) {
+                continue;
+            }
+            let folders = self.folders.clone().map_err(MountError::NoPlace)?;
+            let (size, count) = (size(&files), files.len());
+            let made = tokio::task::spawn_blocking(move || folders.make(&files)).await;
+            let made =
+                made.map_err(|panic| panic.to_string()).and_then(|made| made.map_err(|e| e.to_string()));
+            let folder = made.map_err(|why| {
+                MountError::NoPlace(format!("mounted files cannot be written: {why}").into())
+            })?;
+            mount.good = Some(Content { digest, size, count, folder: Arc::new(folder) });
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Option<Mounts> {
+        let (mut mounted, mut folders, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for Mount { what, good, .. } in &self.mounts {
+            let content = good.as_ref()?;
+            put(&mut all, what.path.as_bytes());
+            put(&mut all, content.digest.hex().as_bytes());
+            mounted.push(Mounted { path: what.path.clone(), folder: content.folder.path() });
+            folders.push(Arc::clone(&content.folder));
+        }
+        Some(Mounts { mounted, digest: Digest::of(&all), _folders: folders })
+    }
+}
+
+impl Mount {
+    /// `Ok(None)`: nothing is known yet.
+    fn files(&mut self) -> Result<Option<Files>, MountError> {
+        let (name, path) = (name(&self.what), self.what.path.clone());
+        let object = match self.object.now() {
+            Known::NotYet => return Ok(None),
+            Known::Missing => return Err(MountError::Missing { name, path }),
+            Known::Unreadable(message) => return Err(MountError::Unreadable { name, path, message }),
+            Known::There(object) => object,
+        };
+        let Some(files) = files(self.what.kind, object.json()) else {
+            // What serde says might quote a value.
+            return Err(MountError::Unreadable { name, path, message: "its data are no data".into() });
+        };
+        match files.keys().find(|key| !is_file_name(key)) {
+            Some(key) => Err(MountError::Key { name, path, key: shorten(key, 100) }),
+            None => Ok(Some(files)),
+        }
+    }
+}
+
+fn name(what: &MountRef) -> Reference {
+    let kind = match what.kind {
+        MountKind::ConfigMap => Kind::ConfigMap,
+        MountKind::Secret => Kind::Secret,
+    };
+    Reference { kind, namespace: what.namespace.clone(), name: what.name.clone() }
+}
+
+/// A file for each key.
+fn files(kind: MountKind, json: &str) -> Option<Files> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ConfigMap {
+        data: Option<BTreeMap<String, String>>,
+        binary_data: Option<BTreeMap<String, ByteString>>,
+    }
+    #[derive(Deserialize)]
+    struct Secret {
+        data: Option<BTreeMap<String, ByteString>>,
+    }
+    let bytes = |data: Option<BTreeMap<String, ByteString>>| {
+        data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0))
+    };
+    match kind {
+        MountKind::ConfigMap => {
+            let map: ConfigMap = serde_json::from_str(json).ok()?;
+            let text = map.data.unwrap_or_default().into_iter();
+            Some(text.map(|(key, text)| (key, text.into_bytes())).chain(bytes(map.binary_data)).collect())
+        }
+        MountKind::Secret => {
+            let secret: Secret = serde_json::from_str(json).ok()?;
+            Some(bytes(secret.data).collect())
+        }
+    }
+}
+
+fn size(files: &Files) -> usize {
+    files.values().map(Vec::len).sum()
+}
+
+fn digest(files: &Files) -> Digest {
+    let mut all = Vec::new();
+    for (name, bytes) in files {
+        put(&mut all, name.as_bytes());
+        put(&mut all, bytes);
+    }
+    Digest::of(&all)
+}
+
+/// With its length before it, so that no two lists of pieces give the same bytes.
+fn put(all: &mut Vec<u8>, bytes: &[u8]) {
+    all.extend(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
+    all.extend(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(files: &[(&str, &str)]) -> Files {
+        files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn each_key_is_a_file() {
+        let map = r#"{"data":{"a":"text","b":""},"binaryData":{"c":"AAE="}}"#;
+        assert_eq!(files(MountKind::ConfigMap, map), Some(of(&[("a", "text"), ("b", ""), ("c", "\0\u{1}")])));
+        let secret = r#"{"data":{"password":"c2VjcmV0"},"type":"Opaque"}"#;
+        assert_eq!(files(MountKind::Secret, secret), Some(of(&[("password", "secret")])));
+        assert_eq!(files(MountKind::Secret, "{}"), Some(Files::new()));
+        assert_eq!(files(MountKind::Secret, r#"{"data":{"a":"not base64"}}"#), None);
+    }
+
+    #[test]
+    fn other_names_and_other_contents_have_other_digests() {
+        let all = [
+            of(&[]),
+            of(&[("a", "")]),
+            of(&[("a", "b")]),
+            of(&[("ab", "")]),
+            of(&[("a", ""), ("b", "")]),
+            of(&[("a", "b"), ("c", "")]),
+        ];
+        let digests: std::collections::BTreeSet<_> = all.iter().map(digest).collect();
+        assert_eq!(digests.len(), all.len());
+        assert_eq!(digest(&of(&[("a", "b")])), digest(&of(&[("a", "b")])));
+    }
+}
