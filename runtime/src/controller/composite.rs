@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use metahook_core::gate::{self, Gate};
 use metahook_core::object::Object;
@@ -176,6 +176,7 @@ impl Controller {
             controller: &self.object.key.name,
             hook: "sync",
             request: request.into(),
+            now: SystemTime::now(),
             limits: self.hook.limits,
             seed: Seed::default(),
             mounts: &[],
