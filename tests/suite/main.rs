@@ -11,6 +11,7 @@ mod lifecycle;
 mod modules;
 mod node;
 mod planes;
+mod purity;
 mod runner;
 mod tutorial;
 mod wasm;
@@ -93,6 +94,12 @@ fn without_a_node() -> Vec<Test> {
             a_hook_that_prints_more_than_json_changes_nothing_and_heals,
             a_hook_that_prints_too_much_changes_nothing_and_heals,
             a_hook_that_exits_with_3_changes_nothing_and_heals,
+        },
+        purity::{
+            a_rust_hook_with_a_hash_map_is_pure,
+            a_rust_hook_that_asks_for_the_time_is_not_pure,
+            a_rust_hook_reads_its_mounts_and_changes_nothing,
+            a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_it_logs_the_time,
         },
         crds::{
             webhook_and_wasm_side_by_side_are_refused,

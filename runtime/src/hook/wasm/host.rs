@@ -68,11 +68,15 @@ impl Host {
 
 impl Args {
     fn new(first: &str, second: &str) -> Self {
-        // A 0 within one would make two of it.
-        let zero_ended = |arg: &str| arg.bytes().filter(|byte| *byte != 0).chain([0]).collect::<Vec<_>>();
-        let mut text = zero_ended(first);
-        let start = text.len();
-        text.extend(zero_ended(second));
+        let mut text = Vec::with_capacity(first.len() + second.len() + 2);
+        let mut add = |arg: &str| {
+            // A 0 within one would make two of it.
+            text.extend(arg.bytes().filter(|byte| *byte != 0));
+            text.push(0);
+            text.len()
+        };
+        let start = add(first);
+        add(second);
         Self { text, second: start }
     }
 
