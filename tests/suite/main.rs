@@ -26,7 +26,7 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), without_a_node()].concat()
+    [on_a_node(), without_a_node(), without_a_server()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -95,18 +95,24 @@ fn without_a_node() -> Vec<Test> {
             a_hook_that_prints_too_much_changes_nothing_and_heals,
             a_hook_that_exits_with_3_changes_nothing_and_heals,
         },
-        purity::{
-            a_rust_hook_with_a_hash_map_is_pure,
-            a_rust_hook_that_asks_for_the_time_is_not_pure,
-            a_rust_hook_reads_its_mounts_and_changes_nothing,
-            a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_it_logs_the_time,
-        },
         crds::{
             webhook_and_wasm_side_by_side_are_refused,
             a_hook_has_version_v1_unless_it_says_otherwise,
         },
         harness::{
             a_control_plane_dies_with_an_owner_killed_with_9,
+        },
+    ]
+}
+
+/// They call guests themselves.
+fn without_a_server() -> Vec<Test> {
+    tests![
+        purity::{
+            a_rust_hook_with_a_hash_map_is_pure,
+            a_rust_hook_that_asks_for_the_time_is_not_pure,
+            a_rust_hook_reads_its_mounts_and_changes_nothing,
+            a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_it_logs_the_time,
         },
     ]
 }

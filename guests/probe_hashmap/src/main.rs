@@ -6,7 +6,7 @@ use metahook_sdk::{Object, SyncRequest, SyncResponse};
 use serde_json::json;
 
 fn sync(_: &SyncRequest<Object<'_>>) -> SyncResponse {
-    let letters: HashMap<char, ()> = ('a'..='z').map(|letter| (letter, ())).collect();
+    let letters: HashMap<char, usize> = ('a'..='z').zip(0..).collect();
     #[allow(clippy::iter_over_hash_type, reason = "the order is what this hook is for")]
     let order = letters.into_keys().collect::<String>();
     SyncResponse::new().status(json!({ "order": order }))
