@@ -11,6 +11,7 @@ mod lifecycle;
 mod modules;
 mod node;
 mod planes;
+mod purity;
 mod runner;
 mod settling;
 mod tutorial;
@@ -26,7 +27,7 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), of_controllers(), of_hooks()].concat()
+    [on_a_node(), of_controllers(), of_hooks(), without_a_server()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -112,6 +113,18 @@ fn of_hooks() -> Vec<Test> {
         },
         harness::{
             a_control_plane_dies_with_an_owner_killed_with_9,
+        },
+    ]
+}
+
+/// They call guests themselves.
+fn without_a_server() -> Vec<Test> {
+    tests![
+        purity::{
+            a_rust_hook_with_a_hash_map_is_pure,
+            a_rust_hook_that_asks_for_the_time_is_not_pure,
+            a_rust_hook_reads_its_mounts_and_changes_nothing,
+            a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_it_logs_the_time,
         },
     ]
 }

@@ -1,7 +1,7 @@
 //! The pass over one parent of a CompositeController: the stages in a row, each a decision or an effect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
@@ -214,6 +214,7 @@ impl Controller {
             controller: &self.object.key.name,
             hook: "sync",
             request: request.into(),
+            now: SystemTime::now(),
             limits: self.hook.limits,
             seed: self.tools.seeds.of(&parent.uid),
             mounts: hook.mounts.mounted(),

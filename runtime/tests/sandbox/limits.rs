@@ -60,16 +60,35 @@ async fn a_long_hook_gives_way_to_others() {
     assert!(matches!(called.answer, Err(CallError::Timeout { .. })));
 }
 
+/// Waits an hour at each round.
+fn sleeps(rounds: u32) -> String {
+    // One subscription at 64: clock 1 (monotonic).
+    format!(
+        "(func $main (local $i i32)
+           (i32.store (i32.const 80) (i32.const 1))
+           (i64.store (i32.const 88) (i64.const 3600000000000))
+           (loop $again
+             (call $must (i32.const 0) (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 200)))
+             (local.set $i (i32.add (local.get $i) (i32.const 1)))
+             (br_if $again (i32.lt_u (local.get $i) (i32.const {rounds}))))
+           (call $print (i32.const 1) (i32.const 3)))"
+    )
+}
+
 #[tokio::test]
-async fn a_hook_that_sleeps_runs_into_its_timeout() {
-    // One subscription at 64: clock 1 (monotonic), an hour.
-    let body = "(func $main
-        (i32.store8 (i32.const 72) (i32.const 0))
-        (i32.store (i32.const 80) (i32.const 1))
-        (i64.store (i32.const 88) (i64.const 3600000000000))
-        (drop (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 200))))";
-    let called = run(body, Limits { timeout: Duration::from_millis(50), ..limits() }).await;
-    assert_eq!(called.answer.unwrap_err().to_string(), "the hook did not end within 0.05s (limits.timeout)");
+async fn a_hook_that_sleeps_has_slept_at_once() {
+    let called = run(&sleeps(100), limits()).await;
+    assert_eq!(called.answer.unwrap(), b"ok\n");
+    assert!(called.usage.instructions > 100_000, "each sleep counts: {:?}", called.usage);
+}
+
+#[tokio::test]
+async fn a_hook_that_sleeps_again_and_again_runs_out_of_instructions() {
+    let called = run(&sleeps(u32::MAX), Limits { instructions: 10_000_000, ..limits() }).await;
+    assert_eq!(
+        called.answer.unwrap_err().to_string(),
+        "the hook used up its 10000000 instructions in main (limits.instructions): it loops, or the limit is too low"
+    );
 }
 
 /// Grows the memory by `pages` and traps where that is refused, as allocators do.
@@ -163,16 +182,10 @@ async fn an_exit_code_is_a_failure_with_its_last_words() {
     assert!(run("(func $main (call $exit (i32.const 0)))", limits()).await.answer.is_ok());
 }
 
-/// Calls a host function again and again that costs no fuel but time: the timeout has to hold all the same.
+/// Runs what calls into the host again and again, with instructions without end: the timeout has to hold.
 async fn ends_in_time(body: &str) -> Called {
-    let random =
-        r#"(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))"#;
-    let text = format!("(module {random} {IMPORTS} {body} (export \"_start\" (func $main)))");
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
     let limits = Limits { timeout: Duration::from_millis(200), instructions: u64::MAX >> 1, ..limits() };
-    let asked = call("", limits);
-    let called = tokio::time::timeout(Duration::from_secs(20), runtime.call(&module, asked)).await;
+    let called = tokio::time::timeout(Duration::from_secs(20), run(body, limits)).await;
     called.expect("the call does not end")
 }
 
@@ -190,10 +203,116 @@ async fn a_flood_of_log_runs_into_its_timeout() {
 }
 
 #[tokio::test]
+async fn a_loop_of_sleeps_runs_into_its_timeout() {
+    assert!(matches!(ends_in_time(&sleeps(u32::MAX)).await.answer, Err(CallError::Timeout { .. })));
+}
+
+#[tokio::test]
+async fn a_loop_of_clock_readings_runs_into_its_timeout() {
+    let body = "(func $main (loop $again (drop (call $time (i32.const 1) (i64.const 0) (i32.const 64))) (br $again)))";
+    assert!(matches!(ends_in_time(body).await.answer, Err(CallError::Timeout { .. })));
+}
+
+#[tokio::test]
+async fn calls_into_the_host_count_as_instructions() {
+    let body =
+        "(func $main (loop $again (drop (call $random (i32.const 16) (i32.const 16384))) (br $again)))";
+    let error = run(body, Limits { instructions: 1_000_000, ..limits() }).await.answer.unwrap_err();
+    assert!(matches!(error, CallError::Instructions { budget: 1_000_000, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn random_bytes_up_to_the_bound_are_given() {
+    let body = "(func $main (call $must (i32.const 0) (call $random (i32.const 16) (i32.const 16384))))";
+    assert_eq!(run(body, limits()).await.answer, Ok(Vec::new()));
+}
+
+#[tokio::test]
 async fn a_huge_piece_of_randomness_ends_the_call() {
-    let body = "(func $main (drop (call $random (i32.const 16) (i32.const 60000))))";
-    let error = ends_in_time(body).await.answer.unwrap_err().to_string();
-    assert!(error.starts_with("the hook was stopped in main"), "{error}");
+    let body = "(func $main (drop (call $random (i32.const 16) (i32.const 16385))))";
+    assert_eq!(
+        run(body, limits()).await.answer.unwrap_err().to_string(),
+        "the hook was stopped in main: it wanted 16385 random bytes at once and may have 16384: ask for less, more often"
+    );
+}
+
+#[tokio::test]
+async fn of_a_million_pieces_the_first_are_written() {
+    // The list begins at 4096: a thousand pieces of "ok\n" fill 8 KiB, behind them lies nothing.
+    let body = "(func $main (local $i i32)
+        (loop $again
+          (i32.store (i32.add (i32.const 4096) (local.get $i)) (i32.const 16))
+          (i32.store (i32.add (i32.const 4100) (local.get $i)) (i32.const 3))
+          (local.set $i (i32.add (local.get $i) (i32.const 8)))
+          (br_if $again (i32.lt_u (local.get $i) (i32.const 8192))))
+        (call $must (i32.const 0) (call $write (i32.const 1) (i32.const 4096) (i32.const 1000000) (i32.const 8)))
+        (call $must (i32.const 3072) (i32.load (i32.const 8))))";
+    assert_eq!(run(body, limits()).await.answer.unwrap(), b"ok\n".repeat(1024));
+}
+
+#[tokio::test]
+async fn a_million_empty_pieces_are_nothing() {
+    let body = "(func $main
+        (call $must (i32.const 0) (call $write (i32.const 1) (i32.const 4096) (i32.const 1000000) (i32.const 8)))
+        (call $must (i32.const 0) (i32.load (i32.const 8)))
+        (call $must (i32.const 0) (call $read (i32.const 0) (i32.const 4096) (i32.const 1000000) (i32.const 8)))
+        (call $must (i32.const 0) (i32.load (i32.const 8))))";
+    assert_eq!(run(body, limits()).await.answer, Ok(Vec::new()));
+}
+
+/// 21 is `fault`, 28 `inval`.
+#[tokio::test]
+async fn what_lies_outside_the_memory_is_a_fault_of_the_hook_only() {
+    let body = "(func $main
+        (i32.store (i32.const 4096) (i32.const 65535))
+        (i32.store (i32.const 4100) (i32.const 2))
+        (call $must (i32.const 21) (call $write (i32.const 1) (i32.const 4096) (i32.const 1) (i32.const 8)))
+        (call $must (i32.const 21) (call $write (i32.const 1) (i32.const -8) (i32.const 1) (i32.const 8)))
+        (call $must (i32.const 21) (call $write (i32.const 1) (i32.const 65535) (i32.const 1) (i32.const 8)))
+        (call $must (i32.const 21) (call $read (i32.const 0) (i32.const 4096) (i32.const 1) (i32.const 8)))
+        (call $must (i32.const 21) (call $random (i32.const -1) (i32.const 2)))
+        (call $must (i32.const 21) (call $time (i32.const 1) (i64.const 0) (i32.const -4)))
+        (call $must (i32.const 21) (call $args (i32.const -4) (i32.const 0)))
+        (call $must (i32.const 21) (call $poll (i32.const -8) (i32.const 0) (i32.const 1) (i32.const 8)))
+        (call $must (i32.const 21) (call $fdstat (i32.const 0) (i32.const -1)))
+        (call $must (i32.const 28) (call $poll (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 8)))
+        (call $must (i32.const 28) (call $poll (i32.const 0) (i32.const 0) (i32.const -1) (i32.const 8)))
+        (call $must (i32.const 28) (call $time (i32.const 4) (i64.const 0) (i32.const 8))))";
+    assert_eq!(run(body, limits()).await.answer, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_module_without_memory_has_nothing_to_say_where() {
+    let text = r#"(module (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+        (func $main (export "_start") (drop (call $random (i32.const 0) (i32.const 1)))))"#;
+    let runtime = runtime();
+    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let error = runtime.call(&module, call("", limits())).await.answer.unwrap_err();
+    assert_eq!(error.to_string(), "the hook was stopped in main: the module exports no memory");
+}
+
+/// Grows a table to so many elements and traps where that is refused.
+fn table_of(elements: u32) -> String {
+    format!(
+        "(table $t 0 funcref)
+         (func $main
+           (if (i32.eq (table.grow $t (ref.null func) (i32.const {elements})) (i32.const -1)) (then unreachable))
+           (call $print (i32.const 1) (i32.const 3)))"
+    )
+}
+
+#[tokio::test]
+async fn a_table_up_to_the_bound_is_given() {
+    assert_eq!(run(&table_of(50_000), limits()).await.answer.unwrap(), b"ok\n");
+}
+
+#[tokio::test]
+async fn a_table_beyond_the_bound_is_refused_by_name() {
+    let error = run(&table_of(50_001), limits()).await.answer.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the hook wanted a table of 50001 elements and may have 50000; then the hook trapped in main: wasm `unreachable` instruction executed"
+    );
 }
 
 #[tokio::test]

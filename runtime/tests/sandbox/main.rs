@@ -1,8 +1,14 @@
 //! What a hook may use, what it cannot reach, and what is a hook at all.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test: a broken fixture ends it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test: a broken fixture ends it"
+)]
 
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use metahook::hook::wasm::module::{ModuleError, Runtime};
@@ -11,15 +17,44 @@ use metahook_core::spec::hook::{LimitBounds, Limits};
 
 mod limits;
 mod modules;
+mod mounts;
+mod purity;
 mod reach;
 
+/// Begins every module here: what it can call, and a few words of its own.
 const IMPORTS: &str = r#"
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
   (import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
-  (import "wasi_snapshot_preview1" "fd_prestat_get" (func $prestat (param i32 i32) (result i32)))
-  (import "wasi_snapshot_preview1" "path_open" (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "args_sizes_get" (func $args_sizes (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "args_get" (func $args (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "clock_time_get" (func $time (param i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "clock_res_get" (func $resolution (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_pread" (func $pread (param i32 i32 i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_seek" (func $seek (param i32 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_close" (func $close (param i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_renumber" (func $renumber (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_fdstat_get" (func $fdstat (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_filestat_get" (func $filestat (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_filestat_set_size" (func $set_size (param i32 i64) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_prestat_get" (func $prestat (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_prestat_dir_name" (func $prestat_name (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_readdir" (func $readdir (param i32 i32 i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $path_open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_filestat_get" (func $path_stat (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_create_directory" (func $make (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_remove_directory" (func $remove (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_unlink_file" (func $unlink (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_rename" (func $rename (param i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_link" (func $link (param i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_symlink" (func $symlink (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_readlink" (func $readlink (param i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_accept" (func $accept (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_shutdown" (func $shutdown (param i32 i32) (result i32)))
   (memory (export "memory") 1)
   (data (i32.const 16) "ok\n")
   (data (i32.const 32) "/etc/passwd")
@@ -28,6 +63,19 @@ const IMPORTS: &str = r#"
     (i32.store (i32.const 0) (i32.const 16))
     (i32.store (i32.const 4) (local.get $len))
     (drop (call $write (local.get $fd) (i32.const 0) (i32.const 1) (i32.const 8))))
+  ;; Prints `len` bytes from `at` on.
+  (func $dump (param $at i32) (param $len i32)
+    (i32.store (i32.const 0) (local.get $at))
+    (i32.store (i32.const 4) (local.get $len))
+    (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
+  ;; Exits with 1 more than what was got, if that is not what was wanted.
+  (func $must (param $wanted i32) (param $got i32)
+    (if (i32.ne (local.get $wanted) (local.get $got))
+      (then (call $exit (i32.add (local.get $got) (i32.const 1))))))
+  ;; Opens a path below a descriptor, with rights to read; the number lies at 12 then.
+  (func $open (param $fd i32) (param $at i32) (param $len i32) (result i32)
+    (call $path_open (local.get $fd) (i32.const 1) (local.get $at) (local.get $len)
+      (i32.const 0) (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 12)))
 "#;
 
 fn limits() -> Limits {
@@ -40,10 +88,15 @@ fn runtime() -> Arc<Runtime> {
 
 /// Runs `(func $main …)` of a module that has the imports above.
 async fn run(body: &str, limits: Limits) -> Called {
+    run_as(body, call("{}", limits)).await
+}
+
+/// The same, asked otherwise.
+async fn run_as(body: &str, call: Call<'_>) -> Called {
     let text = format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))");
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    runtime.call(&module, call("{}", limits)).await
+    runtime.call(&module, call).await
 }
 
 /// Why a module is refused.
@@ -56,6 +109,7 @@ fn call(request: impl Into<Bytes>, limits: Limits) -> Call<'static> {
         controller: "c",
         hook: "sync",
         request: request.into(),
+        now: UNIX_EPOCH + Duration::from_secs(1_000_000_000),
         limits,
         seed: Seed::default(),
         mounts: &[],

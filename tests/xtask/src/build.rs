@@ -14,17 +14,38 @@ use crate::cargo::{cargo, run};
 
 const TARGET: &str = "wasm32-wasip1";
 
-/// Builds every Rust guest with the guest profile; prints their sizes.
+/// Builds every guest, Rust with the guest profile; prints their sizes.
 pub(crate) fn guests() -> Result<()> {
     need_target()?;
-    let names = guest_names()?;
+    let folder = paths::target()?.join(TARGET).join("guest");
+    let (rust, go) = (guests_with("Cargo.toml")?, guests_with("go.mod")?);
     let mut command = cargo(&["build", "--profile", "guest", "--target", TARGET]);
-    run(command.args(names.iter().flat_map(|name| ["-p", name])))?;
-    for name in &names {
-        let module = paths::target()?.join(TARGET).join("guest").join(format!("{name}.wasm"));
+    run(command.args(rust.iter().flat_map(|name| ["-p", name])))?;
+    go.iter().try_for_each(|name| build_go(name, &folder))?;
+    for name in rust.iter().chain(&go) {
+        let module = folder.join(format!("{name}.wasm"));
         let size = fs::metadata(&module).with_context(|| format!("there is no {}", module.display()))?.len();
         println!("{name}.wasm  {size} bytes  {}", module.display());
     }
+    Ok(())
+}
+
+/// Builds a guest that is a Go module without dependencies.
+fn build_go(name: &str, into: &Path) -> Result<()> {
+    let status = Command::new("go")
+        .current_dir(paths::workspace().join("guests").join(name))
+        .envs([
+            ("GOOS", "wasip1"),
+            ("GOARCH", "wasm"),
+            ("CGO_ENABLED", "0"),
+            ("GOWORK", "off"),
+            ("GOFLAGS", ""),
+        ])
+        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"])
+        .arg(into.join(format!("{name}.wasm")))
+        .status()
+        .context("cannot run `go`: install Go (https://go.dev/dl)")?;
+    ensure!(status.success(), "go build of guests/{name} failed ({status})");
     Ok(())
 }
 
@@ -49,11 +70,11 @@ pub(crate) fn may_install(asked: bool) -> bool {
     asked || env::var_os("CI").is_some_and(|value| value == "true")
 }
 
-/// Folders of guests that are Cargo packages.
-fn guest_names() -> Result<Vec<String>> {
+/// Guests whose folder has this file.
+fn guests_with(manifest: &str) -> Result<Vec<String>> {
     let folder = paths::workspace().join("guests");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let packages = entries.flatten().filter(|entry| entry.path().join("Cargo.toml").is_file());
+    let packages = entries.flatten().filter(|entry| entry.path().join(manifest).is_file());
     let mut names: Vec<String> =
         packages.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();

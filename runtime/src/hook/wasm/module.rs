@@ -11,10 +11,11 @@ use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use wasmtime::{InstancePre, Linker, Module as Code};
-use wasmtime_wasi::p1;
 
 use super::engine::{EngineError, Sandbox};
-use super::run::Host;
+use super::host::Host;
+use super::slots::Slots;
+use super::wasi;
 
 /// A module may be this large.
 const LARGEST: usize = 64 << 20;
@@ -28,7 +29,7 @@ pub struct Digest([u8; 32]);
 
 /// Compiles modules and runs them.
 pub struct Runtime {
-    pub(super) slots: Semaphore,
+    pub(super) slots: Slots,
     pub(super) sandbox: Sandbox,
     linker: Linker<Host>,
     /// By digest; a module lives as long as somebody uses it.
@@ -70,11 +71,9 @@ pub enum ModuleError {
 impl Runtime {
     pub fn new(slots: usize, bounds: &LimitBounds) -> Result<Self, EngineError> {
         let sandbox = Sandbox::new(slots, bounds)?;
-        let mut linker = Linker::new(&sandbox.engine);
-        p1::add_to_linker_async(&mut linker, |host: &mut Host| &mut host.wasi)
-            .map_err(|error| EngineError::new(&error))?;
+        let linker = wasi::linker(&sandbox.engine).map_err(|error| EngineError::new(&error))?;
         Ok(Self {
-            slots: Semaphore::new(slots),
+            slots: Slots::new(slots),
             sandbox,
             linker,
             modules: Mutex::default(),

@@ -1,27 +1,13 @@
 //! Where a hook's output goes: memory with a bound, which remembers what went over it.
 
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
-
-use bytes::Bytes;
-use tokio::io::AsyncWrite;
-use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
-use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
-
-/// What one write may bring; wasmtime-wasi copies that much at once.
-const PERMIT: usize = 64 << 10;
-
-/// A sink with a bound. Clones share it.
-#[derive(Clone)]
+/// A sink with a bound.
+#[derive(Debug)]
 pub(super) struct Sink {
-    shared: Arc<Mutex<Written>>,
+    pub(super) bytes: Vec<u8>,
+    /// Bytes beyond the bound.
+    pub(super) lost: usize,
     bound: usize,
     over: Over,
-    /// Bytes since the call gave way to others: writing costs no fuel, however long it takes.
-    unyielded: usize,
 }
 
 /// What happens beyond the bound.
@@ -33,106 +19,21 @@ pub(super) enum Over {
     Cut,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    pub(super) bytes: Vec<u8>,
-    /// Bytes beyond the bound.
-    pub(super) lost: usize,
-}
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the output is longer than its limit")]
+pub(super) struct TooLong;
 
 impl Sink {
     pub(super) fn new(bound: u64, over: Over) -> Self {
-        Self {
-            shared: Arc::default(),
-            bound: usize::try_from(bound).unwrap_or(usize::MAX),
-            over,
-            unyielded: 0,
-        }
+        Self { bytes: Vec::new(), lost: 0, bound: usize::try_from(bound).unwrap_or(usize::MAX), over }
     }
 
-    /// Takes out what has been written.
-    pub(super) fn take(&self) -> Written {
-        std::mem::take(&mut *self.lock())
-    }
-
-    fn push(&self, bytes: &[u8]) -> Result<(), TooLong> {
-        let mut written = self.lock();
-        let room = self.bound - written.bytes.len().min(self.bound);
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        let room = self.bound.saturating_sub(self.bytes.len());
         let (kept, lost) = bytes.split_at(room.min(bytes.len()));
-        written.bytes.extend_from_slice(kept);
-        written.lost += lost.len();
+        self.bytes.extend_from_slice(kept);
+        self.lost = self.lost.saturating_add(lost.len());
         if lost.is_empty() || self.over == Over::Cut { Ok(()) } else { Err(TooLong) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Written> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the output is longer than its limit")]
-struct TooLong;
-
-impl IsTerminal for Sink {
-    fn is_terminal(&self) -> bool {
-        false
-    }
-}
-
-impl StdoutStream for Sink {
-    fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(self.clone())
-    }
-
-    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(self.clone())
-    }
-}
-
-impl OutputStream for Sink {
-    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.unyielded += bytes.len();
-        self.push(&bytes).map_err(|error| StreamError::Trap(wasmtime::Error::new(error)))
-    }
-
-    fn flush(&mut self) -> StreamResult<()> {
-        Ok(())
-    }
-
-    fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(PERMIT)
-    }
-}
-
-impl Pollable for Sink {
-    fn ready<'life, 'future>(&'life mut self) -> Pin<Box<dyn Future<Output = ()> + Send + 'future>>
-    where
-        'life: 'future,
-        Self: 'future,
-    {
-        let give_way = self.unyielded >= PERMIT;
-        if give_way {
-            self.unyielded = 0;
-        }
-        Box::pin(async move {
-            if give_way {
-                tokio::task::yield_now().await;
-            }
-        })
-    }
-}
-
-impl AsyncWrite for Sink {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Poll::Ready(self.push(bytes).map(|()| bytes.len()).map_err(io::Error::other))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }
 
@@ -142,18 +43,16 @@ mod tests {
 
     #[test]
     fn up_to_the_bound_everything_is_kept() {
-        let sink = Sink::new(4, Over::Fail);
-        assert!(sink.push(b"ab").is_ok() && sink.push(b"cd").is_ok() && sink.push(b"").is_ok());
-        assert!(sink.push(b"e").is_err());
-        let written = sink.take();
-        assert_eq!((written.bytes.as_slice(), written.lost), (b"abcd".as_slice(), 1));
+        let mut sink = Sink::new(4, Over::Fail);
+        assert_eq!((sink.push(b"ab"), sink.push(b"cd"), sink.push(b"")), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(sink.push(b"e"), Err(TooLong));
+        assert_eq!((sink.bytes.as_slice(), sink.lost), (b"abcd".as_slice(), 1));
     }
 
     #[test]
     fn what_is_cut_is_counted() {
-        let sink = Sink::new(3, Over::Cut);
-        assert!(sink.push(b"abcdef").is_ok() && sink.push(b"gh").is_ok());
-        let written = sink.take();
-        assert_eq!((written.bytes.as_slice(), written.lost), (b"abc".as_slice(), 5));
+        let mut sink = Sink::new(3, Over::Cut);
+        assert_eq!((sink.push(b"abcdef"), sink.push(b"gh")), (Ok(()), Ok(())));
+        assert_eq!((sink.bytes.as_slice(), sink.lost), (b"abc".as_slice(), 5));
     }
 }

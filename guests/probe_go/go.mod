@@ -1,0 +1,3 @@
+module probe_go
+
+go 1.26

@@ -1,0 +1,138 @@
+//! Why a call failed, in words for who wrote the hook.
+
+use std::any::Any;
+use std::time::Duration;
+
+use metahook_core::spec::hook::Limits;
+use metahook_core::spec::units::print_bytes;
+use metahook_core::text::shorten;
+use wasmtime::{Trap, WasmBacktrace};
+
+use super::engine::TABLE_ELEMENTS;
+use super::host::{Host, Refused};
+use super::run::{LARGEST_REQUEST, Log};
+use super::wasi::Exit;
+
+/// A function name or a last word that is longer is cut.
+const LONGEST_WORD: usize = 200;
+
+/// A reason that is longer is cut.
+const LONGEST_REASON: usize = 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    #[error(
+        "the hook used up its {budget} instructions{place} (limits.instructions): it loops, or the limit is too low"
+    )]
+    Instructions { budget: u64, place: String },
+    #[error("the hook did not end within {}s (limits.timeout)", budget.as_secs_f64())]
+    Timeout { budget: Duration },
+    #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory){then}")]
+    Memory { wanted: String, budget: String, then: String },
+    #[error("the hook wanted a table of {wanted} elements and may have {TABLE_ELEMENTS}{then}")]
+    Table { wanted: usize, then: String },
+    #[error("the hook printed more than {budget} (limits.output)")]
+    Output { budget: String },
+    #[error("the hook trapped{place}: {trap}")]
+    Trap { trap: String, place: String },
+    #[error("the hook exited with code {code}; 0 is success{said}")]
+    Exit { code: i32, said: String },
+    #[error("the hook could not be started: {0}")]
+    Start(String),
+    #[error("the hook was stopped{place}: {why}")]
+    Stopped { why: String, place: String },
+    #[error(
+        "the request has {0} bytes, and {LARGEST_REQUEST} are allowed: the parent has too many or too large children"
+    )]
+    Request(usize),
+    #[error("the server failed while it ran the hook, which is a bug of the server: {0}")]
+    Bug(String),
+}
+
+impl CallError {
+    /// One word, for metrics and for the controller's status.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Instructions { .. } => "HookInstructions",
+            Self::Timeout { .. } => "HookTimeout",
+            Self::Memory { .. } => "HookMemory",
+            Self::Table { .. } => "HookTable",
+            Self::Output { .. } => "HookOutput",
+            Self::Trap { .. } => "HookTrap",
+            Self::Exit { .. } => "HookExit",
+            Self::Start(_) => "HookStart",
+            Self::Stopped { .. } => "HookStopped",
+            Self::Request(_) => "HookRequest",
+            Self::Bug(_) => "HookBug",
+        }
+    }
+}
+
+/// How far a call came that did not come to its end.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Late,
+    Panicked(String),
+    Starting(wasmtime::Error),
+    Running(wasmtime::Error),
+}
+
+impl Ended {
+    pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");
+        Self::Panicked(shorten(text, LONGEST_REASON))
+    }
+}
+
+pub(super) fn why(ended: &Ended, limits: &Limits, host: &Host, log: &Log) -> CallError {
+    let (error, then) = match ended {
+        Ended::Late => return CallError::Timeout { budget: limits.timeout },
+        Ended::Panicked(why) => return CallError::Bug(why.clone()),
+        Ended::Starting(error) => (error, String::new()),
+        Ended::Running(error) if host.stdout.lost == 0 => (error, format!("; then {}", stopped(error, log))),
+        Ended::Running(_) => return CallError::Output { budget: print_bytes(limits.output) },
+    };
+    if let Some(Trap::OutOfFuel) = error.downcast_ref() {
+        return CallError::Instructions { budget: limits.instructions, place: place(error) };
+    }
+    // A program that did not get its memory gives up in its own way.
+    match (host.limiter.refused, ended) {
+        (Some(Refused::Memory(wanted)), _) => {
+            CallError::Memory { wanted: print_bytes(wanted), budget: print_bytes(limits.memory), then }
+        }
+        (Some(Refused::Table(wanted)), _) => CallError::Table { wanted, then },
+        (None, Ended::Starting(error)) if error.downcast_ref::<Trap>().is_none() => {
+            CallError::Start(shorten(&error.root_cause().to_string(), LONGEST_REASON))
+        }
+        (None, _) => stopped(error, log),
+    }
+}
+
+fn stopped(error: &wasmtime::Error, log: &Log) -> CallError {
+    let place = place(error);
+    match (error.downcast_ref::<Trap>(), error.downcast_ref::<Exit>()) {
+        (Some(trap), _) => {
+            CallError::Trap { trap: trap.to_string().trim_start_matches("wasm trap: ").to_owned(), place }
+        }
+        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_line(&log.text) },
+        (None, None) => {
+            CallError::Stopped { why: shorten(&error.root_cause().to_string(), LONGEST_REASON), place }
+        }
+    }
+}
+
+/// ` in <function>`, where the module has names.
+fn place(error: &wasmtime::Error) -> String {
+    let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
+    let named = frames.iter().find_map(|frame| frame.func_name());
+    named.map(|name| format!(" in {}", rustc_demangle::demangle(name))).unwrap_or_default()
+}
+
+fn last_line(text: &str) -> String {
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .map(|line| format!("; its last words: {}", shorten(line, LONGEST_WORD)))
+        .unwrap_or_default()
+}

@@ -1,0 +1,155 @@
+//! What a hook has open: its pipes, its mounts, and the files and folders it opened in them.
+
+use bytes::Bytes;
+
+use super::errno::{Errno, Failure};
+use super::mounts::{Entry, Kind, Links, Mounts, Place, Stat};
+use crate::hook::wasm::run::Mounted;
+
+/// Files and folders that a hook may have open at once.
+const OPEN: usize = 1000;
+
+/// Bytes that they may have together.
+const HELD: usize = 32 << 20;
+
+/// The table of descriptors.
+#[derive(Debug)]
+pub(in crate::hook::wasm) struct Files {
+    pub(super) mounts: Mounts,
+    open: Vec<Option<Open>>,
+    /// How many were open at the start.
+    given: usize,
+    /// Bytes of open files.
+    held: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Open {
+    Stdin,
+    Stdout,
+    Stderr,
+    Folder(Folder),
+    File(File),
+}
+
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) place: Place,
+    /// The number of the mount that this is, for those that were open at the start.
+    pub(super) mount: Option<usize>,
+    /// What was in it when the hook began to read it.
+    pub(super) listed: Vec<Entry>,
+}
+
+/// The content as it was when the file was opened: no file of the host stays open, however many a hook opens.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) stat: Stat,
+    pub(super) content: Bytes,
+    pub(super) position: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("it has files open with more than {} MiB together: close what has been read", HELD >> 20)]
+struct TooMuch;
+
+impl Files {
+    pub(in crate::hook::wasm) fn new(mounts: &[Mounted]) -> Self {
+        let mounts = Mounts::new(mounts);
+        let mounted = (0..mounts.len()).map(|mount| {
+            Open::Folder(Folder { place: Place::root(mount), mount: Some(mount), listed: Vec::new() })
+        });
+        let open: Vec<_> =
+            [Open::Stdin, Open::Stdout, Open::Stderr].into_iter().chain(mounted).map(Some).collect();
+        Self { mounts, given: open.len(), open, held: 0 }
+    }
+
+    pub(super) fn get(&self, fd: u32) -> Result<&Open, Errno> {
+        self.open.get(index(fd)?).and_then(Option::as_ref).ok_or(Errno::Badf)
+    }
+
+    pub(super) fn get_mut(&mut self, fd: u32) -> Result<&mut Open, Errno> {
+        self.open.get_mut(index(fd)?).and_then(Option::as_mut).ok_or(Errno::Badf)
+    }
+
+    pub(super) fn folder(&self, fd: u32) -> Result<&Folder, Errno> {
+        match self.get(fd)? {
+            Open::Folder(folder) => Ok(folder),
+            Open::Stdin | Open::Stdout | Open::Stderr | Open::File(_) => Err(Errno::Notdir),
+        }
+    }
+
+    pub(super) fn file_mut(&mut self, fd: u32) -> Result<&mut File, Errno> {
+        match self.get_mut(fd)? {
+            Open::File(file) => Ok(file),
+            Open::Folder(_) => Err(Errno::Isdir),
+            Open::Stdin | Open::Stdout | Open::Stderr => Err(Errno::Spipe),
+        }
+    }
+
+    /// Opens a file or folder to be read; gives its number and how many bytes were copied.
+    pub(super) fn open(&mut self, place: Place, links: Links) -> Result<(u32, usize), Failure> {
+        let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
+        if free >= OPEN + self.given {
+            return Err(Errno::Mfile.into());
+        }
+        let stat = self.mounts.look(&place, links)?;
+        let open = match stat.kind {
+            Kind::Folder => Open::Folder(Folder { place, mount: None, listed: Vec::new() }),
+            Kind::File => Open::File(self.read(&place, stat)?),
+            Kind::Link => return Err(Errno::Loop.into()),
+            Kind::Unknown => return Err(Errno::Perm.into()),
+        };
+        let copied = open.held();
+        self.put(free, open);
+        Ok((u32::try_from(free).map_err(|_too_many| Errno::Mfile)?, copied))
+    }
+
+    fn read(&self, place: &Place, stat: Stat) -> Result<File, Failure> {
+        let content = self.mounts.read(place, HELD.saturating_sub(self.held))?;
+        let content = Bytes::from(content.ok_or_else(|| Failure::ends(TooMuch))?);
+        Ok(File { stat, content, position: 0 })
+    }
+
+    pub(super) fn close(&mut self, fd: u32) -> Result<(), Errno> {
+        self.take(fd).map(drop)
+    }
+
+    /// Gives a descriptor the number of another, which is closed.
+    pub(super) fn renumber(&mut self, from: u32, to: u32) -> Result<(), Errno> {
+        self.get(to)?;
+        let moved = self.take(from)?;
+        if from != to {
+            self.take(to)?;
+        }
+        self.put(index(to)?, moved);
+        Ok(())
+    }
+
+    fn take(&mut self, fd: u32) -> Result<Open, Errno> {
+        let taken = self.open.get_mut(index(fd)?).and_then(Option::take).ok_or(Errno::Badf)?;
+        self.held = self.held.saturating_sub(taken.held());
+        Ok(taken)
+    }
+
+    fn put(&mut self, at: usize, open: Open) {
+        self.held = self.held.saturating_add(open.held());
+        match self.open.get_mut(at) {
+            Some(free) => *free = Some(open),
+            None => self.open.push(Some(open)),
+        }
+    }
+}
+
+impl Open {
+    fn held(&self) -> usize {
+        match self {
+            Self::File(file) => file.content.len(),
+            Self::Stdin | Self::Stdout | Self::Stderr | Self::Folder(_) => 0,
+        }
+    }
+}
+
+fn index(fd: u32) -> Result<usize, Errno> {
+    usize::try_from(fd).map_err(|_too_large| Errno::Badf)
+}

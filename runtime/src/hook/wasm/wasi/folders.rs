@@ -1,0 +1,180 @@
+//! Paths, folders, and what is told of open files: all of it to be read only.
+
+use super::errno::{Errno, Failure};
+use super::files::Open;
+use super::memory::{Memory, Span, after, length};
+use super::mounts::{Entry, Kind, Links, Stat};
+use crate::hook::wasm::host::Host;
+
+/// Bytes of an entry before its name.
+const HEADER: usize = 24;
+
+/// Rights of WASI preview 1; C libraries look at them, we go by what is open.
+mod rights {
+    pub(super) const READ: u64 = 1 << 1;
+    pub(super) const WRITE: u64 = 1 << 6;
+    /// `fd_read`, `fd_seek`, `fd_tell`, `fd_filestat_get`, `poll_fd_readwrite`
+    pub(super) const FILE: u64 = READ | 1 << 2 | 1 << 5 | 1 << 21 | 1 << 27;
+    /// `path_open`, `fd_readdir`, `path_filestat_get`, `fd_filestat_get`
+    pub(super) const FOLDER: u64 = 1 << 13 | 1 << 14 | 1 << 18 | 1 << 21;
+}
+
+/// A path below an open folder, in the hook's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Path {
+    pub(super) fd: u32,
+    pub(super) at: u32,
+    pub(super) len: u32,
+    /// `lookupflags`
+    pub(super) lookup: u32,
+}
+
+/// How a file is to be opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// `oflags`
+    pub(super) flags: u32,
+    /// `fs_rights_base`
+    pub(super) rights: u64,
+}
+
+impl Path {
+    fn links(self) -> Links {
+        if self.lookup & 1 == 0 { Links::Named } else { Links::Followed }
+    }
+
+    fn span(self) -> Span {
+        Span { at: self.at, len: self.len }
+    }
+}
+
+/// `path_open`. Gives the descriptor's number and how many bytes were copied.
+pub(super) fn open(
+    host: &mut Host,
+    memory: &Memory<'_>,
+    path: Path,
+    how: How,
+) -> Result<(u32, usize), Failure> {
+    const CREATE: u32 = 1;
+    const FOLDER: u32 = 2;
+    const TRUNCATE: u32 = 8;
+    let name = memory.path(path.span())?;
+    let place = host.files.folder(path.fd)?.place.below(name)?;
+    if how.flags & (CREATE | TRUNCATE) != 0 || how.rights & rights::WRITE != 0 {
+        return Err(Errno::Rofs.into());
+    }
+    let folder = how.flags & FOLDER != 0 || name.ends_with('/');
+    if folder && host.files.mounts.look(&place, path.links())?.kind != Kind::Folder {
+        return Err(Errno::Notdir.into());
+    }
+    host.files.open(place, path.links())
+}
+
+/// `fd_filestat_get`.
+pub(super) fn stat(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
+    let stat = match host.files.get(fd)? {
+        Open::Stdin | Open::Stdout | Open::Stderr => Stat { kind: Kind::Unknown, size: 0, inode: 0 },
+        Open::Folder(folder) => host.files.mounts.look(&folder.place, Links::Followed)?,
+        Open::File(file) => file.stat,
+    };
+    write_stat(memory, stat, to)
+}
+
+/// `path_filestat_get`.
+pub(super) fn stat_path(host: &Host, memory: &mut Memory<'_>, path: Path, to: u32) -> Result<(), Failure> {
+    let place = host.files.folder(path.fd)?.place.below(memory.path(path.span())?)?;
+    write_stat(memory, host.files.mounts.look(&place, path.links())?, to)
+}
+
+/// Device and times are 0, and everything has one link: the host has others.
+fn write_stat(memory: &mut Memory<'_>, stat: Stat, to: u32) -> Result<(), Failure> {
+    memory.bytes_mut(Span { at: to, len: 64 })?.fill(0);
+    memory.write_u64(after(to, 8)?, stat.inode)?;
+    memory.write(after(to, 16)?, &[stat.kind.number()])?;
+    memory.write_u64(after(to, 24)?, 1)?;
+    memory.write_u64(after(to, 32)?, stat.size)?;
+    Ok(())
+}
+
+/// `fd_fdstat_get`.
+pub(super) fn status(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
+    let (kind, own, below) = match host.files.get(fd)? {
+        Open::Stdin => (Kind::Unknown, rights::READ, rights::READ),
+        Open::Stdout | Open::Stderr => (Kind::Unknown, rights::WRITE, rights::WRITE),
+        // C libraries ask for no more than this when they open a file: without WRITE they would not be told why not.
+        Open::Folder(_) => (Kind::Folder, rights::FOLDER, rights::FOLDER | rights::FILE | rights::WRITE),
+        Open::File(_) => (Kind::File, rights::FILE, 0),
+    };
+    memory.bytes_mut(Span { at: to, len: 24 })?.fill(0);
+    memory.write(to, &[kind.number()])?;
+    memory.write_u64(after(to, 8)?, own)?;
+    memory.write_u64(after(to, 16)?, below)?;
+    Ok(())
+}
+
+/// The path of a mount, by its descriptor.
+pub(super) fn mount(host: &Host, fd: u32) -> Result<&str, Failure> {
+    let Open::Folder(folder) = host.files.get(fd)? else { return Err(Errno::Badf.into()) };
+    Ok(host.files.mounts.path(folder.mount.ok_or(Errno::Badf)?)?)
+}
+
+/// `fd_prestat_get`.
+pub(super) fn mounted(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
+    let len = length(mount(host, fd)?.len())?;
+    memory.write_u32(to, 0)?;
+    memory.write_u32(after(to, 4)?, len)?;
+    Ok(())
+}
+
+/// `fd_prestat_dir_name`.
+pub(super) fn mount_name(host: &Host, memory: &mut Memory<'_>, fd: u32, to: Span) -> Result<(), Failure> {
+    let name = mount(host, fd)?.as_bytes();
+    if length(name.len())? > to.len {
+        return Err(Errno::Nametoolong.into());
+    }
+    memory.write(to.at, name)?;
+    Ok(())
+}
+
+/// `fd_readdir` from an entry on. Gives how many bytes were written, and how many entries were read from the host.
+pub(super) fn list(
+    host: &mut Host,
+    memory: &mut Memory<'_>,
+    fd: u32,
+    (to, from): (Span, u64),
+) -> Result<(u32, usize), Failure> {
+    let mut read = 0;
+    if from == 0 {
+        let listed = host.files.mounts.list(&host.files.folder(fd)?.place)?;
+        read = listed.len();
+        if let Open::Folder(folder) = host.files.get_mut(fd)? {
+            folder.listed = listed;
+        }
+    }
+    let entries = host.files.folder(fd)?.listed.iter().zip(1_u64..);
+    let mut written = 0;
+    for (entry, next) in entries.skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        if written == to.len {
+            break;
+        }
+        let bytes = dirent(entry, next)?;
+        // An entry that does not fit is cut: that the buffer is full tells the hook to ask again.
+        let room = usize::try_from(to.len - written).map_err(|_too_large| Errno::Overflow)?;
+        let fitting = bytes.get(..room).unwrap_or(&bytes);
+        memory.write(after(to.at, written)?, fitting)?;
+        written += length(fitting.len())?;
+    }
+    Ok((written, read))
+}
+
+/// An entry and the number of the next one, as it stands in a hook's buffer.
+fn dirent(entry: &Entry, next: u64) -> Result<Vec<u8>, Errno> {
+    let len = length(entry.name.len())?;
+    let mut bytes = Vec::with_capacity(HEADER + entry.name.len());
+    bytes.extend(next.to_le_bytes());
+    bytes.extend(entry.inode.to_le_bytes());
+    bytes.extend(len.to_le_bytes());
+    bytes.extend([entry.kind.number(), 0, 0, 0]);
+    bytes.extend(entry.name.bytes());
+    Ok(bytes)
+}

@@ -1,0 +1,342 @@
+//! What a hook sees of its mounts: their files, and nothing of where they lie.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use metahook::hook::wasm::run::{Call, Called, Mounted};
+use tempfile::TempDir;
+
+use crate::{call, limits, run_as};
+
+/// The errors that hooks are told here.
+const BADF: u32 = 8;
+const ISDIR: u32 = 31;
+const MFILE: u32 = 33;
+const TOO_LONG: u32 = 37;
+const NOENT: u32 = 44;
+const NOTDIR: u32 = 54;
+const PERM: u32 = 63;
+const ROFS: u32 = 69;
+
+/// A folder of the host with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    folder
+}
+
+fn greeting() -> TempDir {
+    folder(&[("name", "World"), ("greeting", "Hello, mount!")])
+}
+
+/// Runs a module that sees the folder as `/etc/greeting`, under the number 3.
+async fn run(body: &str, folder: &Path) -> Called {
+    let mounts = [Mounted { path: "/etc/greeting".to_owned(), folder: folder.to_owned() }];
+    run_as(body, Call { mounts: &mounts, ..call("{}", limits()) }).await
+}
+
+/// Runs these checks: what is called, and the error that it has to be told.
+async fn must(checks: &[(String, u32)], folder: &Path) {
+    let lines = checks.iter().map(|(call, errno)| format!("(call $must (i32.const {errno}) (call {call}))"));
+    let called = run(&format!("(func $main {})", lines.collect::<String>()), folder).await;
+    let calls: Vec<_> = checks.iter().map(|(call, _)| call).collect();
+    assert_eq!(called.answer, Ok(Vec::new()), "one of {calls:#?}");
+}
+
+/// A path in the module's memory: its text, and the arguments that name it.
+fn path(path: &str) -> (String, String) {
+    let text = format!("(data (i32.const 1024) \"{path}\")");
+    (text, format!("(i32.const 1024) (i32.const {})", path.len()))
+}
+
+fn text(called: &Called) -> String {
+    String::from_utf8_lossy(called.answer.as_ref().unwrap()).into_owned()
+}
+
+#[tokio::test]
+async fn a_mount_has_its_name_and_its_files_can_be_read() {
+    let (data, name) = path("greeting");
+    let body = format!(
+        "{data} (func $main
+           (call $must (i32.const 0) (call $prestat (i32.const 3) (i32.const 64)))
+           (call $must (i32.const 0) (i32.load (i32.const 64)))
+           (call $must (i32.const 0) (call $prestat_name (i32.const 3) (i32.const 128) (i32.load (i32.const 68))))
+           (call $dump (i32.const 128) (i32.load (i32.const 68)))
+           (call $must (i32.const {BADF}) (call $prestat (i32.const 4) (i32.const 64)))
+           (call $must (i32.const 0) (call $open (i32.const 3) {name}))
+           (call $must (i32.const 4) (i32.load (i32.const 12)))
+           (i32.store (i32.const 64) (i32.const 256))
+           (i32.store (i32.const 68) (i32.const 6))
+           (i32.store (i32.const 72) (i32.const 300))
+           (i32.store (i32.const 76) (i32.const 100))
+           (call $must (i32.const 0) (call $read (i32.const 4) (i32.const 64) (i32.const 2) (i32.const 80)))
+           (call $must (i32.const 13) (i32.load (i32.const 80)))
+           (call $dump (i32.const 256) (i32.const 6))
+           (call $dump (i32.const 300) (i32.const 7))
+           (call $must (i32.const 0) (call $read (i32.const 4) (i32.const 64) (i32.const 1) (i32.const 80)))
+           (call $must (i32.const 0) (i32.load (i32.const 80)))
+           (call $must (i32.const 0) (call $pread (i32.const 4) (i32.const 64) (i32.const 1) (i64.const 7) (i32.const 80)))
+           (call $must (i32.const 6) (i32.load (i32.const 80)))
+           (call $dump (i32.const 256) (i32.const 6))
+           (call $must (i32.const 0) (call $seek (i32.const 4) (i64.const -1) (i32.const 2) (i32.const 80)))
+           (call $must (i32.const 12) (i32.load (i32.const 80)))
+           (call $must (i32.const 0) (call $read (i32.const 4) (i32.const 64) (i32.const 1) (i32.const 80)))
+           (call $dump (i32.const 256) (i32.load (i32.const 80)))
+           (call $must (i32.const 0) (call $close (i32.const 4)))
+           (call $must (i32.const {BADF}) (call $read (i32.const 4) (i32.const 64) (i32.const 1) (i32.const 80))))"
+    );
+    let called = run(&body, greeting().path()).await;
+    assert_eq!(text(&called), "/etc/greetingHello, mount!mount!!");
+    assert!(called.pure);
+}
+
+/// Reads the folder with a buffer of this size again and again; prints the buffer each time.
+fn lists(buffer: u32) -> String {
+    format!(
+        "(func $main (local $cookie i64)
+           (loop $again
+             (call $must (i32.const 0)
+               (call $readdir (i32.const 3) (i32.const 1024) (i32.const {buffer}) (local.get $cookie) (i32.const 64)))
+             (call $dump (i32.const 1024) (i32.load (i32.const 64)))
+             (local.set $cookie (i64.load (i32.const 1024)))
+             (br_if $again (i32.eq (i32.load (i32.const 64)) (i32.const {buffer})))))"
+    )
+}
+
+/// The entries in a buffer: name, inode, kind. What was cut is left out.
+fn entries(mut bytes: &[u8]) -> Vec<(String, u64, u8)> {
+    let mut entries = Vec::new();
+    while let Some((header, rest)) = bytes.split_at_checked(24) {
+        let number = |from: usize| u64::from_le_bytes(header[from..from + 8].try_into().unwrap());
+        let length = usize::try_from(number(16) & 0xffff_ffff).unwrap();
+        let Some((name, rest)) = rest.split_at_checked(length) else { break };
+        entries.push((String::from_utf8(name.to_vec()).unwrap(), number(8), header[20]));
+        bytes = rest;
+    }
+    entries
+}
+
+#[tokio::test]
+async fn a_mount_is_listed_in_the_order_of_its_names() {
+    let folder = folder(&[("b", ""), ("c", ""), ("a", ""), ("B", "")]);
+    fs::create_dir(folder.path().join("bb")).unwrap();
+    let whole = entries(run(&lists(4096), folder.path()).await.answer.unwrap().as_slice());
+    let names: Vec<_> = whole.iter().map(|(name, _, kind)| (name.as_str(), *kind)).collect();
+    assert_eq!(names, [(".", 3), ("..", 3), ("B", 4), ("a", 4), ("b", 4), ("bb", 3), ("c", 4)]);
+
+    let pieces = run(&lists(30), folder.path()).await.answer.unwrap();
+    let pieces: Vec<_> = pieces.chunks(30).flat_map(entries).collect();
+    assert_eq!(pieces, whole, "a buffer with room for one entry gives one after the other");
+}
+
+#[tokio::test]
+async fn a_folder_is_read_from_its_beginning() {
+    let folder = folder(&[("a", ""), ("b", "")]);
+    let body = "(func $main
+        (call $must (i32.const 0)
+          (call $readdir (i32.const 3) (i32.const 1024) (i32.const -1) (i64.const 2) (i32.const 64)))
+        (call $must (i32.const 0) (i32.load (i32.const 64))))";
+    let called = run(body, folder.path()).await;
+    assert_eq!(called.answer, Ok(Vec::new()), "nothing was read that could go on");
+}
+
+/// Prints what is told of the mount, of `greeting` below it, and of it when it is open.
+fn stats() -> String {
+    let (data, name) = path("greeting");
+    format!(
+        "{data} (func $main
+           (call $must (i32.const 0) (call $filestat (i32.const 3) (i32.const 64)))
+           (call $dump (i32.const 64) (i32.const 64))
+           (call $must (i32.const 0) (call $path_stat (i32.const 3) (i32.const 1) {name} (i32.const 64)))
+           (call $dump (i32.const 64) (i32.const 64))
+           (call $must (i32.const 0) (call $open (i32.const 3) {name}))
+           (call $must (i32.const 0) (call $filestat (i32.const 4) (i32.const 64)))
+           (call $dump (i32.const 64) (i32.const 64)))"
+    )
+}
+
+#[tokio::test]
+async fn what_is_told_of_a_file_does_not_tell_where_or_when_it_was_made() {
+    let (one, other) = (greeting(), greeting());
+    fs::write(other.path().join("another"), "").unwrap();
+    let told = run(&stats(), one.path()).await.answer.unwrap();
+    assert_eq!(told, run(&stats(), other.path()).await.answer.unwrap());
+    let numbers: Vec<u64> =
+        told.chunks_exact(8).map(|number| u64::from_le_bytes(number.try_into().unwrap())).collect();
+    let (mount, by_path, open) = (&numbers[0..8], &numbers[8..16], &numbers[16..24]);
+    // Device, inode, kind, links, size, times of reading, writing, changing.
+    assert_eq!(mount, [0, mount[1], 3, 1, 0, 0, 0, 0]);
+    assert_eq!(by_path, [0, by_path[1], 4, 1, 13, 0, 0, 0]);
+    assert_eq!(open, by_path);
+    let listed = entries(run(&lists(4096), one.path()).await.answer.unwrap().as_slice());
+    assert_eq!(listed[0], (".".to_owned(), mount[1], 3));
+    assert_eq!(listed[2], ("greeting".to_owned(), by_path[1], 4));
+    assert!(mount[1] != by_path[1] && mount[1] != 0 && by_path[1] != 0);
+}
+
+#[tokio::test]
+async fn no_path_leads_out_of_a_mount() {
+    let folder = greeting();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    for (text, errno) in [
+        ("..", PERM),
+        ("../", PERM),
+        ("sub/../..", PERM),
+        ("/etc/passwd", PERM),
+        ("/", PERM),
+        ("./name/../../etc/passwd", PERM),
+        ("missing", NOENT),
+        ("", NOENT),
+        ("name/below", NOTDIR),
+        ("name/", NOTDIR),
+        ("sub", 0),
+        ("sub/..", 0),
+        ("./name", 0),
+    ] {
+        let (data, at) = path(text);
+        let body =
+            format!("{data} (func $main (call $must (i32.const {errno}) (call $open (i32.const 3) {at})))");
+        assert_eq!(run(&body, folder.path()).await.answer, Ok(Vec::new()), "{text}");
+    }
+    let long = [("$open (i32.const 3) (i32.const 0) (i32.const 1000000000)".to_owned(), TOO_LONG)];
+    must(&long, folder.path()).await;
+}
+
+#[tokio::test]
+async fn a_link_in_a_mount_leads_nowhere_but_into_the_mount() {
+    let (folder, outside) = (greeting(), folder(&[("secret", "s3cr3t")]));
+    symlink("/etc/passwd", folder.path().join("a")).unwrap();
+    symlink(outside.path(), folder.path().join("b")).unwrap();
+    symlink("../../../../../../etc/passwd", folder.path().join("c")).unwrap();
+    symlink("name", folder.path().join("d")).unwrap();
+    for (text, errno) in [("a", PERM), ("b", PERM), ("b/secret", PERM), ("c", PERM), ("d", 0)] {
+        let (data, at) = path(text);
+        let body = format!(
+            "{data} (func $main
+               (call $must (i32.const {errno}) (call $open (i32.const 3) {at}))
+               (call $must (i32.const {errno}) (call $path_stat (i32.const 3) (i32.const 1) {at} (i32.const 64)))
+               (call $must (i32.const 28) (call $readlink (i32.const 3) {at} (i32.const 64) (i32.const 64) (i32.const 8))))"
+        );
+        assert_eq!(run(&body, folder.path()).await.answer, Ok(Vec::new()), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_in_a_mount_can_be_changed() {
+    let folder = greeting();
+    let (name, other) = ("(i32.const 1024) (i32.const 4)", "(i32.const 1030) (i32.const 3)");
+    let open = |path: &str, flags: u32, rights: u64| {
+        format!(
+            "$path_open (i32.const 3) (i32.const 1) {path} (i32.const {flags}) (i64.const {rights}) (i64.const {rights})
+             (i32.const 0) (i32.const 12)"
+        )
+    };
+    let checks = [
+        (open(name, 0, 64), ROFS),
+        (open(name, 0, 66), ROFS),
+        (open(name, 8, 2), ROFS),
+        (open(name, 1, 2), ROFS),
+        (open(other, 1, 64), ROFS),
+        (open(other, 5, 66), ROFS),
+        (format!("$make (i32.const 3) {other}"), ROFS),
+        (format!("$unlink (i32.const 3) {name}"), ROFS),
+        (format!("$remove (i32.const 3) {name}"), ROFS),
+        (format!("$rename (i32.const 3) {name} (i32.const 3) {other}"), ROFS),
+        (format!("$link (i32.const 3) (i32.const 0) {name} (i32.const 3) {other}"), ROFS),
+        (format!("$symlink {name} (i32.const 3) {other}"), ROFS),
+        (open(name, 0, 2), 0),
+        ("$set_size (i32.const 4) (i64.const 0)".to_owned(), ROFS),
+        ("$write (i32.const 4) (i32.const 64) (i32.const 0) (i32.const 8)".to_owned(), BADF),
+        ("$write (i32.const 3) (i32.const 64) (i32.const 0) (i32.const 8)".to_owned(), BADF),
+        ("$read (i32.const 3) (i32.const 64) (i32.const 0) (i32.const 8)".to_owned(), ISDIR),
+    ];
+    let (calls, data) = (checks, "(data (i32.const 1024) \"name  new\")");
+    let lines = calls.iter().map(|(call, errno)| format!("(call $must (i32.const {errno}) (call {call}))"));
+    let body = format!("{data} (func $main {})", lines.collect::<String>());
+    assert_eq!(run(&body, folder.path()).await.answer, Ok(Vec::new()), "{calls:#?}");
+    let mut left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["greeting", "name"]);
+    assert_eq!(fs::read_to_string(folder.path().join("name")).unwrap(), "World");
+}
+
+#[tokio::test]
+async fn without_a_mount_there_is_nothing_to_open_and_there_are_never_sockets() {
+    let (data, at) = path("/etc/passwd");
+    let body = format!(
+        "{data} (func $main
+           (call $must (i32.const {BADF}) (call $open (i32.const 3) {at}))
+           (call $must (i32.const {NOTDIR}) (call $open (i32.const 0) {at}))
+           (call $must (i32.const {BADF}) (call $unlink (i32.const 3) {at}))
+           (call $must (i32.const 57) (call $accept (i32.const 0) (i32.const 0) (i32.const 64)))
+           (call $must (i32.const 57) (call $shutdown (i32.const 1) (i32.const 0)))
+           (call $must (i32.const {BADF}) (call $accept (i32.const 3) (i32.const 0) (i32.const 64))))"
+    );
+    assert_eq!(run_as(&body, call("{}", limits())).await.answer, Ok(Vec::new()));
+}
+
+/// Opens `name` until that fails.
+fn opens_until(errno: u32) -> String {
+    let (data, at) = path("name");
+    format!(
+        "{data} (func $main (local $errno i32)
+           (loop $again
+             (local.set $errno (call $open (i32.const 3) {at}))
+             (br_if $again (i32.eqz (local.get $errno))))
+           (call $must (i32.const {errno}) (local.get $errno))
+           (call $must (i32.const 1003) (i32.load (i32.const 12)))
+           (call $must (i32.const 0) (call $close (i32.const 500)))
+           (call $must (i32.const 0) (call $open (i32.const 3) {at}))
+           (call $must (i32.const 500) (i32.load (i32.const 12)))
+           (call $must (i32.const 0) (call $renumber (i32.const 500) (i32.const 0)))
+           (call $must (i32.const {BADF}) (call $close (i32.const 500)))
+           (call $must (i32.const 0) (call $close (i32.const 0))))"
+    )
+}
+
+#[tokio::test]
+async fn a_thousand_files_may_be_open_at_once() {
+    let called = run(&opens_until(MFILE), greeting().path()).await;
+    assert_eq!(called.answer, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn open_files_may_have_so_much_together_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::File::create(folder.path().join("half")).unwrap().set_len(16 << 20).unwrap();
+    fs::File::create(folder.path().join("more")).unwrap().set_len((16 << 20) + 1).unwrap();
+    let (data, _) = path("halfmore");
+    let (half, more) = ("(i32.const 1024) (i32.const 4)", "(i32.const 1028) (i32.const 4)");
+    let twice = format!(
+        "{data} (func $main
+           (call $must (i32.const 0) (call $open (i32.const 3) {half}))
+           (call $must (i32.const 0) (call $open (i32.const 3) {half}))
+           (call $must (i32.const 0) (call $close (i32.const 4)))
+           (call $must (i32.const 0) (call $open (i32.const 3) {half})))"
+    );
+    assert_eq!(run(&twice, folder.path()).await.answer, Ok(Vec::new()));
+    let over = format!(
+        "{data} (func $main
+           (call $must (i32.const 0) (call $open (i32.const 3) {half}))
+           (drop (call $open (i32.const 3) {more})))"
+    );
+    assert_eq!(
+        run(&over, folder.path()).await.answer.unwrap_err().to_string(),
+        "the hook was stopped in open: it has files open with more than 32 MiB together: close what has been read"
+    );
+}
+
+#[tokio::test]
+async fn a_mount_whose_folder_is_gone_ends_the_call_and_does_not_say_where_it_was() {
+    let (data, at) = path("name");
+    let body = format!("{data} (func $main (drop (call $open (i32.const 3) {at})))");
+    let called = run(&body, Path::new("/nowhere/at/all")).await;
+    assert_eq!(
+        called.answer.unwrap_err().to_string(),
+        "the hook was stopped in open: the mount /etc/greeting cannot be read: entity not found"
+    );
+}

@@ -1,0 +1,158 @@
+//! Hooks as people write them are pure unless they ask what time it is, whatever their language does at its start.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use acceptance::fixture::{Fixture, guest};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use metahook::hook::wasm::module::{Module, Runtime};
+use metahook::hook::wasm::run::{Call, Called, Mounted, Seed, Usage};
+use metahook_core::spec::hook::LimitBounds;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A guest that can be called, on a runtime of its own.
+struct Probe {
+    runtime: Arc<Runtime>,
+    module: Arc<Module>,
+}
+
+/// What a probe answered.
+struct Answer {
+    status: Value,
+    pure: bool,
+    log: String,
+    usage: Usage,
+}
+
+impl Probe {
+    async fn load(name: &str) -> Result<Self> {
+        let runtime = Arc::new(Runtime::new(1, &LimitBounds::default())?);
+        let module = runtime.load(guest(name)?).await?;
+        Ok(Self { runtime, module })
+    }
+
+    /// Calls it with the default limits, `seconds` after 1970.
+    async fn call(&self, request: &Value, seed: u8, seconds: u64) -> Result<Answer> {
+        self.call_with(&[], request, (seed, seconds)).await
+    }
+
+    /// The same with mounts.
+    async fn call_with(
+        &self,
+        mounts: &[Mounted],
+        request: &Value,
+        (seed, seconds): (u8, u64),
+    ) -> Result<Answer> {
+        let call = Call {
+            controller: "probe",
+            hook: "sync",
+            request: Bytes::from(request.to_string()),
+            now: UNIX_EPOCH + Duration::from_secs(seconds),
+            limits: LimitBounds::default().default,
+            seed: Seed([seed; 32]),
+            mounts,
+        };
+        let Called { answer, log, usage, pure } = self.runtime.call(&self.module, call).await;
+        let answer: Value = serde_json::from_slice(&answer.with_context(|| log.text.clone())?)?;
+        Ok(Answer { status: answer["status"].clone(), pure, log: log.text, usage })
+    }
+}
+
+fn request() -> Value {
+    let parent = json!({
+        "apiVersion": "example.com/v1",
+        "kind": "Probe",
+        "metadata": { "name": "a", "namespace": "default", "uid": "1" },
+        "spec": { "numbers": [1, 2, 3], "text": "hi" }
+    });
+    json!({ "controller": {}, "parent": parent, "children": {}, "finalizing": false })
+}
+
+fn with_settings(settings: Value) -> Value {
+    let mut request = request();
+    request["settings"] = settings;
+    request
+}
+
+/// A mount with two files, which lies somewhere else each time.
+fn mount() -> Result<(TempDir, [Mounted; 1])> {
+    let folder = tempfile::tempdir()?;
+    fs::write(folder.path().join("name"), "World")?;
+    fs::write(folder.path().join("greeting"), "Hello")?;
+    let mounted = Mounted { path: "/etc/greeting".to_owned(), folder: folder.path().to_owned() };
+    Ok((folder, [mounted]))
+}
+
+/// 26 letters in the order of a map: the same at each call, another with another seed.
+async fn has_an_order_of_its_seed(probe: &Probe) -> Result<Answer> {
+    let first = probe.call(&request(), 1, 1).await?;
+    let again = probe.call(&request(), 1, 2_000_000_000).await?;
+    let other = probe.call(&request(), 2, 1).await?;
+    let order = |answer: &Answer| answer.status["order"].as_str().map(str::to_owned);
+    let mut letters: Vec<char> = order(&first).context("no order")?.chars().collect();
+    letters.sort_unstable();
+    ensure!(letters.iter().copied().eq('a'..='z'), "{}", first.status);
+    ensure!(first.status == again.status, "{} and then {}", first.status, again.status);
+    ensure!(order(&first) != order(&other), "two seeds, one order: {}", first.status);
+    ensure!(first.pure && again.pure && other.pure, "not pure: {}", first.status);
+    Ok(first)
+}
+
+pub(crate) async fn a_rust_hook_with_a_hash_map_is_pure(_: &mut Fixture) -> Result<()> {
+    has_an_order_of_its_seed(&Probe::load("probe_hashmap").await?).await.map(drop)
+}
+
+pub(crate) async fn a_rust_hook_that_asks_for_the_time_is_not_pure(_: &mut Fixture) -> Result<()> {
+    let probe = Probe::load("probe_clock").await?;
+    let answer = probe.call(&request(), 1, 1_000_000).await?;
+    ensure!(answer.status == json!({ "seconds": 1_000_000 }), "{}", answer.status);
+    ensure!(!answer.pure, "it knows what time it is");
+    Ok(())
+}
+
+/// One test for all of it, since a Go module takes seconds to compile.
+pub(crate) async fn a_go_hook_sleeps_at_once_reads_its_mount_and_is_pure_until_it_logs_the_time(
+    _: &mut Fixture,
+) -> Result<()> {
+    let probe = Probe::load("probe_go").await?;
+    let answer = has_an_order_of_its_seed(&probe).await?;
+    ensure!(answer.status["spec"] == request()["parent"]["spec"], "{}", answer.status);
+    ensure!(answer.log.is_empty(), "it said {}", answer.log);
+    let limits = LimitBounds::default().default;
+    let Usage { instructions, memory } = answer.usage;
+    ensure!(instructions < limits.instructions / 10 && memory < limits.memory, "{:?}", answer.usage);
+
+    let (_folder, mounts) = mount()?;
+    let reads = with_settings(json!({ "mount": "/etc/greeting" }));
+    let answer = probe.call_with(&mounts, &reads, (1, 1)).await?;
+    ensure!(answer.status["files"] == json!({ "name": "World", "greeting": "Hello" }), "{}", answer.status);
+    ensure!(answer.pure, "to read is not to know the time");
+
+    let answer = probe.call(&with_settings(json!({ "log": true })), 1, 1_000_000).await?;
+    ensure!(answer.log == "1970/01/12 13:46:40 asked\n", "{}", answer.log);
+    ensure!(!answer.pure, "it knows what time it is");
+    Ok(())
+}
+
+/// 44 is `noent`, which a C library says itself where no mount fits; 63 is `perm`, 69 `rofs`.
+pub(crate) async fn a_rust_hook_reads_its_mounts_and_changes_nothing(_: &mut Fixture) -> Result<()> {
+    let probe = Probe::load("probe_files").await?;
+    let expected = json!({
+        "names": ["greeting", "name"],
+        "content": "World",
+        "end": "ld",
+        "told": [5, 5, 0],
+        "refused": [69, 69, 69, 69, 69, 63, 44, 44]
+    });
+    for seconds in [1, 2] {
+        let (folder, mounts) = mount()?;
+        let answer = probe.call_with(&mounts, &request(), (1, seconds)).await?;
+        ensure!(answer.status == expected, "{}", answer.status);
+        ensure!(answer.pure, "to read is not to know the time");
+        ensure!(fs::read_to_string(folder.path().join("name"))? == "World", "it was written");
+    }
+    Ok(())
+}
