@@ -16,8 +16,9 @@ use crate::cluster::events::Recorder;
 use crate::cluster::rest::Rest;
 use crate::controller::Tools;
 use crate::controller::host::Host;
+use crate::hook::wasm::bounds::ModuleSettings;
 use crate::hook::wasm::engine::EngineError;
-use crate::hook::wasm::module::Runtime;
+use crate::hook::wasm::module::{Runtime, RuntimeSettings};
 use crate::hook::wasm::source::Modules;
 use crate::store::Stores;
 use crate::telemetry::http::{ListenError, Probes};
@@ -36,6 +37,7 @@ pub struct Settings {
     pub hook_concurrency: usize,
     pub max_children: usize,
     pub hook_limits: LimitBounds,
+    pub modules: ModuleSettings,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
 }
@@ -64,7 +66,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         () = stop.cancelled() => return Ok(()),
     }
     let bounds = settings.hook_limits;
-    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &bounds)?);
+    let (slots, modules) = (settings.hook_concurrency, settings.modules);
+    let runtime = Arc::new(Runtime::new(&RuntimeSettings { slots, limits: bounds, modules })?);
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(rest.clone()));
     let fresh = Arc::clone(&discovery);

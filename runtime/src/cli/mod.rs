@@ -1,5 +1,6 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
+mod modules;
 mod peer;
 
 use std::ffi::OsString;
@@ -62,6 +63,8 @@ pub struct Serve {
     pub health_probe_bind_address: Address,
     #[command(flatten)]
     pub hook_limits: HookLimits,
+    #[command(flatten)]
+    pub modules: modules::ModuleFlags,
     #[command(flatten)]
     pub peer: peer::PeerFlags,
     #[arg(long, value_enum, default_value_t = Format::Json)]
@@ -155,6 +158,7 @@ impl Serve {
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
             hook_limits: self.hook_limits.bounds()?,
+            modules: self.modules.settings(cores),
             probes: self.health_probe_bind_address.0,
         })
     }
@@ -214,9 +218,14 @@ mod tests {
 
     #[test]
     fn bad_values_name_their_flag() {
-        for (flag, value) in
-            [("--target-label-selector", "a in"), ("--discovery-interval", "0s"), ("--workers", "0")]
-        {
+        for (flag, value) in [
+            ("--target-label-selector", "a in"),
+            ("--discovery-interval", "0s"),
+            ("--workers", "0"),
+            ("--module-size-max", "0"),
+            ("--module-functions-max", "0"),
+            ("--module-compile-timeout", "soon"),
+        ] {
             let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(error.contains(flag), "{error}");
         }

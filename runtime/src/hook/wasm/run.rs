@@ -12,7 +12,6 @@ use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder, WasiView};
 
-use super::engine::TABLE_ELEMENTS;
 use super::module::{Module, Runtime};
 use super::pipe::{Over, Sink};
 
@@ -177,7 +176,8 @@ impl Runtime {
             .max_random_size(RANDOM_BYTES)
             .build_p1();
         WasiView::ctx(&mut wasi).table.set_max_capacity(HANDLES);
-        let limiter = Limiter { budget: call.limits.memory, most: 0, refused: None };
+        let table = self.sandbox.table_elements;
+        let limiter = Limiter { budget: call.limits.memory, table, most: 0, refused: None };
         let mut store = Store::new(&self.sandbox.engine, Host { wasi, limiter });
         store.limiter(|host| &mut host.limiter);
         store.set_hostcall_fuel(HOST_COPIES);
@@ -255,6 +255,8 @@ fn last_line(text: &str) -> String {
 /// Refuses what goes over the budget, and remembers that it did.
 struct Limiter {
     budget: u64,
+    /// Elements that a table may have.
+    table: usize,
     most: u64,
     refused: Option<u64>,
 }
@@ -272,7 +274,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(desired <= TABLE_ELEMENTS)
+        Ok(desired <= self.table)
     }
 
     fn instances(&self) -> usize {

@@ -175,14 +175,21 @@ fn no_config_map(what: &ModuleRef) -> SourceError {
 
 async fn load(runtime: &Arc<Runtime>, what: &ModuleRef, map: &Object) -> Result<Arc<Module>, SourceError> {
     let (namespace, name, key) = (what.namespace.clone(), what.name.clone(), what.key.clone());
-    let bytes = module_bytes(what, map.json())?;
+    let stored = module_bytes(what, map.json())?;
+    let invalid = |source| SourceError::Module {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        key: key.clone(),
+        source,
+    };
+    let bytes = runtime.unpack(stored).await.map_err(invalid)?;
     if let Some(pinned) = &what.sha256 {
         let found = Digest::of(&bytes).hex();
         if found != *pinned {
             return Err(SourceError::Pinned { namespace, name, key, found, pinned: pinned.clone() });
         }
     }
-    runtime.load(bytes).await.map_err(|source| SourceError::Module { namespace, name, key, source })
+    runtime.load(bytes).await.map_err(invalid)
 }
 
 /// The bytes under the key: of `binaryData`, else of `data`.
