@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flate2::write::GzEncoder;
@@ -203,6 +204,29 @@ async fn a_compiler_that_is_late_is_ended() {
     assert_eq!(refused(&runtime, smallest()).await, late);
     assert_eq!(runtime.compilations(), 1, "it is not tried again at once");
     assert_eq!(children(), "");
+}
+
+/// Loads three modules at once, and counts the compilers that run at the same time.
+async fn most_at_once(compilations: usize) -> usize {
+    let runtime = runtime_with(ModuleSettings { compilations, ..modules() });
+    let load = |functions| {
+        let runtime = Arc::clone(&runtime);
+        tokio::spawn(async move { runtime.load(with_functions(functions)).await.map(drop) })
+    };
+    let loads: Vec<_> = [2000, 2001, 2002].map(load).into();
+    let most = AtomicUsize::new(0);
+    until("all are loaded", || {
+        most.fetch_max(children().split_ascii_whitespace().count(), Ordering::Relaxed);
+        loads.iter().all(tokio::task::JoinHandle::is_finished)
+    })
+    .await;
+    most.into_inner()
+}
+
+#[tokio::test]
+async fn no_more_compilers_run_at_once_than_may() {
+    assert_eq!(most_at_once(1).await, 1);
+    assert_eq!(most_at_once(3).await, 3);
 }
 
 #[tokio::test]

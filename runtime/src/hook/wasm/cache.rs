@@ -158,3 +158,78 @@ impl Cache {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use wasmtime::Engine;
+
+    use super::*;
+    use crate::hook::wasm::module::Digest;
+
+    fn name(module: &str) -> Name {
+        Name::new(Digest::of(module.as_bytes()), &Engine::default())
+    }
+
+    /// Says that a file was last used so many hours ago.
+    fn used(folder: &Path, file: &str, hours: u64) {
+        let file = std::fs::File::options().append(true).create(true).open(folder.join(file)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
+    }
+
+    fn files(folder: &Path) -> BTreeSet<String> {
+        let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cache");
+        // Room for two artifacts of 100 bytes with their checksums.
+        let cache = Cache::with_bound(&folder, 300).unwrap();
+        let artifact = || Artifact::compiled(vec![7; 100]);
+        let [a, b, c] = ["a", "b", "c"].map(name);
+        for (name, hours) in [(&a, 3), (&b, 2)] {
+            cache.keep(name, &artifact());
+            used(&folder, name.as_str(), hours);
+        }
+        assert!(cache.find(&a).is_some(), "and it is used now");
+        cache.keep(&c, &artifact());
+        assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));
+    }
+
+    #[test]
+    fn what_a_writer_left_unfinished_goes_after_an_hour() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cache");
+        drop(Cache::open(&folder).unwrap());
+        for (file, hours) in [(".new-1", 0), (".new-2", 2)] {
+            used(&folder, file, hours);
+        }
+        drop(Cache::open(&folder).unwrap());
+        assert_eq!(files(&folder), BTreeSet::from([".new-1".to_owned()]));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_ours_says_what_to_do() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = Cache::open(&file).err().unwrap().to_string();
+        assert!(error.starts_with("it cannot be made: "), "{error}");
+        let folder = place.path().join("folder");
+        std::fs::DirBuilder::new().create(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(
+            Cache::open(&folder).err().unwrap().to_string(),
+            "its mode is 0755, so that others could put code there: chmod 700 it, or name another folder"
+        );
+        let foreign = CacheError::Foreign { owner: 0, us: 65532 };
+        assert_eq!(
+            foreign.to_string(),
+            "it belongs to user 0, and the server is user 65532: chown it, or name another folder"
+        );
+    }
+}

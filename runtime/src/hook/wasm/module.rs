@@ -184,6 +184,11 @@ impl Runtime {
     fn ready(&self, digest: Digest, size: usize, code: &Code, origin: Origin) -> Loaded {
         let ready = self.linker.instantiate_pre(code);
         let ready = ready.map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), LONGEST)))?;
+        let (cached, time) = match origin {
+            Origin::Compiled(time) => (false, time),
+            Origin::Cached(time) => (true, time),
+        };
+        tracing::info!(%digest, size, cached, seconds = time.as_secs_f64(), "module loaded");
         Ok(Arc::new(Module { digest, size, origin, ready }))
     }
 
