@@ -19,6 +19,7 @@ mod store;
 mod telemetry;
 mod told;
 
+pub use hook::wasm::child::compile;
 pub use telemetry::log::LogError;
 
 /// Sets logging up as the flags say.

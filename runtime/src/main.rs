@@ -1,4 +1,4 @@
-//! The binary: parse, log, run, exit code.
+//! The binary: parse, log, run, exit code; or one compilation for the server that started it.
 
 use std::process::ExitCode;
 
@@ -6,8 +6,13 @@ use metahook::cli::{Cli, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+fn main() -> ExitCode {
+    // First of all: a compiler needs nothing of the rest, and is waited for.
+    metahook::compile(std::env::args_os()).unwrap_or_else(server)
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn server() -> ExitCode {
     let Cli { command: Command::Serve(serve) } = Cli::read(std::env::args_os());
     match run(*serve).await {
         Ok(()) => ExitCode::SUCCESS,

@@ -17,9 +17,10 @@ use crate::cluster::rest::Rest;
 use crate::cluster::seed;
 use crate::controller::Tools;
 use crate::controller::host::Host;
+use crate::hook::wasm::bounds::ModuleSettings;
 use crate::hook::wasm::engine::EngineError;
 use crate::hook::wasm::folders::{Folders, FoldersError};
-use crate::hook::wasm::module::Runtime;
+use crate::hook::wasm::module::{Runtime, RuntimeSettings};
 use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
@@ -47,6 +48,7 @@ pub struct Settings {
     pub seed_each_call: bool,
     pub hook_policy: HookPolicy,
     pub mount_dir: MountDir,
+    pub modules: ModuleSettings,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
     /// Where metrics are told.
@@ -96,7 +98,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         () = stop.cancelled() => return Ok(()),
     }
     let folders = folders(&settings.mount_dir)?;
-    let runtime = Arc::new(Runtime::new(settings.hook_concurrency, &settings.hook_policy.limits)?);
+    let (slots, limits, modules) = (settings.hook_concurrency, settings.hook_policy.limits, settings.modules);
+    let runtime = Arc::new(Runtime::new(&RuntimeSettings { slots, limits, modules })?);
     let compiler = Arc::clone(&runtime);
     let metrics = Metrics::new(move || compiler.compilations());
     if let Some(listener) = scrapes {

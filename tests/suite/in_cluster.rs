@@ -88,6 +88,8 @@ async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
     for (name, uid) in &before {
         ensure!(after.get(name) == Some(uid), "Pod {name} was made a second time");
     }
+    let log = kubectl.run(&["-n", "metacontroller", "logs", "metacontroller-0"]).await?;
+    ensure!(log.contains(r#""cached":true"#), "the module was compiled again: {log}");
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
+mod modules;
 mod peer;
 mod policy;
 
@@ -75,6 +76,8 @@ pub struct Serve {
     pub hook_limits: HookLimits,
     #[command(flatten)]
     pub hook_policy: policy::PolicyFlags,
+    #[command(flatten)]
+    pub modules: modules::ModuleFlags,
     #[command(flatten)]
     pub peer: peer::PeerFlags,
     #[arg(long, value_enum, default_value_t = Format::Json)]
@@ -172,6 +175,7 @@ impl Serve {
             seed_each_call: self.seed_each_call,
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
             mount_dir: self.hook_policy.mount_dir(),
+            modules: self.modules.settings(cores),
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,
         })
@@ -234,9 +238,14 @@ mod tests {
 
     #[test]
     fn bad_values_name_their_flag() {
-        for (flag, value) in
-            [("--target-label-selector", "a in"), ("--discovery-interval", "0s"), ("--workers", "0")]
-        {
+        for (flag, value) in [
+            ("--target-label-selector", "a in"),
+            ("--discovery-interval", "0s"),
+            ("--workers", "0"),
+            ("--module-size-max", "0"),
+            ("--module-functions-max", "0"),
+            ("--module-compile-timeout", "soon"),
+        ] {
             let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(error.contains(flag), "{error}");
         }

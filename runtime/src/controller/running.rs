@@ -195,7 +195,10 @@ impl Run {
             digest: Some(module.digest.to_string()),
             size: i64::try_from(module.size).ok(),
             loaded_at: Some(timestamp()),
-            compile_millis: i64::try_from(module.compile_time.as_millis()).ok(),
+            compile_millis: module
+                .origin
+                .compile_time()
+                .and_then(|time| i64::try_from(time.as_millis()).ok()),
             pure: None,
             latest: None,
         });

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use metahook::hook::wasm::module::{ModuleError, Runtime};
+use metahook::hook::wasm::bounds::ModuleSettings;
+use metahook::hook::wasm::module::{ModuleError, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Called, Seed};
 use metahook_core::spec::hook::{LimitBounds, Limits};
 
+mod cache;
 mod limits;
 mod modules;
 mod mounts;
@@ -83,7 +85,16 @@ fn limits() -> Limits {
 }
 
 fn runtime() -> Arc<Runtime> {
-    Arc::new(Runtime::new(4, &LimitBounds::default()).unwrap())
+    runtime_with(modules())
+}
+
+fn runtime_with(modules: ModuleSettings) -> Arc<Runtime> {
+    let settings = RuntimeSettings { slots: 4, limits: LimitBounds::default(), modules };
+    Arc::new(Runtime::new(&settings).unwrap())
+}
+
+fn modules() -> ModuleSettings {
+    ModuleSettings::new(env!("CARGO_BIN_EXE_metahook"))
 }
 
 /// Runs `(func $main …)` of a module that has the imports above.
@@ -102,6 +113,16 @@ async fn run_as(body: &str, call: Call<'_>) -> Called {
 /// Why a module is refused.
 async fn load(text: &str) -> ModuleError {
     runtime().load(wat::parse_str(text).unwrap()).await.unwrap_err()
+}
+
+/// Waits until something is so.
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let is = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_mins(1), is).await.is_ok(), "not so: {what}");
 }
 
 fn call(request: impl Into<Bytes>, limits: Limits) -> Call<'static> {

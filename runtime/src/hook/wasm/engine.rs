@@ -4,12 +4,13 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 
 use metahook_core::spec::hook::LimitBounds;
 
-/// Elements of a table: as many as a large module has functions.
-pub(crate) const TABLE_ELEMENTS: usize = 50_000;
+use super::features::ALLOWED;
 
 /// The engine, set up for hooks.
 pub(crate) struct Sandbox {
     pub(crate) engine: Engine,
+    /// A table may have so many elements.
+    pub(crate) table_elements: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -24,36 +25,31 @@ impl EngineError {
 
 impl Sandbox {
     /// A pool of `slots` instances; without it where the address space is not to be had.
-    pub(crate) fn new(slots: usize, bounds: &LimitBounds) -> Result<Self, EngineError> {
-        let mut config = base();
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, bounds)));
+    pub(crate) fn new(slots: usize, bounds: &LimitBounds, table_elements: u32) -> Result<Self, EngineError> {
+        let table_elements = usize::try_from(table_elements).unwrap_or(usize::MAX);
+        let mut config = config();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, bounds, table_elements)));
         let engine = Engine::new(&config).or_else(|error| {
             tracing::warn!(error = %error, "no address space for a pool of instances: each call allocates its own");
-            Engine::new(&base())
+            Engine::new(&self::config())
         });
-        Ok(Self { engine: engine.map_err(|error| EngineError::new(&error))? })
+        Ok(Self { engine: engine.map_err(|error| EngineError::new(&error))?, table_elements })
     }
 }
 
-fn base() -> Config {
+/// What decides about code: the same for the compiler's process, whose code ours takes. A pool does not.
+pub(super) fn config() -> Config {
     let mut config = Config::new();
     // Fuel is the measure of a call, equal on every machine; yields make a long one give way.
     config.consume_fuel(true);
     config.cranelift_nan_canonicalization(true);
     config.max_wasm_stack(512 << 10);
     config.async_stack_size(2 << 20);
-    // What wasm32-wasip1 does not need is attack surface.
-    config.wasm_memory64(false);
-    config.wasm_multi_memory(false);
-    config.wasm_relaxed_simd(false);
-    config.wasm_tail_call(false);
-    config.wasm_extended_const(false);
-    config.wasm_custom_page_sizes(false);
-    config.wasm_wide_arithmetic(false);
+    config.wasm_features(ALLOWED.complement(), false);
     config
 }
 
-fn pool(slots: usize, bounds: &LimitBounds) -> PoolingAllocationConfig {
+fn pool(slots: usize, bounds: &LimitBounds, table_elements: usize) -> PoolingAllocationConfig {
     let count = u32::try_from(slots).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_core_instances(count)
@@ -62,7 +58,7 @@ fn pool(slots: usize, bounds: &LimitBounds) -> PoolingAllocationConfig {
         .total_stacks(count)
         .max_memories_per_module(1)
         .max_tables_per_module(1)
-        .table_elements(TABLE_ELEMENTS)
+        .table_elements(table_elements)
         .max_memory_size(usize::try_from(bounds.ceiling.memory).unwrap_or(usize::MAX))
         .max_unused_warm_slots(count)
         // Rust puts a stack of 1 MiB first: what is touched lies behind it. The kernel tells which pages were.

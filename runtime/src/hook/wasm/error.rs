@@ -8,7 +8,6 @@ use metahook_core::spec::units::print_bytes;
 use metahook_core::text::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
-use super::engine::TABLE_ELEMENTS;
 use super::host::{Host, Refused};
 use super::run::{LARGEST_REQUEST, Log};
 use super::wasi::Exit;
@@ -29,8 +28,10 @@ pub enum CallError {
     Timeout { budget: Duration },
     #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory){then}")]
     Memory { wanted: String, budget: String, then: String },
-    #[error("the hook wanted a table of {wanted} elements and may have {TABLE_ELEMENTS}{then}")]
-    Table { wanted: usize, then: String },
+    #[error(
+        "the hook wanted a table of {wanted} elements and may have {budget} (--module-functions-max){then}"
+    )]
+    Table { wanted: usize, budget: usize, then: String },
     #[error("the hook printed more than {budget} (limits.output)")]
     Output { budget: String },
     #[error("the hook trapped{place}: {trap}")]
@@ -101,7 +102,7 @@ pub(super) fn why(ended: &Ended, limits: &Limits, host: &Host, log: &Log) -> Cal
         (Some(Refused::Memory(wanted)), _) => {
             CallError::Memory { wanted: print_bytes(wanted), budget: print_bytes(limits.memory), then }
         }
-        (Some(Refused::Table(wanted)), _) => CallError::Table { wanted, then },
+        (Some(Refused::Table(wanted)), _) => CallError::Table { wanted, budget: host.limiter.table, then },
         (None, Ended::Starting(error)) if error.downcast_ref::<Trap>().is_none() => {
             CallError::Start(shorten(&error.root_cause().to_string(), LONGEST_REASON))
         }

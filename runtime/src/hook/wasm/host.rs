@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use wasmtime::ResourceLimiter;
 
-use super::engine::TABLE_ELEMENTS;
 use super::pipe::{Over, Sink};
 use super::run::Call;
 use super::wasi::{Clock, Files, Random};
@@ -35,6 +34,8 @@ pub(super) struct Args {
 #[derive(Debug)]
 pub(super) struct Limiter {
     budget: u64,
+    /// Elements that a table may have.
+    pub(super) table: usize,
     /// Most linear memory, in bytes.
     pub(super) most: u64,
     pub(super) refused: Option<Refused>,
@@ -50,7 +51,7 @@ pub(super) enum Refused {
 }
 
 impl Host {
-    pub(super) fn new(call: Call<'_>) -> Self {
+    pub(super) fn new(call: Call<'_>, table: usize) -> Self {
         let limits = call.limits;
         Self {
             args: Args::new(call.controller, call.hook),
@@ -60,7 +61,7 @@ impl Host {
             clock: Clock::new(call.now),
             random: Random::new(call.seed),
             files: Files::new(call.mounts),
-            limiter: Limiter { budget: limits.memory, most: 0, refused: None },
+            limiter: Limiter { budget: limits.memory, table, most: 0, refused: None },
             gave_way_at: limits.instructions,
         }
     }
@@ -104,7 +105,7 @@ impl ResourceLimiter for Limiter {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > TABLE_ELEMENTS {
+        if desired > self.table {
             self.refused = Some(Refused::Table(desired));
             return Ok(false);
         }

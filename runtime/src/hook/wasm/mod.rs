@@ -1,10 +1,19 @@
 //! Hooks that are WebAssembly modules, run in a sandbox inside the server.
 
+mod artifact;
+pub mod bounds;
+mod cache;
+pub(crate) mod child;
+mod compile;
 pub mod engine;
 pub mod error;
+pub(crate) mod features;
 pub(crate) mod folders;
 mod host;
+mod inspect;
+mod known;
 pub mod module;
+mod module_error;
 pub(crate) mod mounts;
 mod pipe;
 pub mod run;

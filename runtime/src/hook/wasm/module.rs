@@ -1,24 +1,28 @@
 //! Bytes to a module that can be run; each digest is compiled once, however many controllers name it.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use metahook_core::spec::hook::LimitBounds;
 use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use wasmtime::{InstancePre, Linker, Module as Code};
 
+use super::artifact::{Artifact, Name};
+use super::bounds::{ModuleBounds, ModuleSettings};
+use super::cache::Cache;
+use super::compile::Compiler;
 use super::engine::{EngineError, Sandbox};
 use super::host::Host;
+use super::inspect::{Most, inspect};
+use super::known::{Known, Loaded};
+pub use super::module_error::ModuleError;
 use super::slots::Slots;
+use super::unpack::unpack;
 use super::wasi;
-
-/// A module may be this large.
-const LARGEST: usize = 64 << 20;
 
 /// What a module says of itself is cut to this many bytes.
 const LONGEST: usize = 500;
@@ -27,117 +31,181 @@ const LONGEST: usize = 500;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
+/// What a runtime is made of.
+#[derive(Debug, Clone)]
+pub struct RuntimeSettings {
+    /// Calls at once.
+    pub slots: usize,
+    pub limits: LimitBounds,
+    pub modules: ModuleSettings,
+}
+
 /// Compiles modules and runs them.
 pub struct Runtime {
     pub(super) slots: Slots,
     pub(super) sandbox: Sandbox,
     linker: Linker<Host>,
-    /// By digest; a module lives as long as somebody uses it.
-    modules: Mutex<BTreeMap<Digest, Weak<Module>>>,
-    /// One compilation at a time: the others find what it made, and hooks go on meanwhile.
-    compiler: Semaphore,
-    compilations: AtomicU64,
+    bounds: ModuleBounds,
+    most: Most,
+    compiler: Compiler,
+    cache: Option<Arc<Cache>>,
+    known: Mutex<Known>,
 }
 
 /// A module that can be run.
 pub struct Module {
     pub digest: Digest,
     pub size: usize,
-    pub compile_time: Duration,
+    pub origin: Origin,
     pub(super) ready: InstancePre<Host>,
 }
 
-/// Bytes that cannot be run, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ModuleError {
-    #[error("the module has {0} bytes, and {LARGEST} are allowed")]
-    TooLarge(usize),
-    #[error("this is a component, and hooks are modules: build with --target wasm32-wasip1")]
-    Component,
-    #[error(
-        "this module is compressed ({0}), which this version of the server does not read: store the module as it is"
-    )]
-    Compressed(&'static str),
-    #[error("this is not a WebAssembly module: its first bytes are {0}, not 00 61 73 6d")]
-    NotWasm(String),
-    #[error("the module is refused: {0}")]
-    Refused(String),
-    #[error("the module has no function _start: build a command (fn main), not a library")]
-    NoStart,
-    #[error("the module wants what hooks cannot have: {0}; a hook gets WASI preview 1 and nothing else")]
-    Import(String),
+/// Where a module's code came from, and how long that took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Compiled, without the time it waited for its turn.
+    Compiled(Duration),
+    /// Found in the cache.
+    Cached(Duration),
+}
+
+impl Origin {
+    /// How long compiling took; absent where nothing was compiled.
+    pub fn compile_time(self) -> Option<Duration> {
+        match self {
+            Self::Compiled(time) => Some(time),
+            Self::Cached(_) => None,
+        }
+    }
 }
 
 impl Runtime {
-    pub fn new(slots: usize, bounds: &LimitBounds) -> Result<Self, EngineError> {
-        let sandbox = Sandbox::new(slots, bounds)?;
+    pub fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
+        let RuntimeSettings { slots, limits, modules } = settings;
+        let table = modules.bounds.functions;
+        let sandbox = Sandbox::new(*slots, limits, table)?;
         let linker = wasi::linker(&sandbox.engine).map_err(|error| EngineError::new(&error))?;
+        let cache = modules.cache.as_ref().and_then(|folder| {
+            let why = |error| {
+                tracing::warn!(folder = %folder.display(), %error, "--module-cache-dir is not used");
+            };
+            Cache::open(folder).map_err(why).ok()
+        });
         Ok(Self {
-            slots: Slots::new(slots),
+            slots: Slots::new(*slots),
             sandbox,
             linker,
-            modules: Mutex::default(),
-            compiler: Semaphore::new(1),
-            compilations: AtomicU64::new(0),
+            bounds: modules.bounds,
+            most: Most { functions: table, memory: limits.ceiling.memory, table: table.into() },
+            compiler: Compiler::new(modules),
+            cache: cache.map(Arc::new),
+            known: Mutex::default(),
         })
     }
 
-    /// Compiles a module, or finds it compiled.
-    pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Result<Arc<Module>, ModuleError> {
-        check(&bytes)?;
-        let digest = Digest::of(&bytes);
-        // Never closed.
-        let _turn = self.compiler.acquire().await;
-        if let Some(module) = self.modules().get(&digest).and_then(Weak::upgrade) {
-            return Ok(module);
+    /// The bound of a module's size after decompression.
+    pub(super) fn largest(&self) -> u64 {
+        self.bounds.size
+    }
+
+    /// Stored bytes to a module's bytes.
+    pub async fn unpack(&self, stored: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
+        let bounds = self.bounds;
+        off_thread(move || unpack(stored, &bounds)).await
+    }
+
+    /// Makes a module ready to run: compiles it, or finds it compiled.
+    ///
+    /// *Guarantees*: each digest is compiled once at a time, however many ask; dropped, it takes nothing from the others.
+    pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Loaded {
+        let most = self.most;
+        let (digest, bytes) =
+            off_thread(move || inspect(&bytes, most).map(|()| (Digest::of(&bytes), bytes))).await?;
+        let found = self.known().find(digest, Instant::now(), || {
+            let this = Arc::clone(self);
+            async move {
+                let loaded = this.make(digest, bytes).await;
+                this.known().ended(digest, &loaded, Instant::now());
+                loaded
+            }
+            .boxed()
+        });
+        match found {
+            Ok(loaded) => loaded,
+            Err(loading) => loading.await,
         }
-        let this = Arc::clone(self);
-        let compiled = tokio::task::spawn_blocking(move || this.compile(digest, &bytes)).await;
-        let module = Arc::new(compiled.unwrap_or_else(|panic| Err(ModuleError::Refused(panic.to_string())))?);
-        let mut modules = self.modules();
-        modules.retain(|_, module| module.strong_count() > 0);
-        modules.insert(digest, Arc::downgrade(&module));
+    }
+
+    /// Compilations started so far.
+    pub fn compilations(&self) -> u64 {
+        self.compiler.started()
+    }
+
+    async fn make(&self, digest: Digest, bytes: Vec<u8>) -> Loaded {
+        let (start, size) = (Instant::now(), bytes.len());
+        let name = Name::new(digest, &self.sandbox.engine);
+        if let Some(code) = self.cached(&name).await {
+            return self.ready(digest, size, &code, Origin::Cached(start.elapsed()));
+        }
+        let turn = self.compiler.turn().await;
+        let start = Instant::now();
+        let artifact = Arc::new(turn.compile(&bytes).await?);
+        drop(turn);
+        let (engine, fresh) = (self.sandbox.engine.clone(), Arc::clone(&artifact));
+        let load = move || {
+            let wrong = |error| format!("its output is no code of this engine: {error:#}");
+            fresh.load(&engine).map_err(|error| ModuleError::Compiler(shorten(&wrong(error), LONGEST)))
+        };
+        let code = off_thread(load).await?;
+        let module = self.ready(digest, size, &code, Origin::Compiled(start.elapsed()))?;
+        self.keep(name, artifact);
         Ok(module)
     }
 
-    /// Modules compiled so far.
-    pub fn compilations(&self) -> u64 {
-        self.compilations.load(Ordering::Relaxed)
+    async fn cached(&self, name: &Name) -> Option<Code> {
+        let (cache, engine, name) =
+            (Arc::clone(self.cache.as_ref()?), self.sandbox.engine.clone(), name.clone());
+        let find = move || {
+            let artifact = cache.find(&name)?;
+            let code = artifact.load(&engine).ok();
+            if code.is_none() {
+                // Whole, and yet not made by this engine.
+                cache.discard(&name);
+            }
+            code
+        };
+        off_thread(move || Ok(find())).await.ok()?
     }
 
-    fn compile(&self, digest: Digest, bytes: &[u8]) -> Result<Module, ModuleError> {
-        let start = Instant::now();
-        self.compilations.fetch_add(1, Ordering::Relaxed);
-        let code = Code::new(&self.sandbox.engine, bytes)
-            .map_err(|error| ModuleError::Refused(shorten(&format!("{error:#}"), LONGEST)))?;
-        if code.get_export("_start").is_none() {
-            return Err(ModuleError::NoStart);
+    /// Nobody waits for that: the module serves already.
+    fn keep(&self, name: Name, artifact: Arc<Artifact>) {
+        if let Some(cache) = self.cache.clone() {
+            tokio::task::spawn_blocking(move || cache.keep(&name, &artifact));
         }
-        let ready = self
-            .linker
-            .instantiate_pre(&code)
-            .map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), LONGEST)))?;
-        Ok(Module { digest, size: bytes.len(), compile_time: start.elapsed(), ready })
     }
 
-    fn modules(&self) -> std::sync::MutexGuard<'_, BTreeMap<Digest, Weak<Module>>> {
-        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ready(&self, digest: Digest, size: usize, code: &Code, origin: Origin) -> Loaded {
+        let ready = self.linker.instantiate_pre(code);
+        let ready = ready.map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), LONGEST)))?;
+        let (cached, time) = match origin {
+            Origin::Compiled(time) => (false, time),
+            Origin::Cached(time) => (true, time),
+        };
+        tracing::info!(%digest, size, cached, seconds = time.as_secs_f64(), "module loaded");
+        Ok(Arc::new(Module { digest, size, origin, ready }))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What can be said of the bytes before anything is compiled.
-fn check(bytes: &[u8]) -> Result<(), ModuleError> {
-    match bytes {
-        _ if bytes.len() > LARGEST => Err(ModuleError::TooLarge(bytes.len())),
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => Ok(()),
-        [0, b'a', b's', b'm', ..] => Err(ModuleError::Component),
-        [0x1f, 0x8b, ..] => Err(ModuleError::Compressed("gzip")),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Err(ModuleError::Compressed("zstd")),
-        _ => {
-            let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-            Err(ModuleError::NotWasm(first.join(" ")))
-        }
-    }
+/// Runs what takes long without waiting, on a thread where that holds nobody up.
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ModuleError> + Send + 'static,
+) -> Result<T, ModuleError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| Err(ModuleError::Refused(panic.to_string())))
 }
 
 impl Digest {

@@ -85,7 +85,7 @@ impl Runtime {
         }
         let _slot = self.slots.acquire(call.controller).await;
         let limits = call.limits;
-        let mut store = Store::new(&self.sandbox.engine, Host::new(call));
+        let mut store = Store::new(&self.sandbox.engine, Host::new(call, self.sandbox.table_elements));
         store.limiter(|host| &mut host.limiter);
         let ended = within(limits.timeout, start(&mut store, module, limits.instructions)).await;
         let left = store.get_fuel().unwrap_or_default();

@@ -1,40 +1,219 @@
-//! Stored bytes to the bytes of a module: as they are, or out of gzip or zstd, told apart by their first bytes.
+//! Stored bytes to a module's bytes: plain, gzip or zstd, told apart by their first bytes.
 
-use std::io::Read;
+use std::io::{self, BufRead, Read};
 
-use super::module::{ModuleError, Runtime};
+use flate2::bufread::GzDecoder;
+use zstd::stream::read::Decoder as ZstdDecoder;
 
-/// A module may be this large.
-const LARGEST: u64 = 64 << 20;
+use super::bounds::ModuleBounds;
+use super::module_error::{Encoding, ModuleError};
 
-/// The window of a zstd frame may have 2^23 bytes.
-const WINDOW: u32 = 23;
+/// 8 MiB, as a power of two: what the decoder keeps while it reads.
+const ZSTD_WINDOW: u32 = 23;
 
-impl Runtime {
-    /// The bound of a module's size after decompression.
-    #[expect(clippy::unused_self, reason = "a server's flag will say it")]
-    pub(super) fn largest(&self) -> u64 {
-        LARGEST
+/// Unpacks one module.
+///
+/// *Guarantees*: memory and work are bounded by `bounds`, whatever the data says of itself.
+///
+/// *Caveats*: exactly one gzip member or zstd frame; what follows it is refused, not ignored.
+pub(super) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
+    let Some(encoding) = Encoding::of(&stored) else {
+        return if fits(stored.len(), bounds.size) {
+            Ok(stored)
+        } else {
+            Err(ModuleError::Size(bounds.size))
+        };
+    };
+    if !fits(stored.len(), bounds.packed) {
+        return Err(ModuleError::Packed { encoding, found: stored.len(), bound: bounds.packed });
     }
+    let (bytes, left) = match encoding {
+        Encoding::Gzip => {
+            let mut decoder = GzDecoder::new(stored.as_slice());
+            (read(&mut decoder, encoding, bounds.size)?, decoder.into_inner())
+        }
+        Encoding::Zstd => {
+            let mut decoder = zstd_decoder(stored.as_slice()).map_err(|error| broken(encoding, &error))?;
+            (read(&mut decoder, encoding, bounds.size)?, decoder.finish())
+        }
+    };
+    match left.len() {
+        0 => Ok(bytes),
+        count => Err(ModuleError::Trailing { encoding, count }),
+    }
+}
 
-    /// Decompresses what is compressed.
-    pub async fn unpack(&self, stored: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
-        match stored.as_slice() {
-            [0x1f, 0x8b, ..] => Err(ModuleError::Compressed("gzip")),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-                let unpacked = tokio::task::spawn_blocking(move || unpack(&stored)).await;
-                unpacked.unwrap_or_else(|panic| Err(ModuleError::Refused(panic.to_string())))
-            }
-            _ => Ok(stored),
+impl Encoding {
+    pub(super) fn of(stored: &[u8]) -> Option<Self> {
+        match stored {
+            [0x1f, 0x8b, ..] => Some(Self::Gzip),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
+            _ => None,
         }
     }
 }
 
-fn unpack(stored: &[u8]) -> Result<Vec<u8>, ModuleError> {
-    let broken = |error: std::io::Error| ModuleError::Refused(format!("zstd: {error}"));
-    let mut decoder = zstd::Decoder::with_buffer(stored).map_err(broken)?;
-    decoder.window_log_max(WINDOW).map_err(broken)?;
+fn zstd_decoder<R: BufRead>(stored: R) -> io::Result<ZstdDecoder<'static, R>> {
+    let mut decoder = ZstdDecoder::with_buffer(stored)?.single_frame();
+    decoder.window_log_max(ZSTD_WINDOW)?;
+    Ok(decoder)
+}
+
+/// Reads to the end, or to one byte beyond the bound.
+fn read(decoder: &mut impl Read, encoding: Encoding, bound: u64) -> Result<Vec<u8>, ModuleError> {
     let mut bytes = Vec::new();
-    decoder.take(LARGEST + 1).read_to_end(&mut bytes).map_err(broken)?;
-    Ok(bytes)
+    decoder
+        .take(bound.saturating_add(1))
+        .read_to_end(&mut bytes)
+        .map_err(|error| broken(encoding, &error))?;
+    if fits(bytes.len(), bound) { Ok(bytes) } else { Err(ModuleError::Size(bound)) }
+}
+
+fn broken(encoding: Encoding, error: &io::Error) -> ModuleError {
+    let why = match error.kind() {
+        io::ErrorKind::UnexpectedEof => "it is cut off".to_owned(),
+        // What zstd says of a window that is too large.
+        _ if error.to_string().contains("too much memory") => return ModuleError::Window(encoding),
+        _ => error.to_string(),
+    };
+    ModuleError::Broken { encoding, why }
+}
+
+fn fits(length: usize, bound: u64) -> bool {
+    u64::try_from(length).is_ok_and(|length| length <= bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::write::GzEncoder;
+    use zstd::zstd_safe::CParameter;
+
+    use super::*;
+
+    const BOUNDS: ModuleBounds = ModuleBounds {
+        packed: 1000,
+        size: 10_000,
+        functions: 0,
+        compile_time: std::time::Duration::ZERO,
+        compile_memory: 0,
+    };
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn zstd(bytes: &[u8]) -> Vec<u8> {
+        zstd::encode_all(bytes, 3).unwrap()
+    }
+
+    fn both(bytes: &[u8]) -> [(Encoding, Vec<u8>); 2] {
+        [(Encoding::Gzip, gzip(bytes)), (Encoding::Zstd, zstd(bytes))]
+    }
+
+    #[test]
+    fn a_module_is_the_same_however_it_is_stored() {
+        let module = b"\0asm and so on".repeat(100);
+        assert_eq!(unpack(module.clone(), &BOUNDS), Ok(module.clone()));
+        for (encoding, stored) in both(&module) {
+            assert!(stored.len() < module.len());
+            assert_eq!(unpack(stored, &BOUNDS), Ok(module.clone()), "{encoding}");
+        }
+    }
+
+    #[test]
+    fn a_module_may_be_as_large_as_the_bound_and_no_larger() {
+        let largest = vec![0; 10_000];
+        let larger = vec![0; 10_001];
+        assert_eq!(unpack(largest.clone(), &BOUNDS), Ok(largest.clone()));
+        assert_eq!(unpack(larger.clone(), &BOUNDS), Err(ModuleError::Size(10_000)));
+        for (encoding, stored) in both(&largest) {
+            assert_eq!(unpack(stored, &BOUNDS), Ok(largest.clone()), "{encoding}");
+        }
+        for (encoding, stored) in both(&larger) {
+            assert_eq!(unpack(stored, &BOUNDS), Err(ModuleError::Size(10_000)), "{encoding}");
+        }
+    }
+
+    #[test]
+    fn compressed_bytes_have_a_bound_of_their_own() {
+        for (encoding, stored) in both(b"\0asm") {
+            let found = stored.len();
+            let bounds = |packed| ModuleBounds { packed, ..BOUNDS };
+            assert_eq!(unpack(stored.clone(), &bounds(found as u64)), Ok(b"\0asm".to_vec()));
+            let bound = found as u64 - 1;
+            assert_eq!(unpack(stored, &bounds(bound)), Err(ModuleError::Packed { encoding, found, bound }));
+        }
+    }
+
+    #[test]
+    fn a_bomb_costs_no_more_than_the_bound() {
+        struct Counted<R>(R, u64);
+        impl<R: Read> Read for Counted<R> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let length = self.0.read(buffer)?;
+                self.1 += length as u64;
+                Ok(length)
+            }
+        }
+        let zeros = vec![0; 64 << 20];
+        let (gzip, zstd) = (gzip(&zeros), zstd(&zeros));
+        let mut decoder = Counted(GzDecoder::new(gzip.as_slice()), 0);
+        assert_eq!(read(&mut decoder, Encoding::Gzip, 10_000), Err(ModuleError::Size(10_000)));
+        assert_eq!(decoder.1, 10_001);
+        let mut decoder = Counted(zstd_decoder(zstd.as_slice()).unwrap(), 0);
+        assert_eq!(read(&mut decoder, Encoding::Zstd, 10_000), Err(ModuleError::Size(10_000)));
+        assert_eq!(decoder.1, 10_001);
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        for (encoding, stored) in both(b"\0asm and so on, with a checksum or without") {
+            for length in 4..stored.len() {
+                let error = unpack(stored[..length].to_vec(), &BOUNDS).unwrap_err();
+                let why = "it is cut off".to_owned();
+                assert_eq!(error, ModuleError::Broken { encoding, why }, "{encoding}, {length} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_follows_the_end_is_refused() {
+        for (encoding, stored) in both(b"\0asm") {
+            let twice = stored.repeat(2);
+            let count = stored.len();
+            assert_eq!(
+                unpack(twice, &BOUNDS),
+                Err(ModuleError::Trailing { encoding, count }),
+                "concatenated"
+            );
+            let garbage = [stored.as_slice(), b"x"].concat();
+            assert_eq!(unpack(garbage, &BOUNDS), Err(ModuleError::Trailing { encoding, count: 1 }));
+        }
+    }
+
+    #[test]
+    fn broken_data_is_refused() {
+        for (encoding, mut stored) in both(&b"\0asm and so on".repeat(10)) {
+            stored[4..].fill(0xff);
+            let error = unpack(stored, &BOUNDS).unwrap_err();
+            assert!(matches!(&error, ModuleError::Broken { encoding: of, .. } if *of == encoding), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_window_of_eight_mebibytes_is_the_largest() {
+        let bounds = ModuleBounds { packed: 1 << 20, size: 64 << 20, ..BOUNDS };
+        let stored = |window: u32| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.set_parameter(CParameter::WindowLog(window)).unwrap();
+            encoder.write_all(&vec![0; 17 << 20]).unwrap();
+            encoder.finish().unwrap()
+        };
+        assert_eq!(unpack(stored(23), &bounds).map(|bytes| bytes.len()), Ok(17 << 20));
+        assert_eq!(unpack(stored(24), &bounds), Err(ModuleError::Window(Encoding::Zstd)));
+    }
 }

@@ -1,0 +1,235 @@
+//! A folder of compiled modules, which outlives the server and may be shared by several.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+
+use super::artifact::{Artifact, Name};
+use super::compile::LARGEST_ARTIFACT;
+
+/// The folder may hold so many bytes; some thousand modules of 100 KB.
+const LARGEST: u64 = 512 << 20;
+
+/// Begins the names of files that are being written.
+const UNFINISHED: &str = ".new-";
+
+/// A file that has been written for so long has been given up by its writer.
+const GIVEN_UP: Duration = Duration::from_hours(1);
+
+/// An open folder that is ours alone.
+pub(super) struct Cache {
+    folder: Dir,
+    largest: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CacheError {
+    #[error("it cannot be made: {0}")]
+    Create(io::Error),
+    #[error("it cannot be opened: {0}")]
+    Open(io::Error),
+    #[error("it belongs to user {owner}, and the server is user {us}: chown it, or name another folder")]
+    Foreign { owner: u32, us: u32 },
+    #[error("its mode is {0:04o}, so that others could put code there: chmod 700 it, or name another folder")]
+    Shared(u32),
+}
+
+impl Cache {
+    /// Opens the folder; makes it where it is not.
+    pub(super) fn open(path: &Path) -> Result<Self, CacheError> {
+        Self::with_bound(path, LARGEST)
+    }
+
+    fn with_bound(path: &Path, largest: u64) -> Result<Self, CacheError> {
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+        builder.create(path).map_err(CacheError::Create)?;
+        let folder = Dir::open_ambient_dir(path, ambient_authority()).map_err(CacheError::Open)?;
+        let found = folder.dir_metadata().map_err(CacheError::Open)?;
+        let (owner, us, mode) = (found.uid(), geteuid().as_raw(), found.mode() & 0o777);
+        if owner != us {
+            return Err(CacheError::Foreign { owner, us });
+        }
+        if mode != 0o700 {
+            return Err(CacheError::Shared(mode));
+        }
+        let cache = Self { folder, largest };
+        cache.prune();
+        Ok(cache)
+    }
+
+    /// What is kept under a name. What is not as it was written is thrown away.
+    pub(super) fn find(&self, name: &Name) -> Option<Artifact> {
+        let found = match self.read(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            read => read.ok().and_then(|sealed| Artifact::open(name, sealed)),
+        };
+        if found.is_none() {
+            self.discard(name);
+        }
+        found
+    }
+
+    /// Throws away what is kept under a name, whatever it is.
+    pub(super) fn discard(&self, name: &Name) {
+        let path = name.as_str();
+        tracing::warn!(file = path, "not as it was written: thrown away, and the module is compiled again");
+        if let Err(error) = self.folder.remove_file(path).or_else(|_| self.folder.remove_dir_all(path)) {
+            tracing::warn!(file = path, %error, "it cannot be removed");
+        }
+    }
+
+    /// Keeps an artifact under its name.
+    ///
+    /// *Guarantees*: whoever reads meanwhile finds all of it or nothing, also with several writers.
+    ///
+    /// *Caveats*: nothing waits for the disk. What a lost page leaves behind fails its checksum, and costs a compilation.
+    pub(super) fn keep(&self, name: &Name, artifact: &Artifact) {
+        let unfinished = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
+        let kept = self
+            .write(&unfinished, name, artifact)
+            .and_then(|()| self.folder.rename(&unfinished, &self.folder, name.as_str()));
+        if let Err(error) = kept {
+            tracing::warn!(%error, "a compiled module cannot be kept in --module-cache-dir");
+            // It is there or not; else it is pruned later.
+            self.folder.remove_file(&unfinished).unwrap_or_default();
+        }
+        self.prune();
+    }
+
+    fn write(&self, path: &str, name: &Name, artifact: &Artifact) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = self.folder.open_with(path, &options)?;
+        let (code, seal) = artifact.seal(name);
+        file.write_all(code)?;
+        file.write_all(&seal)
+    }
+
+    fn read(&self, name: &Name) -> io::Result<Vec<u8>> {
+        // No links; and a pipe must not hold us until somebody writes to it.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let file = self.folder.open_with(name.as_str(), options.read(true).custom_flags(flags))?;
+        let found = file.metadata()?;
+        if !found.is_file() || found.len() > LARGEST_ARTIFACT {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut sealed = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
+        let mut file = file.into_std();
+        (&mut file).take(LARGEST_ARTIFACT).read_to_end(&mut sealed)?;
+        // When it was used: the oldest goes first. Where that cannot be noted it goes earlier than it might.
+        file.set_modified(SystemTime::now()).unwrap_or_default();
+        Ok(sealed)
+    }
+
+    /// Removes what was not used for longest, until the rest is within the bound.
+    fn prune(&self) {
+        if let Err(error) = self.try_prune() {
+            tracing::warn!(%error, "--module-cache-dir cannot be tidied up");
+        }
+    }
+
+    fn try_prune(&self) -> io::Result<()> {
+        let mut files = Vec::new();
+        for entry in self.folder.entries()? {
+            let entry = entry?;
+            // Another server may have removed it meanwhile.
+            let Ok(found) = entry.metadata() else { continue };
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            files.push((found.modified()?.into_std(), name, found.len()));
+        }
+        files.sort();
+        let mut total: u64 = files.iter().map(|(.., length)| length).sum();
+        for (used, name, length) in files {
+            let given_up = name.starts_with(UNFINISHED) && used.elapsed().is_ok_and(|age| age > GIVEN_UP);
+            if given_up || total > self.largest {
+                total -= length;
+                // Gone already is as good.
+                self.folder.remove_file(&name).unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use wasmtime::Engine;
+
+    use super::*;
+    use crate::hook::wasm::module::Digest;
+
+    fn name(module: &str) -> Name {
+        Name::new(Digest::of(module.as_bytes()), &Engine::default())
+    }
+
+    /// Says that a file was last used so many hours ago.
+    fn used(folder: &Path, file: &str, hours: u64) {
+        let file = std::fs::File::options().append(true).create(true).open(folder.join(file)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
+    }
+
+    fn files(folder: &Path) -> BTreeSet<String> {
+        let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cache");
+        // Room for two artifacts of 100 bytes with their checksums.
+        let cache = Cache::with_bound(&folder, 300).unwrap();
+        let artifact = || Artifact::compiled(vec![7; 100]);
+        let [a, b, c] = ["a", "b", "c"].map(name);
+        for (name, hours) in [(&a, 3), (&b, 2)] {
+            cache.keep(name, &artifact());
+            used(&folder, name.as_str(), hours);
+        }
+        assert!(cache.find(&a).is_some(), "and it is used now");
+        cache.keep(&c, &artifact());
+        assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));
+    }
+
+    #[test]
+    fn what_a_writer_left_unfinished_goes_after_an_hour() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cache");
+        drop(Cache::open(&folder).unwrap());
+        for (file, hours) in [(".new-1", 0), (".new-2", 2)] {
+            used(&folder, file, hours);
+        }
+        drop(Cache::open(&folder).unwrap());
+        assert_eq!(files(&folder), BTreeSet::from([".new-1".to_owned()]));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_ours_says_what_to_do() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = Cache::open(&file).err().unwrap().to_string();
+        assert!(error.starts_with("it cannot be made: "), "{error}");
+        let folder = place.path().join("folder");
+        std::fs::DirBuilder::new().create(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(
+            Cache::open(&folder).err().unwrap().to_string(),
+            "its mode is 0755, so that others could put code there: chmod 700 it, or name another folder"
+        );
+        let foreign = CacheError::Foreign { owner: 0, us: 65532 };
+        assert_eq!(
+            foreign.to_string(),
+            "it belongs to user 0, and the server is user 65532: chown it, or name another folder"
+        );
+    }
+}

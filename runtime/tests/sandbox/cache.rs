@@ -1,0 +1,148 @@
+//! Compiled modules on disk: found again, and never trusted when somebody else may have touched them.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use metahook::hook::wasm::bounds::ModuleSettings;
+use metahook::hook::wasm::module::{Module, Origin, Runtime};
+use sha2::{Digest, Sha256};
+
+use crate::{call, limits, modules, runtime_with, until};
+
+fn module(number: u32) -> Vec<u8> {
+    wat::parse_str(format!("(module (func (export \"_start\")) (func (drop (i32.const {number}))))")).unwrap()
+}
+
+fn with_cache(folder: &Path) -> Arc<Runtime> {
+    runtime_with(ModuleSettings { cache: Some(folder.to_owned()), ..modules() })
+}
+
+/// What is kept; what is being written is not.
+fn kept(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')).collect()
+}
+
+/// A folder with one module in it.
+async fn filled() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("cache");
+    with_cache(&folder).load(module(1)).await.unwrap();
+    until("it is kept", || kept(&folder).len() == 1).await;
+    let file = kept(&folder).remove(0);
+    (place, folder, file)
+}
+
+async fn runs(runtime: &Runtime, module: &Module) {
+    assert_eq!(runtime.call(module, call("", limits())).await.answer, Ok(Vec::new()));
+}
+
+/// Loads it in a fresh runtime; true if nothing was compiled.
+async fn is_found(folder: &Path, bytes: Vec<u8>) -> bool {
+    let runtime = with_cache(folder);
+    let module = runtime.load(bytes).await.unwrap();
+    runs(&runtime, &module).await;
+    let found = matches!(module.origin, Origin::Cached(_));
+    assert_eq!(runtime.compilations(), u64::from(!found));
+    found
+}
+
+#[tokio::test]
+async fn a_compiled_module_is_found_by_the_next_server() {
+    let (_place, folder, file) = filled().await;
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(is_found(&folder, module(1)).await);
+    assert!(!is_found(&folder, module(2)).await, "another module");
+}
+
+#[tokio::test]
+async fn what_is_not_as_it_was_written_is_compiled_again() {
+    let (place, folder, file) = filled().await;
+    let whole = fs::read(&file).unwrap();
+    let flipped = |place: usize| {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 1;
+        bytes
+    };
+    let last = whole.len() - 1;
+    // Its magic number, its headers, its code, the checksum's first and last byte.
+    let mut damaged: Vec<Vec<u8>> = [0, 40, whole.len() / 2, last - 31, last].map(flipped).to_vec();
+    damaged.extend([Vec::new(), whole[..last].to_vec(), whole[..20].to_vec(), [&*whole, b"x"].concat()]);
+    for bytes in damaged {
+        fs::write(&file, &bytes).unwrap();
+        assert!(!is_found(&folder, module(1)).await, "{} of {} bytes", bytes.len(), whole.len());
+        until("it is kept again", || fs::read(&file).is_ok_and(|now| now.len() == whole.len())).await;
+        assert!(is_found(&folder, module(1)).await);
+    }
+    let elsewhere = place.path().join("elsewhere");
+    fs::write(&elsewhere, &whole).unwrap();
+    let link = || symlink(&elsewhere, &file);
+    let directory = || fs::create_dir(&file).and_then(|()| fs::write(file.join("inside"), &whole));
+    for spoil in [&link as &dyn Fn() -> std::io::Result<()>, &directory] {
+        fs::remove_file(&file).unwrap();
+        spoil().unwrap();
+        assert!(!is_found(&folder, module(1)).await);
+        until("a file is there again", || fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()))
+            .await;
+    }
+    assert_eq!(fs::read(&elsewhere).unwrap(), whole, "what a link pointed to is left alone");
+}
+
+#[tokio::test]
+async fn a_whole_file_that_is_no_code_of_this_engine_is_compiled_again() {
+    let (_place, folder, file) = filled().await;
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let code = b"not what an engine makes";
+    let seal = Sha256::new().chain_update(name).chain_update([0]).chain_update(code).finalize();
+    fs::write(&file, [code.as_slice(), &seal].concat()).unwrap();
+    assert!(!is_found(&folder, module(1)).await);
+    until("it is kept again", || fs::metadata(&file).is_ok_and(|now| now.len() > 1000)).await;
+    assert!(is_found(&folder, module(1)).await);
+}
+
+#[tokio::test]
+async fn another_modules_code_is_not_taken() {
+    let (_place, folder, file) = filled().await;
+    assert!(!is_found(&folder, module(2)).await);
+    until("both are kept", || kept(&folder).len() == 2).await;
+    let other = kept(&folder).into_iter().find(|path| *path != file).unwrap();
+    fs::copy(other, &file).unwrap();
+    assert!(!is_found(&folder, module(1)).await);
+}
+
+#[tokio::test]
+async fn a_folder_that_others_may_write_is_not_used() {
+    let place = tempfile::tempdir().unwrap();
+    for mode in [0o755, 0o770, 0o701] {
+        let folder = place.path().join(format!("{mode:o}"));
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+        assert!(!is_found(&folder, module(1)).await);
+        assert!(!is_found(&folder, module(1)).await);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "{mode:o}");
+    }
+}
+
+#[tokio::test]
+async fn several_servers_may_share_a_folder() {
+    const MODULES: u32 = 5;
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("cache");
+    let servers: Vec<_> = (0..3).map(|_| with_cache(&folder)).collect();
+    let loads = servers.iter().flat_map(|server| {
+        (0..MODULES).map(|number| {
+            let server = Arc::clone(server);
+            tokio::spawn(async move { server.load(module(number)).await.map(drop) })
+        })
+    });
+    for load in loads.collect::<Vec<_>>() {
+        assert_eq!(load.await.unwrap(), Ok(()));
+    }
+    until("all are kept", || kept(&folder).len() == 5).await;
+    for number in 0..MODULES {
+        assert!(is_found(&folder, module(number)).await);
+    }
+}
