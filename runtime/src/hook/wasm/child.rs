@@ -18,7 +18,7 @@ pub(super) const COMMAND: &str = "compile";
 pub(super) const REFUSED: u8 = 3;
 
 /// Hooks that run meanwhile come first.
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 5;
 
 /// Compiles, if that is what the arguments ask for.
 pub fn compile(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {

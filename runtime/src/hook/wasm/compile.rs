@@ -23,6 +23,9 @@ pub(super) const LARGEST_ARTIFACT: u64 = 256 << 20;
 /// What the compiler says is cut to this many bytes.
 const LONGEST: usize = 1024;
 
+/// Threads of one compiler.
+const THREADS: u64 = 2;
+
 /// Starts compilers, so many at once.
 pub(super) struct Compiler {
     program: PathBuf,
@@ -82,13 +85,14 @@ impl Turn<'_> {
 
 impl Compiler {
     fn spawn(&self) -> io::Result<Child> {
-        // Both of its threads may work all the time.
-        let processor = self.bounds.compile_time.as_secs().saturating_mul(2).saturating_add(2);
+        let processor = self.bounds.compile_time.as_secs().saturating_add(1).saturating_mul(THREADS);
         Command::new(&self.program)
             .arg(COMMAND)
             .arg(self.bounds.compile_memory.to_string())
             .arg(processor.to_string())
             .env_clear()
+            // One per core would not fit into its address space on a large machine.
+            .env("RAYON_NUM_THREADS", THREADS.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
