@@ -2,14 +2,17 @@
 
 use std::process::ExitCode;
 
-use metahook::cli::{Cli, Command};
+use metahook::cli::{Cli, Command, Serve};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Cli { command: Command::Serve(serve) } = Cli::read(std::env::args_os());
-    match run(*serve).await {
+    let ended = match Cli::read(std::env::args_os()).command {
+        Command::Serve(serve) => run(*serve).await,
+        Command::Pack(pack) => pack.run(std::io::stdout(), std::io::stderr()).await.map_err(Into::into),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(
@@ -24,7 +27,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(serve: metahook::cli::Serve) -> anyhow::Result<()> {
+async fn run(serve: Serve) -> anyhow::Result<()> {
     metahook::start_log(&serve)?;
     for warning in serve.peer.warnings() {
         tracing::warn!("{warning}");
