@@ -102,6 +102,11 @@ impl Fixture {
         Objects::within(&self.client, kind, &self.name)
     }
 
+    /// Objects of a kind that knows no namespaces.
+    pub fn everywhere(&self, kind: &Kind) -> Objects {
+        Objects::cluster_wide(&self.client, kind)
+    }
+
     /// A controller of the test's own kind, with generated selectors, that its server hosts.
     pub fn controller(&self) -> Composite {
         Composite::named(&self.name).labelled(LABEL, &self.name).over(&self.kind).generating_selectors()

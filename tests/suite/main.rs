@@ -10,6 +10,7 @@ mod in_cluster;
 mod lifecycle;
 mod modules;
 mod node;
+mod packed;
 mod planes;
 mod runner;
 mod tutorial;
@@ -25,7 +26,7 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), without_a_node()].concat()
+    [on_a_node(), of_controllers(), of_hooks()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -43,7 +44,7 @@ fn on_a_node() -> Vec<Test> {
     tests.into_iter().map(Test::on_a_node).collect()
 }
 
-fn without_a_node() -> Vec<Test> {
+fn of_controllers() -> Vec<Test> {
     tests![
         tutorial::{
             the_files_of_the_tutorial_work_as_they_are,
@@ -74,15 +75,29 @@ fn without_a_node() -> Vec<Test> {
             an_undeclared_child_kind_refuses_the_response_before_any_write,
             two_controllers_leave_each_others_children_alone,
         },
+    ]
+}
+
+fn of_hooks() -> Vec<Test> {
+    tests![
         modules::{
             a_missing_config_map_is_said_and_heals,
             a_missing_key_is_said_and_heals,
             a_broken_module_is_said_and_heals,
             a_module_with_another_digest_than_pinned_is_refused_and_heals,
+            a_module_from_elsewhere_or_without_a_pin_is_refused_where_the_server_wants_it_so,
             the_status_names_digest_and_size_of_the_module,
             after_a_bad_module_the_last_good_one_goes_on_serving,
             after_its_config_map_is_gone_a_module_goes_on_serving,
             a_changed_module_syncs_parents_that_nobody_touched,
+        },
+        packed::{
+            a_module_of_several_parts_is_applied_served_and_replaced,
+            parts_are_waited_for_and_two_versions_are_never_mixed,
+            kubectl_applies_what_pack_prints,
+            a_module_with_index_and_bytes_under_its_key_is_refused,
+            a_module_in_gzip_is_served,
+            a_module_in_zstd_is_served,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,
