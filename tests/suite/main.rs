@@ -9,6 +9,7 @@ mod hook_failures;
 mod in_cluster;
 mod lifecycle;
 mod modules;
+mod mounts;
 mod node;
 mod packed;
 mod planes;
@@ -98,6 +99,13 @@ fn of_hooks() -> Vec<Test> {
             a_module_with_index_and_bytes_under_its_key_is_refused,
             a_module_in_gzip_is_served,
             a_module_in_zstd_is_served,
+        },
+        mounts::{
+            mounted_files_are_gone_with_their_controller_and_their_server,
+            a_secret_is_mounted_only_from_where_the_server_may,
+            a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept,
+            a_mounted_file_is_read_and_a_changed_one_is_read_again,
+            rights_to_the_named_objects_alone_suffice,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,
