@@ -46,22 +46,6 @@ impl Server {
         self.flags.push(flag.to_owned());
     }
 
-    /// Reaches the API server by another kubeconfig from the next start on.
-    pub fn reach_by(&mut self, kubeconfig: &Path) {
-        if let Some(file) = self.flags.get_mut(2) {
-            *file = kubeconfig.display().to_string();
-        }
-    }
-
-    /// Runs another command of the same program to its end: what it prints on stdout and on stderr.
-    pub async fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Result<(String, String)> {
-        let output = tokio::process::Command::new(&self.program).args(args).output().await;
-        let output = output.with_context(|| format!("cannot run {}", self.program.display()))?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        ensure!(output.status.success(), "it failed: {}", text(&output.stderr));
-        Ok((text(&output.stdout), text(&output.stderr)))
-    }
-
     /// Starts it, after an end also again; the log goes on.
     pub fn start(&mut self) -> Result<()> {
         self.process = None;
@@ -112,6 +96,22 @@ impl Server {
     /// The last lines of its log.
     pub fn tail(&self, lines: usize) -> String {
         tail(&self.log, lines)
+    }
+
+    /// Reaches the API server by another kubeconfig from the next start on.
+    pub fn reach_by(&mut self, kubeconfig: &Path) {
+        if let Some(file) = self.flags.get_mut(2) {
+            *file = kubeconfig.display().to_string();
+        }
+    }
+
+    /// Runs another command of the same program to its end: what it prints on stdout and on stderr.
+    pub async fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Result<(String, String)> {
+        let output = tokio::process::Command::new(&self.program).args(args).output().await;
+        let output = output.with_context(|| format!("cannot run {}", self.program.display()))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(output.status.success(), "it failed: {}", text(&output.stderr));
+        Ok((text(&output.stdout), text(&output.stderr)))
     }
 
     /// The command as a person would type it.
