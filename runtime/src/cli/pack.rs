@@ -24,6 +24,7 @@ pub struct Pack {
     pub module: PathBuf,
     /// The ConfigMap that controllers name.
     pub name: String,
+    /// Its namespace.
     #[arg(short, long)]
     pub namespace: String,
     /// The key that controllers name.

@@ -44,6 +44,7 @@ pub(crate) struct SourceState {
 pub(crate) struct Loaded {
     pub(crate) module: Arc<Module>,
     pub(crate) mounts: Arc<Mounts>,
+    identity: Digest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,9 +66,14 @@ impl SourceError {
 }
 
 impl Loaded {
-    /// The same for the same module with the same mounts, and else another.
+    fn new(module: Arc<Module>, mounts: Mounts) -> Self {
+        let both = format!("{} {}", module.digest.hex(), mounts.digest().hex());
+        Self { module, mounts: Arc::new(mounts), identity: Digest::of(both.as_bytes()) }
+    }
+
+    /// The same for the same module with the same mounts, and else another. Made once: each pass asks.
     pub(crate) fn identity(&self) -> Digest {
-        Digest::of(format!("{} {}", self.module.digest.hex(), self.mounts.digest().hex()).as_bytes())
+        self.identity
     }
 }
 
@@ -128,8 +134,7 @@ fn publish(
     wrong: Option<MountError>,
 ) {
     let problem = module.problem.map(SourceError::from).or(wrong.map(SourceError::from));
-    let loaded =
-        module.module.zip(mounts).map(|(module, mounts)| Loaded { module, mounts: Arc::new(mounts) });
+    let loaded = module.module.zip(mounts).map(|(module, mounts)| Loaded::new(module, mounts));
     state.send_if_modified(|state| {
         let identity = |loaded: &Option<Loaded>| loaded.as_ref().map(Loaded::identity);
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);
