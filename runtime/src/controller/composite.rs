@@ -25,7 +25,7 @@ use super::claiming::ClaimError;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Severity;
 use crate::hook::wasm::run::{Call, CallError, Log, Seed};
-use crate::hook::wasm::source::Followed;
+use crate::hook::wasm::source::{Followed, Loaded};
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
 use crate::told::told;
@@ -171,16 +171,16 @@ impl Controller {
     }
 
     async fn call(&self, parent: &Object, request: Vec<u8>) -> Result<Vec<u8>, SyncError> {
-        let loaded = self.hook.source.loaded().ok_or(SyncError::NoModule)?;
+        let Loaded { module, mounts } = self.hook.source.loaded().ok_or(SyncError::NoModule)?;
         let call = Call {
             controller: &self.object.key.name,
             hook: "sync",
             request: request.into(),
             limits: self.hook.limits,
             seed: Seed::default(),
-            mounts: loaded.mounts.mounted(),
+            mounts: mounts.mounted(),
         };
-        let called = self.tools.sources.runtime().call(&loaded.module, call).await;
+        let called = self.tools.sources.runtime().call(&module, call).await;
         self.log(&parent.key, &called.log);
         Ok(called.answer?)
     }

@@ -44,7 +44,6 @@ pub(crate) struct SourceState {
 pub(crate) struct Loaded {
     pub(crate) module: Arc<Module>,
     pub(crate) mounts: Arc<Mounts>,
-    identity: Digest,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,14 +65,9 @@ impl SourceError {
 }
 
 impl Loaded {
-    fn new(module: Arc<Module>, mounts: Mounts) -> Self {
-        let both = format!("{} {}", module.digest.hex(), mounts.digest().hex());
-        Self { module, mounts: Arc::new(mounts), identity: Digest::of(both.as_bytes()) }
-    }
-
-    /// The same for the same module with the same mounts, and else another. Made once: each pass asks.
+    /// The same for the same module with the same mounts, and else another.
     pub(crate) fn identity(&self) -> Digest {
-        self.identity
+        Digest::of(format!("{} {}", self.module.digest.hex(), self.mounts.digest().hex()).as_bytes())
     }
 }
 
@@ -134,7 +128,8 @@ fn publish(
     wrong: Option<MountError>,
 ) {
     let problem = module.problem.map(SourceError::from).or(wrong.map(SourceError::from));
-    let loaded = module.module.zip(mounts).map(|(module, mounts)| Loaded::new(module, mounts));
+    let loaded =
+        module.module.zip(mounts).map(|(module, mounts)| Loaded { module, mounts: Arc::new(mounts) });
     state.send_if_modified(|state| {
         let identity = |loaded: &Option<Loaded>| loaded.as_ref().map(Loaded::identity);
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);
