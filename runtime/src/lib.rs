@@ -5,6 +5,7 @@
 //! - `queue`: what waits for a worker
 //! - [`hook`]: hooks, in their sandbox
 //! - `controller`: controllers, each running over its parents
+//! - `pack`: modules as they are stored
 //! - [`server`]: all of it put together
 //! - [`cli`]: flags to settings
 //! - `telemetry`: logs, probes, metrics
@@ -13,6 +14,7 @@ pub mod cli;
 mod cluster;
 mod controller;
 pub mod hook;
+mod pack;
 mod queue;
 pub mod server;
 mod store;

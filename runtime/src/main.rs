@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use metahook::cli::{Cli, Command};
+use metahook::cli::{Cli, Command, Serve};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -13,8 +13,11 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn server() -> ExitCode {
-    let Cli { command: Command::Serve(serve) } = Cli::read(std::env::args_os());
-    match run(*serve).await {
+    let ended = match Cli::read(std::env::args_os()).command {
+        Command::Serve(serve) => run(*serve).await,
+        Command::Pack(pack) => pack.run(std::io::stdout(), std::io::stderr()).await.map_err(Into::into),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             #[expect(
@@ -29,7 +32,7 @@ async fn server() -> ExitCode {
     }
 }
 
-async fn run(serve: metahook::cli::Serve) -> anyhow::Result<()> {
+async fn run(serve: Serve) -> anyhow::Result<()> {
     metahook::start_log(&serve)?;
     for warning in serve.peer.warnings() {
         tracing::warn!("{warning}");

@@ -97,6 +97,11 @@ impl Fixture {
         Objects::cluster_wide(&self.client, &api::CRD)
     }
 
+    /// Objects of a kind that knows no namespaces.
+    pub fn everywhere(&self, kind: &Kind) -> Objects {
+        Objects::cluster_wide(&self.client, kind)
+    }
+
     /// Objects in the test's namespace.
     pub fn within(&self, kind: &Kind) -> Objects {
         Objects::within(&self.client, kind, &self.name)

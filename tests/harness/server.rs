@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::process::{Process, Signal, tail};
 use crate::wait::{PATIENCE, until};
@@ -96,6 +96,22 @@ impl Server {
     /// The last lines of its log.
     pub fn tail(&self, lines: usize) -> String {
         tail(&self.log, lines)
+    }
+
+    /// Reaches the API server by another kubeconfig from the next start on.
+    pub fn reach_by(&mut self, kubeconfig: &Path) {
+        if let Some(file) = self.flags.get_mut(2) {
+            *file = kubeconfig.display().to_string();
+        }
+    }
+
+    /// Runs another command of the same program to its end: what it prints on stdout and on stderr.
+    pub async fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Result<(String, String)> {
+        let output = tokio::process::Command::new(&self.program).args(args).output().await;
+        let output = output.with_context(|| format!("cannot run {}", self.program.display()))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(output.status.success(), "it failed: {}", text(&output.stderr));
+        Ok((text(&output.stdout), text(&output.stderr)))
     }
 
     /// The command as a person would type it.

@@ -9,7 +9,9 @@ mod hook_failures;
 mod in_cluster;
 mod lifecycle;
 mod modules;
+mod mounts;
 mod node;
+mod packed;
 mod planes;
 mod purity;
 mod runner;
@@ -92,10 +94,26 @@ fn of_hooks() -> Vec<Test> {
             a_missing_key_is_said_and_heals,
             a_broken_module_is_said_and_heals,
             a_module_with_another_digest_than_pinned_is_refused_and_heals,
+            a_module_from_elsewhere_or_without_a_pin_is_refused_where_the_server_wants_it_so,
             the_status_names_digest_and_size_of_the_module,
             after_a_bad_module_the_last_good_one_goes_on_serving,
             after_its_config_map_is_gone_a_module_goes_on_serving,
             a_changed_module_syncs_parents_that_nobody_touched,
+        },
+        packed::{
+            a_module_of_several_parts_is_applied_served_and_replaced,
+            parts_are_waited_for_and_two_versions_are_never_mixed,
+            kubectl_applies_what_pack_prints,
+            a_module_with_index_and_bytes_under_its_key_is_refused,
+            a_module_in_gzip_is_served,
+            a_module_in_zstd_is_served,
+        },
+        mounts::{
+            mounted_files_are_gone_with_their_controller_and_their_server,
+            a_secret_is_mounted_only_from_where_the_server_may,
+            a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept,
+            a_mounted_file_is_read_and_a_changed_one_is_read_again,
+            rights_to_the_named_objects_alone_suffice,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,

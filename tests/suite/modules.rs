@@ -2,7 +2,7 @@
 
 use acceptance::api::{CONFIG_MAP, POD};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Hook, config_map, has_condition, is_true, module_under, text, version};
+use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, module_under, text, version};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -69,6 +69,33 @@ pub(crate) async fn a_module_with_another_digest_than_pinned_is_refused_and_heal
     let hook = test.hook("hook").pinned_to(&digest(&wanted));
     does_not_load(test, hook, "DigestMismatch", &digest(&wanted)).await?;
     test.store("hook", &wanted).await?;
+    loads(test).await
+}
+
+pub(crate) async fn a_module_from_elsewhere_or_without_a_pin_is_refused_where_the_server_wants_it_so(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (module, namespace) = (good()?, test.name().to_owned());
+    test.server().flag(&format!("--module-namespaces={namespace}"));
+    test.server().flag("--require-pin");
+    test.define_kind().await?;
+    test.store("hook", &module).await?;
+    test.serve()?;
+    let pinned = test.hook("hook").pinned_to(&digest(&module));
+    for (name, hook, field) in [
+        ("unpinned", test.hook("hook"), "spec.hooks.sync.wasm.sha256: "),
+        ("elsewhere", Hook::wasm("default", "hook"), "spec.hooks.sync.wasm.configMap.namespace: "),
+    ] {
+        let name = format!("{namespace}-{name}");
+        test.host(test.controller().renamed(&name).synced_by(hook)).await?;
+        let refused = |cc: &Value| {
+            has_condition(cc, "Ready", "False", "InvalidSpec")
+                && condition(cc, "Ready").is_some_and(|ready| text(ready, "/message").starts_with(field))
+        };
+        test.controllers().until(&name, &format!("refused by {field}"), refused).await?;
+    }
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(pinned)).await?;
+    test.create(test.parent("a")).await?;
     loads(test).await
 }
 

@@ -1,6 +1,7 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
 mod modules;
+pub mod pack;
 mod peer;
 mod policy;
 
@@ -30,6 +31,8 @@ pub struct Cli {
 pub enum Command {
     /// Run the controllers that the cluster asks for.
     Serve(Box<Serve>),
+    /// Make a module small and store it in as many ConfigMaps as it needs.
+    Pack(pack::Pack),
 }
 
 impl Cli {
@@ -225,8 +228,8 @@ mod tests {
 
     fn parse(args: &[&str]) -> Result<Settings, String> {
         let args = ["metahook", "serve"].iter().chain(args);
-        let Cli { command: Command::Serve(serve) } =
-            Cli::try_parse_from(args).map_err(|error| error.to_string())?;
+        let cli = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
+        let Command::Serve(serve) = cli.command else { panic!("another command") };
         serve.settings().map_err(|error| error.to_string())
     }
 

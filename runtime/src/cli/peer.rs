@@ -161,8 +161,8 @@ mod tests {
 
     fn serve(line: &str) -> Result<Serve, String> {
         let arguments = translate(line.split(' ').map(Into::into));
-        let Cli { command: Command::Serve(serve) } =
-            Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        let cli = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        let Command::Serve(serve) = cli.command else { panic!("another command") };
         Ok(*serve)
     }
 

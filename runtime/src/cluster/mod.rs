@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod client;
+pub(crate) mod config_maps;
 pub(crate) mod discovery;
 pub(crate) mod events;
 pub(crate) mod named;

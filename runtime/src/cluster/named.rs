@@ -81,6 +81,14 @@ impl Follower {
         self.known.borrow_and_update().clone()
     }
 
+    /// One that a test feeds.
+    #[cfg(test)]
+    pub(crate) fn fed_by(known: &watch::Sender<Known>) -> Self {
+        let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+        let watched = Arc::new(Watched { known: known.subscribe(), _task: task });
+        Self { known: known.subscribe(), _watched: watched }
+    }
+
     pub(crate) async fn changed(&mut self) {
         if self.known.changed().await.is_err() {
             // Its task lives as long as we hold it; if it panicked, nothing is learned any more.

@@ -58,6 +58,21 @@ impl Rest {
         body: Option<String>,
     ) -> Result<Answer, Unreachable> {
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        self.exchange(method, path, kind, body).await
+    }
+
+    /// Server-side apply.
+    pub(crate) async fn apply(&self, path: &str, body: String) -> Result<Answer, Unreachable> {
+        self.exchange(Method::PATCH, path, "application/apply-patch+yaml", Some(body)).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Option<String>,
+    ) -> Result<Answer, Unreachable> {
         let request = Request::builder()
             .method(method)
             .uri(path)

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use metahook_core::spec::mount::{MountKind, MountRef, is_file_name};
-use metahook_core::spec::units::print_bytes;
 use metahook_core::text::shorten;
 use serde::Deserialize;
 
@@ -59,9 +58,7 @@ pub(crate) enum MountError {
     #[error("the {name}, which is mounted at {path}, has a key {key:?}, and no file can be called that")]
     Key { name: Reference, path: String, key: String },
     #[error(
-        "the mounts have {} in {files} files, and a hook may see {} in {MOST_FILES}: mount less, or keep less in the objects",
-        print_bytes(u64::try_from(*bytes).unwrap_or(u64::MAX)),
-        print_bytes(u64::try_from(MOST_BYTES).unwrap_or(u64::MAX))
+        "the mounts have {bytes} bytes in {files} files, and a hook may see {MOST_BYTES} in {MOST_FILES}: mount less, or keep less in the objects"
     )]
     TooLarge { bytes: usize, files: usize },
     #[error("{0}")]
@@ -252,7 +249,116 @@ fn put(all: &mut Vec<u8>, bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::object::Object;
+    use tokio::sync::watch;
+
     use super::*;
+
+    /// Objects `a` and `b`, mounted at `/a` and `/b`.
+    struct World {
+        objects: [watch::Sender<Known>; 2],
+        set: MountSet,
+        base: tempfile::TempDir,
+    }
+
+    fn world() -> World {
+        let base = tempfile::tempdir().unwrap();
+        let folders = Ok(Arc::new(Folders::create(base.path(), "test").unwrap()));
+        let objects = [(); 2].map(|()| watch::Sender::new(Known::NotYet));
+        let mounts = objects.iter().zip(["a", "b"]).map(|(known, name)| Mount {
+            what: MountRef {
+                path: format!("/{name}"),
+                kind: MountKind::ConfigMap,
+                namespace: "n".to_owned(),
+                name: name.to_owned(),
+            },
+            object: Follower::fed_by(known),
+            good: None,
+        });
+        let set = MountSet { folders, mounts: mounts.collect() };
+        World { objects, set, base }
+    }
+
+    fn there(text: &str) -> Known {
+        let data = serde_json::json!({"key": text});
+        let json =
+            format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"x"}},"data":{data}}}"#);
+        Known::There(Arc::new(Object::parse(&json, None).unwrap()))
+    }
+
+    fn read(mounts: &Mounts) -> Vec<String> {
+        let file = |mounted: &Mounted| std::fs::read_to_string(mounted.folder.join("key")).unwrap();
+        mounts.mounted().iter().map(file).collect()
+    }
+
+    #[tokio::test]
+    async fn a_hook_sees_all_its_mounts_or_waits() {
+        let mut world = world();
+        assert!(matches!(world.set.look().await, (None, None)), "nothing is known yet");
+        world.objects[0].send_replace(there("one"));
+        world.objects[1].send_replace(Known::Missing);
+        let (mounts, problem) = world.set.look().await;
+        assert!(mounts.is_none());
+        assert_eq!(
+            problem.unwrap().to_string(),
+            "there is no ConfigMap n/b, which is mounted at /b: create it, or take the mount out"
+        );
+        world.objects[1].send_replace(there("two"));
+        let (mounts, problem) = world.set.look().await;
+        assert_eq!((read(&mounts.unwrap()), problem), (vec!["one".to_owned(), "two".to_owned()], None));
+    }
+
+    #[tokio::test]
+    async fn a_call_goes_on_seeing_what_it_began_with() {
+        let mut world = world();
+        world.objects.iter().for_each(|object| drop(object.send_replace(there("old"))));
+        let before = world.set.look().await.0.unwrap();
+        world.objects[0].send_replace(there("new"));
+        let after = world.set.look().await.0.unwrap();
+        assert_eq!(
+            (read(&before), read(&after)),
+            (vec!["old".to_owned(); 2], vec!["new".to_owned(), "old".to_owned()])
+        );
+        assert_ne!(before.digest(), after.digest());
+        assert_eq!(before.mounted()[1], after.mounted()[1], "what did not change is not made anew");
+        let folder = before.mounted()[0].folder.clone();
+        drop(before);
+        assert!(!folder.exists(), "nobody needs it any more");
+        drop((after, world.set));
+        assert_eq!(std::fs::read_dir(world.base.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_lost_or_too_large_does_not_take_the_place_of_what_was_good() {
+        let mut world = world();
+        world.objects.iter().for_each(|object| drop(object.send_replace(there("good"))));
+        let good = world.set.look().await.0.unwrap();
+        world.objects[0].send_replace(Known::Missing);
+        world.objects[1].send_replace(there(&"x".repeat(MOST_BYTES)));
+        let (mounts, problem) = world.set.look().await;
+        assert_eq!(mounts.unwrap().digest(), good.digest());
+        assert!(matches!(problem, Some(MountError::Missing { .. })));
+        world.objects[0].send_replace(there("good"));
+        let (mounts, problem) = world.set.look().await;
+        assert_eq!(mounts.unwrap().digest(), good.digest());
+        assert_eq!(
+            problem.unwrap().to_string(),
+            "the mounts have 4194308 bytes in 2 files, and a hook may see 4194304 in 4000: mount less, or keep less in the objects"
+        );
+        world.objects[0].send_replace(there(""));
+        assert!(matches!(world.set.look().await, (Some(_), None)), "just as much as there may be");
+    }
+
+    #[tokio::test]
+    async fn without_a_place_for_files_only_hooks_without_mounts_run() {
+        let mut set = MountSet { folders: Err("no room".into()), mounts: Vec::new() };
+        assert!(matches!(set.look().await, (Some(_), None)));
+        let mut world = world();
+        world.set.folders = Err("no room".into());
+        world.objects.iter().for_each(|object| drop(object.send_replace(there("good"))));
+        let (mounts, problem) = world.set.look().await;
+        assert_eq!((mounts.is_none(), problem), (true, Some(MountError::NoPlace("no room".into()))));
+    }
 
     fn of(files: &[(&str, &str)]) -> Files {
         files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()

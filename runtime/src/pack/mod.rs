@@ -1,0 +1,226 @@
+//! A module as it is stored: made small, and laid out in as many ConfigMaps as it needs.
+
+mod shrink;
+mod strip;
+
+use std::path::Path;
+
+use k8s_openapi::ByteString;
+use metahook_core::spec::mount::is_file_name;
+use metahook_core::spec::packed::{Index, MOST_PARTS, PART_KEY, index_key, is_name};
+use metahook_core::spec::units::print_bytes;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use shrink::ShrinkError;
+pub(crate) use strip::StripError;
+
+/// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
+const CONFIG_MAP: usize = 1 << 20;
+
+/// Slow, and nothing is smaller without a larger window: at this level it is 8 MiB, and the server reads no larger one.
+const LEVEL: i32 = 19;
+
+/// Where a module is put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) key: String,
+}
+
+/// A module laid out.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Packed {
+    /// Of the module's bytes: what a controller pins.
+    pub(crate) sha256: String,
+    pub(crate) size: usize,
+    /// Bytes in all ConfigMaps.
+    pub(crate) stored: usize,
+    pub(crate) parts: Vec<Value>,
+    /// The ConfigMap that controllers name; to be written last.
+    pub(crate) main: Value,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    #[error("{0:?} is no name of a ConfigMap: lower case letters, digits, - and ., at most 253")]
+    Name(String),
+    #[error("{0:?} is no key of a ConfigMap: letters, digits, -, _ and ., at most 248")]
+    Key(String),
+    #[error("the module cannot be packed")]
+    Module(#[from] StripError),
+    #[error("the module cannot be compressed")]
+    Compress(#[source] std::io::Error),
+    #[error(
+        "the module has {} after compression, and {MOST_PARTS} ConfigMaps hold {}: it is too large for a hook",
+        print_bytes(*stored),
+        print_bytes(*most)
+    )]
+    TooLarge { stored: u64, most: u64 },
+}
+
+impl Place {
+    pub(crate) fn check(&self) -> Result<(), PackError> {
+        match self {
+            Self { namespace, .. } if !is_name(namespace) => Err(PackError::Name(namespace.clone())),
+            Self { name, .. } if !is_name(name) => Err(PackError::Name(name.clone())),
+            Self { key, .. } if !is_file_name(&index_key(key)) => Err(PackError::Key(key.clone())),
+            Self { .. } => Ok(()),
+        }
+    }
+}
+
+/// The module without what no server reads, and why `wasm-opt` did not make it smaller, where it did not.
+pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Option<ShrinkError>), PackError> {
+    strip::check(module)?;
+    let (shrunk, why) = match shrink::shrink(wasm_opt, module) {
+        Ok(shrunk) => (shrunk, None),
+        Err(why) => (module.to_vec(), Some(why)),
+    };
+    Ok((strip::strip(&shrunk)?, why))
+}
+
+/// One ConfigMap where the module fits into it, as it is or compressed, whichever is smaller; else parts and an index.
+pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
+    place.check()?;
+    strip::check(module)?;
+    let compressed = zstd::bulk::compress(module, LEVEL).map_err(PackError::Compress)?;
+    let stored = if compressed.len() < module.len() { &compressed } else { module };
+    let (sha256, size) = (hex(&Sha256::digest(module)), module.len());
+    if stored.len() <= CONFIG_MAP {
+        let data = json!({ "binaryData": { &place.key: base64(stored) } });
+        let main = config_map(place, &place.name, data);
+        return Ok(Packed { sha256, size, stored: stored.len(), parts: Vec::new(), main });
+    }
+    let chunks: Vec<&[u8]> = compressed.chunks(CONFIG_MAP).collect();
+    let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    if chunks.len() > MOST_PARTS {
+        let (stored, most) = (wide(compressed.len()), wide(MOST_PARTS * CONFIG_MAP));
+        return Err(PackError::TooLarge { stored, most });
+    }
+    let index = Index::of(&place.name, &sha256, wide(size), chunks.len());
+    let part = |(name, bytes): (&String, &[u8])| {
+        config_map(place, name, json!({ "immutable": true, "binaryData": { PART_KEY: base64(bytes) } }))
+    };
+    let parts = index.parts.iter().zip(chunks).map(part).collect();
+    let main = config_map(
+        place,
+        &place.name,
+        json!({ "data": { index_key(&place.key): json!(index).to_string() } }),
+    );
+    Ok(Packed { sha256, size, stored: compressed.len(), parts, main })
+}
+
+impl Packed {
+    /// What `kubectl apply` takes, in the order in which it is to be written.
+    pub(crate) fn list(&self) -> Value {
+        let items: Vec<&Value> = self.parts.iter().chain([&self.main]).collect();
+        json!({ "apiVersion": "v1", "kind": "List", "items": items })
+    }
+}
+
+fn config_map(place: &Place, name: &str, content: Value) -> Value {
+    let metadata = json!({ "namespace": place.namespace, "name": name });
+    let mut map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata });
+    if let (Value::Object(map), Value::Object(content)) = (&mut map, content) {
+        map.extend(content);
+    }
+    map
+}
+
+fn base64(bytes: &[u8]) -> ByteString {
+    ByteString(bytes.to_vec())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    const HEADER: &[u8] = b"\0asm\x01\0\0\0";
+
+    fn place() -> Place {
+        Place { namespace: "hello".into(), name: "hook".into(), key: "hook.wasm".into() }
+    }
+
+    /// A module's header and noise that no compression makes smaller.
+    fn noise(size: usize) -> Vec<u8> {
+        let mut seed: u64 = 1;
+        let noise = std::iter::repeat_with(|| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed.to_be_bytes()[0]
+        });
+        HEADER.iter().copied().chain(noise).take(size).collect()
+    }
+
+    fn bytes(map: &Value, key: &str) -> Vec<u8> {
+        serde_json::from_value::<ByteString>(map["binaryData"][key].clone()).unwrap().0
+    }
+
+    /// As the server reads it.
+    fn unpacked(stored: &[u8]) -> Vec<u8> {
+        let mut decoder = zstd::Decoder::with_buffer(stored).unwrap();
+        decoder.window_log_max(23).unwrap();
+        let mut module = Vec::new();
+        decoder.read_to_end(&mut module).unwrap();
+        module
+    }
+
+    #[test]
+    fn a_module_that_fits_is_one_config_map_as_small_as_can_be() {
+        let module = [HEADER, &vec![0; 3 << 20]].concat();
+        let packed = pack(&module, &place()).unwrap();
+        let stored = bytes(&packed.main, "hook.wasm");
+        assert_eq!((unpacked(&stored), packed.stored), (module.clone(), stored.len()));
+        assert_eq!(
+            (packed.sha256, packed.size, packed.parts.len()),
+            (hex(&Sha256::digest(&module)), module.len(), 0)
+        );
+        assert_eq!(packed.main["metadata"], json!({"namespace": "hello", "name": "hook"}));
+        let module = noise(1 << 20);
+        assert_eq!(bytes(&pack(&module, &place()).unwrap().main, "hook.wasm"), module, "as it is");
+    }
+
+    #[test]
+    fn a_larger_one_is_in_parts_that_an_index_names() {
+        let module = noise((2 << 20) + 5);
+        let packed = pack(&module, &place()).unwrap();
+        let index = packed.main["data"]["hook.wasm.json"].as_str().unwrap();
+        let index = Index::parse(index, 64 << 20).unwrap();
+        assert_eq!((&index.sha256, index.size), (&packed.sha256, module.len() as u64));
+        let names: Vec<_> =
+            packed.parts.iter().map(|part| part["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, index.parts);
+        assert!(packed.parts.iter().all(|part| part["immutable"] == true));
+        let all: Vec<u8> = packed.parts.iter().flat_map(|part| bytes(part, "part")).collect();
+        assert_eq!((unpacked(&all), packed.parts.len(), packed.stored), (module, 3, all.len()));
+        let list = packed.list();
+        assert_eq!((&list["items"][0], &list["items"][3]), (&packed.parts[0], &packed.main));
+    }
+
+    #[test]
+    fn an_eight_mebibyte_window_is_enough_for_any_size() {
+        let module = [HEADER, &vec![0; 20 << 20]].concat();
+        let packed = pack(&module, &place()).unwrap();
+        assert!(unpacked(&bytes(&packed.main, "hook.wasm")) == module);
+    }
+
+    #[test]
+    fn what_cannot_be_packed_is_named() {
+        let refused = |module: &[u8], place: Place| pack(module, &place).unwrap_err();
+        assert!(matches!(refused(b"hello", place()), PackError::Module(StripError::NotWasm)));
+        assert_eq!(
+            refused(HEADER, Place { name: "Hook".into(), ..place() }).to_string(),
+            "\"Hook\" is no name of a ConfigMap: lower case letters, digits, - and ., at most 253"
+        );
+        assert!(matches!(refused(HEADER, Place { namespace: String::new(), ..place() }), PackError::Name(_)));
+        assert!(matches!(refused(HEADER, Place { key: "../x".into(), ..place() }), PackError::Key(_)));
+    }
+}

@@ -1,0 +1,258 @@
+//! Files that a hook finds in its mounts: where they come from, that they change, and that nothing of them stays.
+
+use std::fs;
+use std::path::Path;
+
+use acceptance::api::{CONFIG_MAP, Kind, SECRET, SERVICE_ACCOUNT};
+use acceptance::fixture::Fixture;
+use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
+use acceptance::wait::{PATIENCE, until};
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Answers with what the file `who` in its first mount says: in a child, and in the parent's status.
+fn tells() -> Result<Vec<u8>> {
+    let child = config_map("child", json!({}), json!({ "said": "WHO" }));
+    answers_with_file(&json!({ "children": [child], "status": { "said": "WHO" } }))
+}
+
+/// The file's content takes the place of two WHOs; it must be good inside of JSON.
+fn answers_with_file(answer: &Value) -> Result<Vec<u8>> {
+    let (answer, file) = (answer.to_string(), "who");
+    let pieces: Vec<&str> = answer.split("WHO").collect();
+    let [first, second, third] = pieces[..] else { bail!("not two WHOs in {answer}") };
+    let escape = |text: &str| text.bytes().fold(String::new(), |all, byte| all + &format!("\\{byte:02x}"));
+    let module = format!(
+        r#"(module
+             (import "wasi_snapshot_preview1" "path_open"
+               (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+             (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+             (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+             (memory (export "memory") 1)
+             (data (i32.const 512) "{file}") (data (i32.const 1024) "{first}")
+             (data (i32.const 2048) "{second}") (data (i32.const 3072) "{third}")
+             (func $piece (param $start i32) (param $length i32)
+               (i32.store (i32.const 0) (local.get $start))
+               (i32.store (i32.const 4) (local.get $length)))
+             (func $print (param $start i32) (param $length i32)
+               (call $piece (local.get $start) (local.get $length))
+               (if (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 104)) (then unreachable)))
+             (func (export "_start")
+               (if (call $open (i32.const 3) (i32.const 0) (i32.const 512) (i32.const {file_length}) (i32.const 0)
+                     (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 96)) (then unreachable))
+               (call $piece (i32.const 8192) (i32.const 4096))
+               (if (call $read (i32.load (i32.const 96)) (i32.const 0) (i32.const 1) (i32.const 100)) (then unreachable))
+               (call $print (i32.const 1024) (i32.const {first_length}))
+               (call $print (i32.const 8192) (i32.load (i32.const 100)))
+               (call $print (i32.const 2048) (i32.const {second_length}))
+               (call $print (i32.const 8192) (i32.load (i32.const 100)))
+               (call $print (i32.const 3072) (i32.const {third_length}))))"#,
+        file_length = file.len(),
+        first_length = first.len(),
+        second_length = second.len(),
+        third_length = third.len(),
+        first = escape(first),
+        second = escape(second),
+        third = escape(third),
+    );
+    Ok(wat::parse_str(module)?)
+}
+
+fn greeting(who: &str) -> Value {
+    config_map("greeting", json!({}), json!({ "who": who }))
+}
+
+fn secret(who: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "greeting" },
+        "data": { "who": ByteString(who.as_bytes().to_vec()) },
+    })
+}
+
+fn mounting(test: &Fixture, kind: &str) -> Hook {
+    test.hook("hook").mounting("/etc/greeting", kind, test.name(), "greeting")
+}
+
+/// A server, a controller with this hook, and a parent `a`.
+async fn hosted(test: &mut Fixture, hook: Hook) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", &tells()?).await?;
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+    test.create(test.parent("a")).await?;
+    Ok(())
+}
+
+async fn until_said(test: &Fixture, what: &str) -> Result<()> {
+    test.config_maps().until("child", what, |child| text(child, "/data/said") == what).await.map(drop)
+}
+
+pub(crate) async fn a_mounted_file_is_read_and_a_changed_one_is_read_again(test: &mut Fixture) -> Result<()> {
+    let place = test.config_maps();
+    test.make(&place, greeting("you")).await?;
+    hosted(test, mounting(test, "configMap")).await?;
+    until_said(test, "you").await?;
+    place.merge("greeting", &greeting("all of you")).await?;
+    until_said(test, "all of you").await?;
+    test.until_controller("its module", |cc| is_true(cc, "ModulesLoaded")).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept(
+    test: &mut Fixture,
+) -> Result<()> {
+    hosted(test, mounting(test, "configMap")).await?;
+    let named = format!("ConfigMap {}/greeting, which is mounted at /etc/greeting", test.name());
+    let says = |cc: &Value| {
+        has_condition(cc, "ModulesLoaded", "False", "MountNotFound")
+            && condition(cc, "ModulesLoaded").is_some_and(|loaded| text(loaded, "/message").contains(&named))
+    };
+    let waits = |cc: &Value| says(cc) && has_condition(cc, "Ready", "False", "ModuleNotLoaded");
+    test.until_controller("not ready: MountNotFound", waits).await?;
+    let place = test.config_maps();
+    ensure!(place.find("child").await?.is_none(), "a hook was called without its mount");
+    test.make(&place, greeting("you")).await?;
+    until_said(test, "you").await?;
+
+    place.delete("greeting").await?;
+    let goes_on = |cc: &Value| says(cc) && is_true(cc, "Ready");
+    test.until_controller("ready, and MountNotFound", goes_on).await?;
+    test.create(test.parent("b")).await?;
+    test.parents().until("b", "its status", |parent| text(parent, "/status/said") == "you").await?;
+    Ok(())
+}
+
+pub(crate) async fn a_secret_is_mounted_only_from_where_the_server_may(test: &mut Fixture) -> Result<()> {
+    let place = test.within(&SECRET);
+    test.make(&place, secret("nobody must know")).await?;
+    hosted(test, mounting(test, "secret")).await?;
+    let refused = |cc: &Value| has_condition(cc, "Ready", "False", "InvalidSpec");
+    let cc = test.until_controller("not ready: InvalidSpec", refused).await?;
+    let why = condition(&cc, "Ready").map_or("", |ready| text(ready, "/message"));
+    let names_it = "spec.hooks.sync.wasm.mounts[0].secret.namespace: this server mounts Secrets from nowhere (--mount-secret-namespaces)";
+    ensure!(why.starts_with(names_it), "{why}");
+
+    test.server().stop().await?;
+    let allowed = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&allowed);
+    test.server().start()?;
+    until_said(test, "nobody must know").await?;
+    let log = fs::read_to_string(test.server().log())?;
+    ensure!(!log.contains("nobody must know"), "the log tells a secret");
+    let cc = test.controllers().get(test.name()).await?.to_string();
+    ensure!(!cc.contains("nobody must know"), "the controller tells a secret: {cc}");
+    Ok(())
+}
+
+/// Files below a folder, as paths, with what they say.
+fn files(folder: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if name != "lock" {
+            found.push((name, fs::read_to_string(path).unwrap_or_default()));
+        }
+    }
+    found
+}
+
+async fn until_files(folder: &Path, wanted: &[(&str, &str)]) -> Result<()> {
+    let wanted: Vec<_> = wanted.iter().map(|(name, says)| ((*name).to_owned(), (*says).to_owned())).collect();
+    until(&format!("{wanted:?} in {}", folder.display()), PATIENCE, async || {
+        let found = files(folder);
+        Ok(if found == wanted { Ok(()) } else { Err(format!("{found:?}")) })
+    })
+    .await
+}
+
+pub(crate) async fn mounted_files_are_gone_with_their_controller_and_their_server(
+    test: &mut Fixture,
+) -> Result<()> {
+    let folder = test.plane().scratch().join(format!("{}-mounts", test.name()));
+    test.server().flag(&format!("--mount-dir={}", folder.display()));
+    let place = test.config_maps();
+    test.make(&place, greeting("you")).await?;
+    hosted(test, mounting(test, "configMap")).await?;
+    until_said(test, "you").await?;
+    until_files(&folder, &[("who", "you")]).await?;
+    place.merge("greeting", &greeting("all of you")).await?;
+    until_said(test, "all of you").await?;
+    until_files(&folder, &[("who", "all of you")]).await?;
+
+    test.server().kill().await?;
+    ensure!(files(&folder).len() == 1, "nobody could tidy up: {:?}", files(&folder));
+    place.merge("greeting", &greeting("us")).await?;
+    test.server().start()?;
+    until_said(test, "us").await?;
+    until_files(&folder, &[("who", "us")]).await?;
+
+    test.controllers().delete(test.name()).await?;
+    until_files(&folder, &[]).await?;
+    test.server().stop().await?;
+    let left: Vec<_> = fs::read_dir(&folder)?.flatten().map(|entry| entry.path()).collect();
+    ensure!(left.is_empty(), "the server left {left:?}");
+    test.server().start()
+}
+
+/// An account that may read one ConfigMap and one Secret by their names, and what else a server needs; its token.
+async fn limited(test: &mut Fixture) -> Result<String> {
+    let (group, name) = (test.kind().group.clone(), test.name().to_owned());
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "limited" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    let reads = json!(["get", "list", "watch"]);
+    let named = |resource: &str, name: &str| json!({ "apiGroups": [""], "resources": [resource], "resourceNames": [name], "verbs": reads });
+    let everywhere = json!([
+        { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": reads },
+        { "apiGroups": ["metacontroller.k8s.io", group], "resources": ["*"], "verbs": ["get", "list", "watch", "update"] },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+    ]);
+    let within = json!([named("configmaps", "hook"), named("secrets", "greeting")]);
+    for (role, rules) in [("ClusterRole", everywhere), ("Role", within)] {
+        let binding = format!("{role}Binding");
+        let object = |kind: &str| json!({ "apiVersion": format!("{RBAC}/v1"), "kind": kind, "metadata": { "name": name } });
+        let (mut granted, mut bound) = (object(role), object(&binding));
+        granted["rules"] = rules;
+        bound["roleRef"] = json!({ "apiGroup": RBAC, "kind": role, "name": name });
+        bound["subjects"] = json!([{ "kind": "ServiceAccount", "namespace": name, "name": "limited" }]);
+        for (kind, object) in [(role, granted), (&binding, bound)] {
+            let kind = Kind::new(RBAC, "v1", kind, &format!("{}s", kind.to_lowercase()));
+            let place = if role == "Role" { test.within(&kind) } else { test.everywhere(&kind) };
+            test.make(&place, object).await?;
+        }
+    }
+    test.plane().kubectl().run(&["create", "token", "limited", "-n", &name]).await
+}
+
+pub(crate) async fn rights_to_the_named_objects_alone_suffice(test: &mut Fixture) -> Result<()> {
+    let token = limited(test).await?;
+    let admin = fs::read_to_string(test.plane().kubeconfig())?;
+    let (before, rest) = admin.split_once("token: ").context("a kubeconfig without a token")?;
+    let (_, after) = rest.split_once('}').context("a kubeconfig without an end of its token")?;
+    let file = test.plane().scratch().join(format!("{}-kubeconfig", test.name()));
+    fs::write(&file, format!("{before}token: {token}}}{after}"))?;
+    test.server().reach_by(&file);
+    let allowed = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&allowed);
+
+    let place = test.within(&SECRET);
+    test.make(&place, secret("you")).await?;
+    test.define_kind().await?;
+    let answer = json!({ "children": [], "status": { "said": "WHO", "again": "WHO" } });
+    test.store("hook", &answers_with_file(&answer)?).await?;
+    test.serve()?;
+    let hook = mounting(test, "secret");
+    test.host(test.controller().synced_by(hook)).await?;
+    test.create(test.parent("a")).await?;
+    let said = |what: &'static str| move |parent: &Value| text(parent, "/status/said") == what;
+    test.parents().until("a", "its status", said("you")).await?;
+    place.merge("greeting", &secret("all of you")).await?;
+    test.parents().until("a", "its next status", said("all of you")).await?;
+    Ok(())
+}
