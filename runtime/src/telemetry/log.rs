@@ -19,9 +19,7 @@ pub enum LogError {
 }
 
 pub(crate) fn start(format: Format, level: &str) -> Result<(), LogError> {
-    // What a hook does inside wasmtime is the hook's business: a loop of calls would flood the log.
-    let level = format!("{level},wasmtime_wasi=off");
-    let filter = EnvFilter::try_new(&level).map_err(|error| LogError::Level(level, error))?;
+    let filter = EnvFilter::try_new(level).map_err(|error| LogError::Level(level.to_owned(), error))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         Format::Json => lines.json().flatten_event(true).try_init(),

@@ -214,6 +214,15 @@ async fn a_loop_of_clock_readings_runs_into_its_timeout() {
 }
 
 #[tokio::test]
+async fn to_fill_memory_counts_for_what_is_filled() {
+    let body = "(func $main (loop $again
+        (memory.fill (i32.const 0) (i32.const 0) (i32.const 65536)) (br $again)))";
+    assert!(matches!(ends_in_time(body).await.answer, Err(CallError::Timeout { .. })));
+    let called = run(body, Limits { instructions: 1_000_000, ..limits() }).await;
+    assert!(matches!(called.answer, Err(CallError::Instructions { budget: 1_000_000, .. })));
+}
+
+#[tokio::test]
 async fn calls_into_the_host_count_as_instructions() {
     let body =
         "(func $main (loop $again (drop (call $random (i32.const 16) (i32.const 16384))) (br $again)))";

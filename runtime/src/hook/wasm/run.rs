@@ -1,5 +1,6 @@
 //! One call of a module: a fresh instance, its limits, what it printed.
 
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -39,14 +40,21 @@ pub struct Call<'a> {
 }
 
 /// Where random numbers start: the same seed gives the same numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)") // who knows it knows a hook's random numbers
+    }
+}
 
 /// A folder of the host that a hook sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
     /// Absolute, as the hook sees it.
     pub path: String,
+    /// Stays as it is for as long as the call takes: a file that goes away is one that the hook takes for absent.
     pub folder: PathBuf,
 }
 
