@@ -124,7 +124,8 @@ impl Controller {
         let selector = children::selector(parent, self.generate_selector)?;
         let (observed, wrote) = self.claim(parent, &selector, writer).await?;
         let answer = self.call(parent, self.request(parent, &observed)).await?;
-        let Response { status, children, resync_after } = response::sync(&answer, self.mode())?;
+        let Response { status, children, resync_after } =
+            response::sync(&answer, self.mode(), self.tools.max_children)?;
         let desired = plan::desired::desired(parent, self.bounds(&selector), children)?;
         let plan = plan::children::children(parent, &observed, &desired, &self.rules);
         Ok(Decided { plan, status: Some(status), resync_after, wrote })
@@ -166,8 +167,7 @@ impl Controller {
     }
 
     fn bounds<'a>(&'a self, selector: &'a Selector) -> Bounds<'a> {
-        let (rules, generated, max_children) = (&self.rules, self.generate_selector, self.tools.max_children);
-        Bounds { rules, selector, generated, max_children }
+        Bounds { rules: &self.rules, selector, generated: self.generate_selector }
     }
 
     async fn call(&self, parent: &Object, request: Vec<u8>) -> Result<Vec<u8>, SyncError> {
