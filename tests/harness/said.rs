@@ -1,0 +1,130 @@
+//! What a user reads when a hook goes over a bound or fails otherwise: what tests expect is what the README shows.
+
+pub fn memory(wanted: &str, budget: &str) -> String {
+    format!("the hook wanted {wanted} of memory and may have {budget} (limits.memory)")
+}
+
+/// The same of a hook that traps when it does not get its memory.
+pub fn memory_then_trap(wanted: &str, budget: &str, function: &str) -> String {
+    format!("{}; then {}", memory(wanted, budget), trap(function, UNREACHABLE))
+}
+
+pub fn instructions(budget: u64, function: &str) -> String {
+    format!(
+        "the hook used up its {budget} instructions in {function} (limits.instructions): it loops, or the limit is too low"
+    )
+}
+
+pub fn timeout(budget: &str) -> String {
+    format!("the hook did not end within {budget} (limits.timeout)")
+}
+
+pub fn output(budget: &str) -> String {
+    format!("the hook printed more than {budget} (limits.output)")
+}
+
+/// In the server's log.
+pub fn log(lines: usize, bytes: usize) -> String {
+    format!("{lines} more lines and {bytes} bytes beyond limits.log were cut")
+}
+
+pub fn request(bytes: usize) -> String {
+    format!(
+        "the request has {bytes} bytes, and 33554432 are allowed: the parent has too many or too large children"
+    )
+}
+
+pub fn children(found: usize, max: usize) -> String {
+    format!("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")
+}
+
+pub const VALUES: &str = "the hook's answer has so many values that reading it would take more than 128 MiB";
+
+/// Why `{"children":[{"apiVersion":"v1","ki` is no answer.
+pub const HALF: &str = "EOF while parsing a string at line 1 column 35";
+
+/// Why `{"children":[]}{"children":[]}` is no answer.
+pub const TWO: &str = "trailing characters at line 1 column 16";
+
+/// Why 128 brackets are no answer.
+pub const DEEP: &str = "recursion limit exceeded at line 1 column 128";
+
+pub fn no_json(why: &str) -> String {
+    format!("the hook's answer is not JSON: {why}")
+}
+
+pub const NOTHING: &str = "the hook printed nothing: a sync hook answers with a JSON object on stdout";
+
+pub const UNREACHABLE: &str = "wasm `unreachable` instruction executed";
+
+pub const TOO_DEEP: &str = "call stack exhausted";
+
+pub fn trap(function: &str, trap: &str) -> String {
+    format!("the hook trapped in {function}: {trap}")
+}
+
+pub fn exit(code: u8) -> String {
+    format!("the hook exited with code {code}; 0 is success")
+}
+
+pub fn stopped(function: &str, why: &str) -> String {
+    format!("the hook was stopped in {function}: {why}")
+}
+
+pub fn random(bytes: usize) -> String {
+    format!("requested len {bytes} exceeds limit 16384")
+}
+
+/// The README's tables, with what a hook is told that has the server's defaults.
+pub fn tables() -> Vec<String> {
+    let limits = [
+        ["`memory`", "64Mi", "512Mi", &code(&memory("80Mi", "64Mi"))],
+        ["`instructions`", "1000000000", "100000000000", &code(&instructions(1_000_000_000, "main"))],
+        ["`timeout`", "10s", "60s", &code(&timeout("10s"))],
+        ["`output` (stdout)", "4Mi", "32Mi", &code(&output("4Mi"))],
+        ["`log` (stderr)", "64Ki", "1Mi", &format!("is cut; in the server's log: {}", code(&log(0, 100)))],
+    ];
+    let bounds = [
+        ["the request", "32Mi", "", &code(&request(33_554_433))],
+        ["children of an answer", "10000", "`--max-children`", &code(&children(10_001, 10_000))],
+        ["an answer once it is read", "128 MiB", "", &code(VALUES)],
+        ["lists and objects in each other", "127", "", &code(&no_json(DEEP))],
+        ["lines on stderr", "100", "", &format!("are cut; in the server's log: {}", code(&log(1, 0)))],
+    ];
+    let failures = [
+        ["traps", &code(&trap("main", UNREACHABLE))],
+        ["recurses without end", &code(&trap("main", TOO_DEEP))],
+        ["exits with 3", &code(&format!("{}; its last words: no greeting today", exit(3)))],
+        ["prints nothing", &code(NOTHING)],
+        ["prints half an answer", &code(&no_json(HALF))],
+        ["prints two answers", &code(&no_json(TWO))],
+    ];
+    vec![
+        table(["limit", "default", "ceiling", "a call that goes over it"], &limits),
+        table(["bound", "", "flag", "what goes over it"], &bounds),
+        table(["a hook that …", ""], &failures),
+    ]
+}
+
+fn table<const N: usize>(head: [&str; N], rows: &[[&str; N]]) -> String {
+    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
+    let rule = format!("|{}\n", "---|".repeat(N));
+    let rows = rows.iter().map(|row| line(row));
+    [line(&head), rule].into_iter().chain(rows).collect()
+}
+
+/// As Markdown shows it word by word.
+fn code(text: &str) -> String {
+    if text.contains('`') { format!("`` {text} ``") } else { format!("`{text}`") }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_readme_shows_what_users_read() {
+        let readme = std::fs::read_to_string(crate::paths::workspace().join("README.md")).unwrap();
+        for table in super::tables() {
+            assert!(readme.contains(&table), "README.md does not show this table as it is:\n{table}");
+        }
+    }
+}
