@@ -4,13 +4,16 @@
 
 mod composite;
 mod crds;
+mod dangers;
 mod harness;
 mod hook_failures;
 mod in_cluster;
 mod lifecycle;
+mod limits;
 mod modules;
 mod node;
 mod planes;
+mod rows;
 mod runner;
 mod tutorial;
 mod wasm;
@@ -25,7 +28,7 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), without_a_node()].concat()
+    [on_a_node(), of_bounds(), without_a_node()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -41,6 +44,25 @@ fn on_a_node() -> Vec<Test> {
         },
     ];
     tests.into_iter().map(Test::on_a_node).collect()
+}
+
+fn of_bounds() -> Vec<Test> {
+    tests![
+        dangers::{
+            answers_that_are_too_large_hurt_nobody,
+            answers_that_are_none_hurt_nobody,
+            hooks_that_run_wild_hurt_nobody,
+            what_is_no_hook_hurts_nobody,
+            hooks_that_look_around_find_nothing,
+        },
+        limits::{
+            a_request_may_have_32_mib,
+            each_limit_of_a_hook_holds_at_its_bound_and_says_so_above,
+            what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_the_rest_is_counted,
+            tables_and_random_bytes_are_given_up_to_their_bounds,
+            an_answer_may_have_as_many_children_as_the_flag_says,
+        },
+    ]
 }
 
 fn without_a_node() -> Vec<Test> {

@@ -1,0 +1,166 @@
+//! Hooks that attack: each is stopped with a word, and the tutorial's controller goes on meanwhile in the same process.
+
+use acceptance::api::POD;
+use acceptance::fixture::{Fixture, guest};
+use acceptance::said;
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::rows::{Row, all_well, host};
+use crate::wasm::{self, Wat, module};
+
+/// What the server may ever have had, with four hooks at once: an idle one has 40 MiB, and what remains is less than
+/// what four hooks may have by their limits (64Mi of memory and 4Mi of output each).
+const MEMORY: u64 = 300 << 20;
+
+/// The same where an answer of 32 MiB is read, compared and sent, beside some that would like to be more.
+const MEMORY_FOR_LARGE_ANSWERS: u64 = 500 << 20;
+
+/// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
+async fn hurt_nobody(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()> {
+    test.define_kind().await?;
+    test.store("good", &guest("hello")?).await?;
+    test.serve()?;
+    let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
+    test.host(good.synced_by(test.hook("good"))).await?;
+    converges(test, "good").await?;
+    let pid = test.server().pid()?;
+    host(test, rows).await?;
+    let mut others = Vec::new();
+    for row in rows {
+        others.extend(beside(test, row).await.err());
+    }
+    all_well(&others)?;
+    ensure!(test.server().pid()? == pid, "the server is another process");
+    let most = test.server().most_memory()?;
+    ensure!(most < memory, "the server had {} MiB of memory", most >> 20);
+    Ok(())
+}
+
+/// The row comes as it should both before and after a parent of the tutorial's controller got its Pod.
+async fn beside(test: &mut Fixture, row: &Row) -> Result<()> {
+    row.comes(test).await?;
+    converges(test, &format!("beside-{}", row.name))
+        .await
+        .with_context(|| format!("beside the row {}", row.name))?;
+    row.comes_again(test).await
+}
+
+async fn converges(test: &mut Fixture, parent: &str) -> Result<()> {
+    test.create(test.parent(parent).labelled("row", "good")).await?;
+    test.parents().until(parent, "its Pod counted", |parent| parent["status"]["pods"] == 1).await?;
+    Ok(())
+}
+
+pub(crate) async fn hooks_that_run_wild_hurt_nobody(test: &mut Fixture) -> Result<()> {
+    let budget = 100_000_000;
+    let page = "(if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then unreachable))
+        (memory.fill (i32.shl (i32.sub (memory.size) (i32.const 1)) (i32.const 16)) (i32.const 1) (i32.const 65536))";
+    let memory_bomb = Wat::default().does_again_and_again(page).wasm()?;
+    let memory = said::memory_then_trap("65600Ki", "64Mi", "main");
+    let recursion = Wat::default().with("(func $deep (call $deep))").does("(call $deep)").wasm()?;
+    let flood = "(call $print (i32.const 1) (i32.const 0) (i32.const 60000))";
+    let stdout_flood = Wat::default().does_again_and_again(flood).wasm()?;
+    let exits = |last: &str| Wat::default().warns(last).does("(call $exit (i32.const 3))").wasm();
+    let last_words = format!("{}; its last words: no more", said::exit(3));
+    let rows = [
+        Row::fails("endless-loop", wasm::loops()?, &said::instructions(budget, "main"))
+            .limited("instructions", budget),
+        Row::fails("memory-bomb", memory_bomb, &memory),
+        Row::fails("recursion", recursion, &said::trap("deep", said::TOO_DEEP)),
+        Row::fails("stdout-flood", stdout_flood, &said::output("4Mi")),
+        Row::fails("trap", wasm::traps()?, &said::trap("main", said::UNREACHABLE)),
+        Row::fails("exit", exits("")?, &said::exit(3)),
+        Row::fails("last-words", exits("this is it\nno more\n")?, &last_words),
+    ];
+    hurt_nobody(test, &rows, MEMORY).await
+}
+
+pub(crate) async fn answers_that_are_none_hurt_nobody(test: &mut Fixture) -> Result<()> {
+    let prints = |text: &str| Wat::default().prints(text).wasm();
+    let broken =
+        |name, text: &str, why| Ok::<_, anyhow::Error>(Row::fails(name, prints(text)?, &said::no_json(why)));
+    let no_text = b"{\"children\":[],\"status\":{\"is\":\"\xff\xfe\"}}";
+    let no_text_why = said::no_json("invalid unicode code point at line 1 column 32");
+    let twice = r#"{"children":[{}],"status":{"is":1},"children":[],"status":{"is":2}}"#;
+    let rows = [
+        Row::fails("nothing", prints("")?, said::NOTHING),
+        Row::fails("spaces", prints(" \n")?, said::NOTHING),
+        broken("half", r#"{"children":[{"apiVersion":"v1","ki"#, said::HALF)?,
+        broken("two", r#"{"children":[]}{"children":[]}"#, said::TWO)?,
+        broken("deep", &"[".repeat(10_000), said::DEEP)?,
+        broken("huge-number", r#"{"status":{"n":1e999}}"#, "number out of range at line 1 column 20")?,
+        broken(
+            "surrogate",
+            r#"{"status":{"is":"\ud800"}}"#,
+            "unexpected end of hex escape at line 1 column 24",
+        )?,
+        Row::fails("no-text", Wat::default().prints(no_text).wasm()?, &no_text_why),
+        Row::answers("twice", prints(twice)?, json!({ "is": 2 })),
+    ];
+    hurt_nobody(test, &rows, MEMORY).await
+}
+
+pub(crate) async fn answers_that_are_too_large_hurt_nobody(test: &mut Fixture) -> Result<()> {
+    let many = |start: &str, times: u32, piece: &str, end: &str| {
+        Wat::default().prints(start).prints_times(times / 10_000, piece.repeat(10_000)).prints(end).wasm()
+    };
+    let million = said::children(1_000_001, 10_000);
+    let too_large = "Request entity too large: limit is 3145728 (413)"; // the API server's own words
+    let status_why = format!("status {} {}/status: {too_large}", test.kind().kind, test.name());
+    let child_why = format!("create ConfigMap {}/large: {too_large}", test.name());
+    let status = many(r#"{"children":[],"status":{"is":""#, 4_000_000, "a", r#""}}"#)?;
+    let large =
+        r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"large"},"data":{"is":""#;
+    let child = many(large, 32_000_000, "a", r#""}}]}"#)?;
+    let values = many(r#"{"children":[],"status":{"all":[0"#, 3_000_000, ",0", "]}}")?;
+    let rows = [
+        Row::fails("children", many(r#"{"children":[{}"#, 1_000_000, ",{}", "]}")?, &million),
+        Row::fails("numbers", many(r#"{"children":[0"#, 1_000_000, ",0", "]}")?, &million),
+        Row::fails("values", values, said::VALUES).limited("output", "32Mi"),
+        Row::is_rejected("status", status, &status_why),
+        Row::is_rejected("child", child, &child_why).limited("output", "32Mi").limited("timeout", "60s"),
+    ];
+    hurt_nobody(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+}
+
+pub(crate) async fn what_is_no_hook_hurts_nobody(test: &mut Fixture) -> Result<()> {
+    let not_wasm = "this is not a WebAssembly module: its first bytes are 68 65 6c 6c 6f, not 00 61 73 6d";
+    let component = "this is a component, and hooks are modules: build with --target wasm32-wasip1";
+    let library = "the module has no function _start: build a command (fn main), not a library";
+    let rows = [
+        Row::is_refused("text", b"hello".to_vec(), not_wasm),
+        Row::is_refused("component", wat::parse_str("(component)")?, component),
+        Row::is_refused("library", module("(func)")?, library),
+    ];
+    hurt_nobody(test, &rows, MEMORY).await
+}
+
+pub(crate) async fn hooks_that_look_around_find_nothing(test: &mut Fixture) -> Result<()> {
+    let mut hook = Wat::default();
+    let passwd = hook.put(b"/etc/passwd");
+    let opens = format!(
+        "(call $open (i32.const 3) (i32.const 0) (i32.const {passwd}) (i32.const 11) (i32.const 0)
+           (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 64))"
+    );
+    let looks = [
+        ("environ", "(call $environ (i32.const 64) (i32.const 68))"),
+        ("variables", "(i32.load (i32.const 64))"),
+        ("mount", "(call $prestat (i32.const 3) (i32.const 64))"),
+        ("passwd", &opens),
+        ("accept", "(call $accept (i32.const 0) (i32.const 0) (i32.const 64))"),
+        (
+            "receive",
+            "(call $recv (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 0) (i32.const 72) (i32.const 76))",
+        ),
+        ("send", "(call $send (i32.const 1) (i32.const 64) (i32.const 1) (i32.const 0) (i32.const 72))"),
+        ("shutdown", "(call $shutdown (i32.const 1) (i32.const 2))"),
+    ];
+    // 08: there is no such descriptor; 57: it is no socket.
+    let found = json!({
+        "environ": "00", "variables": "00", "mount": "08", "passwd": "08",
+        "accept": "57", "receive": "57", "send": "57", "shutdown": "57",
+    });
+    let rows = [Row::answers("looks", hook.finds(&looks).wasm()?, found)];
+    hurt_nobody(test, &rows, MEMORY).await
+}
