@@ -46,21 +46,6 @@ impl Server {
         self.flags.push(flag.to_owned());
     }
 
-    /// The number of its process.
-    pub fn pid(&self) -> Result<u32> {
-        self.process.as_ref().context("the server does not run")?.pid()
-    }
-
-    /// The most memory that its process ever had, in bytes.
-    pub fn most_memory(&self) -> Result<u64> {
-        let status =
-            fs::read_to_string(format!("/proc/{}/status", self.pid()?)).context("no memory to read")?;
-        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib =
-            most.and_then(|most| most.trim().strip_suffix(" kB")).context("the kernel tells no VmHWM")?;
-        Ok(kib.parse::<u64>()? << 10)
-    }
-
     /// Starts it, after an end also again; the log goes on.
     pub fn start(&mut self) -> Result<()> {
         self.process = None;
@@ -93,6 +78,21 @@ impl Server {
             None => Ok(()),
             Some(status) => Err(anyhow::anyhow!("the server ended unasked ({status})")),
         }
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> Result<u32> {
+        self.process.as_ref().context("the server does not run")?.pid()
+    }
+
+    /// The most memory that its process ever had, in bytes.
+    pub fn most_memory(&self) -> Result<u64> {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.pid()?)).context("no memory to read")?;
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib =
+            most.and_then(|most| most.trim().strip_suffix(" kB")).context("the kernel tells no VmHWM")?;
+        Ok(kib.parse::<u64>()? << 10)
     }
 
     /// Waits until its log is as it should be; gives back the log.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::rows::{Row, all_well, host};
-use crate::wasm::{self, Wat, module};
+use crate::wasm::{self, Wat, command};
 
 /// What the server may ever have had, with four hooks at once: an idle one has 40 MiB, and what remains is less than
 /// what four hooks may have by their limits (64Mi of memory and 4Mi of output each).
@@ -131,7 +131,7 @@ pub(crate) async fn what_is_no_hook_hurts_nobody(test: &mut Fixture) -> Result<(
     let rows = [
         Row::is_refused("text", b"hello".to_vec(), not_wasm),
         Row::is_refused("component", wat::parse_str("(component)")?, component),
-        Row::is_refused("library", module("(func)")?, library),
+        Row::is_refused("library", command("(func)")?, library),
     ];
     hurt_nobody(test, &rows, MEMORY).await
 }

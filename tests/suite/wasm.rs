@@ -146,7 +146,7 @@ impl Wat {
         let Self { pages, data, fields, main } = self;
         let pages = pages.max((DATA + data.len()).div_ceil(PAGE));
         let data = data.iter().fold(String::new(), |text, byte| text + &format!("\\{byte:02x}"));
-        module(&format!(
+        command(&format!(
             r#"{IMPORTS} (memory (export "memory") {pages}) (data (i32.const {DATA}) "{data}") {FUNCTIONS} {fields}
                (func $main (export "_start") (local $i i32) {main})"#
         ))
@@ -154,7 +154,7 @@ impl Wat {
 }
 
 /// A module of these fields alone.
-pub(crate) fn module(fields: &str) -> Result<Vec<u8>> {
+pub(crate) fn command(fields: &str) -> Result<Vec<u8>> {
     Ok(wat::parse_str(format!("(module {fields})"))?)
 }
 
