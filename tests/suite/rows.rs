@@ -4,6 +4,7 @@ use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{condition, config_map, has_condition, text, uid, version};
 use anyhow::{Context, Result, ensure};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 /// A hook under its limits, and what it brings about.
@@ -179,11 +180,11 @@ pub(crate) async fn come(test: &mut Fixture, rows: &[Row]) -> Result<()> {
     test.define_kind().await?;
     test.serve()?;
     host(test, rows).await?;
-    let mut others = Vec::new();
-    for row in rows {
-        others.extend(row.comes(test).await.err());
-    }
-    all_well(&others)
+    let came = join_all(rows.iter().map(|row| row.comes(test))).await;
+    let others: Vec<String> =
+        came.into_iter().filter_map(Result::err).map(|why| format!("{why:#}")).collect();
+    ensure!(others.is_empty(), "{}", others.join("\n"));
+    Ok(())
 }
 
 /// Hosts them all at once.
@@ -191,12 +192,5 @@ pub(crate) async fn host(test: &mut Fixture, rows: &[Row]) -> Result<()> {
     for row in rows {
         row.host(test).await.with_context(|| format!("the row {}", row.name))?;
     }
-    Ok(())
-}
-
-/// One error that tells of each row that came otherwise.
-pub(crate) fn all_well(others: &[anyhow::Error]) -> Result<()> {
-    let others: Vec<String> = others.iter().map(|other| format!("{other:#}")).collect();
-    ensure!(others.is_empty(), "{}", others.join("\n"));
     Ok(())
 }
