@@ -30,6 +30,8 @@ async fn hurt_nobody(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()
         beside(test, row).await?;
     }
     ensure!(test.server().pid()? == pid, "the server is another process");
+    let log = std::fs::read_to_string(test.server().log())?;
+    ensure!(!log.contains("panicked"), "something panicked");
     let most = test.server().most_memory()?;
     ensure!(most < memory, "the server had {} MiB of memory", most >> 20);
     Ok(())

@@ -32,7 +32,7 @@ enum Part {
     Fmt,
     /// No lint warns
     Clippy,
-    /// Unit tests and examples in the documentation, of all crates
+    /// Unit tests, plans by example, laws and examples in the documentation, of all crates
     Unit,
     /// Each limit of the Wasm sandbox, obeyed and violated
     Sandbox,
@@ -111,7 +111,8 @@ impl Part {
             Self::Fmt => check::format().map(|()| (Counts::default(), true)),
             Self::Clippy => check::lints().map(|()| (Counts::default(), true)),
             Self::Unit => {
-                let (mut counts, units) = tests(&["--lib", "--bins"], filter)?;
+                let (mut counts, units) =
+                    tests(&["--lib", "--bins", "--test", "cases", "--test", "answers"], filter)?;
                 let (examples, documentation) = tests(&["--doc"], filter)?;
                 counts += examples;
                 Ok((counts, units && documentation))
