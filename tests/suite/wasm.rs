@@ -11,7 +11,7 @@ pub(crate) const PAGE: usize = 64 << 10;
 /// Where data begins; what lies before is for host calls to read and write.
 const DATA: usize = 1024;
 
-/// What hooks call. Below address 64 `$print` and `$two` keep what they hand to the host.
+/// What hooks call.
 const IMPORTS: &str = r#"
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
@@ -32,7 +32,7 @@ const IMPORTS: &str = r#"
 "#;
 
 const FUNCTIONS: &str = r"
-  ;; Prints `len` bytes from `at` on, all of them.
+  ;; Prints `len` bytes from `at` on, all of them; the 12 bytes from 0 on are its own.
   (func $print (param $fd i32) (param $at i32) (param $len i32)
     (loop $again
       (i32.store (i32.const 0) (local.get $at))
@@ -83,7 +83,7 @@ impl Wat {
         self.does(&format!("(loop $again {instructions} (br $again))"))
     }
 
-    /// Runs these instructions so many times, at 6 instructions more a time.
+    /// Runs these instructions so many times, at 5 instructions more a time.
     pub(crate) fn does_times(self, times: u32, instructions: &str) -> Self {
         self.does(&format!(
             "(local.set $i (i32.const {times}))
