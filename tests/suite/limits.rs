@@ -50,18 +50,15 @@ pub(crate) async fn each_limit_of_a_hook_holds_at_its_bound_and_says_so_above(
         Row::converges("instructions", rounds("instructions", 119_000)?).limited("instructions", budget),
         Row::fails("instructions-over", rounds("instructions-over", 121_000)?, &instructions)
             .limited("instructions", budget),
-        Row::converges("timeout", good("timeout").wasm()?).limited("timeout", "60s"),
+        Row::converges("timeout", good("timeout").wasm()?),
         Row::fails("timeout-over", loops, &said::timeout("0.2s"))
             .limited("timeout", "200ms")
             .limited("instructions", forever),
         Row::converges("output", long("output", 4 * MI)?),
         Row::fails("output-over", long("output-over", 4 * MI + 1)?, &said::output("4Mi")),
-        Row::converges("ceiling", long("ceiling", 32 * MI)?)
-            .limited("output", "32Mi")
-            .limited("timeout", "60s"),
+        Row::converges("ceiling", long("ceiling", 32 * MI)?).limited("output", "32Mi"),
         Row::fails("ceiling-over", long("ceiling-over", 32 * MI + 1)?, &said::output("32Mi"))
-            .limited("output", "32Mi")
-            .limited("timeout", "60s"),
+            .limited("output", "32Mi"),
     ];
     come(test, &rows).await
 }

@@ -85,11 +85,9 @@ impl Row {
     /// Its module, its controller and its parent.
     async fn host(&self, test: &mut Fixture) -> Result<()> {
         test.store(self.name, &self.stored).await?;
-        let hook = self
-            .limits
-            .iter()
-            .cloned()
-            .fold(test.hook(self.name), |hook, (limit, to)| hook.limited(limit, to));
+        // A busy machine makes no hook late that is to fail otherwise.
+        let patient = test.hook(self.name).limited("timeout", "60s");
+        let hook = self.limits.iter().cloned().fold(patient, |hook, (limit, to)| hook.limited(limit, to));
         let controller = test.controller().renamed(&self.controller(test)).of_parents_with("row", self.name);
         test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
         test.create(test.parent(self.name).labelled("row", self.name)).await?;
