@@ -9,8 +9,11 @@ use serde_json::json;
 use crate::rows::{Row, host};
 use crate::wasm::{self, Wat, command};
 
-/// What the server may ever have had, with four hooks at once: an idle one has 40 MiB, and what remains is less than
-/// what four hooks may have by their limits (64Mi of memory and 4Mi of output each).
+/// Hooks that run at once, on every machine.
+const AT_ONCE: &str = "--hook-concurrency=4";
+
+/// What the server may ever have had: an idle one has 40 MiB, and what remains is less than four hooks may have by their
+/// limits (64Mi of memory and 4Mi of output each).
 const MEMORY: u64 = 300 << 20;
 
 /// The same where an answer of 32 MiB is read, compared and sent, beside some that would like to be more.
@@ -20,6 +23,7 @@ const MEMORY_FOR_LARGE_ANSWERS: u64 = 500 << 20;
 async fn hurt_nobody(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()> {
     test.define_kind().await?;
     test.store("good", &guest("hello")?).await?;
+    test.server().flag(AT_ONCE);
     test.serve()?;
     let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
     test.host(good.synced_by(test.hook("good"))).await?;
