@@ -9,6 +9,12 @@ pub fn memory_then_trap(wanted: &str, budget: &str, function: &str) -> String {
     format!("{}; then {}", memory(wanted, budget), trap(function, UNREACHABLE))
 }
 
+/// Of a hook that traps when it does not get its table.
+pub fn table_then_trap(wanted: usize, function: &str) -> String {
+    let trap = trap(function, UNREACHABLE);
+    format!("the hook wanted a table of {wanted} elements and may have 50000; then {trap}")
+}
+
 pub fn instructions(budget: u64, function: &str) -> String {
     format!(
         "the hook used up its {budget} instructions in {function} (limits.instructions): it loops, or the limit is too low"
@@ -67,12 +73,13 @@ pub fn exit(code: u8) -> String {
     format!("the hook exited with code {code}; 0 is success")
 }
 
-pub fn stopped(function: &str, why: &str) -> String {
+fn stopped(function: &str, why: &str) -> String {
     format!("the hook was stopped in {function}: {why}")
 }
 
-pub fn random(bytes: usize) -> String {
-    format!("requested len {bytes} exceeds limit 16384")
+pub fn random(function: &str, bytes: usize) -> String {
+    let why = format!("it wanted {bytes} random bytes at once and may have 16384: ask for less, more often");
+    stopped(function, &why)
 }
 
 /// The README's tables, with what a hook is told that has the server's defaults.
@@ -89,6 +96,8 @@ pub fn tables() -> Vec<String> {
         ["children of an answer", "10000", "`--max-children`", &code(&children(10_001, 10_000))],
         ["an answer once it is read", "128 MiB", "", &code(VALUES)],
         ["lists and objects in each other", "127", "", &code(&no_json(DEEP))],
+        ["elements of a table", "50000", "", &code(&table_then_trap(50_001, "main"))],
+        ["random bytes at once", "16Ki", "", &code(&random("main", 16_385))],
         ["lines on stderr", "100", "", &format!("are cut; in the server's log: {}", code(&log(1, 0)))],
     ];
     let failures = [

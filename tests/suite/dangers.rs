@@ -80,6 +80,50 @@ pub(crate) async fn hooks_that_run_wild_hurt_nobody(test: &mut Fixture) -> Resul
     hurt_nobody(test, &rows, MEMORY).await
 }
 
+/// The host does work for these hooks that costs no instruction of theirs but is counted as some.
+pub(crate) async fn hooks_that_keep_the_host_busy_hurt_nobody(test: &mut Fixture) -> Result<()> {
+    let budget = 1_000_000;
+    let spent = said::instructions(budget, "main");
+    let again = |instructions: &str| Wat::default().pages(2).does_again_and_again(instructions);
+    let element =
+        "(if (i32.eq (table.grow (ref.null func) (i32.const 1000)) (i32.const -1)) (then unreachable))";
+    let table_bomb = again(element).with("(table 1 funcref)").wasm()?;
+    let flood = again("(call $print (i32.const 2) (i32.const 0) (i32.const 60000))").wasm()?;
+    let random = |bytes: i32| format!("(drop (call $random (i32.const 1024) (i32.const {bytes})))");
+    // An hour of the monotonic clock.
+    let sleep =
+        "(i32.store (i32.const 80) (i32.const 1)) (i64.store (i32.const 88) (i64.const 3600000000000))
+        (if (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 200)) (then unreachable))";
+    let accept = "(drop (call $accept (i32.const 0) (i32.const 0) (i32.const 64)))";
+    let rows = [
+        Row::fails("table-bomb", table_bomb, &said::table_then_trap(50_001, "main")),
+        Row::fails("stderr-flood", flood, &said::instructions(budget, "print"))
+            .limited("instructions", budget),
+        Row::fails("random-flood", again(&random(16384)).wasm()?, &spent).limited("instructions", budget),
+        Row::fails("huge-random", again(&random(i32::MAX)).wasm()?, &said::random("main", 2_147_483_647)),
+        Row::fails("sleeping-loop", again(sleep).wasm()?, &spent).limited("instructions", budget),
+        Row::fails("socket-flood", again(accept).wasm()?, &spent).limited("instructions", budget),
+        Row::answers("pieces", pieces(400_000, 4_000_000).wasm()?, json!({ "error": "00" })),
+        Row::answers("empty-pieces", pieces(499_000, 0).wasm()?, json!({ "error": "00" })),
+        Row::answers("pieces-without-end", pieces(u32::MAX, 1).wasm()?, json!({ "error": "00" })),
+        Row::answers("piece-without-end", pieces(1, u32::MAX).wasm()?, json!({ "error": "21" })),
+    ];
+    hurt_nobody(test, &rows, MEMORY).await
+}
+
+/// Writes so many pieces to stderr in one call, each so many bytes from address 0 on, and finds the error.
+fn pieces(count: u32, bytes: u32) -> Wat {
+    let list = format!(
+        "(local.set $i (i32.const 65536))
+         (loop $again
+           (i32.store offset=4 (local.get $i) (i32.const {bytes}))
+           (br_if $again
+             (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 8))) (i32.const 4000000))))"
+    );
+    let write = format!("(call $write (i32.const 2) (i32.const 65536) (i32.const {count}) (i32.const 64))");
+    Wat::default().pages(64).does(&list).finds(&[("error", &write)])
+}
+
 pub(crate) async fn answers_that_are_none_hurt_nobody(test: &mut Fixture) -> Result<()> {
     let prints = |text: &str| Wat::default().prints(text).wasm();
     let broken =

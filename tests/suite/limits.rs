@@ -98,15 +98,28 @@ fn logged(test: &mut Fixture, row: &Row) -> Result<BTreeSet<String>> {
     Ok(records.filter(its).map(|record| text(&record, "/message").to_owned()).collect())
 }
 
-pub(crate) async fn tables_and_random_bytes_are_given_up_to_their_bounds(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn each_bound_of_the_server_holds_and_says_so_above(test: &mut Fixture) -> Result<()> {
     let table = |row, elements: usize| good(row).with(&format!("(table {elements} funcref)"));
-    let grow =
-        "(if (i32.eq (table.grow (ref.null func) (i32.const 49999)) (i32.const -1)) (then unreachable))";
-    let random = format!("(drop (call $random (i32.const 1024) (i32.const {})))", 16 * KI);
+    let grows = |row, elements: usize| {
+        let grow = format!("(table.grow (ref.null func) (i32.const {elements}))");
+        table(row, 1).does(&format!("(if (i32.eq {grow} (i32.const -1)) (then unreachable))")).wasm()
+    };
+    let random = |row, bytes: usize| {
+        good(row).does(&format!("(drop (call $random (i32.const 1024) (i32.const {bytes})))")).wasm()
+    };
+    let waits = |count: u32| {
+        let poll =
+            format!("(call $poll (i32.const 65536) (i32.const 327680) (i32.const {count}) (i32.const 64))");
+        Wat::default().pages(8).finds(&[("error", &poll)]).wasm()
+    };
     let rows = [
         Row::converges("table", table("table", 50_000).wasm()?),
-        Row::converges("table-grown", table("table-grown", 1).does(grow).wasm()?),
-        Row::converges("random", good("random").does(&random).wasm()?),
+        Row::converges("grown", grows("grown", 49_999)?),
+        Row::fails("grown-over", grows("grown-over", 50_000)?, &said::table_then_trap(50_001, "main")),
+        Row::converges("random", random("random", 16 * KI)?),
+        Row::fails("random-over", random("random-over", 16 * KI + 1)?, &said::random("main", 16 * KI + 1)),
+        Row::answers("waits", waits(4096)?, json!({ "error": "00" })),
+        Row::answers("waits-over", waits(4097)?, json!({ "error": "28" })),
     ];
     come(test, &rows).await
 }

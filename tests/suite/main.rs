@@ -52,6 +52,7 @@ fn of_bounds() -> Vec<Test> {
             answers_that_are_too_large_hurt_nobody,
             answers_that_are_none_hurt_nobody,
             hooks_that_run_wild_hurt_nobody,
+            hooks_that_keep_the_host_busy_hurt_nobody,
             what_is_no_hook_hurts_nobody,
             hooks_that_look_around_find_nothing,
         },
@@ -59,7 +60,7 @@ fn of_bounds() -> Vec<Test> {
             a_request_may_have_32_mib,
             each_limit_of_a_hook_holds_at_its_bound_and_says_so_above,
             what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_the_rest_is_counted,
-            tables_and_random_bytes_are_given_up_to_their_bounds,
+            each_bound_of_the_server_holds_and_says_so_above,
             an_answer_may_have_as_many_children_as_the_flag_says,
         },
     ]
