@@ -82,6 +82,59 @@ pub fn random(function: &str, bytes: usize) -> String {
     stopped(function, &why)
 }
 
+pub fn functions(found: usize, max: usize) -> String {
+    format!(
+        "the module has {found} functions, and {max} are allowed (--module-functions-max): make it smaller"
+    )
+}
+
+pub fn table(found: usize) -> String {
+    format!(
+        "the module has a table of {found} elements, and 50000 are allowed (--module-functions-max): make it smaller"
+    )
+}
+
+pub fn first_memory(found: &str) -> String {
+    format!(
+        "the module begins with {found} of memory, and no hook gets more than 512Mi (--hook-memory-max): lower its initial memory"
+    )
+}
+
+pub fn packed(encoding: &str, found: usize, max: &str) -> String {
+    format!(
+        "the module has {found} bytes as it is stored ({encoding}), and {max} are allowed (--module-packed-max): make it smaller"
+    )
+}
+
+pub fn size(max: &str) -> String {
+    format!("the module has more than {max} (--module-size-max): strip it, or build it for size")
+}
+
+pub const WINDOW: &str =
+    "the module is stored as zstd with a window above 8Mi: compress it again without --long and --ultra";
+
+pub fn compile_time(max: &str) -> String {
+    format!("the module was not compiled within {max} (--module-compile-timeout): make it smaller")
+}
+
+pub fn compile_memory(max: &str) -> String {
+    format!("compiling the module takes more than {max} of memory (--module-compile-memory): make it smaller")
+}
+
+pub fn feature(name: &str, target_feature: &str) -> String {
+    format!(
+        "the module is refused: it uses {name}, which hooks do not have: build with --target wasm32-wasip1 and without the target feature {target_feature}"
+    )
+}
+
+pub fn imports(names: &str) -> String {
+    format!("the module wants what hooks cannot have: {names}; a hook gets WASI preview 1 and nothing else")
+}
+
+pub const COMPONENT: &str = "this is a component, and hooks are modules: build with --target wasm32-wasip1";
+
+pub const NO_START: &str = "the module has no function _start: build a command (fn main), not a library";
+
 /// The README's tables, with what a hook is told that has the server's defaults.
 pub fn tables() -> Vec<String> {
     let limits = [
@@ -100,6 +153,19 @@ pub fn tables() -> Vec<String> {
         ["random bytes at once", "16Ki", "", &code(&random("main", 16_385))],
         ["lines on stderr", "100", "", &format!("are cut; in the server's log: {}", code(&log(1, 0)))],
     ];
+    let modules = [
+        ["compressed", "16Mi", "`--module-packed-max`", &code(&packed("zstd", 16_777_217, "16Mi"))],
+        ["unpacked", "64Mi", "`--module-size-max`", &code(&size("64Mi"))],
+        ["the window of zstd", "8Mi", "", &code(WINDOW)],
+        ["functions", "50000", "`--module-functions-max`", &code(&functions(50_001, 50_000))],
+        ["elements of its table", "50000", "`--module-functions-max`", &code(&table(50_001))],
+        ["memory it begins with", "512Mi", "`--hook-memory-max`", &code(&first_memory("513Mi"))],
+        ["compiling it", "60s", "`--module-compile-timeout`", &code(&compile_time("60s"))],
+        ["memory for that", "1Gi", "`--module-compile-memory`", &code(&compile_memory("1Gi"))],
+        ["features", "of WebAssembly 2", "", &code(&feature("memory64", "memory64"))],
+        ["imports", "WASI preview 1", "", &code(&imports("env.launch"))],
+        ["what it is", "a command", "", &format!("{}; {}", code(NO_START), code(COMPONENT))],
+    ];
     let failures = [
         ["traps", &code(&trap("main", UNREACHABLE))],
         ["recurses without end", &code(&trap("main", TOO_DEEP))],
@@ -109,13 +175,14 @@ pub fn tables() -> Vec<String> {
         ["prints two answers", &code(&no_json(TWO))],
     ];
     vec![
-        table(["limit", "default", "ceiling", "a call that goes over it"], &limits),
-        table(["bound", "", "flag", "what goes over it"], &bounds),
-        table(["a hook that …", ""], &failures),
+        rows(["limit", "default", "ceiling", "a call that goes over it"], &limits),
+        rows(["bound", "", "flag", "what goes over it"], &bounds),
+        rows(["a module", "", "flag", "one that goes over it"], &modules),
+        rows(["a hook that …", ""], &failures),
     ]
 }
 
-fn table<const N: usize>(head: [&str; N], rows: &[[&str; N]]) -> String {
+fn rows<const N: usize>(head: [&str; N], rows: &[[&str; N]]) -> String {
     let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
     let rule = format!("|{}\n", "---|".repeat(N));
     let rows = rows.iter().map(|row| line(row));

@@ -1,9 +1,13 @@
 //! Hooks that attack: each is stopped with a word, and the tutorial's controller goes on meanwhile in the same process.
 
+use std::io::Write;
+
 use acceptance::api::POD;
 use acceptance::fixture::{Fixture, guest};
 use acceptance::said;
 use anyhow::{Context, Result, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::json;
 
 use crate::rows::{Row, host};
@@ -174,14 +178,46 @@ pub(crate) async fn answers_that_are_too_large_hurt_nobody(test: &mut Fixture) -
 
 pub(crate) async fn what_is_no_hook_hurts_nobody(test: &mut Fixture) -> Result<()> {
     let not_wasm = "this is not a WebAssembly module: its first bytes are 68 65 6c 6c 6f, not 00 61 73 6d";
-    let component = "this is a component, and hooks are modules: build with --target wasm32-wasip1";
-    let library = "the module has no function _start: build a command (fn main), not a library";
+    let start = r#"(func (export "_start"))"#;
+    let with = |field: &str| command(&format!("{field} {start}"));
+    let memory64 = said::feature("memory64", "memory64");
+    let threads = said::feature("threads (shared memory, atomics)", "atomics");
+    let functions = said::functions(60_000, 50_000);
     let rows = [
         Row::is_refused("text", b"hello".to_vec(), not_wasm),
-        Row::is_refused("component", wat::parse_str("(component)")?, component),
-        Row::is_refused("library", command("(func)")?, library),
+        Row::is_refused("component", wat::parse_str("(component)")?, said::COMPONENT),
+        Row::is_refused("library", command("(func)")?, said::NO_START),
+        Row::is_refused("memory64", with("(memory i64 1)")?, &memory64),
+        Row::is_refused("threads", with("(memory 1 1 shared)")?, &threads),
+        Row::is_refused("import", with(r#"(import "env" "launch" (func))"#)?, &said::imports("env.launch")),
+        Row::is_refused("functions", with(&"(func)".repeat(59_999))?, &functions),
+        Row::is_refused("zstd-bomb", zstd_bomb(WINDOW_OF_8_MIB), &said::size("64Mi")),
+        Row::is_refused("zstd-window", zstd_bomb(WINDOW_OF_1_GIB), said::WINDOW),
+        Row::is_refused("gzip-bomb", gzip_bomb()?, &said::size("64Mi")),
     ];
     hurt_nobody(test, &rows, MEMORY).await
+}
+
+/// Exponent and mantissa as a zstd frame says them.
+const WINDOW_OF_8_MIB: u8 = 13 << 3;
+const WINDOW_OF_1_GIB: u8 = 20 << 3;
+
+/// 32 KiB that become a GiB: a frame of 8,192 blocks that each repeat one byte.
+fn zstd_bomb(window: u8) -> Vec<u8> {
+    const REPEATS: u32 = 1 << 1;
+    let block =
+        |last: bool| [&(u32::from(last) | REPEATS | (128 << 10) << 3).to_le_bytes()[..3], &[0]].concat();
+    let blocks = (1..=8192).flat_map(|number| block(number == 8192));
+    [0x28, 0xb5, 0x2f, 0xfd, 0, window].into_iter().chain(blocks).collect()
+}
+
+/// 64 KiB that become more than 64 MiB.
+fn gzip_bomb() -> Result<Vec<u8>> {
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::default());
+    for _ in 0..=64 {
+        bomb.write_all(&vec![0; 1 << 20])?;
+    }
+    Ok(bomb.finish()?)
 }
 
 pub(crate) async fn hooks_that_look_around_find_nothing(test: &mut Fixture) -> Result<()> {

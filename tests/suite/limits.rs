@@ -1,12 +1,14 @@
 //! Each limit of a hook and each bound of the server, obeyed and violated, and what a user reads then.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{config_map, text, uid};
 use acceptance::said;
 use anyhow::{Result, ensure};
+use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 
 use crate::rows::{Row, answer, come};
@@ -112,8 +114,14 @@ pub(crate) async fn each_bound_of_the_server_holds_and_says_so_above(test: &mut 
             format!("(call $poll (i32.const 65536) (i32.const 327680) (i32.const {count}) (i32.const 64))");
         Wat::default().pages(8).finds(&[("error", &poll)]).wasm()
     };
+    let table_over = table("table-over", 50_001).wasm()?;
+    let memory = |row, pages| good(row).pages(pages).wasm();
+    let too_much = said::first_memory("513Mi");
     let rows = [
+        Row::converges("memory", memory("memory", 512 * MI / PAGE)?).limited("memory", "512Mi"),
+        Row::is_refused("memory-over", memory("memory-over", 513 * MI / PAGE)?, &too_much),
         Row::converges("table", table("table", 50_000).wasm()?),
+        Row::is_refused("table-over", table_over, &said::table(50_001)),
         Row::converges("grown", grows("grown", 49_999)?),
         Row::fails("grown-over", grows("grown-over", 50_000)?, &said::table_then_trap(50_001, "main")),
         Row::converges("random", random("random", 16 * KI)?),
@@ -121,6 +129,65 @@ pub(crate) async fn each_bound_of_the_server_holds_and_says_so_above(test: &mut 
         Row::answers("waits", waits(4096)?, json!({ "error": "00" })),
         Row::answers("waits-over", waits(4097)?, json!({ "error": "28" })),
     ];
+    come(test, &rows).await
+}
+
+pub(crate) async fn a_module_is_as_large_as_the_flags_say_and_not_larger(test: &mut Fixture) -> Result<()> {
+    for flag in ["--module-size-max=8Ki", "--module-packed-max=4Ki", "--module-functions-max=100"] {
+        test.server().flag(flag);
+    }
+    // `good` has three functions.
+    let functions = |row, more: usize| good(row).with(&"(func)".repeat(more)).wasm();
+    let rows = [
+        Row::converges("functions", functions("functions", 97)?),
+        Row::is_refused("functions-over", functions("functions-over", 98)?, &said::functions(101, 100)),
+        Row::converges("size", padded("size", 8 * KI)?),
+        Row::is_refused("size-over", padded("size-over", 8 * KI + 1)?, &said::size("8Ki")),
+        Row::converges("packed", packed("packed", 4 * KI)?),
+        Row::is_refused(
+            "packed-over",
+            packed("packed-over", 4 * KI + 1)?,
+            &said::packed("gzip", 4 * KI + 1, "4Ki"),
+        ),
+    ];
+    come(test, &rows).await
+}
+
+/// A good hook of so many bytes: what it lacks is a section that nobody reads.
+fn padded(row: &str, bytes: usize) -> Result<Vec<u8>> {
+    let mut hook = good(row).wasm()?;
+    let size = bytes - hook.len() - 3; // without the section's number and the two bytes of its size
+    let leb = u16::try_from(size & 0x7f | 0x80 | (size >> 7) << 8)?;
+    hook.push(0);
+    hook.extend(leb.to_le_bytes());
+    hook.resize(bytes, 0); // its name has no bytes
+    Ok(hook)
+}
+
+/// A good hook that has so many bytes when it is compressed: what it lacks is the name of the file.
+fn packed(row: &str, bytes: usize) -> Result<Vec<u8>> {
+    let compressed = |name: usize| -> Result<Vec<u8>> {
+        let mut gzip = GzBuilder::new().filename(vec![b'x'; name]).write(Vec::new(), Compression::default());
+        gzip.write_all(&good(row).wasm()?)?;
+        Ok(gzip.finish()?)
+    };
+    compressed(1 + bytes - compressed(1)?.len())
+}
+
+pub(crate) async fn a_module_that_is_not_compiled_in_time_is_refused(test: &mut Fixture) -> Result<()> {
+    test.server().flag("--module-compile-timeout=1ms");
+    let rows = [Row::is_refused("late", good("late").wasm()?, &said::compile_time("0.001s"))];
+    come(test, &rows).await
+}
+
+pub(crate) async fn a_module_that_takes_too_much_memory_to_compile_is_refused(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.server().flag("--module-compile-memory=64Mi");
+    let large = good("large")
+        .with(&"(func (param i32) (drop (i32.add (local.get 0) (i32.const 1))))".repeat(30_000))
+        .wasm()?;
+    let rows = [Row::is_refused("large", large, &said::compile_memory("64Mi"))];
     come(test, &rows).await
 }
 
