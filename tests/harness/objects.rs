@@ -97,6 +97,16 @@ impl Hook {
         self
     }
 
+    /// A folder with a file for each key of an object; `kind` is `configMap` or `secret`.
+    pub fn mounting(mut self, path: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let mount = json!({ "path": path, kind: { "namespace": namespace, "name": name } });
+        match &mut self.0["wasm"]["mounts"] {
+            Value::Array(mounts) => mounts.push(mount),
+            none => *none = json!([mount]),
+        }
+        self
+    }
+
     /// One limit of the module, such as `timeout`.
     pub fn limited(mut self, limit: &str, to: impl Into<Value>) -> Self {
         self.0["wasm"]["limits"][limit] = to.into();

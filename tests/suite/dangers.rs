@@ -4,6 +4,7 @@ use std::io::Write;
 
 use acceptance::api::POD;
 use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::config_map;
 use acceptance::said;
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
@@ -247,4 +248,69 @@ pub(crate) async fn hooks_that_look_around_find_nothing(test: &mut Fixture) -> R
     });
     let rows = [Row::answers("looks", hook.finds(&looks).wasm()?, found)];
     hurt_nobody(test, &rows, MEMORY).await
+}
+
+pub(crate) async fn hooks_can_read_their_mounts_and_do_nothing_else_there(test: &mut Fixture) -> Result<()> {
+    let mut hook = Wat::default();
+    let mut path =
+        |text: &str| format!("(i32.const {}) (i32.const {})", hook.put(text.as_bytes()), text.len());
+    let (own, up, root, made) = (path("text"), path("../../etc/passwd"), path("/etc/passwd"), path("made"));
+    let link = path("text/../../passwd");
+    // oflags: 1 creates, 8 truncates; rights: 2 reads, 64 writes
+    let open = |path: &str, flags: u32, rights: u32| {
+        format!(
+            "(call $open (i32.const 3) (i32.const 1) {path} (i32.const {flags})
+               (i64.const {rights}) (i64.const {rights}) (i32.const 0) (i32.const 64))"
+        )
+    };
+    let looks = [
+        ("read", open(&own, 0, 2)),
+        ("up", open(&up, 0, 2)),
+        ("through", open(&link, 0, 2)),
+        ("root", open(&root, 0, 2)),
+        ("stat", format!("(call $stat (i32.const 3) (i32.const 1) {up} (i32.const 64))")),
+        ("create", open(&made, 1, 66)),
+        ("write", open(&own, 0, 66)),
+        ("truncate", open(&own, 8, 66)),
+        ("mkdir", format!("(call $mkdir (i32.const 3) {made})")),
+        ("unlink", format!("(call $unlink (i32.const 3) {own})")),
+        ("rename", format!("(call $rename (i32.const 3) {own} (i32.const 3) {made})")),
+        ("link", format!("(call $link (i32.const 3) (i32.const 0) {own} (i32.const 3) {made})")),
+        ("symlink", format!("(call $symlink {root} (i32.const 3) {made})")),
+        (
+            "readlink",
+            format!("(call $readlink (i32.const 3) {own} (i32.const 64) (i32.const 64) (i32.const 128))"),
+        ),
+        ("made", open(&made, 0, 2)),
+    ];
+    // 28: it is no link; 44: there is no such file; 63: not permitted; 69: the file system is for reading.
+    let found = json!({
+        "read": "00", "up": "63", "through": "63", "root": "63", "stat": "63",
+        "create": "69", "write": "69", "truncate": "69", "mkdir": "69", "unlink": "69", "rename": "69", "link": "69",
+        "symlink": "69", "readlink": "28", "made": "44",
+    });
+    let looks: Vec<(&str, &str)> = looks.iter().map(|(name, look)| (*name, look.as_str())).collect();
+    let mounted = config_map("mounted", json!({}), json!({ "text": "Hello!" }));
+    test.make(&test.config_maps(), mounted).await?;
+    let rows = [
+        Row::answers("mounted-hook", hook.finds(&looks).wasm()?, found).mounting("mounted"),
+        opens_again_and_again()?,
+    ];
+    hurt_nobody(test, &rows, MEMORY).await
+}
+
+/// Opens the one file of its mount as often as it can, and says how many hundred times that was.
+fn opens_again_and_again() -> Result<Row> {
+    let mut hook = Wat::default();
+    let text = hook.put(b"text");
+    let open = format!(
+        "(call $open (i32.const 3) (i32.const 1) (i32.const {text}) (i32.const 4) (i32.const 0)
+           (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 64))"
+    );
+    let count = format!(
+        "(loop $again (local.set $i (i32.add (local.get $i) (i32.const 1))) (br_if $again (i32.eqz {open})))"
+    );
+    let looks = [("hundreds", "(i32.div_u (local.get $i) (i32.const 100))"), ("error", &open)];
+    let found = json!({ "hundreds": "10", "error": "33" }); // 33: too many files are open
+    Ok(Row::answers("opens", hook.does(&count).finds(&looks).wasm()?, found).mounting("mounted"))
 }

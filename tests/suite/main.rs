@@ -55,6 +55,7 @@ fn of_bounds() -> Vec<Test> {
             hooks_that_keep_the_host_busy_hurt_nobody,
             what_is_no_hook_hurts_nobody,
             hooks_that_look_around_find_nothing,
+            hooks_can_read_their_mounts_and_do_nothing_else_there,
         },
         limits::{
             a_request_may_have_32_mib,

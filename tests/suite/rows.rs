@@ -2,7 +2,7 @@
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{condition, config_map, has_condition, text, uid, version};
+use acceptance::objects::{Hook, condition, config_map, has_condition, text, uid, version};
 use anyhow::{Context, Result, ensure};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     stored: Vec<u8>,
     limits: Vec<(&'static str, Value)>,
+    mounts: Vec<&'static str>,
     comes: Comes,
 }
 
@@ -69,12 +70,18 @@ impl Row {
     }
 
     fn new(name: &'static str, stored: Vec<u8>, comes: Comes) -> Self {
-        Self { name, stored, limits: Vec::new(), comes }
+        Self { name, stored, limits: Vec::new(), mounts: Vec::new(), comes }
     }
 
     /// One limit of the hook, such as `timeout`.
     pub(crate) fn limited(mut self, limit: &'static str, to: impl Into<Value>) -> Self {
         self.limits.push((limit, to.into()));
+        self
+    }
+
+    /// A `ConfigMap` of the test that is mounted at a path of its name.
+    pub(crate) fn mounting(mut self, config_map: &'static str) -> Self {
+        self.mounts.push(config_map);
         self
     }
 
@@ -88,6 +95,9 @@ impl Row {
         // A busy machine makes no hook late that is to fail otherwise.
         let patient = test.hook(self.name).limited("timeout", "60s");
         let hook = self.limits.iter().cloned().fold(patient, |hook, (limit, to)| hook.limited(limit, to));
+        let mount =
+            |hook: Hook, name: &&str| hook.mounting(&format!("/mnt/{name}"), "configMap", test.name(), name);
+        let hook = self.mounts.iter().fold(hook, mount);
         let controller = test.controller().renamed(&self.controller(test)).of_parents_with("row", self.name);
         test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
         test.create(test.parent(self.name).labelled("row", self.name)).await?;
