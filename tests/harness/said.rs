@@ -131,6 +131,17 @@ pub fn imports(names: &str) -> String {
     format!("the module wants what hooks cannot have: {names}; a hook gets WASI preview 1 and nothing else")
 }
 
+/// In the condition `ModulesLoaded`.
+pub fn mounts(bytes: &str, files: usize) -> String {
+    format!(
+        "the mounts have {bytes} in {files} files, and a hook may see 4Mi in 4000: mount less, or keep less in the objects"
+    )
+}
+
+pub fn open_files(function: &str) -> String {
+    stopped(function, "it has files open with more than 32 MiB together: close what has been read")
+}
+
 pub const COMPONENT: &str = "this is a component, and hooks are modules: build with --target wasm32-wasip1";
 
 pub const NO_START: &str = "the module has no function _start: build a command (fn main), not a library";
@@ -151,6 +162,8 @@ pub fn tables() -> Vec<String> {
         ["lists and objects in each other", "127", "", &code(&no_json(DEEP))],
         ["elements of a table", "50000", "", &code(&table_then_trap(50_001, "main"))],
         ["random bytes at once", "16Ki", "", &code(&random("main", 16_385))],
+        ["its mounts", "4Mi, 4000 files", "", &code(&mounts("5Mi", 5))],
+        ["what it has open of them", "32Mi, 1000 files", "", &code(&open_files("main"))],
         ["lines on stderr", "100", "", &format!("are cut; in the server's log: {}", code(&log(1, 0)))],
     ];
     let modules = [

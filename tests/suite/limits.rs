@@ -191,6 +191,33 @@ pub(crate) async fn a_module_that_takes_too_much_memory_to_compile_is_refused(
     come(test, &rows).await
 }
 
+pub(crate) async fn a_hook_may_see_4_mib_of_files_and_have_32_mib_open(test: &mut Fixture) -> Result<()> {
+    for (name, bytes) in [("one", MI), ("two", MI), ("three", MI), ("four", MI), ("five", 1)] {
+        let file = config_map(name, json!({}), json!({ "text": "x".repeat(bytes) }));
+        test.make(&test.config_maps(), file).await?;
+    }
+    let four = |row: Row| ["one", "two", "three", "four"].into_iter().fold(row, Row::mounting);
+    let over = Row::mounts_too_much("files-over", good("files-over").wasm()?, &said::mounts("4194305", 5));
+    let rows = [
+        four(Row::converges("files", good("files").wasm()?)),
+        four(over).mounting("five"),
+        Row::converges("open", opens("open", 32)?).mounting("one"),
+        Row::fails("open-over", opens("open-over", 33)?, &said::open_files("main")).mounting("one"),
+    ];
+    come(test, &rows).await
+}
+
+/// A good hook that opens the one file of its mount so many times.
+fn opens(row: &str, times: u32) -> Result<Vec<u8>> {
+    let mut hook = Wat::default();
+    let file = hook.put(b"text");
+    let open = format!(
+        "(if (call $open (i32.const 3) (i32.const 1) (i32.const {file}) (i32.const 4) (i32.const 0)
+               (i64.const 2) (i64.const 2) (i32.const 0) (i32.const 64)) (then unreachable))"
+    );
+    hook.does_times(times, &open).prints(answer(row).to_string()).wasm()
+}
+
 pub(crate) async fn an_answer_may_have_as_many_children_as_the_flag_says(test: &mut Fixture) -> Result<()> {
     test.server().flag("--max-children=1");
     let two = format!(r#"{{"children":[{0},{0}]}}"#, answer("children")["children"][0]);

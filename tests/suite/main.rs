@@ -62,6 +62,7 @@ fn of_bounds() -> Vec<Test> {
             each_limit_of_a_hook_holds_at_its_bound_and_says_so_above,
             what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_the_rest_is_counted,
             each_bound_of_the_server_holds_and_says_so_above,
+            a_hook_may_see_4_mib_of_files_and_have_32_mib_open,
             a_module_is_as_large_as_the_flags_say_and_not_larger,
             a_module_that_is_not_compiled_in_time_is_refused,
             a_module_that_takes_too_much_memory_to_compile_is_refused,

@@ -31,6 +31,8 @@ enum Comes {
     Rejection(String),
     /// Why the module is not loaded.
     Refusal(String),
+    /// Why its mounts are not.
+    TooLargeMounts(String),
 }
 
 /// The answer of a hook that has nothing to complain about.
@@ -67,6 +69,11 @@ impl Row {
     /// The controller does not run, and its condition says why, word by word.
     pub(crate) fn is_refused(name: &'static str, stored: Vec<u8>, why: &str) -> Self {
         Self::new(name, stored, Comes::Refusal(why.to_owned()))
+    }
+
+    /// The same of a controller whose mounts are too large.
+    pub(crate) fn mounts_too_much(name: &'static str, stored: Vec<u8>, why: &str) -> Self {
+        Self::new(name, stored, Comes::TooLargeMounts(why.to_owned()))
     }
 
     fn new(name: &'static str, stored: Vec<u8>, comes: Comes) -> Self {
@@ -111,7 +118,11 @@ impl Row {
             Comes::Status(status) => self.converged(test, status, 0).await,
             Comes::Failure(why) => self.failed(test, why).await,
             Comes::Rejection(why) => self.said(test, why).await.map(drop),
-            Comes::Refusal(why) => self.refused(test, why).await,
+            Comes::Refusal(why) => {
+                let place = format!("ConfigMap {}/{}, key hook.wasm: ", test.name(), self.name);
+                self.refused(test, "ModuleInvalid", &(place + why)).await
+            }
+            Comes::TooLargeMounts(why) => self.refused(test, "MountsTooLarge", why).await,
         };
         came.with_context(|| format!("the row {}", self.name))
     }
@@ -149,12 +160,11 @@ impl Row {
         Ok(event)
     }
 
-    async fn refused(&self, test: &Fixture, why: &str) -> Result<()> {
-        let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", "ModuleInvalid");
+    async fn refused(&self, test: &Fixture, reason: &str, why: &str) -> Result<()> {
+        let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", reason);
         let cc = test.controllers().until(&self.controller(test), "its module refused", says).await?;
         let said = condition(&cc, "ModulesLoaded").map_or("", |is| text(is, "/message"));
-        let place = format!("ConfigMap {}/{}, key hook.wasm: ", test.name(), self.name);
-        ensure!(said == format!("{place}{why}"), "{said}\nis not\n{place}{why}");
+        ensure!(said == why, "{said}\nis not\n{why}");
         ensure!(has_condition(&cc, "Ready", "False", "ModuleNotLoaded"), "ready: {}", cc["status"]);
         Ok(())
     }
