@@ -15,5 +15,6 @@ pub mod oci;
 pub mod paths;
 mod pki;
 pub mod process;
+pub mod said;
 pub mod server;
 pub mod wait;

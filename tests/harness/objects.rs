@@ -41,6 +41,12 @@ impl Composite {
         self
     }
 
+    /// Only the parents with this label.
+    pub fn of_parents_with(mut self, key: &str, value: &str) -> Self {
+        self.0["spec"]["parentResource"]["labelSelector"]["matchLabels"][key] = json!(value);
+        self
+    }
+
     pub fn generating_selectors(mut self) -> Self {
         self.0["spec"]["generateSelector"] = json!(true);
         self
@@ -137,6 +143,11 @@ impl Parent {
 
     pub fn greeting(mut self, who: &str) -> Self {
         self.0["spec"]["who"] = json!(who);
+        self
+    }
+
+    pub fn labelled(mut self, key: &str, value: &str) -> Self {
+        self.0["metadata"]["labels"][key] = json!(value);
         self
     }
 

@@ -69,6 +69,16 @@ impl Process {
         &self.log
     }
 
+    /// The number of the command's own process.
+    pub fn pid(&self) -> Result<u32> {
+        let children = format!("/proc/{0}/task/{0}/children", self.supervisor.id());
+        let children =
+            std::fs::read_to_string(&children).with_context(|| format!("cannot read {children}"))?;
+        // The first one; the other is the reader of signals.
+        let first = children.split_whitespace().next();
+        Ok(first.with_context(|| format!("{} has ended", self.name))?.parse()?)
+    }
+
     /// Sends a signal; a process that has ended takes none, and that is no error.
     pub fn signal(&mut self, signal: Signal) {
         let line = match signal {
@@ -153,6 +163,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut process = shell("exit 7", &folder.path().join("log"));
         assert_eq!(process.wait(LIMIT).await.unwrap().code(), Some(7));
+    }
+
+    #[tokio::test]
+    async fn the_number_of_a_process_is_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let process = shell("echo $$; while :; do sleep 0.05; done", &folder.path().join("log"));
+        assert_eq!(printed(&process).await, process.pid().unwrap().to_string());
     }
 
     #[tokio::test]

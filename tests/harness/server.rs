@@ -80,6 +80,21 @@ impl Server {
         }
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> Result<u32> {
+        self.process.as_ref().context("the server does not run")?.pid()
+    }
+
+    /// The most memory that its process ever had, in bytes.
+    pub fn most_memory(&self) -> Result<u64> {
+        let status =
+            fs::read_to_string(format!("/proc/{}/status", self.pid()?)).context("no memory to read")?;
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib =
+            most.and_then(|most| most.trim().strip_suffix(" kB")).context("the kernel tells no VmHWM")?;
+        Ok(kib.parse::<u64>()? << 10)
+    }
+
     /// Waits until its log is as it should be; gives back the log.
     pub async fn until_log(&self, what: &str, is: impl Fn(&str) -> bool) -> Result<String> {
         until(what, PATIENCE, async || {

@@ -4,16 +4,19 @@
 
 mod composite;
 mod crds;
+mod dangers;
 mod harness;
 mod hook_failures;
 mod in_cluster;
 mod lifecycle;
+mod limits;
 mod modules;
 mod mounts;
 mod node;
 mod packed;
 mod planes;
 mod purity;
+mod rows;
 mod runner;
 mod settling;
 mod tutorial;
@@ -29,7 +32,7 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), of_controllers(), of_hooks(), without_a_server()].concat()
+    [on_a_node(), of_bounds(), of_controllers(), of_hooks(), without_a_server()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -45,6 +48,31 @@ fn on_a_node() -> Vec<Test> {
         },
     ];
     tests.into_iter().map(Test::on_a_node).collect()
+}
+
+fn of_bounds() -> Vec<Test> {
+    tests![
+        dangers::{
+            answers_that_are_too_large_hurt_nobody,
+            answers_that_are_none_hurt_nobody,
+            hooks_that_run_wild_hurt_nobody,
+            hooks_that_keep_the_host_busy_hurt_nobody,
+            what_is_no_hook_hurts_nobody,
+            hooks_that_look_around_find_nothing,
+            hooks_can_read_their_mounts_and_do_nothing_else_there,
+        },
+        limits::{
+            a_request_may_have_32_mib,
+            each_limit_of_a_hook_holds_at_its_bound_and_says_so_above,
+            what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_the_rest_is_counted,
+            each_bound_of_the_server_holds_and_says_so_above,
+            a_hook_may_see_4_mib_of_files_and_have_32_mib_open,
+            a_module_is_as_large_as_the_flags_say_and_not_larger,
+            a_module_that_is_not_compiled_in_time_is_refused,
+            a_module_that_takes_too_much_memory_to_compile_is_refused,
+            an_answer_may_have_as_many_children_as_the_flag_says,
+        },
+    ]
 }
 
 fn of_controllers() -> Vec<Test> {

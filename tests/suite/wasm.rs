@@ -1,10 +1,167 @@
-//! Wasm hooks that do one thing each, good or bad.
+//! Wasm hooks that do one thing each, good or bad, written as text.
 
 use anyhow::Result;
 use serde_json::Value;
 
 /// The exit code of `exits`.
 pub(crate) const EXIT_CODE: u8 = 3;
+
+pub(crate) const PAGE: usize = 64 << 10;
+
+/// Where data begins; what lies before is for host calls to read and write.
+const DATA: usize = 1024;
+
+/// What hooks call.
+const IMPORTS: &str = r#"
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "environ_sizes_get" (func $environ (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_prestat_get" (func $prestat (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_filestat_get" (func $stat (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_readlink" (func $readlink (param i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_link"
+    (func $link (param i32 i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_rename" (func $rename (param i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_symlink" (func $symlink (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_unlink_file" (func $unlink (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_create_directory" (func $mkdir (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_accept" (func $accept (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_recv" (func $recv (param i32 i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_send" (func $send (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "sock_shutdown" (func $shutdown (param i32 i32) (result i32)))
+"#;
+
+const FUNCTIONS: &str = r"
+  ;; Prints `len` bytes from `at` on, all of them; the 12 bytes from 0 on are its own.
+  (func $print (param $fd i32) (param $at i32) (param $len i32)
+    (loop $again
+      (i32.store (i32.const 0) (local.get $at))
+      (i32.store (i32.const 4) (local.get $len))
+      (if (call $write (local.get $fd) (i32.const 0) (i32.const 1) (i32.const 8)) (then unreachable))
+      (local.set $at (i32.add (local.get $at) (i32.load (i32.const 8))))
+      (local.set $len (i32.sub (local.get $len) (i32.load (i32.const 8))))
+      (br_if $again (local.get $len))))
+  ;; Writes a number below 100 as two digits.
+  (func $two (param $at i32) (param $number i32)
+    (if (i32.ge_u (local.get $number) (i32.const 100)) (then unreachable))
+    (i32.store8 (local.get $at) (i32.add (i32.const 48) (i32.div_u (local.get $number) (i32.const 10))))
+    (i32.store8 offset=1 (local.get $at)
+      (i32.add (i32.const 48) (i32.rem_u (local.get $number) (i32.const 10)))))
+";
+
+/// A hook to be, put together by chained words: what it does, in this order.
+#[derive(Debug, Default)]
+#[must_use]
+pub(crate) struct Wat {
+    pages: usize,
+    data: Vec<u8>,
+    fields: String,
+    main: String,
+}
+
+impl Wat {
+    /// Begins with at least so much memory.
+    pub(crate) fn pages(mut self, pages: usize) -> Self {
+        self.pages = pages;
+        self
+    }
+
+    /// Has this function, table or global.
+    pub(crate) fn with(mut self, field: &str) -> Self {
+        self.fields += field;
+        self
+    }
+
+    /// Runs these instructions.
+    pub(crate) fn does(mut self, instructions: &str) -> Self {
+        self.main += instructions;
+        self
+    }
+
+    /// Runs these instructions for ever.
+    pub(crate) fn does_again_and_again(self, instructions: &str) -> Self {
+        self.does(&format!("(loop $again {instructions} (br $again))"))
+    }
+
+    /// Runs these instructions so many times, at 5 instructions more a time.
+    pub(crate) fn does_times(self, times: u32, instructions: &str) -> Self {
+        self.does(&format!(
+            "(local.set $i (i32.const {times}))
+             (loop $again {instructions}
+               (br_if $again (local.tee $i (i32.sub (local.get $i) (i32.const 1)))))"
+        ))
+    }
+
+    /// Grows its memory, and traps where that is refused, as programs do.
+    pub(crate) fn grows_by(self, pages: usize) -> Self {
+        self.does(&format!(
+            "(if (i32.eq (memory.grow (i32.const {pages})) (i32.const -1)) (then unreachable))"
+        ))
+    }
+
+    pub(crate) fn prints(self, text: impl AsRef<[u8]>) -> Self {
+        self.prints_times(1, text)
+    }
+
+    pub(crate) fn prints_times(self, times: u32, text: impl AsRef<[u8]>) -> Self {
+        self.writes(1, times, text.as_ref())
+    }
+
+    /// Prints on stderr.
+    pub(crate) fn warns(self, text: impl AsRef<[u8]>) -> Self {
+        self.writes(2, 1, text.as_ref())
+    }
+
+    fn writes(mut self, fd: u8, times: u32, text: &[u8]) -> Self {
+        if text.is_empty() || times == 0 {
+            return self;
+        }
+        let at = self.put(text);
+        self.does_times(
+            times,
+            &format!("(call $print (i32.const {fd}) (i32.const {at}) (i32.const {}))", text.len()),
+        )
+    }
+
+    /// Answers with a status that says what each of these instructions gave, as two digits.
+    pub(crate) fn finds(mut self, all: &[(&str, &str)]) -> Self {
+        let places: Vec<String> = all.iter().map(|(name, _)| format!(r#""{name}":"--""#)).collect();
+        let text = format!(r#"{{"children":[],"status":{{{}}}}}"#, places.join(","));
+        let start = self.put(text.as_bytes());
+        let marks = text.match_indices("--").map(|(at, _)| start + at).collect::<Vec<_>>();
+        for ((_, instructions), at) in all.iter().zip(marks) {
+            self = self.does(&format!("(call $two (i32.const {at}) {instructions})"));
+        }
+        self.does(&format!("(call $print (i32.const 1) (i32.const {start}) (i32.const {}))", text.len()))
+    }
+
+    /// Puts something into the memory, at this address.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> usize {
+        let at = DATA + self.data.len();
+        self.data.extend_from_slice(bytes);
+        at
+    }
+
+    pub(crate) fn wasm(self) -> Result<Vec<u8>> {
+        let Self { pages, data, fields, main } = self;
+        let pages = pages.max((DATA + data.len()).div_ceil(PAGE));
+        let data = data.iter().fold(String::new(), |text, byte| text + &format!("\\{byte:02x}"));
+        command(&format!(
+            r#"{IMPORTS} (memory (export "memory") {pages}) (data (i32.const {DATA}) "{data}") {FUNCTIONS} {fields}
+               (func $main (export "_start") (local $i i32) {main})"#
+        ))
+    }
+}
+
+/// A module of these fields alone.
+pub(crate) fn command(fields: &str) -> Result<Vec<u8>> {
+    Ok(wat::parse_str(format!("(module {fields})"))?)
+}
 
 /// Answers every request with this.
 pub(crate) fn answers(response: &Value) -> Result<Vec<u8>> {
@@ -13,18 +170,7 @@ pub(crate) fn answers(response: &Value) -> Result<Vec<u8>> {
 
 /// Prints a text and ends well.
 pub(crate) fn prints(text: &str) -> Result<Vec<u8>> {
-    let escape = |byte: &u8| format!("\\{byte:02x}");
-    let bytes = |bytes: &[u8]| bytes.iter().map(escape).collect::<String>();
-    let length = u32::try_from(text.len())?;
-    let start = bytes(&16_u32.to_le_bytes()) + &bytes(&length.to_le_bytes()); // the one iovec, at address 0
-    command(&format!(
-        r#"(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
-           (memory (export "memory") 16)
-           (data (i32.const 0) "{start}")
-           (data (i32.const 16) "{text}")
-           (func (export "_start") (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#,
-        text = bytes(text.as_bytes()),
-    ))
+    Wat::default().prints(text).wasm()
 }
 
 /// Answers with no children and a field that is not looked at, made of a random number.
@@ -48,21 +194,13 @@ pub(crate) fn answers_with_noise() -> Result<Vec<u8>> {
 }
 
 pub(crate) fn traps() -> Result<Vec<u8>> {
-    command(r#"(memory (export "memory") 1) (func $here (export "_start") unreachable)"#)
+    Wat::default().does("unreachable").wasm()
 }
 
 pub(crate) fn loops() -> Result<Vec<u8>> {
-    command(r#"(memory (export "memory") 1) (func (export "_start") (loop $again (br $again)))"#)
+    Wat::default().does_again_and_again("").wasm()
 }
 
 pub(crate) fn exits() -> Result<Vec<u8>> {
-    command(&format!(
-        r#"(import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
-           (memory (export "memory") 1)
-           (func (export "_start") (call $exit (i32.const {EXIT_CODE})))"#
-    ))
-}
-
-fn command(body: &str) -> Result<Vec<u8>> {
-    Ok(wat::parse_str(format!("(module {body})"))?)
+    Wat::default().does(&format!("(call $exit (i32.const {EXIT_CODE}))")).wasm()
 }

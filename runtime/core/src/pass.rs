@@ -107,13 +107,10 @@ impl Terms {
             HookVersion::V1 => Mode::Loose,
             HookVersion::V2 => Mode::Strict,
         };
-        let Response { status, children: wanted, resync_after } = response::sync(answer, mode)?;
-        let bounds = Bounds {
-            rules: &self.rules,
-            selector: &seen.selector,
-            generated: self.generate_selector,
-            max_children: self.max_children,
-        };
+        let Response { status, children: wanted, resync_after } =
+            response::sync(answer, mode, self.max_children)?;
+        let bounds =
+            Bounds { rules: &self.rules, selector: &seen.selector, generated: self.generate_selector };
         let desired = plan::desired::desired(&seen.parent, bounds, wanted)?;
         let plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
         Ok(Decided { plan, status, resync_after })

@@ -67,7 +67,7 @@ fn plan_of(case: &Path) -> String {
         observed.insert(&rule.resource, object);
     }
     let selector = children::selector(&parent, true).unwrap();
-    let bounds = Bounds { rules: &rules, selector: &selector, generated: true, max_children: 100 };
+    let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
     match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
     {
         Ok(desired) => plan::children::children(&parent, &observed, &desired, &rules).to_string(),

@@ -111,8 +111,10 @@ impl Part {
             Self::Fmt => check::format().map(|()| (Counts::default(), true)),
             Self::Clippy => check::lints().map(|()| (Counts::default(), true)),
             Self::Unit => {
-                let (mut counts, units) =
-                    tests(&["--lib", "--bins", "--test", "cases", "--test", "settling"], filter)?;
+                let (mut counts, units) = tests(
+                    &["--lib", "--bins", "--test", "cases", "--test", "settling", "--test", "answers"],
+                    filter,
+                )?;
                 let (examples, documentation) = tests(&["--doc"], filter)?;
                 counts += examples;
                 Ok((counts, units && documentation))

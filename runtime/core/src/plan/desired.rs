@@ -28,13 +28,10 @@ pub struct Bounds<'a> {
     pub selector: &'a Selector,
     /// The selector is made from the parent's uid, so its label may be added.
     pub generated: bool,
-    pub max_children: usize,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DesiredError {
-    #[error("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")]
-    TooMany { found: usize, max: usize },
     #[error("the hook's answer: children[{at}].{field} must be {expected}")]
     Field { at: usize, field: &'static str, expected: &'static str },
     #[error(
@@ -68,9 +65,6 @@ pub fn desired(
     bounds: Bounds<'_>,
     children: Vec<Map<String, Value>>,
 ) -> Result<Desired, DesiredError> {
-    if children.len() > bounds.max_children {
-        return Err(DesiredError::TooMany { found: children.len(), max: bounds.max_children });
-    }
     let mut all = Desired::new();
     for (at, child) in children.into_iter().enumerate() {
         let (resource, key, child) = one(parent, bounds, at, child)?;
@@ -197,7 +191,7 @@ mod tests {
         ];
         let parent = a("e/v1", "P", parent).uid("u").object();
         let selector = Selector::equals("controller-uid", "u");
-        let bounds = Bounds { rules: &rules, selector: &selector, generated: true, max_children: 3 };
+        let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
         let Value::Array(children) = children else { panic!() };
         let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
         desired(&parent, bounds, children).map_err(|error| error.to_string())
@@ -281,18 +275,6 @@ mod tests {
         assert!(
             try_it("p", namespace).unwrap()[&cluster_resource("v1", "Namespace")]
                 .contains_key(&Key::new("", "x"))
-        );
-    }
-
-    #[test]
-    fn too_many_children_are_refused() {
-        let pods: Vec<Value> = (0..4)
-            .map(|i| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": i.to_string()}}))
-            .collect();
-        assert!(
-            try_it("n/p", Value::Array(pods))
-                .unwrap_err()
-                .contains("children has 4 items, and 3 are allowed")
         );
     }
 }

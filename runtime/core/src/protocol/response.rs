@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 /// What a sync hook wants.
@@ -19,6 +21,8 @@ pub enum ResponseError {
     Empty,
     #[error("the hook's answer is not JSON")]
     Json(#[source] serde_json::Error),
+    #[error("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")]
+    TooManyChildren { found: usize, max: usize },
     #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
     TooManyValues,
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
@@ -46,12 +50,13 @@ pub enum Mode {
 ///
 /// # Errors
 /// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types, no
-/// `children`.
-pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
+/// `children`. More than `max` of them.
+pub fn sync(bytes: &[u8], mode: Mode, max: usize) -> Result<Response, ResponseError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(ResponseError::Empty);
     }
     if memory_of(bytes) > MOST_MEMORY {
+        few_enough(named(bytes), max)?;
         return Err(ResponseError::TooManyValues);
     }
     let answer: Value = serde_json::from_slice(bytes).map_err(ResponseError::Json)?;
@@ -65,7 +70,10 @@ pub fn sync(bytes: &[u8], mode: Mode) -> Result<Response, ResponseError> {
     };
     let children = match answer.remove("children").unwrap_or_default() {
         Value::Null => return Err(ResponseError::NoChildren),
-        Value::Array(children) => children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?,
+        Value::Array(children) => {
+            few_enough(children.len(), max)?;
+            children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?
+        }
         other => return Err(wrong("children", "a list", &other)),
     };
     let resync_after = match answer.remove("resyncAfterSeconds").unwrap_or_default() {
@@ -103,6 +111,19 @@ fn memory_of(json: &[u8]) -> usize {
     memory
 }
 
+/// How many children an answer names, counted without making one.
+fn named(answer: &[u8]) -> usize {
+    #[derive(Deserialize)]
+    struct Answer {
+        children: Vec<IgnoredAny>, // of no size
+    }
+    serde_json::from_slice(answer).map_or(0, |answer: Answer| answer.children.len())
+}
+
+fn few_enough(found: usize, max: usize) -> Result<(), ResponseError> {
+    if found > max { Err(ResponseError::TooManyChildren { found, max }) } else { Ok(()) }
+}
+
 fn child((i, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
     match child {
         Value::Object(child) => Ok(child),
@@ -129,8 +150,10 @@ mod tests {
 
     use super::*;
 
+    const MAX: usize = 3;
+
     fn loose(text: &str) -> Result<Response, String> {
-        sync(text.as_bytes(), Mode::Loose).map_err(|error| error.to_string())
+        sync(text.as_bytes(), Mode::Loose, MAX).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -183,7 +206,7 @@ mod tests {
         let text = r#"{"children":[],"childern":[]}"#;
         assert!(loose(text).is_ok());
         assert!(
-            matches!(sync(text.as_bytes(), Mode::Strict), Err(ResponseError::Unknown(field)) if field == "childern")
+            matches!(sync(text.as_bytes(), Mode::Strict, MAX), Err(ResponseError::Unknown(field)) if field == "childern")
         );
     }
 
@@ -192,6 +215,17 @@ mod tests {
         for seconds in ["1e19", "18446744073709551615", "1e300"] {
             let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
             assert_eq!(answer.resync_after, Some(LONGEST_RESYNC));
+        }
+    }
+
+    #[test]
+    fn children_beyond_the_bound_are_counted_and_refused() {
+        let of = |children: usize| format!(r#"{{"children":[{}]}}"#, vec!["{}"; children].join(","));
+        assert_eq!(loose(&of(3)).unwrap().children.len(), 3);
+        for found in [4, 1_000_000] {
+            let says =
+                format!("the hook's answer: children has {found} items, and 3 are allowed (--max-children)");
+            assert_eq!(loose(&of(found)).unwrap_err(), says);
         }
     }
 
@@ -208,7 +242,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // Whatever it is, an answer or an error comes back.
-            drop(sync(&bytes, Mode::Strict));
+            drop(sync(&bytes, Mode::Strict, MAX));
         }
     }
 }
