@@ -4,7 +4,7 @@
 //! answer MODULE REQUEST COUNT                  from the bytes of a request to its decoded answer
 //! run MODULE REQUEST COUNT                     the same without the answer
 //! compile MODULE COUNT                         from the bytes of a module to one that can be called
-//! beside NEIGHBOUR MODULE REQUEST COUNT        answers, COUNT for each worker of a controller, while those of
+//! beside NEIGHBOUR MODULE REQUEST MILLISECONDS as `answer`, by each worker of a controller for so long, while those of
 //!                                              another one call the neighbour again and again; `-` is no neighbour
 //! ```
 //!
@@ -73,7 +73,7 @@ impl Meter {
                 tokio::spawn(async move { subject.times(count).await }).await?
             }
             ["compile", module, count] => self.compile(module, count.parse()?).await,
-            ["beside", neighbour, module, request, count] => {
+            ["beside", neighbour, module, request, time] => {
                 let subject = self.subject(module, request).await?;
                 let neighbour = match neighbour {
                     "-" => None,
@@ -81,7 +81,7 @@ impl Meter {
                         Some(Subject { controller: "neighbour", ..self.subject(module, request).await? })
                     }
                 };
-                self.beside(neighbour, &subject, count.parse()?).await
+                self.beside(neighbour, &subject, Duration::from_millis(time.parse()?)).await
             }
             _ => bail!("not a question"),
         }
@@ -104,7 +104,7 @@ impl Meter {
         &self,
         neighbour: Option<Subject>,
         subject: &Subject,
-        count: usize,
+        time: Duration,
     ) -> Result<Vec<Duration>> {
         let workers = self.settings.workers;
         let mut others = JoinSet::new();
@@ -117,7 +117,7 @@ impl Meter {
         }
         let mut callers = JoinSet::new();
         for subject in vec![subject.clone(); workers] {
-            callers.spawn(async move { subject.times(count).await });
+            callers.spawn(async move { subject.times_until(Instant::now() + time).await });
         }
         let mut times = Vec::new();
         while let Some(called) = callers.join_next().await {
@@ -160,6 +160,15 @@ impl Subject {
             let start = Instant::now();
             self.call().await?;
             times.push(start.elapsed());
+        }
+        Ok(times)
+    }
+
+    /// At least one, however long it takes.
+    async fn times_until(&self, end: Instant) -> Result<Vec<Duration>> {
+        let mut times = self.times(1).await?;
+        while Instant::now() < end {
+            times.extend(self.times(1).await?);
         }
         Ok(times)
     }
