@@ -1,9 +1,9 @@
 //! Knows JSON as bytes: where values begin and end, what strings and numbers mean.
 //!
-//! Not `serde_json`'s reader, for the modules' sake: with that one the hello hook is 129 instead of 97 KB (205 instead
-//! of 136 in the release profile), as its error messages can print floats, and skipping what a hook did not ask for,
-//! most of every request, takes twice the time. What is skipped is not checked but for quotes and brackets: the server
-//! wrote it.
+//! Not `serde_json`'s reader, for the modules' sake: with that one the hello hook is 116 instead of 97 KB (223 instead of
+//! 160 with Cargo's own release profile), and skipping what a hook did not ask for, most of every request, takes a third
+//! longer: a call with 100 children 136 instead of 117 µs, with 1,000 1.0 instead of 0.78 ms. What is skipped is not
+//! checked but for quotes and brackets: the server wrote it.
 
 use std::borrow::Cow;
 use std::fmt::Display;

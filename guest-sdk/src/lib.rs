@@ -64,15 +64,18 @@ pub use serde::de::IgnoredAny;
 
 use serde::Deserialize;
 use std::hint::black_box;
-use std::io::{Read, Write, stderr, stdin, stdout};
+use std::io::{ErrorKind, Read, Write, stderr, stdin, stdout};
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
-/// What is set aside for a request before its size is known: most fit, and in a fresh module this much lies in the
-/// memory it starts with (growing it is a call into the host).
-const ROOM: usize = 16 * 1024;
+/// What is set aside for a request: most fit. It lies in the memory that a module starts with, and only what is used
+/// of it costs anything; memory that has to grow costs calls into the host and the kernel.
+const ROOM: usize = 128 * 1024;
 
-/// The most by which it grows at once.
+static INPUT: Mutex<[u8; ROOM]> = Mutex::new([0; ROOM]);
+
+/// The most by which the room for a larger request grows at once.
 const STEP: usize = 4 * 1024 * 1024;
 
 /// Runs the hook once: a request from stdin, its response to stdout. The whole `main` of a hook.
@@ -85,7 +88,7 @@ where
     R: Deserialize<'static>,
     A: IntoResponse,
 {
-    match read(stdin().lock())
+    match read(stdin().lock(), room())
         .and_then(|input| call(hook, input))
         .and_then(|output| write(stdout().lock(), &output))
     {
@@ -112,13 +115,31 @@ where
     hook(&request).into_response()?.encode()
 }
 
+/// The room set aside, for whoever asks first.
+fn room() -> &'static mut [u8] {
+    match INPUT.try_lock() {
+        Ok(room) => Box::leak(Box::new(room)).as_mut_slice(),
+        Err(_taken) => &mut [],
+    }
+}
+
 /// All that comes, in one piece.
-fn read(mut from: impl Read) -> Result<&'static [u8], String> {
-    let mut input = Vec::with_capacity(ROOM);
+fn read(mut from: impl Read, room: &'static mut [u8]) -> Result<&'static [u8], String> {
+    let mut came = 0;
+    while let Some(free) = room.get_mut(came..).filter(|free| !free.is_empty()) {
+        match from.read(free) {
+            Ok(0) => return Ok(room.get(..came).unwrap_or_default()),
+            Ok(more) => came += more,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(broken(&e)),
+        }
+    }
+    let mut input = Vec::with_capacity(4 * ROOM);
+    input.extend_from_slice(room);
     loop {
         let room = input.capacity() - input.len();
         let came = from.by_ref().take(room as u64).read_to_end(&mut input);
-        if came.map_err(|e| format!("reading the request: {e}"))? < room {
+        if came.map_err(|e| broken(&e))? < room {
             return Ok(input.leak());
         }
         // The input is the last block of the heap. With free memory behind it the allocator lets it grow where it
@@ -129,6 +150,10 @@ fn read(mut from: impl Read) -> Result<&'static [u8], String> {
     }
 }
 
+fn broken(why: &std::io::Error) -> String {
+    format!("reading the request: {why}")
+}
+
 fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
     to.write_all(output).and_then(|()| to.flush()).map_err(|e| format!("writing the response: {e}"))
 }
@@ -137,7 +162,7 @@ fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use std::io::{Cursor, ErrorKind, Result as IoResult};
+    use std::io::{Cursor, Result as IoResult};
 
     /// Gives what it has in pieces of this size, and between them says that it was interrupted.
     struct Pieces(Cursor<Vec<u8>>, usize, bool);
@@ -155,13 +180,19 @@ mod tests {
 
     #[test]
     fn a_request_of_any_size_is_read_whole_however_it_comes() {
-        for size in [0, 1, ROOM - 1, ROOM, ROOM + 1, 4 * ROOM, 5 * ROOM, STEP + 17, 2 * STEP] {
+        for size in [0, 1, 15, 16, 17, 4 * ROOM - 1, 4 * ROOM, 4 * ROOM + 1, 5 * ROOM, STEP + 17, 2 * STEP] {
             let sent: Vec<u8> = (0_u8..=255).cycle().take(size).collect();
             for piece in [1000, 8192, usize::MAX] {
-                let got = read(Pieces(Cursor::new(sent.clone()), piece, false)).unwrap();
+                let from = Pieces(Cursor::new(sent.clone()), piece, false);
+                let got = read(from, vec![0; 16].leak()).unwrap();
                 assert!(got == sent, "{size} in pieces of {piece}");
             }
         }
+    }
+
+    #[test]
+    fn the_room_set_aside_is_given_away_once() {
+        assert_eq!((room().len(), room().len()), (ROOM, 0));
     }
 
     #[test]
@@ -172,7 +203,10 @@ mod tests {
                 Err(ErrorKind::BrokenPipe.into())
             }
         }
-        assert_eq!(read(Broken).unwrap_err(), "reading the request: broken pipe");
+        for room in [0, 16] {
+            let why = read(Broken, vec![0; room].leak()).unwrap_err();
+            assert_eq!(why, "reading the request: broken pipe");
+        }
         assert_eq!(
             write(&mut [0_u8; 2][..], b"{}!").unwrap_err(),
             "writing the response: failed to write whole buffer"

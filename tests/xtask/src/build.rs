@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cargo::{cargo, run};
 
-const TARGET: &str = "wasm32-wasip1";
+pub(crate) const TARGET: &str = "wasm32-wasip1";
 
 /// Builds every guest, Rust with the guest profile; prints their sizes.
 pub(crate) fn guests() -> Result<()> {
@@ -82,7 +82,7 @@ fn guests_with(manifest: &str) -> Result<Vec<String>> {
 }
 
 /// A toolchain file's targets are not installed where rustup's auto-install is off.
-fn need_target() -> Result<()> {
+pub(crate) fn need_target() -> Result<()> {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
         .current_dir(paths::workspace())
@@ -91,7 +91,7 @@ fn need_target() -> Result<()> {
     if Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir() {
         return Ok(());
     }
-    println!("rustup target add {TARGET}");
+    eprintln!("rustup target add {TARGET}");
     let added =
         Command::new("rustup").args(["target", "add", TARGET]).current_dir(paths::workspace()).status();
     ensure!(added.context("cannot run rustup")?.success(), "cannot install the target {TARGET}");

@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+mod bench;
 mod build;
 mod cargo;
 mod check;
@@ -34,6 +35,8 @@ enum Command {
     Check,
     /// Builds the Wasm guests and prints their sizes
     Guests,
+    /// Measures: what a call of a hook costs, and what a bad neighbour costs others
+    Bench(bench::Options),
     /// Finds or builds the Kubernetes binaries and prints their folder
     Cluster,
     /// Writes the CRDs in manifests/crds
@@ -66,6 +69,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Test(options) => return Ok(test::run(&options)),
         Command::Check => check::run()?,
         Command::Guests => build::guests()?,
+        Command::Bench(options) => bench::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => crds::run(check)?,
         Command::Image => image::build()?,

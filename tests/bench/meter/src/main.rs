@@ -1,0 +1,219 @@
+//! Calls hooks in this process and says how long each call took: asked line by line on stdin by `cargo xtask bench`.
+//!
+//! ```text
+//! answer MODULE REQUEST COUNT                  from the bytes of a request to its decoded answer
+//! run MODULE REQUEST COUNT                     the same without the answer
+//! compile MODULE COUNT                         from the bytes of a module to one that can be called
+//! cached FOLDER MODULE COUNT                   the same with what was compiled and kept in the folder
+//! beside NEIGHBOUR MODULE REQUEST MILLISECONDS as `answer`, by each worker of a controller for so long, while those of
+//!                                              another one call the neighbour again and again; `-` is no neighbour
+//! ```
+//!
+//! Each is answered by one line of nanoseconds.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its answers, and why there are none")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::stdin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, anyhow, bail};
+use bytes::Bytes;
+use metahook::cli::{Cli, Command};
+use metahook::hook::wasm::module::{Module, Origin, Runtime, RuntimeSettings};
+use metahook::hook::wasm::run::{Call, Seed};
+use metahook::server::Settings;
+use metahook_core::protocol::response::{self, Mode};
+use metahook_core::spec::hook::Limits;
+use tokio::task::JoinSet;
+
+/// As in the server: what it starts to compile is itself, and a call runs on one of its threads.
+fn main() -> ExitCode {
+    metahook::compile(std::env::args_os()).unwrap_or_else(|| match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench-meter: {error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+#[tokio::main]
+async fn measure() -> Result<()> {
+    let Cli { command: Command::Serve(serve) } = Cli::read(["metahook", "serve"].map(Into::into)) else {
+        bail!("no settings of a server");
+    };
+    metahook::start_log(&serve)?;
+    let settings = serve.settings()?;
+    let mut meter =
+        Meter { runtime: runtime(&settings)?, settings, modules: BTreeMap::new(), requests: BTreeMap::new() };
+    for line in stdin().lines() {
+        let line = line?;
+        let times = meter.answer(&line).await.with_context(|| format!("{line:?}"))?;
+        let words: Vec<String> = times.iter().map(|time| time.as_nanos().to_string()).collect();
+        println!("{}", words.join(" "));
+    }
+    Ok(())
+}
+
+struct Meter {
+    /// Those of a server without flags.
+    settings: Settings,
+    runtime: Arc<Runtime>,
+    modules: BTreeMap<String, Arc<Module>>,
+    requests: BTreeMap<String, Bytes>,
+}
+
+/// As the server's flag.
+const MAX_CHILDREN: usize = 10_000;
+
+/// What is called, by whom, and whether its answer counts.
+#[derive(Clone)]
+struct Subject {
+    runtime: Arc<Runtime>,
+    module: Arc<Module>,
+    request: Bytes,
+    limits: Limits,
+    controller: &'static str,
+    answers: bool,
+}
+
+impl Meter {
+    async fn answer(&mut self, line: &str) -> Result<Vec<Duration>> {
+        let words: Vec<&str> = line.split(' ').collect();
+        match *words.as_slice() {
+            [way @ ("answer" | "run"), module, request, count] => {
+                let subject = Subject { answers: way == "answer", ..self.subject(module, request).await? };
+                let count = count.parse()?;
+                tokio::spawn(async move { subject.times(count).await }).await?
+            }
+            ["compile", module, count] => self.load(None, module, count.parse()?).await,
+            ["cached", folder, module, count] => self.load(Some(folder), module, count.parse()?).await,
+            ["beside", neighbour, module, request, time] => {
+                let subject = self.subject(module, request).await?;
+                let neighbour = match neighbour {
+                    "-" => None,
+                    module => {
+                        Some(Subject { controller: "neighbour", ..self.subject(module, request).await? })
+                    }
+                };
+                self.beside(neighbour, &subject, Duration::from_millis(time.parse()?)).await
+            }
+            _ => bail!("not a question"),
+        }
+    }
+
+    /// A module that nobody uses any more is forgotten: each time it is loaded anew.
+    async fn load(&self, cache: Option<&str>, module: &str, count: usize) -> Result<Vec<Duration>> {
+        let mut settings = self.settings.clone();
+        settings.modules.cache = cache.map(Into::into);
+        let (runtime, bytes) = (runtime(&settings)?, wat::parse_file(module)?);
+        // What is compiled is kept a moment after it serves.
+        while cache.is_some() && matches!(runtime.load(bytes.clone()).await?.origin, Origin::Compiled(_)) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let mut times = Vec::new();
+        for _ in 0..count {
+            let bytes = bytes.clone();
+            let start = Instant::now();
+            drop(runtime.load(bytes).await?);
+            times.push(start.elapsed());
+        }
+        Ok(times)
+    }
+
+    async fn beside(
+        &self,
+        neighbour: Option<Subject>,
+        subject: &Subject,
+        time: Duration,
+    ) -> Result<Vec<Duration>> {
+        let workers = self.settings.workers;
+        let mut others = JoinSet::new();
+        for neighbour in neighbour.iter().flat_map(|neighbour| vec![neighbour.clone(); workers]) {
+            others.spawn(async move {
+                loop {
+                    drop(neighbour.call().await);
+                }
+            });
+        }
+        let mut callers = JoinSet::new();
+        for subject in vec![subject.clone(); workers] {
+            callers.spawn(async move { subject.times_until(Instant::now() + time).await });
+        }
+        let mut times = Vec::new();
+        while let Some(called) = callers.join_next().await {
+            times.extend(called??);
+        }
+        others.shutdown().await;
+        Ok(times)
+    }
+
+    async fn subject(&mut self, module: &str, request: &str) -> Result<Subject> {
+        if !self.modules.contains_key(module) {
+            let loaded = self.runtime.load(wat::parse_file(module)?).await?;
+            self.modules.insert(module.to_owned(), loaded);
+        }
+        if !self.requests.contains_key(request) {
+            let read = fs::read(request).with_context(|| format!("cannot read {request}"))?;
+            self.requests.insert(request.to_owned(), read.into());
+        }
+        let (module, request) = (self.modules.get(module), self.requests.get(request));
+        Ok(Subject {
+            runtime: Arc::clone(&self.runtime),
+            module: module.map(Arc::clone).context("no module")?,
+            request: request.cloned().context("no request")?,
+            limits: self.settings.hook_policy.limits.default,
+            controller: "hello-controller",
+            answers: true,
+        })
+    }
+}
+
+/// As the server makes it.
+fn runtime(settings: &Settings) -> Result<Arc<Runtime>> {
+    let (slots, limits, modules) =
+        (settings.hook_concurrency, settings.hook_policy.limits, settings.modules.clone());
+    Ok(Arc::new(Runtime::new(&RuntimeSettings { slots, limits, modules })?))
+}
+
+impl Subject {
+    async fn times(&self, count: usize) -> Result<Vec<Duration>> {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let start = Instant::now();
+            self.call().await?;
+            times.push(start.elapsed());
+        }
+        Ok(times)
+    }
+
+    /// At least one, however long it takes.
+    async fn times_until(&self, end: Instant) -> Result<Vec<Duration>> {
+        let mut times = self.times(1).await?;
+        while Instant::now() < end {
+            times.extend(self.times(1).await?);
+        }
+        Ok(times)
+    }
+
+    async fn call(&self) -> Result<()> {
+        let call = Call {
+            controller: self.controller,
+            hook: "sync",
+            request: self.request.clone(),
+            now: SystemTime::now(),
+            limits: self.limits,
+            seed: Seed::default(),
+            mounts: &[],
+        };
+        let called = self.runtime.call(&self.module, call).await;
+        let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
+        if self.answers {
+            response::sync(&answer, Mode::Loose, MAX_CHILDREN)?;
+        }
+        Ok(())
+    }
+}
