@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use acceptance::fixture::{Fixture, guest};
+use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use metahook::hook::wasm::module::{Module, Runtime};
+use metahook::hook::wasm::bounds::ModuleSettings;
+use metahook::hook::wasm::module::{Module, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Called, Mounted, Seed, Usage};
 use metahook_core::spec::hook::LimitBounds;
 use serde_json::{Value, json};
@@ -29,7 +31,9 @@ struct Answer {
 
 impl Probe {
     async fn load(name: &str) -> Result<Self> {
-        let runtime = Arc::new(Runtime::new(1, &LimitBounds::default())?);
+        let modules = ModuleSettings::new(paths::server()?);
+        let settings = RuntimeSettings { slots: 1, limits: LimitBounds::default(), modules };
+        let runtime = Arc::new(Runtime::new(&settings)?);
         let module = runtime.load(guest(name)?).await?;
         Ok(Self { runtime, module })
     }

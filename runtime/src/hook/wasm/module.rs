@@ -195,6 +195,15 @@ impl Runtime {
         Ok(Arc::new(Module { digest, size, origin, ready }))
     }
 
+    /// A module compiled in this process, whatever it imports: tests have functions of their own.
+    #[cfg(test)]
+    pub(super) fn of_text(&self, text: &str) -> Module {
+        let code = Code::new(&self.sandbox.engine, text).unwrap();
+        let ready = self.linker.instantiate_pre(&code).unwrap();
+        let origin = Origin::Compiled(Duration::ZERO);
+        Module { digest: Digest::of(text.as_bytes()), size: text.len(), origin, ready }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -135,10 +135,10 @@ async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> R
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use metahook_core::spec::hook::LimitBounds;
 
+    use super::super::bounds::ModuleSettings;
+    use super::super::module::RuntimeSettings;
     use super::*;
 
     fn call(limits: Limits) -> Call<'static> {
@@ -150,12 +150,13 @@ mod tests {
     #[tokio::test]
     async fn a_panic_of_the_host_fails_its_call_alone_and_gives_the_place_back() {
         let bounds = LimitBounds::default();
-        let runtime = Arc::new(Runtime::new(1, &bounds).unwrap());
-        let text = r#"(module (import "test" "panic" (func $panic)) (memory (export "memory") 1)
-                       (func (export "_start") (call $panic)))"#;
-        let panics = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-        let fine = "(module (func (export \"_start\")))";
-        let fine = runtime.load(wat::parse_str(fine).unwrap()).await.unwrap();
+        let settings = RuntimeSettings { slots: 1, limits: bounds, modules: ModuleSettings::new("none") };
+        let runtime = Runtime::new(&settings).unwrap();
+        let panics = runtime.of_text(
+            r#"(module (import "test" "panic" (func $panic)) (memory (export "memory") 1)
+                 (func (export "_start") (call $panic)))"#,
+        );
+        let fine = runtime.of_text("(module (func (export \"_start\")))");
         for _ in 0..3 {
             let error = runtime.call(&panics, call(bounds.default)).await.answer.unwrap_err();
             assert_eq!(
