@@ -198,7 +198,7 @@ impl Runtime {
     /// A module compiled in this process, whatever it imports: tests have functions of their own.
     #[cfg(test)]
     pub(super) fn of_text(&self, text: &str) -> Module {
-        let code = Code::new(&self.sandbox.engine, text).unwrap();
+        let code = Code::new(&self.sandbox.engine, wat::parse_str(text).unwrap()).unwrap();
         let ready = self.linker.instantiate_pre(&code).unwrap();
         let origin = Origin::Compiled(Duration::ZERO);
         Module { digest: Digest::of(text.as_bytes()), size: text.len(), origin, ready }

@@ -1,4 +1,4 @@
-//! Who runs next: each controller that waits gets its turn before any gets a second one.
+//! Who runs next: each controller that waits gets its turn before any gets a second one, and none has all places.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,36 @@ pub(super) struct Slots(Arc<Mutex<Queue>>);
 #[derive(Debug)]
 pub(super) struct Slot {
     slots: Slots,
+    controller: Arc<str>,
 }
 
 #[derive(Debug)]
 struct Queue {
     free: usize,
+    /// So many places may one controller have: what its hooks do to a core, they never do to all of them.
+    most: usize,
+    /// By controller, how many places it has; one that has none is not in it.
+    held: BTreeMap<Arc<str>, usize>,
     /// By controller, the longest waiting first; a controller without calls is not in it.
-    waiting: BTreeMap<String, VecDeque<oneshot::Sender<Slot>>>,
+    waiting: BTreeMap<Arc<str>, VecDeque<oneshot::Sender<Slot>>>,
     /// The controllers in it, the next one first.
-    turns: VecDeque<String>,
+    turns: VecDeque<Arc<str>>,
 }
 
 impl Slots {
+    /// There are two places per core, and a controller has a quarter of them: it keeps half of the cores busy.
     pub(super) fn new(free: usize) -> Self {
-        Self(Arc::new(Mutex::new(Queue { free, waiting: BTreeMap::new(), turns: VecDeque::new() })))
+        let most = (free / 4).max(1);
+        let (held, waiting, turns) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
+        Self(Arc::new(Mutex::new(Queue { free, most, held, waiting, turns })))
     }
 
     /// Waits for a place, if none is free. A call that is given up while it waits leaves the queue.
     pub(super) async fn acquire(&self, controller: &str) -> Slot {
+        let controller: Arc<str> = controller.into();
         loop {
-            let Some(turn) = self.lock().enter(controller) else {
-                return Slot { slots: self.clone() };
+            let Some(turn) = self.lock().enter(&controller) else {
+                return Slot { slots: self.clone(), controller };
             };
             // A turn cannot be lost: who has a place hands it on. If it could, we would ask anew.
             if let Ok(slot) = turn.await {
@@ -49,47 +58,68 @@ impl Slots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let next = self.slots.lock().leave();
-        if let Some(turn) = next {
+        let next = self.slots.lock().leave(&self.controller);
+        if let Some((controller, turn)) = next {
             // If its call is given up in this very moment, the place comes back to us and is dropped, which hands it on.
-            drop(turn.send(Self { slots: self.slots.clone() }));
+            drop(turn.send(Self { slots: self.slots.clone(), controller }));
         }
     }
 }
 
 impl Queue {
     /// Takes a free place, or queues for one.
-    fn enter(&mut self, controller: &str) -> Option<oneshot::Receiver<Slot>> {
-        if let Some(free) = self.free.checked_sub(1) {
-            self.free = free;
+    fn enter(&mut self, controller: &Arc<str>) -> Option<oneshot::Receiver<Slot>> {
+        if self.free > 0 && self.may_have_more(controller) {
+            self.give(controller);
             return None;
         }
         let (send, turn) = oneshot::channel();
         if let Some(calls) = self.waiting.get_mut(controller) {
             calls.push_back(send);
         } else {
-            self.waiting.insert(controller.to_owned(), VecDeque::from([send]));
-            self.turns.push_back(controller.to_owned());
+            self.waiting.insert(Arc::clone(controller), VecDeque::from([send]));
+            self.turns.push_back(Arc::clone(controller));
         }
         Some(turn)
     }
 
-    /// Who gets a place that is given back; it is free if nobody waits.
-    fn leave(&mut self) -> Option<oneshot::Sender<Slot>> {
-        while let Some(controller) = self.turns.pop_front() {
+    /// Takes a place back, and says who gets it; it is free if nobody who waits may have it.
+    fn leave(&mut self, controller: &Arc<str>) -> Option<(Arc<str>, oneshot::Sender<Slot>)> {
+        self.free = self.free.saturating_add(1);
+        if let Some(held) = self.held.get_mut(controller) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(controller);
+            }
+        }
+        for _ in 0..self.turns.len() {
+            let controller = self.turns.pop_front()?;
+            if !self.may_have_more(&controller) {
+                self.turns.push_back(controller);
+                continue;
+            }
             let Some(calls) = self.waiting.get_mut(&controller) else { continue };
             let next = std::iter::from_fn(|| calls.pop_front()).find(|turn| !turn.is_closed());
             if calls.is_empty() {
                 self.waiting.remove(&controller);
             } else {
-                self.turns.push_back(controller);
+                self.turns.push_back(Arc::clone(&controller));
             }
-            if next.is_some() {
-                return next;
+            if let Some(next) = next {
+                self.give(&controller);
+                return Some((controller, next));
             }
         }
-        self.free = self.free.saturating_add(1);
         None
+    }
+
+    fn may_have_more(&self, controller: &Arc<str>) -> bool {
+        self.held.get(controller).is_none_or(|held| *held < self.most)
+    }
+
+    fn give(&mut self, controller: &Arc<str>) {
+        self.free = self.free.saturating_sub(1);
+        *self.held.entry(Arc::clone(controller)).or_default() += 1;
     }
 }
 
@@ -127,10 +157,25 @@ mod tests {
     #[test]
     fn a_free_place_is_taken_without_waiting() {
         let slots = Slots::new(2);
-        let taken = [slots.acquire("a").now_or_never().unwrap(), slots.acquire("a").now_or_never().unwrap()];
-        assert!(slots.acquire("b").now_or_never().is_none());
+        let taken = [slots.acquire("a").now_or_never().unwrap(), slots.acquire("b").now_or_never().unwrap()];
+        assert!(slots.acquire("c").now_or_never().is_none());
         drop(taken);
         assert_eq!(free(&slots), 2);
+    }
+
+    #[test]
+    fn a_controller_has_a_quarter_of_the_places_and_others_find_the_rest() {
+        let slots = Slots::new(8);
+        let mut bad = [slots.acquire("bad").now_or_never(), slots.acquire("bad").now_or_never()];
+        let mut third = waits(&slots, "bad");
+        let good = slots.acquire("good").now_or_never();
+        assert!(bad.iter().all(Option::is_some) && good.is_some());
+        drop(good);
+        assert!(got(&mut third).is_none(), "a place that another one gives back is not for it");
+        bad[0] = None;
+        assert!(got(&mut third).is_some(), "its own is");
+        drop(bad);
+        assert_eq!(free(&slots), 8);
     }
 
     #[test]
@@ -195,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_run_than_there_are_places_and_none_is_lost(places in 1..4_usize, steps in steps()) {
+        fn never_more_run_than_there_are_places_and_none_is_lost(places in 1..13_usize, steps in steps()) {
             let slots = Slots::new(places);
             let (mut waiting, mut running) = (Vec::<Waiting>::new(), Vec::new());
             for step in steps {
@@ -210,7 +255,14 @@ mod tests {
                 }
                 waiting.retain_mut(|waiting| got(waiting).map(|slot| running.push(slot)).is_none());
                 prop_assert!(running.len() <= places);
-                prop_assert!(running.len() == places || waiting.is_empty(), "a place is free and somebody waits");
+                let free = running.len() < places;
+                let held = |controller: &str| running.iter().filter(|slot| *slot.controller == *controller).count();
+                for controller in ["a", "b", "c"] {
+                    let most = (places / 4).max(1);
+                    prop_assert!(held(controller) <= most);
+                    let waits = slots.lock().waiting.get(controller).is_some_and(|calls| calls.iter().any(|call| !call.is_closed()));
+                    prop_assert!(!waits || !free || held(controller) == most, "{controller} waits for a place that is free");
+                }
             }
             waiting.clear();
             running.clear();
