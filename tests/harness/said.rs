@@ -12,7 +12,9 @@ pub fn memory_then_trap(wanted: &str, budget: &str, function: &str) -> String {
 /// Of a hook that traps when it does not get its table.
 pub fn table_then_trap(wanted: usize, function: &str) -> String {
     let trap = trap(function, UNREACHABLE);
-    format!("the hook wanted a table of {wanted} elements and may have 50000; then {trap}")
+    format!(
+        "the hook wanted a table of {wanted} elements and may have 50000 (--module-functions-max); then {trap}"
+    )
 }
 
 pub fn instructions(budget: u64, function: &str) -> String {
@@ -132,9 +134,9 @@ pub fn imports(names: &str) -> String {
 }
 
 /// In the condition `ModulesLoaded`.
-pub fn mounts(bytes: &str, files: usize) -> String {
+pub fn mounts(bytes: usize, files: usize) -> String {
     format!(
-        "the mounts have {bytes} in {files} files, and a hook may see 4Mi in 4000: mount less, or keep less in the objects"
+        "the mounts have {bytes} bytes in {files} files, and a hook may see 4Mi in 4000: mount less, or keep less in the objects"
     )
 }
 
@@ -160,9 +162,9 @@ pub fn tables() -> Vec<String> {
         ["children of an answer", "10000", "`--max-children`", &code(&children(10_001, 10_000))],
         ["an answer once it is read", "128 MiB", "", &code(VALUES)],
         ["lists and objects in each other", "127", "", &code(&no_json(DEEP))],
-        ["elements of a table", "50000", "", &code(&table_then_trap(50_001, "main"))],
+        ["elements of a table", "50000", "`--module-functions-max`", &code(&table_then_trap(50_001, "main"))],
         ["random bytes at once", "16Ki", "", &code(&random("main", 16_385))],
-        ["its mounts", "4Mi, 4000 files", "", &code(&mounts("5Mi", 5))],
+        ["its mounts", "4Mi, 4000 files", "", &code(&mounts(5 << 20, 5))],
         ["what it has open of them", "32Mi, 1000 files", "", &code(&open_files("main"))],
         ["lines on stderr", "100", "", &format!("are cut; in the server's log: {}", code(&log(1, 0)))],
     ];

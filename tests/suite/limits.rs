@@ -197,7 +197,8 @@ pub(crate) async fn a_hook_may_see_4_mib_of_files_and_have_32_mib_open(test: &mu
         test.make(&test.config_maps(), file).await?;
     }
     let four = |row: Row| ["one", "two", "three", "four"].into_iter().fold(row, Row::mounting);
-    let over = Row::mounts_too_much("files-over", good("files-over").wasm()?, &said::mounts("4194305", 5));
+    let over =
+        Row::mounts_too_much("files-over", good("files-over").wasm()?, &said::mounts((4 << 20) + 1, 5));
     let rows = [
         four(Row::converges("files", good("files").wasm()?)),
         four(over).mounting("five"),

@@ -320,7 +320,7 @@ async fn a_table_beyond_the_bound_is_refused_by_name() {
     let error = run(&table_of(50_001), limits()).await.answer.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the hook wanted a table of 50001 elements and may have 50000; then the hook trapped in main: wasm `unreachable` instruction executed"
+        "the hook wanted a table of 50001 elements and may have 50000 (--module-functions-max); then the hook trapped in main: wasm `unreachable` instruction executed"
     );
 }
 

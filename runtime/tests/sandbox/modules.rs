@@ -259,6 +259,7 @@ async fn the_compiler_has_given_up_what_it_does_not_need() {
         .args(["compile", "1073741824", "60"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let about = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use metahook_core::spec::mount::{MountKind, MountRef, is_file_name};
+use metahook_core::spec::units::print_bytes;
 use metahook_core::text::shorten;
 use serde::Deserialize;
 
@@ -14,7 +15,7 @@ use super::run::Mounted;
 use crate::cluster::named::{Follower, Kind, Known, NamedObjects, Reference};
 
 /// Bytes of all files that one hook sees.
-const MOST_BYTES: usize = 4 << 20;
+const MOST_BYTES: u64 = 4 << 20;
 
 /// Files that one hook sees; an empty one is not free either.
 const MOST_FILES: usize = 4000;
@@ -58,7 +59,8 @@ pub(crate) enum MountError {
     #[error("the {name}, which is mounted at {path}, has a key {key:?}, and no file can be called that")]
     Key { name: Reference, path: String, key: String },
     #[error(
-        "the mounts have {bytes} bytes in {files} files, and a hook may see {MOST_BYTES} in {MOST_FILES}: mount less, or keep less in the objects"
+        "the mounts have {bytes} bytes in {files} files, and a hook may see {} in {MOST_FILES}: mount less, or keep less in the objects",
+        print_bytes(MOST_BYTES)
     )]
     TooLarge { bytes: usize, files: usize },
     #[error("{0}")]
@@ -132,7 +134,7 @@ impl MountSet {
             (None, None) => (0, 0),
         });
         let (bytes, files) = sizes.fold((0, 0), |(bytes, files), (b, f)| (bytes + b, files + f));
-        if bytes > MOST_BYTES || files > MOST_FILES {
+        if u64::try_from(bytes).is_ok_and(|bytes| bytes > MOST_BYTES) || files > MOST_FILES {
             return Err(MountError::TooLarge { bytes, files });
         }
         Ok(())
@@ -334,7 +336,7 @@ mod tests {
         world.objects.iter().for_each(|object| drop(object.send_replace(there("good"))));
         let good = world.set.look().await.0.unwrap();
         world.objects[0].send_replace(Known::Missing);
-        world.objects[1].send_replace(there(&"x".repeat(MOST_BYTES)));
+        world.objects[1].send_replace(there(&"x".repeat(4 << 20)));
         let (mounts, problem) = world.set.look().await;
         assert_eq!(mounts.unwrap().digest(), good.digest());
         assert!(matches!(problem, Some(MountError::Missing { .. })));
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(mounts.unwrap().digest(), good.digest());
         assert_eq!(
             problem.unwrap().to_string(),
-            "the mounts have 4194308 bytes in 2 files, and a hook may see 4194304 in 4000: mount less, or keep less in the objects"
+            "the mounts have 4194308 bytes in 2 files, and a hook may see 4Mi in 4000: mount less, or keep less in the objects"
         );
         world.objects[0].send_replace(there(""));
         assert!(matches!(world.set.look().await, (Some(_), None)), "just as much as there may be");
