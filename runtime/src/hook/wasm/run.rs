@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -18,9 +18,6 @@ use super::wasi::Exit;
 
 /// A long hook gives way to the others after this many units of fuel.
 pub(super) const YIELD_EVERY: u64 = 100_000;
-
-/// After a call that took longer than this, others get a turn.
-const LONG: Duration = Duration::from_micros(200);
 
 /// A request may be this large.
 pub(super) const LARGEST_REQUEST: usize = 32 << 20;
@@ -95,7 +92,6 @@ impl Runtime {
             return Called { answer, log: Log::default(), usage: Usage::default(), pure: true };
         }
         let slot = self.slots.acquire(call.controller).await;
-        let begun = Instant::now();
         let limits = call.limits;
         let mut store = Store::new(&self.sandbox.engine, Host::new(call, self.sandbox.table_elements));
         store.limiter(|host| &mut host.limiter);
@@ -111,9 +107,9 @@ impl Runtime {
             Ok(()) => Ok(host.stdout.bytes),
             Err(ended) => Err(why(&ended, &limits, &host, &log)),
         };
-        // A place that is given back is taken at once: others get their turn first, or calls of milliseconds that never
-        // wait, as those that use up their stack, would come one after the other.
-        if begun.elapsed() > LONG {
+        // A place that is given back is taken at once. After a failure others get their turn first: to find out where a
+        // hook was that used up its stack takes a millisecond, and no fuel.
+        if answer.is_err() {
             tokio::task::yield_now().await;
         }
         drop(slot);
