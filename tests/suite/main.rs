@@ -114,7 +114,7 @@ fn of_hooks() -> Vec<Test> {
         settling::{
             a_parent_for_which_nothing_changed_is_not_asked_about,
             a_hook_that_gives_two_answers_is_named_and_called_each_time,
-            servers_of_one_installation_share_a_secret_seed,
+            a_restarted_server_gives_hooks_the_same_random_numbers,
             calls_that_were_made_and_skipped_are_told_as_metrics,
         },
         modules::{

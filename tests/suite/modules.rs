@@ -118,7 +118,7 @@ pub(crate) async fn the_status_names_digest_and_size_of_the_module(test: &mut Fi
 async fn still_serves(
     test: &mut Fixture,
     spoil: impl AsyncFnOnce(&mut Fixture) -> Result<()>,
-    reason: &str,
+    (reason, said): (&str, &str),
 ) -> Result<()> {
     test.define_kind().await?;
     test.store("hook", &guest("hello")?).await?;
@@ -132,6 +132,8 @@ async fn still_serves(
     spoil(test).await?;
     let says = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", reason);
     let cc = test.until_controller(&format!("ModulesLoaded=False: {reason}"), says).await?;
+    let message = condition(&cc, "ModulesLoaded").map_or("", |condition| text(condition, "/message"));
+    ensure!(message.contains(said), "the condition does not say {said:?}: {message}");
     let digest = "/status/hooks/sync/digest";
     ensure!(text(&cc, digest) == text(&served, digest), "another digest serves: {}", cc["status"]);
     ensure!(is_true(&cc, "Ready"), "not ready: {}", cc["status"]);
@@ -144,12 +146,13 @@ async fn still_serves(
 
 pub(crate) async fn after_a_bad_module_the_last_good_one_goes_on_serving(test: &mut Fixture) -> Result<()> {
     let spoil = async |test: &mut Fixture| test.store("hook", b"this is no module").await;
-    still_serves(test, spoil, "ModuleInvalid").await
+    let said = format!("goes on being called, not sha256:{}", digest(b"this is no module"));
+    still_serves(test, spoil, ("ModuleInvalid", &said)).await
 }
 
 pub(crate) async fn after_its_config_map_is_gone_a_module_goes_on_serving(test: &mut Fixture) -> Result<()> {
     let spoil = async |test: &mut Fixture| test.config_maps().delete("hook").await;
-    still_serves(test, spoil, "ConfigMapNotFound").await
+    still_serves(test, spoil, ("ConfigMapNotFound", "goes on being called")).await
 }
 
 pub(crate) async fn a_changed_module_syncs_parents_that_nobody_touched(test: &mut Fixture) -> Result<()> {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::wasm;
+use crate::wasm::{self, LETTERS};
 
 /// A controller that looks at its parents each second, and its one parent `a`.
 async fn looks_each_second(test: &mut Fixture, module: &[u8]) -> Result<()> {
@@ -88,7 +88,11 @@ pub(crate) async fn a_hook_that_gives_two_answers_is_named_and_called_each_time(
 ) -> Result<()> {
     test.server().flag("--purity-check=1");
     test.server().flag("--seed-each-call");
-    looks_each_second(test, &wasm::answers_with_noise()?).await?;
+    looks_each_second(
+        test,
+        &wasm::answers_with_letters(&json!({ "children": [], "not looked at": LETTERS }))?,
+    )
+    .await?;
     let differs =
         |cc: &Value| has_condition(cc, "Pure", "False", "AnswersDiffer") && cc["status"]["settled"] == 0;
     test.until_controller("Pure=False: AnswersDiffer", differs).await?;
@@ -105,16 +109,26 @@ pub(crate) async fn a_hook_that_gives_two_answers_is_named_and_called_each_time(
     Ok(())
 }
 
-pub(crate) async fn servers_of_one_installation_share_a_secret_seed(test: &mut Fixture) -> Result<()> {
-    test.serve()?;
+pub(crate) async fn a_restarted_server_gives_hooks_the_same_random_numbers(test: &mut Fixture) -> Result<()> {
+    let answer = json!({ "children": [], "status": { "letters": LETTERS } });
+    looks_each_second(test, &wasm::answers_with_letters(&answer)?).await?;
+    test.create(test.parent("b")).await?;
+    let letters = |parent: &Value| text(parent, "/status/letters").to_owned();
+    let told = |parent: &Value| !letters(parent).is_empty();
+    let first = test.parents().until("a", "its letters", told).await?;
+    let other = test.parents().until("b", "its letters", told).await?;
+    ensure!(letters(&first) != letters(&other), "the same for two parents: {first}");
     let secrets = test.within_default(&acceptance::api::SECRET);
     let made = secrets.until("metahook-seed", "made", |_| true).await?;
     ensure!(made["immutable"] == true && text(&made, "/data/seed").len() == 44, "{made}");
-    test.server().until_log("serving", |log| count(log, "serving") == 1).await?;
     test.server().stop().await?;
+    let before = test.server().until_log("passes", |log| count(log, "synced") > 0).await?;
     test.server().start()?;
-    test.server().until_log("serving again", |log| count(log, "serving") == 2).await?;
-    let seed = text(&secrets.get("metahook-seed").await?, "/data/seed").to_owned();
-    ensure!(text(&made, "/data/seed") == seed, "made anew");
+    let called = count(&before, "synced") + 2;
+    test.server().until_log("both called anew", |log| count(log, "synced") >= called).await?;
+    for (parent, before) in [("a", first), ("b", other)] {
+        let now = test.parents().get(parent).await?;
+        ensure!(letters(&now) == letters(&before), "{parent} got others: {now}");
+    }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Wasm hooks that do one thing each, good or bad, written as text.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// The exit code of `exits`.
@@ -173,10 +173,14 @@ pub(crate) fn prints(text: &str) -> Result<Vec<u8>> {
     Wat::default().prints(text).wasm()
 }
 
-/// Answers with no children and a field that is not looked at, made of a random number.
-pub(crate) fn answers_with_noise() -> Result<Vec<u8>> {
-    let answer = r#"{\"children\":[],\"noise\":\"     \"}"#;
-    let noise = 16 + answer.replace('\\', "").find("     ").unwrap_or_default();
+/// What [`answers_with_letters`] puts in place of this changes with the random numbers that a hook gets.
+pub(crate) const LETTERS: &str = "####";
+
+/// Answers with this, and random letters in it.
+pub(crate) fn answers_with_letters(answer: &Value) -> Result<Vec<u8>> {
+    let text = answer.to_string();
+    let (noise, length) = (16 + text.find(LETTERS).context("no place for letters")?, text.len());
+    let answer = text.replace('"', "\\\"");
     command(&format!(
         r#"(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
            (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
@@ -188,8 +192,7 @@ pub(crate) fn answers_with_noise() -> Result<Vec<u8>> {
              ;; Letters, whatever the bytes are.
              (i32.store (i32.const {noise}) (i32.or (i32.const 0x61616161)
                (i32.and (i32.load (i32.const {noise})) (i32.const 0x0f0f0f0f))))
-             (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#,
-        length = answer.replace('\\', "").len(),
+             (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#
     ))
 }
 

@@ -56,7 +56,7 @@ pub struct Serve {
     /// How often to ask again what the API server serves.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub discovery_interval: Duration,
-    /// Calls of hooks at once; two per core when absent.
+    /// Calls of hooks at once; two per core when absent. A controller has a quarter of them at most.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
     /// Children one answer may name.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn it_listens_for_probes_unless_told_otherwise() {
+    fn it_listens_for_probes_and_scrapes_unless_told_otherwise() {
         assert!(serve("metacontroller").unwrap().settings().unwrap().probes.is_some());
         assert!(
             serve("metacontroller -health-probe-bind-address 0")
@@ -186,6 +186,11 @@ mod tests {
                 .is_none()
         );
         assert!(serve("metahook serve").unwrap().settings().unwrap().probes.is_none());
+        assert_eq!(
+            serve("metacontroller").unwrap().settings().unwrap().metrics,
+            Some(([0_u16; 8], 9999).into())
+        );
+        assert!(serve("metahook serve").unwrap().settings().unwrap().metrics.is_none());
     }
 
     #[test]

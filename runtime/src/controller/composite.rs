@@ -191,7 +191,7 @@ impl Controller {
         if expected.is_some_and(|expected| expected != rest.answer) && standings.differed(seen.hook) {
             drop(standings);
             let message = format!(
-                "The sync hook gave two answers to one request about {}: nothing is skipped any more until its module changes",
+                "The sync hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
                 seen.parent.key
             );
             self.tools.recorder.record(&self.object, Severity::Warning, "ImpureHook", &message);

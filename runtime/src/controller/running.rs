@@ -207,7 +207,10 @@ impl Run {
             (None, Some(_)) => Finding::good("Loaded", ""),
             (Some(problem), None) => Finding::bad(problem.reason(), problem.to_string()),
             (Some(problem), Some(module)) => {
-                Finding::bad(problem.reason(), format!("{problem}; {} goes on being called", module.digest))
+                let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
+                let goes_on =
+                    format!("{} goes on being called{}", module.digest, refused.unwrap_or_default());
+                Finding::bad(problem.reason(), format!("{problem}; {goes_on}"))
             }
         };
         if let Finding::Bad { message, .. } = &finding {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use metahook::hook::wasm::run::Call;
+
 use crate::limits::counts_to;
 use crate::{IMPORTS, call, limits, run, runtime};
 
@@ -40,10 +42,11 @@ async fn more_calls_than_slots_wait_for_their_turn() {
     let text = format!("(module {IMPORTS} {} (export \"_start\" (func $main)))", counts_to(100_000));
     let runtime = runtime();
     let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let calls = (0..50).map(|_| {
+    let calls = (0..50).map(|number| {
         let (runtime, module) = (Arc::clone(&runtime), Arc::clone(&module));
         tokio::spawn(async move {
-            let asked = call("", limits());
+            let controller = ["a", "b", "c", "d", "e"][number % 5];
+            let asked = Call { controller, ..call("", limits()) };
             runtime.call(&module, asked).await.answer
         })
     });

@@ -135,7 +135,7 @@ pub fn purity(purity: Purity) -> Finding {
         ),
         Purity::Differs => Finding::bad(
             "AnswersDiffer",
-            "the hook gave two answers to one request: it is called at every trigger until its module changes",
+            "the hook gave two answers to one request: it is called at every trigger until its module or a mount changes",
         ),
     }
 }

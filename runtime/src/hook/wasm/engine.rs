@@ -63,7 +63,7 @@ fn pool(slots: usize, bounds: &LimitBounds, table_elements: usize) -> PoolingAll
         .max_unused_warm_slots(count)
         // Rust puts a stack of 1 MiB first: what is touched lies behind it. The kernel tells which pages were.
         .linear_memory_keep_resident(2 << 20)
-        // Otherwise each call gives its table's pages back and faults them in again: 5 of 21 µs.
+        // Otherwise each call gives its table's pages back and faults them in again: 5 of 21 µs (`cargo xtask bench hook`).
         .table_keep_resident(table_elements * size_of::<usize>())
         .pagemap_scan(Enabled::Auto);
     pool

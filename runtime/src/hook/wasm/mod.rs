@@ -3,10 +3,10 @@
 mod artifact;
 pub mod bounds;
 mod cache;
+pub mod call_error;
 pub(crate) mod child;
 mod compile;
 pub mod engine;
-pub mod error;
 pub(crate) mod features;
 pub(crate) mod folders;
 mod host;

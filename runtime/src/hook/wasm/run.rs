@@ -10,8 +10,8 @@ use futures_util::FutureExt as _;
 use metahook_core::spec::hook::Limits;
 use wasmtime::Store;
 
-pub use super::error::CallError;
-use super::error::{Ended, why};
+pub use super::call_error::CallError;
+use super::call_error::{Ended, why};
 use super::host::Host;
 use super::module::{Module, Runtime};
 use super::wasi::Exit;

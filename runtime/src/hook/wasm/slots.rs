@@ -30,7 +30,7 @@ struct Queue {
 }
 
 impl Slots {
-    /// There are two places per core, and a controller has a quarter of them: it keeps half of the cores busy.
+    /// A controller has a quarter of the places, at least one: with two per core it keeps half of the cores busy.
     pub(super) fn new(free: usize) -> Self {
         let most = (free / 4).max(1);
         let (held, waiting, turns) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());

@@ -56,6 +56,14 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
+    /// The digest of the module that is not loaded, where it is known.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Module(error) => error.refused(),
+            Self::Mount(_) => None,
+        }
+    }
+
     /// The reason of the condition `ModulesLoaded`.
     pub(crate) fn reason(&self) -> &'static str {
         match self {

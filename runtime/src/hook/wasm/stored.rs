@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::spec::hook::ModuleRef;
@@ -13,6 +14,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::module::{Digest, Module, ModuleError, Runtime};
 use crate::cluster::named::{Follower, Kind, Known, NamedObjects, Reference, any_changed};
+
+/// Bytes are tried again this much after their last refusal is forgotten.
+const SOON: Duration = Duration::from_secs(10);
 
 /// The modules that running controllers name, each followed once.
 pub(super) struct StoredModules {
@@ -61,7 +65,14 @@ pub(crate) enum StoredError {
     )]
     EmptyPart { part: Reference, of: String },
     #[error("ConfigMap {namespace}/{name}, key {key}: {source}")]
-    Module { namespace: String, name: String, key: String, source: ModuleError },
+    Module {
+        namespace: String,
+        name: String,
+        key: String,
+        /// Where the bytes could be unpacked.
+        found: Option<String>,
+        source: Box<ModuleError>,
+    },
     #[error(
         "ConfigMap {namespace}/{name}, key {key}: the module's digest is {found}, and the spec pins {pinned}: update the pin or put the module back"
     )]
@@ -84,6 +95,31 @@ impl StoredError {
             Self::NoPart { .. } | Self::EmptyPart { .. } => "PartNotFound",
             Self::Module { .. } => "ModuleInvalid",
             Self::Pinned { .. } | Self::Mixed { .. } => "DigestMismatch",
+        }
+    }
+
+    /// The digest of the module that is not loaded, where it is known.
+    pub(super) fn refused(&self) -> Option<&str> {
+        match self {
+            Self::Module { found, .. } => found.as_deref(),
+            Self::Pinned { found, .. } | Self::Mixed { found, .. } => Some(found),
+            Self::NoConfigMap { .. }
+            | Self::NoKey { .. }
+            | Self::TwoModules { .. }
+            | Self::Unreadable { .. }
+            | Self::Index { .. }
+            | Self::NoPart { .. }
+            | Self::EmptyPart { .. } => None,
+        }
+    }
+
+    /// When the same bytes are worth another try, though nobody changed them: a busy machine may have been why.
+    fn again(&self) -> Option<Duration> {
+        match self {
+            Self::Module { source, .. } => {
+                Some(source.holds_for()).filter(|pause| *pause != Duration::MAX).map(|pause| pause + SOON)
+            }
+            _ => None,
         }
     }
 }
@@ -162,10 +198,16 @@ impl Loader {
             if let Some(Ok(_)) = loaded {
                 self.parts.clear();
             }
+            let again = loaded.as_ref().and_then(|loaded| loaded.as_ref().err()?.again());
             if let Some(loaded) = loaded {
                 publish(&state, loaded);
             }
-            any_changed([&mut self.map].into_iter().chain(self.parts.values_mut())).await;
+            let changed = any_changed([&mut self.map].into_iter().chain(self.parts.values_mut()));
+            match again {
+                None => changed.await,
+                // Either way it is looked at again.
+                Some(pause) => drop(tokio::time::timeout(pause, changed).await),
+            }
         }
     }
 
@@ -220,13 +262,14 @@ impl Loader {
 
     async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, StoredError> {
         let ModuleRef { namespace, name, key, sha256 } = self.what.clone();
-        let refused = |source| StoredError::Module {
+        let refused = |source, found| StoredError::Module {
             namespace: namespace.clone(),
             name: name.clone(),
             key: key.clone(),
-            source,
+            found,
+            source: Box::new(source),
         };
-        let bytes = self.runtime.unpack(stored).await.map_err(refused)?;
+        let bytes = self.runtime.unpack(stored).await.map_err(|source| refused(source, None))?;
         let (found, size) = (Digest::of(&bytes).hex(), bytes.len());
         if let Some(index) =
             index.filter(|index| index.sha256 != found || u64::try_from(size) != Ok(index.size))
@@ -237,7 +280,7 @@ impl Loader {
         if let Some(pinned) = sha256.filter(|pinned| *pinned != found) {
             return Err(StoredError::Pinned { namespace, name, key, found, pinned });
         }
-        self.runtime.load(bytes).await.map_err(refused)
+        self.runtime.load(bytes).await.map_err(|source| refused(source, Some(found)))
     }
 }
 
