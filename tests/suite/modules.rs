@@ -139,6 +139,12 @@ async fn still_serves(
     ensure!(is_true(&cc, "Ready"), "not ready: {}", cc["status"]);
     test.create(test.parent("after")).await?;
     test.pods().until("after", "made", |_| true).await?;
+    let edit = json!({ "spec": { "resyncPeriodSeconds": 3600 } });
+    test.controllers().merge(test.name(), &edit).await?;
+    let edited = |cc: &Value| cc["status"]["observedGeneration"] == 2 && is_true(cc, "Ready");
+    test.until_controller("ready with another spec", edited).await?;
+    test.create(test.parent("later")).await?;
+    test.pods().until("later", "made", |_| true).await?;
     let same = test.pods().get("before").await?;
     ensure!(version(&same) == version(&before), "the Pod that was there was written: {same}");
     Ok(())

@@ -109,6 +109,21 @@ pub(crate) async fn a_hook_that_gives_two_answers_is_named_and_called_each_time(
     Ok(())
 }
 
+pub(crate) async fn a_hook_that_asks_for_the_time_is_named_and_called_each_time(
+    test: &mut Fixture,
+) -> Result<()> {
+    looks_each_second(test, &wasm::asks_for_the_time()?).await?;
+    let impure = |cc: &Value| {
+        has_condition(cc, "Pure", "False", "ReadsClock")
+            && cc["status"]["settled"] == 0
+            && cc["status"]["hooks"]["sync"]["pure"] == false
+    };
+    test.until_controller("Pure=False: ReadsClock", impure).await?;
+    let log = test.server().until_log("called again and again", |log| count(log, "synced") > 3).await?;
+    ensure!(count(&log, "at rest") == 0, "a parent was taken for settled");
+    Ok(())
+}
+
 pub(crate) async fn a_restarted_server_gives_hooks_the_same_random_numbers(test: &mut Fixture) -> Result<()> {
     let answer = json!({ "children": [], "status": { "letters": LETTERS } });
     looks_each_second(test, &wasm::answers_with_letters(&answer)?).await?;

@@ -173,6 +173,21 @@ pub(crate) fn prints(text: &str) -> Result<Vec<u8>> {
     Wat::default().prints(text).wasm()
 }
 
+/// Asks what time it is, and answers with no children all the same.
+pub(crate) fn asks_for_the_time() -> Result<Vec<u8>> {
+    let answer = r#"{\"children\":[]}"#;
+    command(&format!(
+        r#"(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+           (import "wasi_snapshot_preview1" "clock_time_get" (func $time (param i32 i64 i32) (result i32)))
+           (memory (export "memory") 1)
+           (data (i32.const 0) "\10\00\00\00\0f\00\00\00")
+           (data (i32.const 16) "{answer}")
+           (func (export "_start")
+             (drop (call $time (i32.const 0) (i64.const 0) (i32.const 64)))
+             (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#
+    ))
+}
+
 /// What [`answers_with_letters`] puts in place of this changes with the random numbers that a hook gets.
 pub(crate) const LETTERS: &str = "####";
 

@@ -13,10 +13,8 @@ pub struct Standings {
     hook: Option<(Fingerprint, Purity)>,
     /// One in so many settled parents is asked about all the same; 0 is none.
     check_every: u64,
-    /// Passes that found their parent settled.
-    found_settled: u64,
-    /// Those of them that ended there.
-    skipped: u64,
+    /// Says which passes check; it has no rhythm, so that no parent is always or never the one.
+    dice: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +55,7 @@ pub enum Purity {
 
 impl Standings {
     pub fn new(check_every: u64) -> Self {
-        Self { parents: BTreeMap::new(), hook: None, check_every, found_settled: 0, skipped: 0 }
+        Self { parents: BTreeMap::new(), hook: None, check_every, dice: 0 }
     }
 
     /// A pass sees a parent: does it have to ask the hook?
@@ -65,11 +63,9 @@ impl Standings {
         match self.parents.get(parent) {
             Some(Standing::Settled(rest)) if rest.seen == seen => {
                 let answer = rest.answer;
-                self.found_settled += 1;
-                if self.check_every > 0 && self.found_settled.is_multiple_of(self.check_every) {
+                if self.check_every > 0 && self.roll().is_multiple_of(self.check_every) {
                     return Ask::Check(answer);
                 }
-                self.skipped += 1;
                 Ask::Nothing
             }
             Some(Standing::Settled(_)) => {
@@ -78,6 +74,12 @@ impl Standings {
             }
             Some(Standing::Failing(_)) | None => Ask::Call,
         }
+    }
+
+    /// The next number of a fixed sequence that looks like chance (Knuth's multiplier).
+    fn roll(&mut self) -> u64 {
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.dice >> 33
     }
 
     /// A call of the hook ended; `pure`: it never read the real time.
@@ -100,7 +102,7 @@ impl Standings {
 
     /// A pass ended with nothing to do, after a pure call.
     pub fn settle(&mut self, parent: &Key, rest: Rest) {
-        if matches!(self.purity(), Some(Purity::Differs)) {
+        if matches!(self.hook, Some((_, Purity::Differs))) {
             self.parents.remove(parent);
         } else {
             self.parents.insert(parent.clone(), Standing::Settled(rest));
@@ -116,9 +118,9 @@ impl Standings {
         self.parents.insert(parent.clone(), Standing::Failing(category));
     }
 
-    /// Of the hook that was called last; `None` before the first call.
-    pub fn purity(&self) -> Option<Purity> {
-        self.hook.map(|(_, purity)| purity)
+    /// `None` before the first call of this hook.
+    pub fn purity_of(&self, hook: Fingerprint) -> Option<Purity> {
+        self.hook.filter(|(called, _)| *called == hook).map(|(_, purity)| purity)
     }
 
     pub fn settled(&self) -> usize {
@@ -131,11 +133,6 @@ impl Standings {
             Standing::Failing(category) => Some((parent, *category)),
             Standing::Settled(_) => None,
         })
-    }
-
-    /// Passes that ended because nothing had changed.
-    pub fn skipped(&self) -> u64 {
-        self.skipped
     }
 }
 
@@ -161,7 +158,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(all.look(&key, print("seen")), Ask::Nothing);
         }
-        assert_eq!((all.settled(), all.skipped()), (1, 3));
+        assert_eq!(all.settled(), 1);
     }
 
     #[test]
@@ -183,11 +180,20 @@ mod tests {
     }
 
     #[test]
-    fn one_in_so_many_is_checked() {
-        let (mut all, key) = settled(3);
-        let asks: Vec<_> = (0..6).map(|_| all.look(&key, print("seen"))).collect();
-        let check = Ask::Check(print("answer"));
-        assert_eq!(asks, [Ask::Nothing, Ask::Nothing, check, Ask::Nothing, Ask::Nothing, check]);
+    fn one_in_so_many_is_checked_whichever_parent_it_is() {
+        let parents: Vec<_> = (0..10).map(|number| Key::new("n", &format!("p{number}"))).collect();
+        let mut all = Standings::new(10);
+        for parent in &parents {
+            all.settle(parent, Rest { seen: print("seen"), answer: print("answer") });
+        }
+        let mut checked = BTreeMap::new();
+        for parent in parents.iter().cycle().take(10_000) {
+            if let Ask::Check(_) = all.look(parent, print("seen")) {
+                *checked.entry(parent).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(checked.len(), parents.len());
+        assert!(checked.values().all(|times| (50..200).contains(times)), "of 1,000 each: {checked:?}");
     }
 
     #[test]
@@ -197,20 +203,24 @@ mod tests {
         assert!(!all.differed(print("hook")), "no news");
         all.called(print("hook"), true);
         all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
-        assert_eq!((all.look(&key, print("seen")), all.purity()), (Ask::Call, Some(Purity::Differs)));
+        assert_eq!(
+            (all.look(&key, print("seen")), all.purity_of(print("hook"))),
+            (Ask::Call, Some(Purity::Differs))
+        );
         all.called(print("next hook"), true);
         all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
-        assert_eq!((all.settled(), all.purity()), (1, Some(Purity::Pure)));
+        assert_eq!((all.settled(), all.purity_of(print("next hook"))), (1, Some(Purity::Pure)));
     }
 
     #[test]
     fn one_look_at_the_clock_is_told_of_the_hook_until_it_changes() {
         let mut all = Standings::new(0);
-        assert_eq!(all.purity(), None);
+        assert_eq!(all.purity_of(print("hook")), None);
         all.called(print("hook"), false);
         all.called(print("hook"), true);
-        assert_eq!(all.purity(), Some(Purity::ReadsClock));
+        assert_eq!(all.purity_of(print("hook")), Some(Purity::ReadsClock));
+        assert_eq!(all.purity_of(print("next hook")), None);
         all.called(print("next hook"), true);
-        assert_eq!(all.purity(), Some(Purity::Pure));
+        assert_eq!(all.purity_of(print("next hook")), Some(Purity::Pure));
     }
 }

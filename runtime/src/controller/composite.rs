@@ -58,6 +58,16 @@ enum Done {
     Decided(Box<Decision>),
 }
 
+/// What became of what a pass wanted done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Acted {
+    /// There was nothing to do.
+    Nothing,
+    /// The API server took what was written and kept what it had, as it does with fields that it does not know.
+    InVain,
+    Wrote,
+}
+
 /// What one pass decided to do, and what it decided on.
 struct Decision {
     decided: Decided,
@@ -104,9 +114,9 @@ impl Controller {
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
-                let wrote = self.act(&parent, &decision, &writer).await;
-                self.note(key, &decision, &wrote);
-                (wrote, decision.decided.resync_after)
+                let acted = self.act(&parent, &decision, &writer).await;
+                self.note(key, &decision, &acted);
+                (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
             }
             Err(error) => (Err(error), None),
         };
@@ -150,34 +160,35 @@ impl Controller {
         Ok(Done::Decided(Box::new(Decision { decided, rest, pure, wrote })))
     }
 
-    /// `true` when something was written. Goes on after a failed operation, so that one child does not hold the others.
-    async fn act(&self, parent: &Object, decision: &Decision, writer: &Writer) -> Result<bool, SyncError> {
+    /// Goes on after a failed operation, so that one child does not hold the others.
+    async fn act(&self, parent: &Object, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
         let Decided { plan, status, .. } = &decision.decided;
         let mut first = plan
             .problems
             .first()
             .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
-        let mut wrote = decision.wrote;
+        let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
+        let became = |changed| if changed { Acted::Wrote } else { Acted::InVain };
         for op in &plan.ops {
             match self.carry_out(op, writer).await {
-                Ok(changed) => wrote |= changed,
+                Ok(changed) => acted = acted.max(became(changed)),
                 Err(error) => drop(first.get_or_insert(error)),
             }
         }
         if let Some(op) = self.status(parent, status.clone()) {
             match self.carry_out(&op, writer).await {
-                Ok(changed) => wrote |= changed,
+                Ok(changed) => acted = acted.max(became(changed)),
                 Err(error) => drop(first.get_or_insert(error)),
             }
         }
-        first.map_or(Ok(wrote), Err)
+        first.map_or(Ok(acted), Err)
     }
 
     /// Remembers a parent that has come to rest.
-    fn note(&self, key: &Key, decision: &Decision, wrote: &Result<bool, SyncError>) {
+    fn note(&self, key: &Key, decision: &Decision, acted: &Result<Acted, SyncError>) {
         let mut standings = self.standings();
-        match wrote {
-            Ok(false) if decision.pure => standings.settle(key, decision.rest),
+        match acted {
+            Ok(Acted::Nothing) if decision.pure => standings.settle(key, decision.rest),
             Ok(_) => standings.unsettle(key),
             // What failed is told with its reason.
             Err(_) => {}

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::report::Reporter;
+use super::running::Begun;
 use super::{Tools, running};
 use crate::cluster::events::Severity;
 use crate::store::{Change, Store};
@@ -99,6 +100,7 @@ impl Host {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
         let (tools, store, begun, stopped) =
             (self.tools.clone(), Arc::clone(&self.store), Arc::clone(&object), stop.clone());
+        let how = if before.is_some() { Begun::Anew } else { Begun::First };
         let task = tokio::spawn(async move {
             if let Some(before) = before {
                 end(tools.clone(), before).await;
@@ -111,7 +113,7 @@ impl Host {
                 &format!("Starting controller: {name}"),
             );
             let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
-            running::run(tools, begun, reporter, stopped).await;
+            running::run(tools, begun, how, reporter, stopped).await;
         });
         Hosted { object, spec, stop, task }
     }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Resource};
@@ -29,9 +30,24 @@ use crate::queue::{Queue, workers};
 use crate::store::{Change, Store};
 use crate::telemetry::timestamp;
 
+/// Whether a controller takes the place of one with another spec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// Nobody has looked at its parents yet: all are synced at once.
+    First,
+    /// They are synced again, not all at once.
+    Anew,
+}
+
 /// Runs a controller until `stop`; returns when its last pass has ended.
-pub(super) async fn run(tools: Tools, object: Arc<Object>, reporter: Reporter, stop: CancellationToken) {
-    let run = Run { tools, object, reporter, stop };
+pub(super) async fn run(
+    tools: Tools,
+    object: Arc<Object>,
+    begun: Begun,
+    reporter: Reporter,
+    stop: CancellationToken,
+) {
+    let run = Run { tools, object, begun, reporter, stop };
     if let Some(checked) = run.check() {
         while !run.stop.is_cancelled() {
             let Some(started) = run.start(&checked).await else {
@@ -47,6 +63,7 @@ pub(super) async fn run(tools: Tools, object: Arc<Object>, reporter: Reporter, s
 struct Run {
     tools: Tools,
     object: Arc<Object>,
+    begun: Begun,
     reporter: Reporter,
     stop: CancellationToken,
 }
@@ -243,7 +260,12 @@ impl Run {
             &format!("Started controller: {name}"),
         );
         let queue = Arc::new(Queue::new());
-        let triggers = spawn_triggers(&controller, &queue);
+        // Before the first pass: whatever comes after it is a change.
+        let called = controller.hook.source.loaded().map(|loaded| loaded.identity());
+        let triggers = spawn_triggers(&controller, &queue, self.begun);
+        if self.begun == Begun::Anew {
+            sync_all(&controller, &queue);
+        }
         let pass = Arc::clone(&controller);
         let work = move |key, streaks| {
             let controller = Arc::clone(&pass);
@@ -253,7 +275,7 @@ impl Run {
         tokio::select! {
             () = self.stop.cancelled() => {}
             () = self.kinds_change(checked, &kinds) => {}
-            () = self.follow(&controller, &queue) => {}
+            () = self.follow(&controller, &queue, called) => {}
             () = resync(&controller, &queue, checked.resync_period) => {}
         }
         triggers.iter().for_each(AbortHandle::abort);
@@ -296,9 +318,8 @@ impl Run {
     }
 
     /// Keeps the report up to date and syncs all parents anew when the module or a mount changes.
-    async fn follow(&self, controller: &Controller, queue: &Queue<Key>) {
+    async fn follow(&self, controller: &Controller, queue: &Queue<Key>, mut called: Option<Fingerprint>) {
         let mut source = controller.hook.source.changes();
-        let mut called = controller.hook.source.loaded().map(|loaded| loaded.identity());
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES);
         loop {
@@ -334,10 +355,12 @@ impl Run {
         let parents = controller
             .parents
             .view(|all| all.all().filter(|one| controller.terms.selection.includes(one)).count());
+        let hook = controller.hook.source.loaded().map(|loaded| loaded.identity());
         let (settled, failing, first, purity) = {
             let standings = controller.standings();
             let first = standings.failing().next().map(|(key, category)| (key.clone(), category));
-            (standings.settled(), standings.failing().count(), first, standings.purity())
+            let purity = hook.and_then(|hook| standings.purity_of(hook));
+            (standings.settled(), standings.failing().count(), first, purity)
         };
         let ready = match first {
             None => Finding::good("Running", ""),
@@ -410,10 +433,14 @@ async fn resync(controller: &Controller, queue: &Queue<Key>, period: Option<Dura
 }
 
 /// From stores to the queue: one task per store.
-fn spawn_triggers(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>) -> Vec<AbortHandle> {
+fn spawn_triggers(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun: Begun) -> Vec<AbortHandle> {
     let spawn = |store: &Arc<Store>, child| {
         let (controller, queue) = (Arc::clone(controller), Arc::clone(queue));
-        tokio::spawn(trigger_all(controller, queue, store.listen(), child)).abort_handle()
+        let changes = match begun {
+            Begun::First => store.listen(),
+            Begun::Anew => store.changes(),
+        };
+        tokio::spawn(trigger_all(controller, queue, changes, child)).abort_handle()
     };
     let mut tasks = vec![spawn(&controller.parents, false)];
     tasks.extend(controller.children.iter().map(|store| spawn(store, true)));

@@ -105,6 +105,13 @@ impl Store {
         receiver
     }
 
+    /// Every change from now on; unbounded as above.
+    pub(crate) fn changes(&self) -> mpsc::UnboundedReceiver<Change> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        lock(&self.state).listeners.push(sender);
+        receiver
+    }
+
     pub(crate) async fn synced(&self) {
         let mut synced = self.synced.subscribe();
         // An error means that the sender is gone, and it lives as long as we do.

@@ -44,7 +44,7 @@ fn all() -> Result<Vec<Value>> {
         column("Parents", "integer", ".status.parents", 0),
         column("Settled", "integer", ".status.settled", 0),
         column("Failing", "integer", ".status.failing", 0),
-        column("Module", "string", ".status.hooks.sync.digest", 1),
+        column("Module", "string", ".status.hooks.sync.digest", 0),
         column("Age", "date", ".metadata.creationTimestamp", 0),
     ]);
     let controller =

@@ -83,15 +83,15 @@ fn a_hook_that_gives_two_answers_is_found_out_and_called_each_time() {
     let mut server = Server::new(Saving::Checking, UpdateMethod::InPlace);
     server.does(Deed::Parent { parent: 0, children: 1 });
     server.does(Deed::Work);
-    assert_eq!(server.standings.purity(), Some(Purity::Pure), "nothing has shown yet");
+    assert_eq!(server.purity(), Some(Purity::Pure), "nothing has shown yet");
     server.seed = 1;
     server.does(Deed::Pass(0));
-    assert_eq!(server.standings.purity(), Some(Purity::Differs));
+    assert_eq!(server.purity(), Some(Purity::Differs));
     assert_eq!(server.status_of(0)["seed"], 1, "the other answer is carried out");
     let calls = server.calls;
     server.does(Deed::Pass(0));
     assert_eq!(server.calls, calls + 1);
     server.does(Deed::Module(1));
     server.comes_to_rest();
-    assert_eq!((server.standings.purity(), server.standings.settled()), (Some(Purity::Pure), 1));
+    assert_eq!((server.purity(), server.standings.settled()), (Some(Purity::Pure), 1));
 }

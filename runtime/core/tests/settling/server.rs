@@ -16,7 +16,7 @@ use metahook_core::plan::desired::Rule;
 use metahook_core::plan::{self, Op};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::HookVersion;
-use metahook_core::standing::{Ask, Rest, Standings};
+use metahook_core::standing::{Ask, Purity, Rest, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde_json::{Value, json};
 
@@ -153,6 +153,10 @@ impl Server {
         self.work();
         self.resync();
         self.work();
+    }
+
+    pub(crate) fn purity(&self) -> Option<Purity> {
+        self.standings.purity_of(Fingerprint::of(&[self.module]))
     }
 
     pub(crate) fn status_of(&self, parent: u8) -> Value {

@@ -59,6 +59,8 @@ fn pool(slots: usize, bounds: &LimitBounds, table_elements: usize) -> PoolingAll
         .max_memories_per_module(1)
         .max_tables_per_module(1)
         .table_elements(table_elements)
+        // A function that a table can hold takes some bytes of its instance.
+        .max_core_instance_size((1 << 20) + table_elements * 64)
         .max_memory_size(usize::try_from(bounds.ceiling.memory).unwrap_or(usize::MAX))
         .max_unused_warm_slots(count)
         // Rust puts a stack of 1 MiB first: what is touched lies behind it. The kernel tells which pages were.

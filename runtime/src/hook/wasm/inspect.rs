@@ -34,7 +34,7 @@ pub(super) struct Most {
 
 /// Reads the outline; what is in functions is for the compiler's process to judge.
 ///
-/// *Guarantees*: memory does not grow with the module; work grows with the number of its entries.
+/// *Guarantees*: memory grows with the imports alone; work grows with the number of entries.
 pub(super) fn inspect(bytes: &[u8], most: Most) -> Result<(), ModuleError> {
     if !bytes.starts_with(b"\0asm") {
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -88,6 +88,9 @@ impl<'a> Outline<'a> {
                 self.functions = Some(functions);
             }
             Payload::TableSection(tables) => {
+                if tables.count() > 1 {
+                    return Err(ModuleError::Tables(tables.count()));
+                }
                 for table in tables {
                     check_table(&table?.ty, most)?;
                 }

@@ -40,6 +40,8 @@ pub enum ModuleError {
         "the module has a table of {found} elements, and {bound} are allowed (--module-functions-max): make it smaller"
     )]
     Table { found: u64, bound: u64 },
+    #[error("the module has {0} tables, and a hook has one: build with --target wasm32-wasip1")]
+    Tables(u32),
     #[error("the module has no function _start: build a command (fn main), not a library")]
     NoStart,
     #[error(
@@ -102,6 +104,7 @@ impl ModuleError {
             | Self::Functions { .. }
             | Self::Memory { .. }
             | Self::Table { .. }
+            | Self::Tables(_)
             | Self::NoStart
             | Self::StartType
             | Self::Import(_)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
 use metahook_core::spec::hook::ModuleRef;
 use metahook_core::spec::mount::MountRef;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -19,6 +20,9 @@ use crate::cluster::rest::Rest;
 /// Files that could not be written are tried again this much later.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// A module is followed so much longer than anybody wants it.
+const LINGERS: Duration = Duration::from_mins(1);
+
 /// What the hooks of running controllers are made of.
 pub(crate) struct Sources {
     objects: Arc<NamedObjects>,
@@ -29,6 +33,7 @@ pub(crate) struct Sources {
 /// One hook. Whoever holds it keeps its module and mounts followed.
 pub(crate) struct Followed {
     state: watch::Receiver<SourceState>,
+    module: Arc<Stored>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -99,8 +104,8 @@ impl Sources {
         let (sender, state) = watch::channel(SourceState::default());
         let module = self.modules.follow(module);
         let mounts = MountSet::follow(mounts, &self.objects, self.folders.clone());
-        let task = AbortOnDropHandle::new(tokio::spawn(join(module, mounts, sender)));
-        Arc::new(Followed { state, _task: task })
+        let task = AbortOnDropHandle::new(tokio::spawn(join(Arc::clone(&module), mounts, sender)));
+        Arc::new(Followed { state, module, _task: task })
     }
 }
 
@@ -114,6 +119,20 @@ impl Followed {
 
     pub(crate) fn loaded(&self) -> Option<Loaded> {
         self.state.borrow().loaded.clone()
+    }
+}
+
+/// A controller whose spec changes ends and begins anew: the last good module is still there by then, also if what is
+/// stored is not good.
+impl Drop for Followed {
+    fn drop(&mut self) {
+        let module = Arc::clone(&self.module);
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(LINGERS).await;
+                drop(module);
+            });
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub(in crate::hook::wasm) struct Files {
     open: Vec<Option<Open>>,
     /// How many were open at the start.
     given: usize,
-    /// Bytes of open files.
+    /// Bytes of open files, and of what is known of open folders.
     held: usize,
 }
 
@@ -111,6 +111,15 @@ impl Files {
         Ok(File { stat, content, position: 0 })
     }
 
+    /// Keeps what is in an open folder, until it is closed or read anew.
+    pub(super) fn keep(&mut self, fd: u32, listed: Vec<Entry>) -> Result<(), Failure> {
+        let before = self.get(fd)?.held();
+        let Open::Folder(folder) = self.get_mut(fd)? else { return Err(Errno::Notdir.into()) };
+        folder.listed = listed;
+        self.held = self.held.saturating_sub(before).saturating_add(self.get(fd)?.held());
+        if self.held > HELD { Err(Failure::ends(TooMuch)) } else { Ok(()) }
+    }
+
     pub(super) fn close(&mut self, fd: u32) -> Result<(), Errno> {
         self.take(fd).map(drop)
     }
@@ -145,7 +154,8 @@ impl Open {
     fn held(&self) -> usize {
         match self {
             Self::File(file) => file.content.len(),
-            Self::Stdin | Self::Stdout | Self::Stderr | Self::Folder(_) => 0,
+            Self::Folder(folder) => folder.listed.iter().map(Entry::held).sum(),
+            Self::Stdin | Self::Stdout | Self::Stderr => 0,
         }
     }
 }

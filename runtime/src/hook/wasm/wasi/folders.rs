@@ -136,7 +136,7 @@ pub(super) fn mount_name(host: &Host, memory: &mut Memory<'_>, fd: u32, to: Span
     Ok(())
 }
 
-/// `fd_readdir` from an entry on. Gives how many bytes were written, and how many entries were read from the host.
+/// `fd_readdir` from an entry on. Gives how many bytes were written, and how many entries were read or written for it.
 pub(super) fn list(
     host: &mut Host,
     memory: &mut Memory<'_>,
@@ -147,9 +147,7 @@ pub(super) fn list(
     if from == 0 {
         let listed = host.files.mounts.list(&host.files.folder(fd)?.place)?;
         read = listed.len();
-        if let Open::Folder(folder) = host.files.get_mut(fd)? {
-            folder.listed = listed;
-        }
+        host.files.keep(fd, listed)?;
     }
     let entries = host.files.folder(fd)?.listed.iter().zip(1_u64..);
     let mut written = 0;
@@ -163,6 +161,7 @@ pub(super) fn list(
         let fitting = bytes.get(..room).unwrap_or(&bytes);
         memory.write(after(to.at, written)?, fitting)?;
         written += length(fitting.len())?;
+        read += 1;
     }
     Ok((written, read))
 }

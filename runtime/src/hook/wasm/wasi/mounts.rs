@@ -73,6 +73,13 @@ struct Unreadable {
     why: ErrorKind,
 }
 
+impl Entry {
+    /// Bytes that it takes.
+    pub(super) fn held(&self) -> usize {
+        size_of::<Self>() + self.name.capacity()
+    }
+}
+
 impl Mounts {
     pub(super) fn new(mounts: &[Mounted]) -> Self {
         let mount = |mounted: &Mounted| Mount {
