@@ -196,6 +196,30 @@ async fn a_table_may_have_as_many_elements_as_a_module_functions() {
     );
 }
 
+/// As Go builds them: functions can be called by their number in a table. With so many an instance has over 1 MiB.
+#[tokio::test]
+async fn a_module_may_have_tens_of_thousands_of_functions_in_its_table() {
+    let all = 33_000;
+    let text = format!(
+        "(module {} (table {all} funcref) (elem (i32.const 0) {}) (func (export \"_start\")))",
+        "(func)".repeat(all),
+        (0..all).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
+    );
+    // However busy the machine is.
+    let runtime = bounded(ModuleBounds { compile_time: Duration::from_mins(10), ..ModuleBounds::default() });
+    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    assert_eq!(runtime.call(&module, call("", limits())).await.answer, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_second_table_is_refused_by_name() {
+    let text = "(module (table 1 funcref) (table 1 funcref) (func (export \"_start\")))";
+    assert_eq!(
+        load(text).await.to_string(),
+        "the module has 2 tables, and a hook has one: build with --target wasm32-wasip1"
+    );
+}
+
 #[tokio::test]
 async fn a_compiler_that_is_late_is_ended() {
     let runtime = bounded(ModuleBounds { compile_time: Duration::from_millis(1), ..ModuleBounds::default() });

@@ -330,6 +330,51 @@ async fn open_files_may_have_so_much_together_and_no_more() {
     );
 }
 
+/// Reads the folder from an entry on, again and again.
+fn lists_for_ever(open: &str, fd: &str, from: u32) -> String {
+    let (data, here) = path(".");
+    let open = open.replace("HERE", &here);
+    format!(
+        "{data} (func $main
+           (call $must (i32.const 0) (call $readdir (i32.const 3) (i32.const 2048) (i32.const 60000) (i64.const 0) (i32.const 64)))
+           (loop $again
+             {open}
+             (call $must (i32.const 0)
+               (call $readdir {fd} (i32.const 2048) (i32.const 60000) (i64.const {from}) (i32.const 64)))
+             (br $again)))"
+    )
+}
+
+fn many_long_names() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..200 {
+        fs::File::create(folder.path().join(format!("{number:0>200}"))).unwrap();
+    }
+    folder
+}
+
+#[tokio::test]
+async fn what_is_known_of_open_folders_has_a_bound() {
+    let folder = many_long_names();
+    let opens = lists_for_ever(
+        "(call $must (i32.const 0) (call $open (i32.const 3) HERE))",
+        "(i32.load (i32.const 12))",
+        0,
+    );
+    assert_eq!(
+        run(&opens, folder.path()).await.answer.unwrap_err().to_string(),
+        "the hook was stopped in main: it has files open with more than 32 MiB together: close what has been read"
+    );
+}
+
+#[tokio::test]
+async fn reading_a_folder_costs_by_entry_wherever_it_begins() {
+    let folder = many_long_names();
+    let called = run(&lists_for_ever("", "(i32.const 3)", 1), folder.path()).await;
+    let error = called.answer.unwrap_err().to_string();
+    assert!(error.starts_with("the hook used up its 1000000000 instructions"), "{error}");
+}
+
 #[tokio::test]
 async fn a_mount_whose_folder_is_gone_ends_the_call_and_does_not_say_where_it_was() {
     let (data, at) = path("name");
