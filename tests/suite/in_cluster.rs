@@ -10,7 +10,7 @@ use acceptance::node::Image;
 use acceptance::objects::{text, uid};
 use acceptance::oci::{self, Effort, Layout};
 use acceptance::paths;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::tutorial::{prints, types};
 
@@ -56,13 +56,27 @@ async fn tutorial(kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// No Pod is lost, and none that was there before the end is made a second time.
+/// Killed in the middle of its work; on a busy machine that may take more than one try.
 async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
+    const TRIES: usize = 4;
+    for attempt in 1..=TRIES {
+        if killed_in_the_middle(plane, kubectl, attempt).await? {
+            let log = kubectl.run(&["-n", "metacontroller", "logs", "metacontroller-0"]).await?;
+            ensure!(log.contains(r#""cached":true"#), "the module was compiled again: {log}");
+            return Ok(());
+        }
+    }
+    bail!("{TRIES} times all Pods were made before the server was killed")
+}
+
+/// No Pod is lost, and none that was there before the end is made a second time. False if all were made before.
+async fn killed_in_the_middle(plane: &ControlPlane, kubectl: &Kubectl, attempt: usize) -> Result<bool> {
     let pods = Objects::within(&plane.client().await?, &POD, "hello");
+    let there = pods.list().await?.len();
     let parents: Vec<String> = (0..PARENTS)
         .map(|i| {
             format!(
-                r#"{{"apiVersion":"example.com/v1","kind":"HelloWorld","metadata":{{"name":"h{i}","namespace":"hello"}}}}"#
+                r#"{{"apiVersion":"example.com/v1","kind":"HelloWorld","metadata":{{"name":"h{attempt}-{i}","namespace":"hello"}}}}"#
             )
         })
         .collect();
@@ -74,23 +88,20 @@ async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
         let kubectl = kubectl.clone();
         async move { kubectl.run(&["create", "-f", &file]).await }
     });
-    pods.until_all("some Pods, and not all", |pods| pods.len() > 3).await?;
+    pods.until_all("some Pods, and not all", |pods| pods.len() > there + 2).await?;
     let before = uids(&pods.list().await?);
     plane.on_node(&["sh", "-c", &format!("kill -9 $({SERVERS})")]).await?;
-    let meanwhile = pods.list().await?.len();
-    ensure!(meanwhile <= PARENTS, "all Pods were made before the server was killed");
+    let in_the_middle = pods.list().await?.len() < there + PARENTS;
     created.await??;
     let restarts =
         "-n metacontroller get pod metacontroller-0 -o=jsonpath={.status.containerStatuses[0].restartCount}";
-    prints(kubectl, restarts, |count| count == "1").await?;
-    let all = pods.until_all("a Pod for each parent", |pods| pods.len() == PARENTS + 1).await?;
+    prints(kubectl, restarts, |count| count == attempt.to_string()).await?;
+    let all = pods.until_all("a Pod for each parent", |pods| pods.len() == there + PARENTS).await?;
     let after = uids(&all);
     for (name, uid) in &before {
         ensure!(after.get(name) == Some(uid), "Pod {name} was made a second time");
     }
-    let log = kubectl.run(&["-n", "metacontroller", "logs", "metacontroller-0"]).await?;
-    ensure!(log.contains(r#""cached":true"#), "the module was compiled again: {log}");
-    Ok(())
+    Ok(in_the_middle)
 }
 
 fn uids(pods: &[serde_json::Value]) -> BTreeMap<String, String> {
