@@ -21,7 +21,7 @@ mod store;
 mod telemetry;
 mod told;
 
-pub use hook::wasm::child::compile;
+pub use hook::wasm::compiler::compile;
 pub use telemetry::log::LogError;
 
 /// Sets logging up as the flags say.

@@ -10,9 +10,10 @@ use metahook_core::spec::mount::is_file_name;
 use metahook_core::spec::packed::{Index, MOST_PARTS, PART_KEY, index_key, is_name};
 use metahook_core::spec::units::print_bytes;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use shrink::ShrinkError;
+
+use crate::hook::wasm::module::Digest;
 pub(crate) use strip::StripError;
 
 /// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
@@ -87,9 +88,9 @@ pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
     strip::check(module)?;
     let compressed = zstd::bulk::compress(module, LEVEL).map_err(PackError::Compress)?;
     let stored = if compressed.len() < module.len() { &compressed } else { module };
-    let (sha256, size) = (hex(&Sha256::digest(module)), module.len());
+    let (sha256, size) = (Digest::of(module).hex(), module.len());
     if stored.len() <= CONFIG_MAP {
-        let data = json!({ "binaryData": { &place.key: base64(stored) } });
+        let data = json!({ "binaryData": { &place.key: byte_string(stored) } });
         let main = config_map(place, &place.name, data);
         return Ok(Packed { sha256, size, stored: stored.len(), parts: Vec::new(), main });
     }
@@ -101,7 +102,7 @@ pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
     }
     let index = Index::of(&place.name, &sha256, wide(size), chunks.len());
     let part = |(name, bytes): (&String, &[u8])| {
-        config_map(place, name, json!({ "immutable": true, "binaryData": { PART_KEY: base64(bytes) } }))
+        config_map(place, name, json!({ "immutable": true, "binaryData": { PART_KEY: byte_string(bytes) } }))
     };
     let parts = index.parts.iter().zip(chunks).map(part).collect();
     let main = config_map(
@@ -129,13 +130,8 @@ fn config_map(place: &Place, name: &str, content: Value) -> Value {
     map
 }
 
-fn base64(bytes: &[u8]) -> ByteString {
+fn byte_string(bytes: &[u8]) -> ByteString {
     ByteString(bytes.to_vec())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()
 }
 
 #[cfg(test)]
@@ -181,7 +177,7 @@ mod tests {
         assert_eq!((unpacked(&stored), packed.stored), (module.clone(), stored.len()));
         assert_eq!(
             (packed.sha256, packed.size, packed.parts.len()),
-            (hex(&Sha256::digest(&module)), module.len(), 0)
+            (Digest::of(&module).hex(), module.len(), 0)
         );
         assert_eq!(packed.main["metadata"], json!({"namespace": "hello", "name": "hook"}));
         let module = noise(1 << 20);

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::artifact::Artifact;
 use super::bounds::{ModuleBounds, ModuleSettings};
-use super::child::{COMMAND, REFUSED};
+use super::compiler::{COMMAND, REFUSED};
 use super::module_error::ModuleError;
 
 /// Compiled code may be this large: a module of 100 KB makes half a megabyte.
