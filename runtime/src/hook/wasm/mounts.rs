@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
+use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
 use metahook_core::spec::mount::{MountKind, MountRef, is_file_name};
 use metahook_core::spec::units::print_bytes;
 use metahook_core::text::shorten;
 use serde::Deserialize;
 
 use super::folders::{Folder, Folders};
-use super::module::Digest;
 use super::run::Mounted;
 use crate::cluster::named::{Follower, Kind, Known, NamedObjects, Reference};
 
@@ -25,7 +25,7 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// What the calls of one pass find in their mounts: the content of one moment.
 pub(crate) struct Mounts {
     mounted: Vec<Mounted>,
-    digest: Digest,
+    digest: Fingerprint,
     _folders: Vec<Arc<Folder>>,
 }
 
@@ -44,7 +44,7 @@ struct Mount {
 
 #[derive(Clone)]
 struct Content {
-    digest: Digest,
+    digest: Fingerprint,
     size: usize,
     count: usize,
     folder: Arc<Folder>,
@@ -86,7 +86,7 @@ impl Mounts {
     }
 
     /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
-    pub(super) fn digest(&self) -> Digest {
+    pub(super) fn digest(&self) -> Fingerprint {
         self.digest
     }
 }
@@ -161,15 +161,15 @@ impl MountSet {
     }
 
     fn now(&self) -> Option<Mounts> {
-        let (mut mounted, mut folders, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut mounted, mut folders, mut all) = (Vec::new(), Vec::new(), Fingerprinter::default());
         for Mount { what, good, .. } in &self.mounts {
             let content = good.as_ref()?;
-            put(&mut all, what.path.as_bytes());
-            put(&mut all, content.digest.hex().as_bytes());
+            all.add(what.path.as_bytes());
+            all.add(content.digest.as_bytes());
             mounted.push(Mounted { path: what.path.clone(), folder: content.folder.path() });
             folders.push(Arc::clone(&content.folder));
         }
-        Some(Mounts { mounted, digest: Digest::of(&all), _folders: folders })
+        Some(Mounts { mounted, digest: all.finish(), _folders: folders })
     }
 }
 
@@ -234,19 +234,13 @@ fn size(files: &Files) -> usize {
     files.values().map(Vec::len).sum()
 }
 
-fn digest(files: &Files) -> Digest {
-    let mut all = Vec::new();
+fn digest(files: &Files) -> Fingerprint {
+    let mut all = Fingerprinter::default();
     for (name, bytes) in files {
-        put(&mut all, name.as_bytes());
-        put(&mut all, bytes);
+        all.add(name.as_bytes());
+        all.add(bytes);
     }
-    Digest::of(&all)
-}
-
-/// With its length before it, so that no two lists of pieces give the same bytes.
-fn put(all: &mut Vec<u8>, bytes: &[u8]) {
-    all.extend(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_le_bytes());
-    all.extend(bytes);
+    all.finish()
 }
 
 #[cfg(test)]
