@@ -8,6 +8,7 @@
 //! - [`children`]: how a parent's children are told from other objects
 //! - [`claim`]: keep, adopt, release or leave
 //! - [`protocol`]: what a hook is asked and what it answers
+//! - [`rollout`]: which state of its parent each child is at, and which child goes to the latest next
 //! - [`plan`]: what is to be written
 //! - [`pass`]: these in a row: what a pass sees, asks and decides
 //! - [`fingerprint`]: what a pass saw, as 128 bits
@@ -30,6 +31,7 @@ pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod protocol;
+pub mod rollout;
 pub mod spec;
 pub mod spread;
 pub mod standing;
