@@ -120,8 +120,8 @@ impl Host {
                 &format!("Starting controller: {name}"),
             );
             let reporter = Reporter::start(tools.rest.clone(), Arc::clone(&store), &begun, stopped.clone());
-            let begin = Begin { object: begun, begun: how, controllers: store };
-            running::run(tools, begin, reporter, stopped).await;
+            let what = Begin { object: begun, begun: how, controllers: store };
+            running::run(tools, what, reporter, stopped).await;
         });
         Hosted { object, spec, stop, task }
     }
