@@ -13,10 +13,11 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, DesiredError, Rule, Stray, Strays, Wanted};
-use crate::plan::{self, Plan};
+use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
+use crate::plan::{self, Op, Plan};
 use crate::protocol::request;
 use crate::protocol::response::{self, Mode, Response, ResponseError};
+use crate::rollout::Rolling;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook};
 use crate::trigger::Selection;
 
@@ -31,6 +32,8 @@ pub struct Terms {
     pub snapshot: String,
     pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
+    /// Where there are kinds that are updated one child after the other.
+    pub rolling: Option<Rolling>,
 }
 
 /// How one hook is asked, and how its answers are read.
@@ -62,6 +65,8 @@ pub struct Seen {
     pub selector: Option<Selector>,
     /// What is the parent's, and what could be; without what it leaves alone.
     pub claims: Vec<Claimed>,
+    /// The parent's revisions, where its children are updated one after the other.
+    pub revisions: Vec<Claimed>,
 }
 
 /// One object and what becomes of it.
@@ -75,6 +80,8 @@ pub struct Claimed {
 /// What a pass wants done, once its claims are carried out.
 #[derive(Debug, Default)]
 pub struct Decided {
+    /// Claims of revisions: written before any child is, and where that fails no child is.
+    pub revisions: Vec<Op>,
     pub plan: Plan,
     pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
@@ -90,6 +97,8 @@ pub enum AnswerError {
     Response(#[from] ResponseError),
     #[error(transparent)]
     Desired(#[from] DesiredError),
+    #[error("asked about the parent as it was at ControllerRevision {revision}")]
+    Older { revision: String, source: Box<AnswerError> },
 }
 
 impl Terms {
@@ -118,15 +127,16 @@ impl Terms {
                 }
             }
         }
-        Ok(Seen { parent: Arc::clone(parent), ask, hooks, selector, claims })
+        let revisions = self.see_revisions(parent, selector.as_ref(), candidates);
+        Ok(Seen { parent: Arc::clone(parent), ask, hooks, selector, claims, revisions })
     }
 
-    /// What the hook is asked.
-    pub fn request(&self, seen: &Seen, children: &ChildMap) -> Vec<u8> {
+    /// What the hook is asked about the parent, as it is or as it was.
+    pub fn request(&self, seen: &Seen, parent: &Object, children: &ChildMap) -> Vec<u8> {
         let hook = self.hook(seen.ask);
         let request = request::Sync {
             controller: &self.snapshot,
-            parent: &seen.parent,
+            parent,
             children,
             settings: hook.settings.as_deref(),
             naming: hook.version.naming(),
@@ -140,25 +150,39 @@ impl Terms {
     /// # Errors
     /// Whatever is wrong with an answer refuses all of it.
     pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
-        let hook = self.hook(seen.ask);
-        let Response { status, children: wanted, resync_after, finalized } =
-            response::sync(answer, hook.mode, self.max_children)?;
+        let Response { status, children: wanted, resync_after, finalized } = self.read(seen, answer)?;
         let mut decided = Decided { status, resync_after, finalized, ..Decided::default() };
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
-            let bounds = Bounds {
-                rules: &self.rules,
-                selector: seen.selector.as_ref(),
-                generated: self.generate_selector,
-                strays: match hook.via {
-                    Via::Wasm => Strays::Refused,
-                    Via::Webhook => Strays::Created,
-                },
-            };
-            let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
-            decided.plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
+            let Wanted { desired, strays, .. } = self.wanted(seen, wanted)?;
+            decided.plan = self.plan(seen, children, &desired);
             decided.strays = strays;
         }
         Ok(decided)
+    }
+
+    pub(crate) fn read(&self, seen: &Seen, answer: &[u8]) -> Result<Response, ResponseError> {
+        response::sync(answer, self.hook(seen.ask).mode, self.max_children)
+    }
+
+    pub(crate) fn wanted(
+        &self,
+        seen: &Seen,
+        children: Vec<Map<String, Value>>,
+    ) -> Result<Wanted, DesiredError> {
+        let bounds = Bounds {
+            rules: &self.rules,
+            selector: seen.selector.as_ref(),
+            generated: self.generate_selector,
+            strays: match self.hook(seen.ask).via {
+                Via::Wasm => Strays::Refused,
+                Via::Webhook => Strays::Created,
+            },
+        };
+        plan::desired::desired(&seen.parent, bounds, children)
+    }
+
+    pub(crate) fn plan(&self, seen: &Seen, children: &ChildMap, desired: &Desired) -> Plan {
+        plan::children::children(&seen.parent, children, desired, &self.rules)
     }
 
     fn hook(&self, name: HookName) -> &HookTerms {
@@ -200,7 +224,8 @@ impl Seen {
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
         all.add(self.hooks.as_bytes());
-        for object in std::iter::once(&self.parent).chain(self.claims.iter().map(|claimed| &claimed.object)) {
+        let claimed = self.claims.iter().chain(&self.revisions).map(|claimed| &claimed.object);
+        for object in std::iter::once(&self.parent).chain(claimed) {
             all.add(object.uid.as_str().as_bytes());
             all.add(object.version.as_str().as_bytes());
             all.add(&[u8::from(object.deleting)]);
@@ -223,6 +248,7 @@ mod tests {
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            rolling: None,
         }
     }
 

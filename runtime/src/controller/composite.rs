@@ -10,6 +10,7 @@ use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
+use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
@@ -32,6 +33,7 @@ pub(super) struct Controller {
     pub(super) object: Arc<Object>,
     pub(super) terms: Terms,
     pub(super) parents: Arc<Store>,
+    /// Of the kinds of children, and of revisions, which are claimed as they are.
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
     pub(super) standings: Mutex<Standings>,
@@ -77,6 +79,10 @@ pub(super) enum SyncError {
     Hook(#[from] HookError),
     #[error("{0} hook")]
     Answer(HookName, #[source] AnswerError),
+    #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
+    Older { hook: HookName, revision: String, source: HookError },
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
     #[error("claiming children")]
     Claim(#[source] ClaimError),
     #[error("the parent's finalizer")]
@@ -145,13 +151,14 @@ impl Controller {
             Ask::Check(answer) => Some(answer),
         };
         let mut calls = Calls::default();
-        let (children, claimed) = self.claim(&seen, writer).await.map_err(SyncError::Claim)?;
-        let answer = self.ask(&callees, ask, &parent, self.terms.request(&seen, &children)).await?;
-        calls.add(&answer);
-        let decided = self
-            .terms
-            .decide(&seen, &children, &answer.bytes)
-            .map_err(|error| SyncError::Answer(ask, error))?;
+        let (children, claimed) =
+            self.claim(&parent, &seen.claims, writer).await.map_err(SyncError::Claim)?;
+        let (_, revised) = self.claim(&parent, &seen.revisions, writer).await.map_err(SyncError::Claim)?;
+        if revised {
+            // What is claimed by which revision is read when they are the parent's.
+            return Ok(Done::Wrote);
+        }
+        let decided = self.consult(&callees, &seen, &children, &mut calls).await?;
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
@@ -265,12 +272,21 @@ fn failure(error: &SyncError) -> Failure {
     let (category, retry) = match error {
         SyncError::Selector(_) => ("Selector", Retry::Loud),
         SyncError::Hook(error) => (error.category(), error.retry()),
-        SyncError::Answer(_, AnswerError::Response(_)) => ("HookAnswer", Retry::Loud),
-        SyncError::Answer(_, AnswerError::Desired(_)) => ("HookChildren", Retry::Loud),
+        SyncError::Older { source, .. } => (source.category(), source.retry()),
+        SyncError::Answer(_, error) => (category(error), Retry::Loud),
+        SyncError::Revision(_) => ("Revision", Retry::Loud),
         SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),
         SyncError::Finalizer(error) => ("Finalizer", retry(error.is_conflict())),
         SyncError::Child { .. } | SyncError::Stray(_) => ("Child", Retry::Loud),
         SyncError::Apply(error) => ("Write", retry(error.is_conflict())),
     };
     Failure { category, message: shorten(&told(error), 2048), retry }
+}
+
+fn category(error: &AnswerError) -> &'static str {
+    match error {
+        AnswerError::Response(_) => "HookAnswer",
+        AnswerError::Desired(_) => "HookChildren",
+        AnswerError::Older { source, .. } => category(source),
+    }
 }

@@ -9,6 +9,7 @@ pub(crate) mod host;
 mod kinds;
 mod modules;
 mod report;
+mod rolling;
 mod running;
 mod sweep;
 mod triggers;

@@ -92,12 +92,12 @@ impl Run {
         let hooks = checked.hooks.try_map(|_, hook| self.hook(hook).ok_or(())).ok()?;
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
-        let (parent, rules) = kinds.clone();
+        let home = self.tools.rest.client().default_namespace().to_owned();
         let controller = Controller {
             tools: self.tools.clone(),
             object: Arc::clone(&self.object),
-            parents: self.tools.stores.open(&parent),
-            children: rules.iter().map(|rule| self.tools.stores.open(&rule.resource)).collect(),
+            parents: self.tools.stores.open(&kinds.parent),
+            children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 selection: Selection {
                     labels: checked.parent_selector.clone(),
@@ -105,11 +105,12 @@ impl Run {
                     finalizes: checked.hooks.finalize.is_some(),
                     ignore_status: checked.ignore_status_changes,
                 },
-                rules,
+                rules: kinds.rules.clone(),
                 generate_selector: checked.generate_selector,
                 snapshot: snapshot(&self.object),
                 hooks: checked.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
+                rolling: kinds.rolling(checked, &home),
             },
             hooks,
             standings: Mutex::new(Standings::new(self.tools.purity_check)),

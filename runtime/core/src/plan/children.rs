@@ -95,6 +95,11 @@ fn update(
     })
 }
 
+/// Whether applying what is wanted of a child would change nothing.
+pub fn is_as_wanted(observed: &Object, wanted: &Value) -> bool {
+    observed.value().is_ok_and(|observed| matches!(changed(&observed, wanted), Ok(None)))
+}
+
 /// What `observed` has to become, or `None` where it is as wanted.
 fn changed(observed: &Value, wanted: &Value) -> Result<Option<Value>, Problem> {
     let mut wanted = wanted.clone();

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::record::{self, Place};
+use super::record;
 use super::revisions::{FieldPath, History};
-use super::step::{Progress, Situation, Step, Wanted, sequence};
+use super::step::{At, Progress, Situation, Step};
 use super::{Rolling, RollingRule};
 use crate::object::Object;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::object::testing::{a, resource};
-use crate::plan::desired::{Bounds, Desired, Rule, desired};
+use crate::plan::desired::{Bounds, Desired, Rule, Strays, desired};
 use crate::plan::{self, Op};
 use crate::spec::composite::UpdateMethod;
 
@@ -66,6 +66,9 @@ impl Cluster {
         Rolling {
             paths: vec![FieldPath::new("spec.image")],
             rules: vec![RollingRule { resource: pods(), in_place, checks }],
+            parents: resource("e/v1", "P"),
+            revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
+            home: "server".into(),
         }
     }
 
@@ -83,10 +86,11 @@ impl Cluster {
             .map(|nth| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": nth.to_string()}, "spec": {"image": spec["image"]}}))
             .map(|pod| pod.as_object().unwrap().clone())
             .collect();
-        let sequence = sequence(&self.rolling(), "n", &pods);
         let (rules, selector) = (self.rules(), Selector::equals("controller-uid", "p"));
-        let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
-        (desired(parent, bounds, pods).unwrap(), sequence)
+        let (selector, strays) = (Some(&selector), Strays::Refused);
+        let bounds = Bounds { rules: &rules, selector, generated: true, strays };
+        let wanted = desired(parent, bounds, pods).unwrap();
+        (wanted.desired, wanted.sequence)
     }
 
     fn rules(&self) -> Vec<Rule> {
@@ -95,26 +99,24 @@ impl Cluster {
 
     fn decide(&self) -> (Step, Vec<Op>, Vec<Op>) {
         let (parent, rolling) = (self.parent(), self.rolling());
-        let history = History::of(&rolling, &parent, &resource("e/v1", "P"), &self.revisions).unwrap();
+        let history = History::of(&rolling, &parent, &self.revisions).unwrap();
         let (latest, sequence) = self.hook(&history.latest.parent);
         let then: Vec<_> = history.older.iter().map(|older| self.hook(&older.parent).0).collect();
         let mut observed = ChildMap::default();
         self.children.values().for_each(|child| observed.insert(&pods(), Arc::clone(child)));
         let older: Vec<_> = history.older.iter().zip(&then).collect();
         let older: Vec<_> =
-            older.iter().map(|(older, desired)| Wanted { claims: &older.claims, desired }).collect();
+            older.iter().map(|(older, desired)| At { claims: &older.claims, desired }).collect();
         let step = Situation {
             rolling: &rolling,
             observed: &observed,
-            latest: Wanted { claims: &history.latest.claims, desired: &latest },
+            latest: At { claims: &history.latest.claims, desired: &latest },
             sequence: &sequence,
             older: &older,
             up_to_date: &|_, child, wanted| wanted["spec"]["image"] == image(child),
         }
         .step();
-        let labels = record::labels(&parent, &resource("e/v1", "P"), true);
-        let place = Place { resource: resource("m/v1", "ControllerRevision"), namespace: "n".into(), labels };
-        let writes = record::writes(&parent, &place, &history, &step.claims).unwrap();
+        let writes = record::writes(&rolling, &parent, true, &history, &step.claims);
         let plan = plan::children::children(&parent, &observed, &step.desired, &self.rules());
         (step, writes, plan.ops)
     }

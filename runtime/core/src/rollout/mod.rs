@@ -8,6 +8,7 @@ pub mod claims;
 pub mod gate;
 #[cfg(test)]
 mod laws;
+mod pass;
 pub mod record;
 pub mod revisions;
 mod sha1;
@@ -25,6 +26,11 @@ pub struct Rolling {
     /// What a revision keeps of a parent.
     pub paths: Vec<FieldPath>,
     pub rules: Vec<RollingRule>,
+    pub parents: Arc<Resource>,
+    /// The kind of revisions: ControllerRevision.
+    pub revisions: Arc<Resource>,
+    /// The namespace of revisions whose parents have none.
+    pub home: Arc<str>,
 }
 
 /// A kind of children that is updated one child after the other.

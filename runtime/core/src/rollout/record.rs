@@ -6,13 +6,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::Rolling;
 use super::claims::{self, Claims};
-use super::revisions::{History, Revision};
+use super::revisions::{self, History, Revision};
 use crate::children::UID_LABEL;
 use crate::claim::Claim;
+use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::{LabelSelector, Selector};
-use crate::object::{Object, ObjectError};
 use crate::plan::Op;
 use crate::plan::children::owner_reference;
 use crate::spec::revision::RevisionChildren;
@@ -21,30 +22,15 @@ use crate::spec::revision::RevisionChildren;
 const GROUP_LABEL: &str = "metacontroller.k8s.io/apiGroup";
 const RESOURCE_LABEL: &str = "metacontroller.k8s.io/resource";
 
-/// Where the revisions of one parent are.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// Of kind ControllerRevision.
-    pub resource: Arc<Resource>,
-    /// That of the parent, or, for one without, any that the controller's server may write to.
-    pub namespace: Arc<str>,
-    pub labels: BTreeMap<String, String>,
-}
-
 /// Whose a ControllerRevision is. What a parent controls is its revision, whatever its other labels; what nobody controls
 /// is adopted where its labels match, or where it has the name that the parent's latest revision would get.
-pub fn claim(
-    parent: &Object,
-    parents: &Resource,
-    selector: &Selector,
-    latest: impl Fn() -> Option<String>,
-    candidate: &Object,
-) -> Claim {
+pub fn claim(rolling: &Rolling, parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
     let labelled = |(key, value): &(&str, String)| candidate.labels.get(*key) == Some(value);
-    let ours = fixed(parents).iter().all(labelled);
+    let ours = fixed(&rolling.parents).iter().all(labelled);
     let adoptable = || {
-        let matches = ours && selector.matches(&candidate.labels);
-        matches || latest().is_some_and(|name| name == *candidate.key.name)
+        let matches = selector.is_some_and(|selector| selector.matches(&candidate.labels));
+        ours && matches
+            || revisions::latest_name(rolling, parent).is_some_and(|name| name == *candidate.key.name)
     };
     match &candidate.controller {
         Some(owner) if *owner == parent.uid && ours => Claim::Keep,
@@ -79,73 +65,92 @@ pub fn labels(parent: &Object, parents: &Resource, generated: bool) -> BTreeMap<
     labels
 }
 
+impl Rolling {
+    /// The namespace of a parent's revisions.
+    fn namespace(&self, parent: &Object) -> Arc<str> {
+        let home = if parent.key.namespace.is_empty() { &self.home } else { &parent.key.namespace };
+        Arc::clone(home)
+    }
+
+    fn id(&self, key: &Key) -> ObjectId {
+        ObjectId { resource: Arc::clone(&self.revisions), key: key.clone() }
+    }
+}
+
 /// What has to be written so that each revision claims what `claims` says: the latest first, then the older ones, in their
 /// order. What claims nothing any longer goes at the end, so that a claim is never lost on the way.
 pub fn writes(
+    rolling: &Rolling,
     parent: &Object,
-    place: &Place,
+    generated: bool,
     history: &History,
     claims: &[Claims],
-) -> Result<Vec<Op>, ObjectError> {
+) -> Vec<Op> {
     let (mut ops, mut surplus) = (Vec::new(), history.surplus.clone());
     let revisions =
         std::iter::once((&history.latest, true)).chain(history.older.iter().map(|one| (one, false)));
     for ((revision, latest), claims) in revisions.zip(claims) {
         let children = claims::write(&parent.key.namespace, claims);
         match &revision.stored {
-            None => ops.push(create(parent, place, revision, &children)),
+            None => ops.push(create(rolling, parent, generated, revision, &children)),
             Some(stored) if claims.is_empty() && !latest => surplus.push(Arc::clone(stored)),
             Some(stored) if children != revision.children => {
-                let mut body = stored.value()?;
-                if let Value::Object(fields) = &mut body {
-                    fields.insert("children".to_owned(), json!(children));
+                // It has been read once already.
+                if let Ok(Value::Object(mut body)) = stored.value() {
+                    body.insert("children".to_owned(), json!(children));
+                    ops.push(Op::Replace { id: rolling.id(&stored.key), body: Value::Object(body) });
                 }
-                ops.push(Op::Replace { id: id(place, &stored.key), body });
             }
             Some(_) => {}
         }
     }
     let gone = surplus.iter().filter(|object| !object.deleting);
-    ops.extend(gone.map(|object| Op::Delete { id: id(place, &object.key), uid: object.uid.clone() }));
-    Ok(ops)
+    ops.extend(gone.map(|object| Op::Delete { id: rolling.id(&object.key), uid: object.uid.clone() }));
+    ops
 }
 
-fn create(parent: &Object, place: &Place, revision: &Revision, children: &[RevisionChildren]) -> Op {
-    let gvk = &place.resource.gvk;
+fn create(
+    rolling: &Rolling,
+    parent: &Object,
+    generated: bool,
+    revision: &Revision,
+    children: &[RevisionChildren],
+) -> Op {
+    let (gvk, namespace) = (&rolling.revisions.gvk, rolling.namespace(parent));
     let body = json!({
         "apiVersion": gvk.api_version(),
         "kind": &*gvk.kind,
         "metadata": {
             "name": revision.name,
-            "namespace": &*place.namespace,
-            "labels": place.labels,
+            "namespace": &*namespace,
+            "labels": labels(parent, &rolling.parents, generated),
             "ownerReferences": [owner_reference(parent)],
         },
         "parentPatch": revision.patch,
         "children": children,
     });
-    Op::Create { id: id(place, &Key::new(&place.namespace, &revision.name)), body }
-}
-
-fn id(place: &Place, key: &Key) -> ObjectId {
-    ObjectId { resource: Arc::clone(&place.resource), key: key.clone() }
+    Op::Create { id: rolling.id(&Key::new(&namespace, &revision.name)), body }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::object::testing::{Build, a, resource};
+    use crate::rollout::RollingRule;
     use crate::rollout::revisions::FieldPath;
-    use crate::rollout::{Rolling, RollingRule};
 
     fn parent() -> Build {
         a("e/v1", "P", "n/p").uid("u").with("spec", json!({"selector": {"matchLabels": {"app": "x"}}}))
     }
 
-    fn place() -> Place {
-        let resource = resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision");
-        let labels = labels(&parent().object(), &parents(), false);
-        Place { resource, namespace: "n".into(), labels }
+    fn rolling() -> Rolling {
+        Rolling {
+            paths: vec![FieldPath::new("spec.image")],
+            rules: vec![RollingRule { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+            parents: parents(),
+            revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
+            home: "server".into(),
+        }
     }
 
     fn parents() -> Arc<Resource> {
@@ -185,9 +190,9 @@ mod tests {
     fn a_revision_is_its_controllers_whatever_its_other_labels() {
         let selector = Selector::equals("app", "x");
         let claimed = |parent: Build, revision: Build| {
-            let latest = || Some("latest".to_owned());
-            claim(&parent.object(), &parents(), &selector, latest, &revision.object())
+            claim(&rolling(), &parent.object(), Some(&selector), &revision.object())
         };
+        let latest = revisions::latest_name(&rolling(), &parent().object()).unwrap();
         assert_eq!(claimed(parent(), labelled(revision("r")).controlled_by("u")), Claim::Keep);
         assert_eq!(claimed(parent().deleting(), labelled(revision("r")).controlled_by("u")), Claim::Keep);
         assert_eq!(claimed(parent(), revision("r").controlled_by("u")), Claim::Release);
@@ -196,9 +201,9 @@ mod tests {
         assert_eq!(claimed(parent(), labelled(revision("r")).label("app", "x")), Claim::Adopt);
         assert_eq!(claimed(parent(), revision("r").label("app", "x")), Claim::Leave);
         assert_eq!(claimed(parent(), labelled(revision("r"))), Claim::Leave);
-        assert_eq!(claimed(parent(), revision("latest")), Claim::Adopt, "what was released under its name");
-        assert_eq!(claimed(parent(), revision("latest").deleting()), Claim::Leave);
-        assert_eq!(claimed(parent().deleting(), revision("latest")), Claim::Leave);
+        assert_eq!(claimed(parent(), revision(&latest)), Claim::Adopt, "what was released under its name");
+        assert_eq!(claimed(parent(), revision(&latest).deleting()), Claim::Leave);
+        assert_eq!(claimed(parent().deleting(), revision(&latest)), Claim::Leave);
     }
 
     fn stored(name: &str, image: i64, pods: &[&str]) -> Arc<Object> {
@@ -210,13 +215,11 @@ mod tests {
     }
 
     fn written(image: i64, stored: &[Arc<Object>], claims: &[&[&str]]) -> Vec<String> {
-        let rule = RollingRule { resource: resource("v1", "Pod"), in_place: true, checks: vec![] };
-        let rolling = Rolling { paths: vec![FieldPath::new("spec.image")], rules: vec![rule] };
         let parent = parent().with("spec.image", json!(image)).object();
-        let history = History::of(&rolling, &parent, &parents(), stored).unwrap();
+        let history = History::of(&rolling(), &parent, stored).unwrap();
         let pod = |name: &&str| ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", name) };
         let claims: Vec<Claims> = claims.iter().map(|names| names.iter().map(pod).collect()).collect();
-        let ops = writes(&parent, &place(), &history, &claims).unwrap();
+        let ops = writes(&rolling(), &parent, false, &history, &claims);
         let names = |op: &Op| match op {
             Op::Create { body, .. } | Op::Replace { body, .. } => body["children"][0]["names"].to_string(),
             _ => String::new(),
@@ -240,22 +243,27 @@ mod tests {
 
     #[test]
     fn a_new_revision_has_its_state_its_owner_and_its_claims() {
-        let rolling = Rolling { paths: vec![FieldPath::new("spec.image")], rules: vec![] };
-        let parent = parent().with("spec.image", json!(7)).object();
-        let history = History::of(&rolling, &parent, &parents(), &[]).unwrap();
-        let ops = writes(&parent, &place(), &history, &[Claims::new()]).unwrap();
-        let [Op::Create { id, body }] = ops.as_slice() else { panic!("{ops:?}") };
-        assert_eq!((&*id.key.namespace, &*id.key.name), ("n", history.latest.name.as_str()));
+        let made = |parent: Build| {
+            let parent = parent.with("spec.image", json!(7)).object();
+            let history = History::of(&rolling(), &parent, &[]).unwrap();
+            let mut ops = writes(&rolling(), &parent, false, &history, &[Claims::new()]);
+            let Op::Create { id, body } = ops.remove(0) else { panic!("{ops:?}") };
+            assert_eq!(body["metadata"]["namespace"], *id.key.namespace);
+            (parent, history.latest.name, body)
+        };
+        let (parent, name, body) = made(parent());
         assert_eq!(
-            *body,
+            body,
             json!({
                 "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "ControllerRevision",
                 "metadata": {
-                    "name": history.latest.name, "namespace": "n", "labels": place().labels,
+                    "name": name, "namespace": "n", "labels": labels(&parent, &parents(), false),
                     "ownerReferences": [owner_reference(&parent)],
                 },
                 "parentPatch": {"spec": {"image": 7}}, "children": [],
             })
         );
+        let (_, _, body) = made(a("e/v1", "P", "cluster-wide").uid("u"));
+        assert_eq!(body["metadata"]["namespace"], "server");
     }
 }

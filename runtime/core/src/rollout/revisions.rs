@@ -123,6 +123,12 @@ pub fn name(parents: &Resource, uid: &Uid, patch: &Value) -> String {
     format!("{prefix}-{}", sha1::hex(state.as_bytes()))
 }
 
+/// The name that the parent's state as it is now would get.
+pub fn latest_name(rolling: &Rolling, parent: &Object) -> Option<String> {
+    let patch = patch(&parent.value().ok()?, &rolling.paths);
+    Some(name(&rolling.parents, &parent.uid, &patch))
+}
+
 impl History {
     /// # Guarantees
     /// The order of `stored` does not matter. Of revisions of the same state one remains, with the claims of all: the one
@@ -130,14 +136,13 @@ impl History {
     pub fn of(
         rolling: &Rolling,
         parent: &Arc<Object>,
-        parents: &Resource,
         stored: &[Arc<Object>],
     ) -> Result<Self, RevisionError> {
         let now =
             parent.value().map_err(|source| RevisionError::Parent { name: "latest".to_owned(), source })?;
         let patch = patch(&now, &rolling.paths);
         let mut latest = Revision {
-            name: name(parents, &parent.uid, &patch),
+            name: name(&rolling.parents, &parent.uid, &patch),
             stored: None,
             patch,
             claims: Claims::new(),
@@ -201,6 +206,9 @@ mod tests {
         Rolling {
             paths: paths.iter().map(|path| FieldPath::new(path)).collect(),
             rules: vec![RollingRule { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+            parents: resource("e/v1", "P"),
+            revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
+            home: "server".into(),
         }
     }
 
@@ -216,7 +224,7 @@ mod tests {
     }
 
     fn history(paths: &[&str], parent: Build, stored: &[Arc<Object>]) -> History {
-        History::of(&rolling(paths), &parent.object(), &resource("e/v1", "P"), stored).unwrap()
+        History::of(&rolling(paths), &parent.object(), stored).unwrap()
     }
 
     fn pods(revision: &Revision) -> Vec<&str> {
@@ -315,8 +323,7 @@ mod tests {
     #[test]
     fn one_that_cannot_be_read_is_named() {
         let bad = a("m/v1", "ControllerRevision", "n/bad").with("parentPatch", json!(1)).object();
-        let error =
-            History::of(&rolling(&["spec"]), &parent(json!({})).object(), &resource("e/v1", "P"), &[bad]);
+        let error = History::of(&rolling(&["spec"]), &parent(json!({})).object(), &[bad]);
         assert!(error.unwrap_err().to_string().starts_with("ControllerRevision n/bad cannot be read"));
     }
 }

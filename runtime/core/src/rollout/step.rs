@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
@@ -10,13 +9,13 @@ use super::claims::Claims;
 use super::gate::{self, Blocked};
 use super::{Rolling, RollingRule, told};
 use crate::object::Object;
-use crate::object::id::{Gvk, Key, ObjectId};
+use crate::object::id::ObjectId;
 use crate::object::map::ChildMap;
 use crate::plan::desired::Desired;
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct At<'a> {
     pub claims: &'a Claims,
     pub desired: &'a Desired,
 }
@@ -25,10 +24,10 @@ pub struct Wanted<'a> {
 pub struct Situation<'a> {
     pub rolling: &'a Rolling,
     pub observed: &'a ChildMap,
-    pub latest: Wanted<'a>,
-    /// The children that the latest revision wants, in the order of the answer: they move in this one.
+    pub latest: At<'a>,
+    /// Children that the latest revision wants, in the order of the answer: they move in this one.
     pub sequence: &'a [ObjectId],
-    pub older: &'a [Wanted<'a>],
+    pub older: &'a [At<'a>],
     /// Whether a child is what is wanted of it: applying that would change nothing.
     pub up_to_date: &'a dyn Fn(&ObjectId, &Object, &Value) -> bool,
 }
@@ -83,7 +82,7 @@ impl Situation<'_> {
         for (id, _) in self.in_order() {
             let mut holders: Vec<_> = (0..).zip(&all).filter(|(_, one)| one.claims.contains(&id)).collect();
             let as_wanted =
-                |one: &Wanted<'_>| find(one.desired, &id).is_some_and(|then| self.is_up_to_date(&id, then));
+                |one: &At<'_>| find(one.desired, &id).is_some_and(|then| self.is_up_to_date(&id, then));
             holders.sort_by_key(|(nth, one)| *nth != 0 && !as_wanted(one));
             if let Some(claims) = holders.first().and_then(|(nth, _)| cleaned.get_mut(*nth)) {
                 claims.insert(id);
@@ -174,26 +173,6 @@ fn ids(desired: &Desired) -> impl Iterator<Item = (ObjectId, &Value)> {
     })
 }
 
-/// The rolling children of an answer, in its order. Those that are not in order are told of elsewhere.
-pub fn sequence(rolling: &Rolling, home: &str, answer: &[Map<String, Value>]) -> Vec<ObjectId> {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    answer
-        .iter()
-        .filter_map(|child| {
-            let gvk = Gvk::new(&text(child.get("apiVersion")), &text(child.get("kind")));
-            let RollingRule { resource, .. } = rolling.rules.iter().find(|rule| rule.resource.gvk == gvk)?;
-            let metadata = child.get("metadata")?;
-            let namespace = match text(metadata.get("namespace")) {
-                _ if !resource.namespaced => String::new(),
-                none if none.is_empty() => home.to_owned(),
-                given => given,
-            };
-            let key = Key::new(&namespace, &text(metadata.get("name")));
-            Some(ObjectId { resource: Arc::clone(resource), key })
-        })
-        .collect()
-}
-
 impl Progress {
     /// The condition that says so, in the status of a parent in `home`.
     pub fn condition(&self, home: &str, latest: &str) -> Value {
@@ -224,14 +203,10 @@ pub fn put_condition(status: &mut Map<String, Value>, condition: Value) {
     }
 }
 
-/// When the parent is looked at again: whoever asks for the earliest time has it.
-pub fn soonest(asked: impl IntoIterator<Item = Option<Duration>>) -> Option<Duration> {
-    asked.into_iter().flatten().min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::id::Key;
     use crate::object::testing::{Build, a, resource};
     use crate::rollout::revisions::FieldPath;
 
@@ -246,7 +221,13 @@ mod tests {
     fn rolling() -> Rolling {
         let checks = serde_json::from_value(json!([{"type": "Ready", "status": "True"}])).unwrap();
         let rule = RollingRule { resource: resource("v1", "Pod"), in_place: true, checks };
-        Rolling { paths: vec![FieldPath::new("spec")], rules: vec![rule] }
+        Rolling {
+            paths: vec![FieldPath::new("spec")],
+            rules: vec![rule],
+            parents: resource("e/v1", "P"),
+            revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
+            home: "server".into(),
+        }
     }
 
     /// Pods and a ConfigMap that are all at one state.
@@ -286,9 +267,9 @@ mod tests {
         Situation {
             rolling: &rolling(),
             observed: &observed,
-            latest: Wanted { claims: &latest, desired: &now },
+            latest: At { claims: &latest, desired: &now },
             sequence: &sequence,
-            older: &[Wanted { claims: &older, desired: &then }],
+            older: &[At { claims: &older, desired: &then }],
             up_to_date: &|_, object, wanted| object.value().unwrap()["spec"]["image"] == *wanted,
         }
         .step()
@@ -390,18 +371,5 @@ mod tests {
         let echoed = json!({"conditions": [{"type": "Updated", "status": "False"}, {"type": "Ready"}, null]});
         assert_eq!(with(echoed), json!({"conditions": [{"type": "Ready"}, null, ours]}));
         assert_eq!(with(json!({"conditions": "odd"})), json!({"conditions": "odd"}));
-    }
-
-    #[test]
-    fn the_order_is_the_answers() {
-        let answer = json!([
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}},
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}},
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "n"}},
-            {"apiVersion": "v1", "kind": "Pod"}, {},
-        ]);
-        let answer: Vec<_> =
-            answer.as_array().unwrap().iter().map(|c| c.as_object().unwrap().clone()).collect();
-        assert_eq!(sequence(&rolling(), "n", &answer), [pod("b"), pod("a")]);
     }
 }

@@ -93,6 +93,13 @@ pub enum UpdateMethod {
     RollingInPlace,
 }
 
+impl UpdateMethod {
+    /// One child after the other.
+    pub fn is_rolling(self) -> bool {
+        matches!(self, Self::RollingRecreate | Self::RollingInPlace)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusChecks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,6 +139,8 @@ pub struct Composite {
     pub parent: Gvr,
     pub parent_selector: Selector,
     pub children: Vec<ChildRule>,
+    /// The fields of a parent that a ControllerRevision keeps.
+    pub revision_paths: Vec<String>,
     pub hooks: PerHook<EnabledHook>,
     pub generate_selector: bool,
     pub ignore_status_changes: bool,
@@ -146,6 +155,8 @@ pub struct Composite {
 pub struct ChildRule {
     pub resource: Gvr,
     pub method: UpdateMethod,
+    /// What has to hold of children that a rolling update has reached before it reaches the next one.
+    pub checks: Vec<ConditionCheck>,
 }
 
 /// Why a CompositeController does not run.
@@ -194,6 +205,7 @@ impl CompositeControllerSpec {
             parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
             parent_selector,
             children: self.check_children()?,
+            revision_paths: self.revision_paths(),
             hooks,
             generate_selector: self.generate_selector.unwrap_or_default(),
             ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
@@ -210,17 +222,24 @@ impl CompositeControllerSpec {
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
             let resource = Gvr::new(&child.api_version, &child.resource);
-            let method =
-                child.update_strategy.as_ref().and_then(|strategy| strategy.method).unwrap_or_default();
-            if matches!(method, UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace) {
-                return Err(not_yet(&format!("{field}.updateStrategy.method"), "rolls nothing out"));
-            }
+            let strategy = child.update_strategy.clone().unwrap_or_default();
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
-            rules.push(ChildRule { resource, method });
+            let method = strategy.method.unwrap_or_default();
+            rules.push(ChildRule {
+                resource,
+                method,
+                checks: strategy.status_checks.conditions.unwrap_or_default(),
+            });
         }
         Ok(rules)
+    }
+
+    fn revision_paths(&self) -> Vec<String> {
+        let given =
+            self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
+        given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
     }
 }
 
@@ -259,8 +278,9 @@ mod tests {
         let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate }]
+            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate, checks: vec![] }]
         );
+        assert_eq!(checked.revision_paths, ["spec"]);
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
     }
 
@@ -298,10 +318,23 @@ mod tests {
             refusal(|s| s["hooks"]["sync"] = json!({"webhook": {"url": "http://x"}}))
                 .starts_with("spec.hooks.sync.webhook")
         );
-        assert!(
-            refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
-                .starts_with("spec.childResources[0].updateStrategy.method: not served")
+    }
+
+    #[test]
+    fn a_rolling_update_has_its_checks_and_its_field_paths() {
+        let checked = spec(|s| {
+            s["childResources"][0]["updateStrategy"] = json!({"method": "RollingInPlace", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            s["parentResource"]["revisionHistory"] = json!({"fieldPaths": ["spec.template"]});
+        });
+        let checked = checked.check("c", &HookPolicy::default()).unwrap();
+        let ready = ConditionCheck { kind: "Ready".into(), status: Some("True".into()), reason: None };
+        assert_eq!(
+            (checked.children[0].method, &checked.children[0].checks),
+            (UpdateMethod::RollingInPlace, &vec![ready])
         );
+        assert_eq!(checked.revision_paths, ["spec.template"]);
+        let empty = spec(|s| s["parentResource"]["revisionHistory"] = json!({"fieldPaths": []}));
+        assert_eq!(empty.check("c", &HookPolicy::default()).unwrap().revision_paths, ["spec"]);
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
+                rolling: None,
             },
             parent_kind: resource("e/v1", "Parent"),
             child_kind,
@@ -270,7 +271,7 @@ impl Server {
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(seen)?;
-        let answer = self.call(&self.terms.request(seen, &children));
+        let answer = self.call(&self.terms.request(seen, &seen.parent, &children));
         let print = Fingerprint::of(&answer);
         self.standings.called(seen.hooks, true);
         if expected.is_some_and(|expected| expected != print) {
