@@ -110,7 +110,7 @@ impl WebhookTarget {
     }
 
     /// Where it is, for people: without what may be secret in a path or query.
-    pub fn host(&self) -> &str {
+    pub fn place(&self) -> &str {
         &self.authority.written
     }
 }
