@@ -2,7 +2,12 @@
 //!
 //! `BLESS=1 cargo test -p metahook-core --test requests` writes the requests anew.
 
-#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test: a broken case ends it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test: a broken case ends it"
+)]
 
 use std::fs;
 use std::path::Path;
@@ -22,13 +27,13 @@ use serde_json::Value;
 struct World {
     controller: Value,
     parent: Value,
-    kinds: Vec<Kind>,
+    kinds: Vec<Served>,
     children: Vec<Value>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kind {
+struct Served {
     api_version: String,
     kind: String,
     #[serde(default = "yes")]
@@ -46,7 +51,9 @@ fn object(value: &Value) -> Arc<Object> {
 fn request(world: &World, version: HookVersion, finalizing: bool) -> String {
     let kinds: Vec<_> = world.kinds.iter().map(resource).collect();
     let mut children = ChildMap::default();
-    kinds.iter().for_each(|kind| children.declare(kind));
+    for kind in &kinds {
+        children.declare(kind);
+    }
     for child in &world.children {
         let child = object(child);
         let kind = kinds.iter().find(|kind| kind.gvk == child.gvk).expect("a declared kind");
@@ -68,7 +75,7 @@ fn request(world: &World, version: HookVersion, finalizing: bool) -> String {
     format!("{request:#}\n")
 }
 
-fn resource(kind: &Kind) -> Arc<Resource> {
+fn resource(kind: &Served) -> Arc<Resource> {
     Arc::new(Resource {
         gvk: Gvk::new(&kind.api_version, &kind.kind),
         plural: format!("{}s", kind.kind.to_lowercase()).into(),
