@@ -152,6 +152,7 @@ impl Controller {
             .terms
             .decide(&seen, &children, &answer.bytes)
             .map_err(|error| SyncError::Answer(ask, error))?;
+        self.say(ask, &parent, &decided.said);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
