@@ -159,6 +159,7 @@ impl Controller {
             return Ok(Done::Wrote);
         }
         let decided = self.consult(&callees, &seen, &children, &mut calls).await?;
+        self.say(ask, &parent, &decided.said);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);

@@ -12,7 +12,7 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::pass::{AnswerError, Claimed, Decided, Seen, Terms};
+use crate::pass::{AnswerError, Claimed, Decided, Said, Seen, Terms};
 use crate::plan::children::is_as_wanted;
 use crate::plan::desired::Wanted;
 
@@ -72,6 +72,7 @@ impl Terms {
                 .min(),
             finalized: latest.finalized && then.iter().all(|(_, one)| one.finalized),
             status: latest.status,
+            said: Said { events: latest.events, oddities: latest.oddities, forgot: 0 },
             ..Decided::default()
         };
         let manages = gate::manages_children(&seen.parent, &self.selection, decided.finalized);
@@ -99,6 +100,9 @@ impl Terms {
         step.held.iter().for_each(|id| moved.remove(id));
         decided.plan = self.plan(seen, &moved, &step.desired);
         decided.strays = strays;
+        if latest.forgot_children && decided.plan.ops.len() > 1 {
+            decided.said.forgot = decided.plan.ops.len();
+        }
         decided.revisions =
             record::writes(rolling, &seen.parent, self.generate_selector, history, &step.claims);
         Ok(decided)
