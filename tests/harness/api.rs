@@ -57,6 +57,7 @@ kinds! {
     EVENT = "" "v1" "Event" "events";
     SERVICE_ACCOUNT = "" "v1" "ServiceAccount" "serviceaccounts";
     CRD = "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions";
+    CONTROLLER_REVISION = "metacontroller.k8s.io" "v1alpha1" "ControllerRevision" "controllerrevisions";
     COMPOSITE_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "CompositeController" "compositecontrollers";
 }
 
@@ -113,6 +114,12 @@ impl Objects {
     pub async fn merge(&self, name: &str, patch: &Value) -> Result<Value> {
         let patched = self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         plain(&patched.with_context(|| format!("cannot patch {}/{name}", self.place))?)
+    }
+
+    /// Changes what `patch` names of the status.
+    pub async fn merge_status(&self, name: &str, patch: &Value) -> Result<Value> {
+        let patched = self.api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        plain(&patched.with_context(|| format!("cannot patch the status of {}/{name}", self.place))?)
     }
 
     /// Asks for the deletion; an object that is gone already is no error.

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use compat::parent_reconcile;
+use compat::{parent_reconcile, rolling_update};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
@@ -128,6 +128,13 @@ fn of_the_contract() -> Vec<Test> {
             a_child_that_does_not_match_refuses_the_whole_answer,
             the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
             a_webhooks_strays_are_made_once_and_told_of,
+        },
+        rolling_update::{
+            in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
+            recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
+            a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
+            a_rollout_that_metacontroller_began_is_brought_to_its_end,
+            parents_without_a_namespace_are_rolled_out,
         },
     ]
 }

@@ -25,7 +25,9 @@ impl Controller {
             None => self.terms.decide(seen, children, &answer.bytes),
             Some(history) => {
                 let older = self.ask_about_older(callees, seen, children, history).await?;
-                older.iter().for_each(|answer| calls.add(answer));
+                for answer in &older {
+                    calls.add(answer);
+                }
                 let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
                 self.terms.decide_rolling(seen, children, &answer.bytes, (history, &older))
             }
