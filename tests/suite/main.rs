@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people watch what is printed")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+mod compat;
 mod composite;
 mod crds;
 mod dangers;
@@ -27,12 +28,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use compat::{api_objects, hook_protocol};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), of_bounds(), of_controllers(), of_hooks(), without_a_server()].concat()
+    [on_a_node(), of_bounds(), of_controllers(), of_hooks(), of_the_contract(), without_a_server()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -160,6 +162,28 @@ fn of_hooks() -> Vec<Test> {
         },
         harness::{
             a_control_plane_dies_with_an_owner_killed_with_9,
+        },
+    ]
+}
+
+/// The compatibility contract, section by section.
+fn of_the_contract() -> Vec<Test> {
+    tests![
+        api_objects::{
+            the_definitions_have_the_names_that_manifests_and_people_use,
+            what_a_field_may_be_is_kept_and_what_nobody_knows_is_dropped,
+            what_a_field_may_not_be_is_refused_by_the_api_server,
+            a_spec_that_cannot_run_says_which_field_and_hurts_no_other,
+        },
+        hook_protocol::{
+            a_webhook_is_asked_as_its_version_says_and_finalizes,
+            every_answer_that_is_none_says_why_and_changes_nothing,
+            a_webhook_read_loosely_may_say_more_than_is_known,
+            a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
+            a_webhook_that_is_slow_or_gone_says_so_and_heals,
+            a_module_and_a_webhook_serve_one_controller,
+            what_a_hook_says_of_its_parent_becomes_an_event,
+            an_answer_without_children_deletes_them_for_a_webhook_only,
         },
     ]
 }
