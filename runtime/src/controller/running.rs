@@ -25,10 +25,12 @@ use super::hooks::{Callees, Hook};
 use super::kinds::Kinds;
 use super::modules::Modules;
 use super::report::Reporter;
+use super::sweep::{Stale, sweep};
 use super::triggers;
 use crate::cluster::events::Severity;
 use crate::hook::web::client::Webhook;
 use crate::queue::{Queue, workers};
+use crate::store::Store;
 
 /// Whether a controller takes the place of one with another spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +41,22 @@ pub(super) enum Begun {
     Anew,
 }
 
+/// A controller as it is to run.
+pub(super) struct Begin {
+    pub(super) object: Arc<Object>,
+    pub(super) begun: Begun,
+    /// All controllers that there are.
+    pub(super) controllers: Arc<Store>,
+}
+
 /// Runs a controller until `stop`; returns when its last pass has ended.
 pub(super) async fn run(
     tools: Tools,
-    object: Arc<Object>,
-    begun: Begun,
+    Begin { object, begun, controllers }: Begin,
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let run = Run { tools, object, begun, reporter, stop };
+    let run = Run { tools, object, begun, reporter, controllers, stop };
     if let Some(checked) = run.check() {
         while !run.stop.is_cancelled() {
             let Some(started) = run.start(&checked).await else {
@@ -65,6 +74,7 @@ pub(super) struct Run {
     pub(super) object: Arc<Object>,
     begun: Begun,
     pub(super) reporter: Reporter,
+    controllers: Arc<Store>,
     pub(super) stop: CancellationToken,
 }
 
@@ -175,6 +185,8 @@ impl Run {
             "Started",
             &format!("Started controller: {name}"),
         );
+        let nobodys = Stale::OfNobody(Arc::clone(&self.controllers));
+        tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
         let queue = Arc::new(Queue::new());
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);

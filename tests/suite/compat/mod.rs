@@ -1,4 +1,5 @@
-//! The compatibility contract on a real API server: a module for each of its sections.
+//! The contract with users of Metacontroller, section by section.
 
 pub(crate) mod api_objects;
 pub(crate) mod hook_protocol;
+pub(crate) mod parent_reconcile;
