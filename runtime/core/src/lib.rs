@@ -26,6 +26,7 @@ pub mod gate;
 pub mod index;
 pub mod json;
 pub mod object;
+mod orphans;
 pub mod outcome;
 pub mod pass;
 pub mod plan;

@@ -7,6 +7,7 @@ use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
@@ -136,7 +137,7 @@ impl Controller {
             Err(done) => return Ok(done),
         };
         let callees = Callees::of(&self.hooks)?;
-        let candidates = |resource: &_| self.candidates(&parent, resource);
+        let candidates = |resource: &_, selector: Option<&_>| self.candidates(&parent, resource, selector);
         let seen = self.terms.see(&parent, ask, callees.identity, candidates)?;
         let print = seen.fingerprint();
         let expected = match self.standings().look(&parent.key, print) {
@@ -207,9 +208,14 @@ impl Controller {
         }
     }
 
-    fn candidates(&self, parent: &Object, resource: &Arc<Resource>) -> Vec<Arc<Object>> {
+    fn candidates(
+        &self,
+        parent: &Object,
+        resource: &Arc<Resource>,
+        selector: Option<&Selector>,
+    ) -> Vec<Arc<Object>> {
         let store = self.children.iter().find(|store| store.resource() == resource);
-        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace)).unwrap_or_default()
+        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector)).unwrap_or_default()
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {

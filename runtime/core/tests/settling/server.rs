@@ -240,7 +240,8 @@ impl Server {
         };
         assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
-        let candidates = |_: &Arc<Resource>| self.children.candidates(&parent.uid, "n");
+        let candidates =
+            |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
         let seen = self.terms.see(&parent, HookName::Sync, hook, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
