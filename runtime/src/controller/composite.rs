@@ -240,6 +240,17 @@ impl Controller {
         }
     }
 
+    /// A walk over all of a kind, each second, only where not all of them are parents.
+    pub(super) fn count_parents(&self) -> usize {
+        let selection = &self.terms.selection;
+        self.parents.view(|all| {
+            if selection.labels.is_empty() {
+                return all.len();
+            }
+            all.all().filter(|one| selection.includes(one)).count()
+        })
+    }
+
     pub(super) fn parent_keys(&self) -> Vec<Key> {
         self.parents.view(|parents| {
             parents

@@ -57,7 +57,7 @@ proptest! {
         let mut server = ends_in(Saving::Settling, method, &deeds);
         let calls = server.calls;
         server.comes_to_rest();
-        prop_assert!(server.calls == calls || server.standings.failing().count() > 0);
+        prop_assert!(server.calls == calls || !server.standings.failing().is_empty());
     }
 }
 

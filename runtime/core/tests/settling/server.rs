@@ -203,7 +203,7 @@ impl Server {
             let Some(key) = self.queue.pop_first() else { return };
             self.pass(&key);
             // Where a stranger holds the name of a child, trying again does not help.
-            if self.standings.failing().any(|(failing, _)| *failing == key) {
+            if self.standings.failing().contains_key(&key) {
                 failures += 1;
                 if failures > MOST_FAILURES {
                     self.queue.remove(&key);
@@ -227,7 +227,7 @@ impl Server {
             let keys: Vec<Key> = if parents {
                 trigger::on_parent(touched, &self.terms.selection).into_iter().collect()
             } else {
-                trigger::on_child(touched, &self.parents, true).into_iter().collect()
+                trigger::on_child(touched, &self.parents, None).into_iter().collect()
             };
             self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
         }
