@@ -15,9 +15,10 @@ use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::plan::desired::{Bounds, DesiredError, Rule, Stray, Strays, Wanted};
 use crate::plan::{self, Plan};
+use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
-use crate::protocol::response::{self, Mode, Response, ResponseError};
-use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook};
+use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
 /// What a controller's spec says, as its passes need it. It is fixed as long as the controller runs: another spec is
@@ -40,13 +41,6 @@ pub struct HookTerms {
     pub mode: Mode,
     pub settings: Option<String>,
     pub via: Via,
-}
-
-/// How a hook is reached: what a webhook's authors are used to is not held against it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
-    Wasm,
-    Webhook,
 }
 
 /// Everything a pass reads that may be different the next time. Its decisions are made from this, and this is what its
@@ -81,6 +75,18 @@ pub struct Decided {
     pub resync_after: Option<Duration>,
     /// Our finalizer comes off, before anything else.
     pub finalized: bool,
+    pub said: Said,
+}
+
+/// What an answer gives to tell people.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// The hook's own words about the parent.
+    pub events: Vec<HookEvent>,
+    /// What is odd about the answer.
+    pub oddities: Vec<Oddity>,
+    /// So many children are deleted because the answer has no list of children at all; 0 for a single one.
+    pub forgot: usize,
 }
 
 /// An answer that is not carried out.
@@ -142,9 +148,12 @@ impl Terms {
     /// Whatever is wrong with an answer refuses all of it.
     pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
         let hook = self.hook(seen.ask);
-        let Response { status, children: wanted, resync_after, finalized } =
-            response::sync(answer, hook.mode, self.max_children)?;
-        let mut decided = Decided { status, resync_after, finalized, ..Decided::default() };
+        let reading = Reading { via: hook.via, mode: hook.mode, max_children: self.max_children };
+        let response = response::sync(answer, reading)?;
+        let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
+            response;
+        let said = Said { events, oddities, forgot: 0 };
+        let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
             let bounds = Bounds {
                 rules: &self.rules,
@@ -158,6 +167,9 @@ impl Terms {
             let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
             decided.plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
             decided.strays = strays;
+            if forgot_children && decided.plan.ops.len() > 1 {
+                decided.said.forgot = decided.plan.ops.len();
+            }
         }
         Ok(decided)
     }
@@ -179,19 +191,16 @@ impl Terms {
 
 impl HookTerms {
     pub fn of(hook: &EnabledHook) -> Self {
-        match &hook.call {
-            Call::Wasm(wasm) => Self::wasm(hook.version, wasm.settings.as_ref().map(ToString::to_string)),
-            Call::Webhook(_) => Self { via: Via::Webhook, ..Self::wasm(hook.version, None) },
-        }
+        let settings = match &hook.call {
+            Call::Wasm(wasm) => wasm.settings.as_ref().map(ToString::to_string),
+            Call::Webhook(_) => None,
+        };
+        Self { version: hook.version, mode: hook.mode(), settings, via: hook.via() }
     }
 
-    /// A module's hook: unknown fields are refused from the second version on.
+    /// A module's hook.
     pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
-        let mode = match version {
-            HookVersion::V1 => Mode::Loose,
-            HookVersion::V2 => Mode::Strict,
-        };
-        Self { version, mode, settings, via: Via::Wasm }
+        Self { version, mode: version.mode(), settings, via: Via::Wasm }
     }
 }
 

@@ -153,6 +153,7 @@ impl Controller {
             .terms
             .decide(&seen, &children, &answer.bytes)
             .map_err(|error| SyncError::Answer(ask, error))?;
+        self.say(ask, &parent, &decided.said);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
@@ -278,18 +279,16 @@ pub(super) fn after_panic(streaks: Streaks) -> After {
 }
 
 fn failure(error: &SyncError) -> Failure {
-    let overtaken = |error: &ApplyError| if error.is_conflict() { Retry::Quiet } else { Retry::Loud };
+    let retry = |overtaken: bool| if overtaken { Retry::Quiet } else { Retry::Loud };
     let (category, retry) = match error {
         SyncError::Selector(_) => ("Selector", Retry::Loud),
         SyncError::Hook(error) => (error.category(), error.retry()),
         SyncError::Answer(_, AnswerError::Response(_)) => ("HookAnswer", Retry::Loud),
         SyncError::Answer(_, AnswerError::Desired(_)) => ("HookChildren", Retry::Loud),
-        SyncError::Claim(ClaimError::Apply(error)) => ("Claim", overtaken(error)),
-        SyncError::Claim(_) => ("Claim", Retry::Loud),
-        SyncError::Finalizer(ClaimError::Apply(error)) => ("Finalizer", overtaken(error)),
-        SyncError::Finalizer(_) => ("Finalizer", Retry::Loud),
+        SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),
+        SyncError::Finalizer(error) => ("Finalizer", retry(error.is_conflict())),
         SyncError::Child { .. } | SyncError::Stray(_) => ("Child", Retry::Loud),
-        SyncError::Apply(error) => ("Write", overtaken(error)),
+        SyncError::Apply(error) => ("Write", retry(error.is_conflict())),
     };
     Failure { category, message: shorten(&told(error), 2048), retry }
 }

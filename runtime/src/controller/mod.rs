@@ -10,6 +10,7 @@ mod kinds;
 mod modules;
 mod report;
 mod running;
+mod sweep;
 mod triggers;
 
 use std::sync::Arc;
