@@ -1,6 +1,6 @@
 //! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fingerprint::Fingerprint;
 use crate::object::id::Key;
@@ -12,6 +12,8 @@ pub struct Standings {
     settled: BTreeMap<Key, Rest>,
     /// The last pass over these failed, in this way. No parent is in both.
     failing: BTreeMap<Key, &'static str>,
+    /// The status of these was put off by their last pass.
+    status_due: BTreeSet<Key>,
     /// What is known of the hook that was called last.
     hook: Option<(Fingerprint, Purity)>,
     /// One in so many settled parents is asked about all the same; 0 is none.
@@ -50,7 +52,14 @@ pub enum Purity {
 
 impl Standings {
     pub fn new(check_every: u64) -> Self {
-        Self { settled: BTreeMap::new(), failing: BTreeMap::new(), hook: None, check_every, dice: 0 }
+        Self {
+            settled: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            status_due: BTreeSet::new(),
+            hook: None,
+            check_every,
+            dice: 0,
+        }
     }
 
     /// A pass sees a parent: does it have to ask the hook?
@@ -114,6 +123,22 @@ impl Standings {
         self.failing.insert(parent.clone(), category);
     }
 
+    /// There is no such parent.
+    pub fn forget(&mut self, parent: &Key) {
+        self.unsettle(parent);
+        self.status_due.remove(parent);
+    }
+
+    /// A pass leaves the status to the next one.
+    pub fn put_off_status(&mut self, parent: &Key) {
+        self.status_due.insert(parent.clone());
+    }
+
+    /// Whether the last pass left the status to this one.
+    pub fn take_status_due(&mut self, parent: &Key) -> bool {
+        self.status_due.remove(parent)
+    }
+
     /// `None` before the first call of this hook.
     pub fn purity_of(&self, hook: Fingerprint) -> Option<Purity> {
         self.hook.filter(|(called, _)| *called == hook).map(|(_, purity)| purity)
@@ -171,6 +196,17 @@ mod tests {
         assert_eq!(all.settled(), 0, "no parent is both");
         all.unsettle(&key);
         assert!(all.failing().is_empty());
+    }
+
+    #[test]
+    fn a_status_that_was_put_off_is_due_once_and_not_for_a_parent_that_went() {
+        let (mut all, key) = settled(0);
+        all.put_off_status(&key);
+        all.unsettle(&key);
+        assert_eq!((all.take_status_due(&key), all.take_status_due(&key)), (true, false));
+        all.put_off_status(&key);
+        all.forget(&key);
+        assert!(!all.take_status_due(&key));
     }
 
     #[test]

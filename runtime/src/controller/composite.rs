@@ -94,7 +94,7 @@ impl Controller {
     /// What a worker calls. The one place where a result becomes queue behaviour, an Event and a log line.
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
-            self.standings().unsettle(key);
+            self.standings().forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -109,7 +109,7 @@ impl Controller {
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
-                let acted = self.act(&decision, &writer).await;
+                let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
             }
