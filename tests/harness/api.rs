@@ -115,6 +115,12 @@ impl Objects {
         plain(&patched.with_context(|| format!("cannot patch {}/{name}", self.place))?)
     }
 
+    /// Changes what `patch` names in the status alone.
+    pub async fn merge_status(&self, name: &str, patch: &Value) -> Result<Value> {
+        let patched = self.api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        plain(&patched.with_context(|| format!("cannot patch the status of {}/{name}", self.place))?)
+    }
+
     /// Asks for the deletion; an object that is gone already is no error.
     pub async fn delete(&self, name: &str) -> Result<()> {
         self.delete_with(name, &DeleteParams::background()).await

@@ -99,7 +99,8 @@ pub enum AnswerError {
 }
 
 impl Terms {
-    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children.
+    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children: what
+    /// it controls, and what nobody controls and its selector matches.
     ///
     /// # Errors
     /// The parent says not which children it has. One that is finalized has those that it controls, or it could never go.
@@ -108,7 +109,7 @@ impl Terms {
         parent: &Arc<Object>,
         ask: HookName,
         hooks: Fingerprint,
-        candidates: impl Fn(&Arc<Resource>) -> Vec<Arc<Object>>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
         let selector = match children::selector(parent, self.generate_selector) {
             Ok(selector) => Some(selector),
@@ -117,7 +118,7 @@ impl Terms {
         };
         let mut claims = Vec::new();
         for rule in &self.rules {
-            for object in candidates(&rule.resource) {
+            for object in candidates(&rule.resource, selector.as_ref()) {
                 let claim = claim::decide(parent, selector.as_ref(), &object);
                 if claim != Claim::Leave {
                     claims.push(Claimed { resource: Arc::clone(&rule.resource), object, claim });
@@ -245,7 +246,7 @@ mod tests {
 
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
-        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_| pods.clone());
+        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_, _| pods.clone());
         seen.unwrap().fingerprint()
     }
 
@@ -286,7 +287,8 @@ mod tests {
         let answer = br#"{"status":{"a":1},"children":[{"kind":"Secret"}]}"#;
         let terms = terms();
         let decide = |parent: Build| {
-            let seen = terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_| vec![]).unwrap();
+            let seen =
+                terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_, _| vec![]).unwrap();
             terms.decide(&seen, &terms.no_children(), answer)
         };
         assert!(decide(parent()).is_err());
@@ -298,7 +300,7 @@ mod tests {
     fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
         let terms = Terms { generate_selector: false, ..terms() };
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
-        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_| pods.to_vec());
+        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_, _| pods.to_vec());
         assert!(see(HookName::Sync).is_err());
         let seen = see(HookName::Finalize).unwrap();
         assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);
