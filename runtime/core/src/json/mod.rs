@@ -3,3 +3,4 @@
 pub mod go;
 pub mod merge;
 pub mod same;
+pub mod twice;

@@ -24,10 +24,10 @@ pub struct Expression {
 }
 
 /// A checked selector: all of its requirements have to hold. Without any, it matches everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector(Vec<Requirement>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Requirement {
     In(String, BTreeSet<String>),
     NotIn(String, BTreeSet<String>),
@@ -76,6 +76,19 @@ impl Selector {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// A label that all objects that match have, where there is one: where to look such a selector up.
+    pub fn pinned(&self) -> Option<(&str, &str)> {
+        self.0.iter().find_map(|requirement| match requirement {
+            Requirement::In(key, values) if values.len() == 1 => {
+                Some((key.as_str(), values.first()?.as_str()))
+            }
+            Requirement::In(..)
+            | Requirement::NotIn(..)
+            | Requirement::Exists(_)
+            | Requirement::DoesNotExist(_) => None,
+        })
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

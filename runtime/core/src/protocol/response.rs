@@ -37,7 +37,7 @@ pub enum ResponseError {
 const LONGEST_RESYNC: Duration = Duration::from_hours(24 * 365);
 
 /// What an answer may take in memory once it is read: far more than 10,000 large children do.
-const MOST_MEMORY: usize = 128 << 20;
+pub(super) const MOST_MEMORY: usize = 128 << 20;
 
 /// Whether unknown fields are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub fn sync(bytes: &[u8], mode: Mode, max: usize) -> Result<Response, ResponseEr
 
 /// About what the values of this JSON take in memory, known without making them. (An object with one short member is
 /// 7 bytes of text and one node of a B-tree.)
-fn memory_of(json: &[u8]) -> usize {
+pub(super) fn memory_of(json: &[u8]) -> usize {
     let (mut memory, mut in_text, mut escaped) = (json.len(), false, false);
     for byte in json {
         match byte {
@@ -132,15 +132,19 @@ fn child((i, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError
 }
 
 fn wrong(path: &str, expected: &'static str, found: &Value) -> ResponseError {
-    let found = match found {
+    ResponseError::Type { path: path.to_owned(), expected, found: name_of(found) }
+}
+
+/// What a value is, in the words of an error.
+pub(super) fn name_of(value: &Value) -> &'static str {
+    match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
-    };
-    ResponseError::Type { path: path.to_owned(), expected, found }
+    }
 }
 
 #[cfg(test)]
