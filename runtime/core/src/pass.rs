@@ -14,9 +14,10 @@ use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::plan::desired::{Bounds, DesiredError, Rule};
 use crate::plan::{self, Plan};
+use crate::protocol::read::Reading;
 use crate::protocol::request;
 use crate::protocol::response::{self, Mode, Response, ResponseError};
-use crate::spec::hook::HookVersion;
+use crate::spec::hook::{HookVersion, Via};
 use crate::trigger::Selection;
 
 /// What a controller's spec says, as its passes need it. It is fixed as long as the controller runs: another spec is
@@ -107,8 +108,8 @@ impl Terms {
             HookVersion::V1 => Mode::Loose,
             HookVersion::V2 => Mode::Strict,
         };
-        let Response { status, children: wanted, resync_after } =
-            response::sync(answer, mode, self.max_children)?;
+        let reading = Reading { via: Via::Wasm, mode, max_children: self.max_children };
+        let Response { status, children: wanted, resync_after, .. } = response::sync(answer, reading)?;
         let bounds =
             Bounds { rules: &self.rules, selector: &seen.selector, generated: self.generate_selector };
         let desired = plan::desired::desired(&seen.parent, bounds, wanted)?;

@@ -11,8 +11,10 @@ use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
 use metahook_core::plan::children::LAST_APPLIED;
 use metahook_core::plan::desired::{Bounds, Rule};
+use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
 use metahook_core::spec::composite::UpdateMethod;
+use metahook_core::spec::hook::Via;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -34,7 +36,8 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
     for object in observed {
         children.insert(&rules[0].resource, Arc::new(Object::parse(&object.to_string(), None).unwrap()));
     }
-    let answer = response::sync(answer, Mode::Loose, 10).map_err(|error| error.to_string())?;
+    let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: 10 };
+    let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
     let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
     let desired =

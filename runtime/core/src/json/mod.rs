@@ -3,4 +3,3 @@
 pub mod go;
 pub mod merge;
 pub mod same;
-pub mod twice;

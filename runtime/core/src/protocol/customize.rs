@@ -1,16 +1,17 @@
 //! The customize hook: its request, and its answer as rules, or an error that says where it is wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::response::{MOST_MEMORY, Mode, memory_of, name_of};
-use crate::json::twice;
+use super::read::{self, Fields, Oddities, Oddity, wrong};
+use super::response::{Mode, ResponseError};
 use crate::object::Object;
 use crate::object::id::Gvr;
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
 use crate::related::rule::Asked;
+use crate::spec::hook::Via;
 
 /// A customize request; both kinds of controllers call the object `parent`.
 #[derive(Debug, Clone, Copy)]
@@ -30,181 +31,108 @@ impl Request<'_> {
     }
 }
 
+/// What a customize hook wants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    pub rules: Vec<Asked>,
+    /// What is told of an answer that is read loosely.
+    pub oddities: Vec<Oddity>,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum CustomizeError {
-    #[error(
-        "the customize hook answered nothing: it answers with a JSON object that has a list relatedResources"
-    )]
-    Empty,
-    #[error("the customize hook's answer is not JSON")]
-    Json(#[source] serde_json::Error),
-    #[error("the customize hook's answer has so many values that it is not read")]
-    TooManyValues,
-    #[error("the customize hook's answer: relatedResources has {found} items, and {MOST_RULES} are allowed")]
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+    #[error("the hook's answer: relatedResources has {found} items, and {MOST_RULES} are allowed")]
     TooManyRules { found: usize },
-    #[error("the customize hook's answer: {path} must be {expected}, not {found}")]
-    Type { path: String, expected: &'static str, found: &'static str },
-    #[error("the customize hook's answer: {path} is missing")]
-    Missing { path: String },
-    #[error("the customize hook's answer has the unknown field {0}")]
-    Unknown(String),
-    #[error("the customize hook's answer has {0} twice")]
-    Twice(String),
-    #[error("the customize hook's answer: {path}")]
+    #[error("the hook's answer: {path}")]
     Selector { path: String, source: SelectorError },
 }
 
 /// Far more than anybody writes by hand; each may stand for any number of objects.
 const MOST_RULES: usize = 10_000;
 
-/// Reads the answer of a customize hook.
+/// Reads the answer of a customize hook. One without rules asks for nothing.
 ///
 /// # Errors
 /// Whatever is wrong, also within one rule, refuses all of it.
-pub fn rules(bytes: &[u8], mode: Mode) -> Result<Vec<Asked>, CustomizeError> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(CustomizeError::Empty);
+pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeError> {
+    let mut odd = Oddities::default();
+    let mut answer = read::answer(bytes, via, "", &mut odd)?;
+    let items = answer.list("relatedResources")?.unwrap_or_default();
+    answer.end(&mut odd);
+    if items.len() > MOST_RULES {
+        return Err(CustomizeError::TooManyRules { found: items.len() });
     }
-    if memory_of(bytes) > MOST_MEMORY {
-        return Err(CustomizeError::TooManyValues);
+    let mut rules = Vec::new();
+    for (nth, item) in items.into_iter().enumerate() {
+        rules.push(rule(Fields::of(format!("relatedResources[{nth}]"), item)?, &mut odd)?);
     }
-    let answer: Value = serde_json::from_slice(bytes).map_err(CustomizeError::Json)?;
-    if mode == Mode::Strict
-        && let Some(path) = twice::first(bytes)
-    {
-        return Err(CustomizeError::Twice(path));
-    }
-    if answer.is_null() {
-        return Ok(Vec::new());
-    }
-    let mut answer = Fields::of(String::new(), answer, mode)?;
-    let rules = answer.list("relatedResources")?.unwrap_or_default();
-    answer.end()?;
-    if rules.len() > MOST_RULES {
-        return Err(CustomizeError::TooManyRules { found: rules.len() });
-    }
-    let at = |(at, rule)| asked(Fields::of(format!("relatedResources[{at}]"), rule, mode)?);
-    rules.into_iter().enumerate().map(at).collect()
+    Ok(Response { rules, oddities: odd.judge(mode)? })
 }
 
-fn asked(mut rule: Fields) -> Result<Asked, CustomizeError> {
-    let gvr = Gvr::new(&rule.needed("apiVersion")?, &rule.needed("resource")?);
-    let labels = rule.selector("labelSelector")?;
-    let namespaces = rule.selector("namespaceSelector")?;
+fn rule(mut rule: Fields, odd: &mut Oddities) -> Result<Asked, CustomizeError> {
+    let gvr = Gvr::new(&needed(&mut rule, "apiVersion")?, &needed(&mut rule, "resource")?);
+    let labels = selector(&mut rule, "labelSelector", odd)?;
+    let namespaces = selector(&mut rule, "namespaceSelector", odd)?;
     let namespace = rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
-    let names = rule.texts("names")?.unwrap_or_default().into_iter().map(Arc::from).collect::<BTreeSet<_>>();
-    rule.end()?;
+    let names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
+    rule.end(odd);
     Ok(Asked { gvr, labels, namespaces, namespace, names })
 }
 
-/// The fields of one object of an answer, taken out one by one; `null` is as good as absent.
-struct Fields {
-    /// Empty: the whole answer.
-    path: String,
-    left: Map<String, Value>,
-    mode: Mode,
+fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<Selector>, CustomizeError> {
+    let path = of.path(field);
+    let Some(members) = of.object(field)? else { return Ok(None) };
+    let mut fields = Fields::of(path.clone(), Value::Object(members))?;
+    let mut labels = BTreeMap::new();
+    for (key, value) in fields.object("matchLabels")?.unwrap_or_default() {
+        let value = text(value, || format!("{path}.matchLabels.{key}"))?;
+        labels.insert(key, value);
+    }
+    let mut expressions = Vec::new();
+    for (nth, item) in fields.list("matchExpressions")?.into_iter().flatten().enumerate() {
+        let mut item = Fields::of(format!("{path}.matchExpressions[{nth}]"), item)?;
+        let (key, operator) = (needed(&mut item, "key")?, needed(&mut item, "operator")?);
+        expressions.push(Expression { key, operator, values: texts(&mut item, "values")? });
+        item.end(odd);
+    }
+    fields.end(odd);
+    let selector = LabelSelector { match_labels: Some(labels), match_expressions: Some(expressions) };
+    Selector::of(&selector).map(Some).map_err(|source| CustomizeError::Selector { path, source })
 }
 
-impl Fields {
-    fn of(path: String, value: Value, mode: Mode) -> Result<Self, CustomizeError> {
-        match value {
-            Value::Object(left) => Ok(Self { path, left, mode }),
-            other => {
-                let path = if path.is_empty() { "it".to_owned() } else { path };
-                Err(CustomizeError::Type { path, expected: "an object", found: name_of(&other) })
-            }
-        }
-    }
-
-    fn path(&self, field: &str) -> String {
-        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
-    }
-
-    fn take(&mut self, field: &str) -> Option<Value> {
-        self.left.remove(field).filter(|value| !value.is_null())
-    }
-
-    fn text(&mut self, field: &str) -> Result<Option<String>, CustomizeError> {
-        self.take(field).map(|value| text(value, || self.path(field))).transpose()
-    }
-
-    /// A text that is not empty.
-    fn needed(&mut self, field: &str) -> Result<String, CustomizeError> {
-        let found = self.text(field)?.filter(|text| !text.is_empty());
-        found.ok_or_else(|| CustomizeError::Missing { path: self.path(field) })
-    }
-
-    fn list(&mut self, field: &str) -> Result<Option<Vec<Value>>, CustomizeError> {
-        match self.take(field) {
-            None => Ok(None),
-            Some(Value::Array(list)) => Ok(Some(list)),
-            Some(other) => Err(CustomizeError::Type {
-                path: self.path(field),
-                expected: "a list",
-                found: name_of(&other),
-            }),
-        }
-    }
-
-    fn texts(&mut self, field: &str) -> Result<Option<Vec<String>>, CustomizeError> {
-        let Some(list) = self.list(field)? else { return Ok(None) };
-        let one = |(at, value)| text(value, || format!("{}[{at}]", self.path(field)));
-        list.into_iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
-    }
-
-    fn object(&mut self, field: &str) -> Result<Option<Self>, CustomizeError> {
-        self.take(field).map(|value| Self::of(self.path(field), value, self.mode)).transpose()
-    }
-
-    fn selector(&mut self, field: &str) -> Result<Option<Selector>, CustomizeError> {
-        let Some(mut fields) = self.object(field)? else { return Ok(None) };
-        let path = fields.path.clone();
-        let mut all = BTreeMap::new();
-        if let Some(Fields { path, left, .. }) = fields.object("matchLabels")? {
-            for (key, value) in left {
-                let value = text(value, || format!("{path}.{key}"))?;
-                all.insert(key, value);
-            }
-        }
-        let expressions = fields.list("matchExpressions")?.unwrap_or_default();
-        let one = |(at, value)| {
-            let mut fields = Fields::of(format!("{path}.matchExpressions[{at}]"), value, fields.mode)?;
-            let (key, operator) = (fields.needed("key")?, fields.needed("operator")?);
-            let expression = Expression { key, operator, values: fields.texts("values")? };
-            fields.end().map(|()| expression)
-        };
-        let expressions = expressions.into_iter().enumerate().map(one).collect::<Result<_, _>>()?;
-        fields.end()?;
-        let selector = LabelSelector { match_labels: Some(all), match_expressions: Some(expressions) };
-        Selector::of(&selector).map(Some).map_err(|source| CustomizeError::Selector { path, source })
-    }
-
-    /// What nobody took is unknown.
-    fn end(self) -> Result<(), CustomizeError> {
-        match self.left.keys().next() {
-            Some(field) if self.mode == Mode::Strict => Err(CustomizeError::Unknown(self.path(field))),
-            Some(_) | None => Ok(()),
-        }
-    }
+fn needed(of: &mut Fields, field: &str) -> Result<String, ResponseError> {
+    let found = of.text(field)?.filter(|text| !text.is_empty());
+    found.ok_or_else(|| ResponseError::Value { path: of.path(field), expected: "a string that is not empty" })
 }
 
-fn text(value: Value, path: impl FnOnce() -> String) -> Result<String, CustomizeError> {
+fn texts(of: &mut Fields, field: &str) -> Result<Option<Vec<String>>, ResponseError> {
+    let Some(items) = of.list(field)? else { return Ok(None) };
+    let one = |(nth, item)| text(item, || format!("{}[{nth}]", of.path(field)));
+    items.into_iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+fn text(value: Value, path: impl FnOnce() -> String) -> Result<String, ResponseError> {
     match value {
         Value::String(text) => Ok(text),
-        other => Err(CustomizeError::Type { path: path(), expected: "a string", found: name_of(&other) }),
+        other => Err(wrong(&path(), "a string", &other)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
     use crate::object::testing::{a, any_json};
 
     fn read(text: &str, mode: Mode) -> Result<Vec<Asked>, String> {
-        rules(text.as_bytes(), mode).map_err(|error| match std::error::Error::source(&error) {
+        let read = rules(text.as_bytes(), Via::Webhook, mode).map(|answer| answer.rules);
+        read.map_err(|error| match std::error::Error::source(&error) {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
         })
@@ -248,20 +176,23 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named_by_its_path() {
         for (text, says) in [
-            (String::new(), "answered nothing"),
-            (" \n".to_owned(), "answered nothing"),
+            (String::new(), "with an empty body"),
+            (" \n".to_owned(), "with an empty body"),
             ("{\"relatedResources\":[".to_owned(), "is not JSON"),
             ("{} {}".to_owned(), "is not JSON"),
-            (r#"[{"apiVersion":"v1","resource":"pods"}]"#.to_owned(), "it must be an object, not a list"),
+            (
+                r#"[{"apiVersion":"v1","resource":"pods"}]"#.to_owned(),
+                "the answer must be an object, not a list",
+            ),
             (r#"{"relatedResources":{}}"#.to_owned(), "relatedResources must be a list, not an object"),
             (r#"{"relatedResources":[null]}"#.to_owned(), "relatedResources[0] must be an object, not null"),
             (
                 r#"{"relatedResources":[{"resource":"pods"}]}"#.to_owned(),
-                "relatedResources[0].apiVersion is missing",
+                "relatedResources[0].apiVersion must be a string that is not empty",
             ),
             (
                 r#"{"relatedResources":[{"apiVersion":"v1","resource":""}]}"#.to_owned(),
-                "relatedResources[0].resource is missing",
+                "relatedResources[0].resource must be a string that is not empty",
             ),
             (of(r#","namespace":1"#), "relatedResources[0].namespace must be a string, not a number"),
             (of(r#","names":"a""#), "relatedResources[0].names must be a list, not a string"),
@@ -273,7 +204,7 @@ mod tests {
             ),
             (
                 of(r#","namespaceSelector":{"matchExpressions":[{"key":"a"}]}"#),
-                "relatedResources[0].namespaceSelector.matchExpressions[0].operator is missing",
+                "relatedResources[0].namespaceSelector.matchExpressions[0].operator must be a string that is not empty",
             ),
             (
                 of(r#","labelSelector":{"matchExpressions":[{"key":"a","operator":"Near"}]}"#),
@@ -300,11 +231,14 @@ mod tests {
                 of(r#","labelSelector":{"matchExpressions":[{"key":"a","operator":"Exists","value":1}]}"#),
                 "the unknown field relatedResources[0].labelSelector.matchExpressions[0].value",
             ),
-            (r#"{"relatedResources":[],"relatedResources":[]}"#.to_owned(), "relatedResources twice"),
-            (of(r#","names":[],"names":["a"]"#), "relatedResources[0].names twice"),
+            (
+                r#"{"relatedResources":[],"relatedResources":[]}"#.to_owned(),
+                "the field relatedResources more than once",
+            ),
+            (of(r#","names":[],"names":["a"]"#), "the field relatedResources[0].names more than once"),
             (
                 of(r#","labelSelector":{"matchLabels":{"a":"1","a":"1"}}"#),
-                "relatedResources[0].labelSelector.matchLabels.a twice",
+                "relatedResources[0].labelSelector.matchLabels.a more than once",
             ),
         ] {
             let error = read(&text, Mode::Strict).unwrap_err();
@@ -331,7 +265,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            drop(rules(&bytes, Mode::Strict));
+            drop(rules(&bytes, Via::Wasm, Mode::Strict));
         }
 
         #[test]

@@ -60,22 +60,22 @@ pub enum Place {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("the customize hook's answer: relatedResources[{at}] has names and a {field}: give one of them")]
+    #[error("the hook's answer: relatedResources[{at}] has names and a {field}: give one of them")]
     NamesAndSelector { at: usize, field: &'static str },
     #[error(
-        "the customize hook's answer: relatedResources[{at}] has a namespace and a namespaceSelector: give one of them"
+        "the hook's answer: relatedResources[{at}] has a namespace and a namespaceSelector: give one of them"
     )]
     NamespaceTwice { at: usize },
     #[error(
-        "the customize hook's answer: relatedResources[{at}].namespace is {found:?}; a customize hook of version v1 sees objects in the namespace of its parent, {parent:?}: declare version v2 for this hook and for sync and finalize"
+        "the hook's answer: relatedResources[{at}].namespace is {found:?}; a customize hook of version v1 sees objects in the namespace of its parent, {parent:?}: declare version v2 for this hook and for sync and finalize"
     )]
     OtherNamespace { at: usize, found: Arc<str>, parent: String },
     #[error(
-        "the customize hook's answer: relatedResources[{at}].namespaceSelector is not for a customize hook of version v1 whose parent has a namespace: declare version v2 for this hook and for sync and finalize"
+        "the hook's answer: relatedResources[{at}].namespaceSelector is not for a customize hook of version v1 whose parent has a namespace: declare version v2 for this hook and for sync and finalize"
     )]
     SelectorInV1 { at: usize },
     #[error(
-        "the customize hook's answer: relatedResources[{at}].namespaceSelector: {gvk} has no namespaces; leave it out"
+        "the hook's answer: relatedResources[{at}].namespaceSelector: {gvk} has no namespaces; leave it out"
     )]
     ClusterScoped { at: usize, gvk: Gvk },
 }
@@ -185,6 +185,7 @@ mod tests {
     use crate::object::testing::{a, cluster_resource, resource};
     use crate::protocol::customize;
     use crate::protocol::response::Mode;
+    use crate::spec::hook::Via;
 
     const NAMES: &str = r#""names":["a"]"#;
     const LABELS: &str = r#""labelSelector":{"matchLabels":{"l":"1"}}"#;
@@ -205,7 +206,8 @@ mod tests {
         for field in fields {
             text.extend([",", field]);
         }
-        let asked = customize::rules(format!("{text}}}]}}").as_bytes(), Mode::Strict).unwrap();
+        let text = format!("{text}}}]}}");
+        let asked = customize::rules(text.as_bytes(), Via::Webhook, Mode::Strict).unwrap().rules;
         asked[0].rule(0, &resource, Asker { version, parent_namespace }).map_err(|error| error.to_string())
     }
 

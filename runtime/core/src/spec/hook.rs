@@ -144,6 +144,13 @@ pub struct EnabledHook {
     pub call: Call,
 }
 
+/// Which of the two ways a hook is reached by: what a webhook's authors are used to is not held against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    Wasm,
+    Webhook,
+}
+
 /// How a hook is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
