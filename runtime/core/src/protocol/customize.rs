@@ -72,13 +72,28 @@ pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeEr
 }
 
 fn rule(mut rule: Fields, odd: &mut Oddities) -> Result<Asked, CustomizeError> {
-    let gvr = Gvr::new(&needed(&mut rule, "apiVersion")?, &needed(&mut rule, "resource")?);
+    let (api_version, resource) = (needed(&mut rule, "apiVersion")?, needed(&mut rule, "resource")?);
+    if !is_api_version(&api_version) {
+        let (path, expected) = (rule.path("apiVersion"), "a version such as v1 or apps/v1");
+        return Err(ResponseError::Value { path, expected }.into());
+    }
+    let gvr = Gvr::new(&api_version, &resource);
     let labels = selector(&mut rule, "labelSelector", odd)?;
     let namespaces = selector(&mut rule, "namespaceSelector", odd)?;
     let namespace = rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
     let names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
     rule.end(odd);
     Ok(Asked { gvr, labels, namespaces, namespace, names })
+}
+
+/// It becomes part of the path under which the API server is asked for it.
+fn is_api_version(text: &str) -> bool {
+    let (group, version) = text.split_once('/').unwrap_or(("core", text));
+    let word = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
+    };
+    word(group) && word(version)
 }
 
 fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<Selector>, CustomizeError> {
@@ -193,6 +208,14 @@ mod tests {
             (
                 r#"{"relatedResources":[{"apiVersion":"v1","resource":""}]}"#.to_owned(),
                 "relatedResources[0].resource must be a string that is not empty",
+            ),
+            (
+                r#"{"relatedResources":[{"apiVersion":"apps/v1/x","resource":"p"}]}"#.to_owned(),
+                "relatedResources[0].apiVersion must be a version such as v1 or apps/v1",
+            ),
+            (
+                r#"{"relatedResources":[{"apiVersion":"../v1","resource":"p"}]}"#.to_owned(),
+                "relatedResources[0].apiVersion must be a version such as v1 or apps/v1",
             ),
             (of(r#","namespace":1"#), "relatedResources[0].namespace must be a string, not a number"),
             (of(r#","names":"a""#), "relatedResources[0].names must be a list, not a string"),

@@ -19,37 +19,37 @@ pub const WEBHOOK: Duration = Duration::from_mins(20);
 
 /// The answers about the parents of one controller. Times are counted from its start.
 #[derive(Debug, Default)]
-pub struct Remembered(BTreeMap<Key, Vec<Answer>>);
+pub struct Remembered(BTreeMap<Key, Vec<Kept>>);
+
+/// What a hook asked for, and its answer as it came.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub rules: Arc<[Asked]>,
+    pub print: Fingerprint,
+}
 
 #[derive(Debug)]
-struct Answer {
+struct Kept {
     question: Fingerprint,
-    rules: Arc<[Asked]>,
+    answer: Answer,
     /// `None`: for good.
     until: Option<Duration>,
 }
 
 impl Remembered {
-    pub fn recall(&self, parent: &Key, question: Fingerprint, now: Duration) -> Option<Arc<[Asked]>> {
-        let fresh =
-            |answer: &&Answer| answer.question == question && answer.until.is_none_or(|until| now < until);
-        self.0.get(parent)?.iter().find(fresh).map(|answer| Arc::clone(&answer.rules))
+    pub fn recall(&self, parent: &Key, question: Fingerprint, now: Duration) -> Option<Answer> {
+        let fresh = |kept: &&Kept| kept.question == question && kept.until.is_none_or(|until| now < until);
+        self.0.get(parent)?.iter().find(fresh).map(|kept| kept.answer.clone())
     }
 
     /// Of too many about one parent the oldest is forgotten.
-    pub fn keep(
-        &mut self,
-        parent: &Key,
-        question: Fingerprint,
-        rules: Arc<[Asked]>,
-        until: Option<Duration>,
-    ) {
-        let answers = self.0.entry(parent.clone()).or_default();
-        answers.retain(|answer| answer.question != question);
-        if answers.len() == MOST {
-            answers.remove(0);
+    pub fn keep(&mut self, parent: &Key, question: Fingerprint, answer: Answer, until: Option<Duration>) {
+        let all = self.0.entry(parent.clone()).or_default();
+        all.retain(|kept| kept.question != question);
+        if all.len() == MOST {
+            all.remove(0);
         }
-        answers.push(Answer { question, rules, until });
+        all.push(Kept { question, answer, until });
     }
 
     /// The parent is gone, or no longer this controller's.
@@ -93,6 +93,10 @@ mod tests {
         a("e/v1", "P", "n/p").uid("1").with("spec", json!({"x": 1}))
     }
 
+    fn none() -> Answer {
+        Answer { rules: Arc::new([]), print: print(0) }
+    }
+
     fn print(number: usize) -> Fingerprint {
         Fingerprint::of(number.to_string().as_bytes())
     }
@@ -101,7 +105,7 @@ mod tests {
     fn the_same_question_is_not_asked_twice() {
         let (mut all, key, now) = (Remembered::default(), Key::new("n", "p"), Duration::from_hours(7));
         assert!(all.recall(&key, print(1), now).is_none());
-        all.keep(&key, print(1), Arc::new([]), None);
+        all.keep(&key, print(1), none(), None);
         assert!(all.recall(&key, print(1), now + Duration::from_hours(1000)).is_some());
         assert!(all.recall(&key, print(2), now).is_none());
         assert!(all.recall(&Key::new("n", "q"), print(1), now).is_none());
@@ -112,7 +116,7 @@ mod tests {
     #[test]
     fn a_webhook_is_asked_again_after_a_while() {
         let (mut all, key, now) = (Remembered::default(), Key::new("n", "p"), Duration::from_hours(7));
-        all.keep(&key, print(1), Arc::new([]), Some(now + WEBHOOK));
+        all.keep(&key, print(1), none(), Some(now + WEBHOOK));
         assert!(all.recall(&key, print(1), WEBHOOK + Duration::from_hours(6)).is_some());
         assert!(all.recall(&key, print(1), now + WEBHOOK).is_none());
     }
@@ -120,8 +124,8 @@ mod tests {
     #[test]
     fn the_oldest_answers_about_a_parent_are_forgotten() {
         let (mut all, key, now) = (Remembered::default(), Key::new("n", "p"), Duration::from_hours(7));
-        (0..MOST + 2).for_each(|number| all.keep(&key, print(number), Arc::new([]), None));
-        all.keep(&key, print(2), Arc::new([]), None);
+        (0..MOST + 2).for_each(|number| all.keep(&key, print(number), none(), None));
+        all.keep(&key, print(2), none(), None);
         let known = |number| all.recall(&key, print(number), now).is_some();
         assert_eq!((0..MOST + 2).filter(|number| known(*number)).count(), MOST);
         assert!(!known(0) && !known(1) && known(2));
