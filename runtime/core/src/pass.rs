@@ -96,7 +96,8 @@ impl Terms {
     /// What the hook is asked.
     pub fn request(&self, parent: &Object, children: &ChildMap) -> Vec<u8> {
         let (settings, naming) = (self.settings.as_deref(), self.version.naming());
-        request::Sync { controller: &self.snapshot, parent, children, settings, naming }.bytes()
+        request::Sync { controller: &self.snapshot, parent, children, settings, naming, finalizing: false }
+            .bytes()
     }
 
     /// What is to be done because the hook answered this.

@@ -11,6 +11,7 @@ use metahook_core::pass::Terms;
 use metahook_core::plan::desired::Rule;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
 use metahook_core::spec::hook::{Call, EnabledHook, WasmHook};
+use metahook_core::spec::snapshot::snapshot;
 use metahook_core::spec::status::{self, Finding, HookStatus};
 use metahook_core::spread;
 use metahook_core::standing::{Purity, Standings};
@@ -105,7 +106,8 @@ impl Run {
                 },
                 rules,
                 generate_selector: checked.generate_selector,
-                snapshot: snapshot(&self.object),
+                snapshot: spec(&self.object)
+                    .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
                 version,
                 settings: settings.map(|settings| settings.to_string()),
                 max_children: self.tools.max_children,
@@ -473,14 +475,4 @@ fn spec(object: &Object) -> Result<CompositeControllerSpec, serde_json::Error> {
         spec: CompositeControllerSpec,
     }
     serde_json::from_str(object.json()).map(|object: Specified| object.spec)
-}
-
-/// The controller as hooks see it: typed, so without unknown fields, and without status.
-fn snapshot(object: &Object) -> String {
-    let mut value = object.value().unwrap_or_default();
-    if let (Some(fields), Ok(spec)) = (value.as_object_mut(), spec(object)) {
-        fields.insert("spec".to_owned(), serde_json::to_value(spec).unwrap_or_default());
-        fields.insert("status".to_owned(), serde_json::json!({}));
-    }
-    value.to_string()
 }

@@ -6,9 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::endpoint::WebhookTarget;
 use super::mount::{self, Mount, MountRef};
 use super::policy::HookPolicy;
-use super::webhook::Webhook;
+use super::webhook::{UnmarshallMode, Webhook};
 use super::{SpecError, units};
 use crate::object::map::Naming;
 
@@ -155,7 +156,7 @@ pub enum Via {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Wasm(WasmHook),
-    Webhook(Box<Webhook>),
+    Webhook(Box<WebhookTarget>),
 }
 
 /// A Wasm hook, checked.
@@ -176,6 +177,28 @@ pub struct ModuleRef {
     pub sha256: Option<String>,
 }
 
+impl EnabledHook {
+    pub fn via(&self) -> Via {
+        match self.call {
+            Call::Wasm(_) => Via::Wasm,
+            Call::Webhook(_) => Via::Webhook,
+        }
+    }
+
+    /// Whether unknown and repeated fields of its answers are refused: from the second version on, unless the spec
+    /// says otherwise.
+    pub fn mode(&self) -> UnmarshallMode {
+        let said = match &self.call {
+            Call::Wasm(_) => None,
+            Call::Webhook(target) => target.mode,
+        };
+        said.unwrap_or(match self.version {
+            HookVersion::V1 => UnmarshallMode::Loose,
+            HookVersion::V2 => UnmarshallMode::Strict,
+        })
+    }
+}
+
 impl Hook {
     /// `Ok(None)`: the hook is disabled.
     pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
@@ -187,7 +210,7 @@ impl Hook {
                     "a hook is either a webhook or a wasm module, not both: remove one",
                 ));
             }
-            (Some(webhook), None) => Call::Webhook(Box::new(webhook.clone())),
+            (Some(webhook), None) => Call::Webhook(Box::new(webhook.check(&format!("{field}.webhook"))?)),
             (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
         };
         Ok(Some(EnabledHook { version: self.version, call }))
@@ -311,6 +334,27 @@ mod tests {
         let mut hook = wasm(&json!({}));
         hook["webhook"] = json!({"url": "http://x"});
         assert!(check(hook).unwrap_err().starts_with("spec.hooks.sync: a hook is either"));
+    }
+
+    #[test]
+    fn answers_are_read_as_the_version_says_unless_the_webhook_says_otherwise() {
+        let mode = |version: &str, webhook: Value| {
+            let mut webhook = webhook;
+            webhook["url"] = json!("http://h");
+            check(json!({ "version": version, "webhook": webhook })).unwrap().unwrap().mode()
+        };
+        let says = |mode: &str| json!({ "responseUnMarshallMode": mode });
+        assert_eq!(mode("v1", json!({})), UnmarshallMode::Loose);
+        assert_eq!(mode("", json!({})), UnmarshallMode::Loose);
+        assert_eq!(mode("v2", json!({})), UnmarshallMode::Strict);
+        assert_eq!(mode("v1", says("strict")), UnmarshallMode::Strict);
+        assert_eq!(mode("v2", says("loose")), UnmarshallMode::Loose);
+    }
+
+    #[test]
+    fn a_webhook_is_checked_under_the_hooks_field() {
+        let error = check(json!({ "webhook": { "url": "x" } })).unwrap_err();
+        assert!(error.starts_with("spec.hooks.sync.webhook.url: "), "{error}");
     }
 
     #[test]
