@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 use crate::children::{self, NoSelector};
 use crate::claim::{self, Claim};
 use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::gate;
 use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, DesiredError, Rule};
+use crate::plan::desired::{Bounds, DesiredError, Rule, Stray, Strays, Wanted};
 use crate::plan::{self, Plan};
-use crate::protocol::read::Reading;
+use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
-use crate::protocol::response::{self, Mode, Response, ResponseError};
-use crate::spec::hook::{HookVersion, Via};
+use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
 /// What a controller's spec says, as its passes need it. It is fixed as long as the controller runs: another spec is
@@ -29,9 +30,17 @@ pub struct Terms {
     pub generate_selector: bool,
     /// The controller as hooks see it.
     pub snapshot: String,
-    pub version: HookVersion,
-    pub settings: Option<String>,
+    pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
+}
+
+/// How one hook is asked, and how its answers are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookTerms {
+    pub version: HookVersion,
+    pub mode: Mode,
+    pub settings: Option<String>,
+    pub via: Via,
 }
 
 /// Everything a pass reads that may be different the next time. Its decisions are made from this, and this is what its
@@ -39,10 +48,12 @@ pub struct Terms {
 #[derive(Debug)]
 pub struct Seen {
     pub parent: Arc<Object>,
-    /// What the hook is made of: its module, and the files it may read.
-    pub hook: Fingerprint,
-    /// Which children the parent has; made from its uid or its spec.
-    pub selector: Selector,
+    /// Which hook is asked about it; follows from the parent.
+    pub ask: HookName,
+    /// What the hooks are made of: their modules, and the files they may read.
+    pub hooks: Fingerprint,
+    /// Which children the parent has; made from its uid or its spec. `None`: those that it controls.
+    pub selector: Option<Selector>,
     /// What is the parent's, and what could be; without what it leaves alone.
     pub claims: Vec<Claimed>,
 }
@@ -59,8 +70,23 @@ pub struct Claimed {
 #[derive(Debug, Default)]
 pub struct Decided {
     pub plan: Plan,
+    pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
+    /// Our finalizer comes off, before anything else.
+    pub finalized: bool,
+    pub said: Said,
+}
+
+/// What an answer gives to tell people.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// The hook's own words about the parent.
+    pub events: Vec<HookEvent>,
+    /// What is odd about the answer.
+    pub oddities: Vec<Oddity>,
+    /// So many children are deleted because the answer has no list of children at all; 0 for a single one.
+    pub forgot: usize,
 }
 
 /// An answer that is not carried out.
@@ -73,31 +99,46 @@ pub enum AnswerError {
 }
 
 impl Terms {
-    /// Looks at a parent and at what `candidates` names for each kind of children.
+    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children.
+    ///
+    /// # Errors
+    /// The parent says not which children it has. One that is finalized has those that it controls, or it could never go.
     pub fn see(
         &self,
         parent: &Arc<Object>,
-        hook: Fingerprint,
+        ask: HookName,
+        hooks: Fingerprint,
         candidates: impl Fn(&Arc<Resource>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
-        let selector = children::selector(parent, self.generate_selector)?;
+        let selector = match children::selector(parent, self.generate_selector) {
+            Ok(selector) => Some(selector),
+            Err(_) if ask == HookName::Finalize => None,
+            Err(error) => return Err(error),
+        };
         let mut claims = Vec::new();
         for rule in &self.rules {
             for object in candidates(&rule.resource) {
-                let claim = claim::decide(parent, &selector, &object);
+                let claim = claim::decide(parent, selector.as_ref(), &object);
                 if claim != Claim::Leave {
                     claims.push(Claimed { resource: Arc::clone(&rule.resource), object, claim });
                 }
             }
         }
-        Ok(Seen { parent: Arc::clone(parent), hook, selector, claims })
+        Ok(Seen { parent: Arc::clone(parent), ask, hooks, selector, claims })
     }
 
     /// What the hook is asked.
-    pub fn request(&self, parent: &Object, children: &ChildMap) -> Vec<u8> {
-        let (settings, naming) = (self.settings.as_deref(), self.version.naming());
-        request::Sync { controller: &self.snapshot, parent, children, settings, naming, finalizing: false }
-            .bytes()
+    pub fn request(&self, seen: &Seen, children: &ChildMap) -> Vec<u8> {
+        let hook = self.hook(seen.ask);
+        let request = request::Sync {
+            controller: &self.snapshot,
+            parent: &seen.parent,
+            children,
+            settings: hook.settings.as_deref(),
+            naming: hook.version.naming(),
+            finalizing: seen.ask == HookName::Finalize,
+        };
+        request.bytes()
     }
 
     /// What is to be done because the hook answered this.
@@ -105,17 +146,36 @@ impl Terms {
     /// # Errors
     /// Whatever is wrong with an answer refuses all of it.
     pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
-        let mode = match self.version {
-            HookVersion::V1 => Mode::Loose,
-            HookVersion::V2 => Mode::Strict,
-        };
-        let reading = Reading { via: Via::Wasm, mode, max_children: self.max_children };
-        let Response { status, children: wanted, resync_after, .. } = response::sync(answer, reading)?;
-        let bounds =
-            Bounds { rules: &self.rules, selector: &seen.selector, generated: self.generate_selector };
-        let desired = plan::desired::desired(&seen.parent, bounds, wanted)?;
-        let plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
-        Ok(Decided { plan, status, resync_after })
+        let hook = self.hook(seen.ask);
+        let reading = Reading { via: hook.via, mode: hook.mode, max_children: self.max_children };
+        let response = response::sync(answer, reading)?;
+        let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
+            response;
+        let said = Said { events, oddities, forgot: 0 };
+        let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
+        if gate::manages_children(&seen.parent, &self.selection, finalized) {
+            let bounds = Bounds {
+                rules: &self.rules,
+                selector: seen.selector.as_ref(),
+                generated: self.generate_selector,
+                strays: match hook.via {
+                    Via::Wasm => Strays::Refused,
+                    Via::Webhook => Strays::Created,
+                },
+            };
+            let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
+            decided.plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
+            decided.strays = strays;
+            if forgot_children && decided.plan.ops.len() > 1 {
+                decided.said.forgot = decided.plan.ops.len();
+            }
+        }
+        Ok(decided)
+    }
+
+    fn hook(&self, name: HookName) -> &HookTerms {
+        // The gate names a finalize hook only where there is one.
+        self.hooks.get(name).unwrap_or(&self.hooks.sync)
     }
 
     /// No children yet, of any of the declared kinds.
@@ -128,12 +188,27 @@ impl Terms {
     }
 }
 
+impl HookTerms {
+    pub fn of(hook: &EnabledHook) -> Self {
+        let settings = match &hook.call {
+            Call::Wasm(wasm) => wasm.settings.as_ref().map(ToString::to_string),
+            Call::Webhook(_) => None,
+        };
+        Self { version: hook.version, mode: hook.mode(), settings, via: hook.via() }
+    }
+
+    /// A module's hook.
+    pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
+        Self { version, mode: version.mode(), settings, via: Via::Wasm }
+    }
+}
+
 impl Seen {
     /// The same for two passes exactly if they see the same. An object is told by uid and version, and by the deletion
     /// that was asked for and that no version tells of yet.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
-        all.add(self.hook.as_bytes());
+        all.add(self.hooks.as_bytes());
         for object in std::iter::once(&self.parent).chain(self.claims.iter().map(|claimed| &claimed.object)) {
             all.add(object.uid.as_str().as_bytes());
             all.add(object.version.as_str().as_bytes());
@@ -155,8 +230,7 @@ mod tests {
             rules: vec![Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace }],
             generate_selector: true,
             snapshot: "{}".to_owned(),
-            version: HookVersion::V1,
-            settings: None,
+            hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
         }
     }
@@ -171,7 +245,7 @@ mod tests {
 
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
-        let seen = terms().see(&parent.object(), Fingerprint::of(hook), |_| pods.clone());
+        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_| pods.clone());
         seen.unwrap().fingerprint()
     }
 
@@ -205,5 +279,28 @@ mod tests {
     fn what_a_parent_leaves_alone_is_not_in_it() {
         let stranger = a("v1", "Pod", "n/x");
         assert_eq!(seen(parent(), b"m", vec![stranger]), seen(parent(), b"m", vec![]));
+    }
+
+    #[test]
+    fn a_parent_that_is_going_keeps_its_children_and_gets_its_status_though_they_are_not_in_order() {
+        let answer = br#"{"status":{"a":1},"children":[{"kind":"Secret"}]}"#;
+        let terms = terms();
+        let decide = |parent: Build| {
+            let seen = terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_| vec![]).unwrap();
+            terms.decide(&seen, &terms.no_children(), answer)
+        };
+        assert!(decide(parent()).is_err());
+        let decided = decide(parent().deleting()).unwrap();
+        assert_eq!((decided.plan, decided.status.len()), (Plan::default(), 1));
+    }
+
+    #[test]
+    fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
+        let terms = Terms { generate_selector: false, ..terms() };
+        let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
+        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_| pods.to_vec());
+        assert!(see(HookName::Sync).is_err());
+        let seen = see(HookName::Finalize).unwrap();
+        assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);
     }
 }

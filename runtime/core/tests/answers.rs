@@ -10,7 +10,7 @@ use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
 use metahook_core::plan::children::LAST_APPLIED;
-use metahook_core::plan::desired::{Bounds, Rule};
+use metahook_core::plan::desired::{Bounds, Rule, Strays};
 use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
 use metahook_core::spec::composite::UpdateMethod;
@@ -39,10 +39,11 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
     let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: 10 };
     let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
-    let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
-    let desired =
+    let bounds =
+        Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
+    let wanted =
         plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
-    let plan = plan::children::children(&parent, &children, &desired, &rules);
+    let plan = plan::children::children(&parent, &children, &wanted.desired, &rules);
     Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.status)))
 }
 

@@ -13,7 +13,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
-use metahook_core::plan::desired::{Bounds, Rule};
+use metahook_core::plan::desired::{Bounds, Rule, Strays};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -67,10 +67,11 @@ fn plan_of(case: &Path) -> String {
         observed.insert(&rule.resource, object);
     }
     let selector = children::selector(&parent, true).unwrap();
-    let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
+    let bounds =
+        Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
     match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
     {
-        Ok(desired) => plan::children::children(&parent, &observed, &desired, &rules).to_string(),
+        Ok(wanted) => plan::children::children(&parent, &observed, &wanted.desired, &rules).to_string(),
         Err(error) => format!("refused: {error}\n"),
     }
 }

@@ -40,6 +40,11 @@ enum Why {
 }
 
 impl ApplyError {
+    /// An object of that name exists already.
+    pub(crate) fn is_taken_name(&self) -> bool {
+        matches!(self.why, Why::Exists)
+    }
+
     /// Somebody else was faster; an event is on its way.
     pub(crate) fn is_conflict(&self) -> bool {
         matches!(self.why, Why::Conflict(_))

@@ -1,4 +1,4 @@
-//! Claims carried out: a parent's children gathered, orphans adopted, strays released, finalizers taken off.
+//! Claims carried out: a parent's children gathered, orphans adopted, strays released; finalizers put on and taken off.
 
 use std::sync::Arc;
 
@@ -45,7 +45,9 @@ impl Controller {
                         parent_is_there = true;
                     }
                     wrote = true;
-                    if self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await? {
+                    let adopted =
+                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?;
+                    if adopted.is_some() {
                         children.insert(resource, Arc::clone(object));
                     }
                 }
@@ -58,49 +60,77 @@ impl Controller {
         Ok((children, wrote))
     }
 
-    /// Takes our finalizer off a parent.
-    pub(super) async fn drop_finalizer(&self, parent: &Object, writer: &Writer) -> Result<bool, ClaimError> {
-        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
+    /// Puts our finalizer on a parent; `None` where the parent is gone.
+    pub(super) async fn add_finalizer(
+        &self,
+        parent: &Object,
+        writer: &Writer,
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
+        let ours = &self.terms.selection.finalizer;
+        let add = |object: &mut Value| {
+            // One that is being deleted by now takes no finalizer any more.
+            let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
+            list(object, "finalizers", |all| {
+                if !deleting && !all.iter().any(|one| one.as_str() == Some(ours)) {
+                    all.push(json!(ours));
+                }
+            });
+        };
+        self.change(&self.parent_id(parent), &parent.uid, writer, add).await
+    }
+
+    /// Takes our finalizer off a parent; `None` where the parent is gone.
+    pub(super) async fn drop_finalizer(
+        &self,
+        parent: &Object,
+        writer: &Writer,
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
         let ours = &self.terms.selection.finalizer;
         let drop = |object: &mut Value| {
             list(object, "finalizers", |all| {
                 all.retain(|one| one.as_str() != Some(ours));
             });
         };
-        self.change(&id, &parent.uid, writer, drop).await
+        self.change(&self.parent_id(parent), &parent.uid, writer, drop).await
+    }
+
+    fn parent_id(&self, parent: &Object) -> ObjectId {
+        ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() }
     }
 
     /// The parent in the store may be long gone: ask before giving it a child.
     async fn parent_lives(&self, parent: &Object, orphan: &ObjectId) -> Result<(), ClaimError> {
-        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
-        match self.tools.rest.read(&id).await? {
+        match self.tools.rest.read(&self.parent_id(parent)).await? {
             Some(now) if now.uid == parent.uid && !now.deleting => Ok(()),
             _ => Err(ClaimError::ParentGone { id: orphan.clone() }),
         }
     }
 
-    /// Rewrites the object as it is now; `false` where it is gone.
+    /// Rewrites the object as it is now, and says what it became; `None` where it is gone.
     async fn change(
         &self,
         id: &ObjectId,
         uid: &Uid,
         writer: &Writer,
         change: impl Fn(&mut Value),
-    ) -> Result<bool, ClaimError> {
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let Some(now) = self.tools.rest.read(id).await?.filter(|now| now.uid == *uid) else {
                 self.absorb(id, vec![Event::Missing(id.key.clone(), uid.clone())], writer);
-                return Ok(false);
+                return Ok(None);
             };
             let mut body = now.value().map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
             change(&mut body);
             match self.tools.rest.carry_out(&Op::Replace { id: id.clone(), body }).await {
                 Ok(known) => {
-                    let there = !known.iter().any(|event| matches!(event, Event::Missing(..)));
+                    let became = known.iter().find_map(|event| match event {
+                        Event::Wrote(object) => Some(Arc::new(object.clone())),
+                        _ => None,
+                    });
                     self.absorb(id, known, writer);
-                    return Ok(there);
+                    return Ok(became);
                 }
                 Err(error) if error.is_conflict() && tries < TRIES => {}
                 Err(error) => return Err(error.into()),

@@ -1,10 +1,16 @@
 //! Controllers: those that the cluster asks for, each running over its parents.
 
+mod acting;
 mod claiming;
 mod composite;
+mod counts;
+mod hooks;
 pub(crate) mod host;
+mod kinds;
+mod modules;
 mod report;
 mod running;
+mod triggers;
 
 use std::sync::Arc;
 use std::time::Duration;

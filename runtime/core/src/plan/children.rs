@@ -31,12 +31,9 @@ const SYSTEM_FIELDS: [&str; 8] = [
 
 /// # Guarantees
 /// Same input, same plan. Carried out against a store that keeps what it is given, planning again ends in no ops.
-/// Never names an object that is neither observed nor desired. A parent that is being deleted changes nothing.
+/// Never names an object that is neither observed nor desired.
 pub fn children(parent: &Object, observed: &ChildMap, desired: &Desired, rules: &[Rule]) -> Plan {
     let mut plan = Plan::default();
-    if parent.deleting {
-        return plan;
-    }
     for (resource, object) in observed.objects() {
         let wanted = desired.get(resource).is_some_and(|group| group.contains_key(&object.key));
         if !wanted {
@@ -127,7 +124,7 @@ fn changed(observed: &Value, wanted: &Value) -> Result<Option<Value>, Problem> {
 }
 
 /// The object to create: what is wanted, what was applied, and whose it is.
-fn new_object(parent: &Object, wanted: &Value) -> Value {
+pub fn new_object(parent: &Object, wanted: &Value) -> Value {
     let mut object = wanted.clone();
     annotations(&mut object).map(|annotations| annotations.remove(LAST_APPLIED));
     let applied = go::to_string(&object);
@@ -269,17 +266,5 @@ mod tests {
                 prop_assert!(observed.iter().chain(&desired).any(|(known, _)| known == name));
             }
         }
-    }
-
-    #[test]
-    fn a_parent_that_is_being_deleted_changes_nothing() {
-        let parent = a("e/v1", "P", "n/p").deleting().object();
-        let plan = children(
-            &parent,
-            &ChildMap::default(),
-            &wanted(&[("a".into(), json!(1))]),
-            &rules(UpdateMethod::InPlace),
-        );
-        assert_eq!(plan, Plan::default());
     }
 }

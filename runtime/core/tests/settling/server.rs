@@ -10,12 +10,12 @@ use metahook_core::gate::{self, Gate};
 use metahook_core::index::{Index, Touched};
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::pass::{Seen, Terms};
+use metahook_core::pass::{HookTerms, Seen, Terms};
 use metahook_core::plan::children::owner_reference;
 use metahook_core::plan::desired::Rule;
 use metahook_core::plan::{self, Op};
 use metahook_core::spec::composite::UpdateMethod;
-use metahook_core::spec::hook::HookVersion;
+use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde_json::{Value, json};
@@ -107,8 +107,11 @@ impl Server {
                 rules: vec![Rule { resource: Arc::clone(&child_kind), method }],
                 generate_selector: true,
                 snapshot: "{}".to_owned(),
-                version: HookVersion::V1,
-                settings: None,
+                hooks: PerHook {
+                    sync: HookTerms::wasm(HookVersion::V1, None),
+                    finalize: None,
+                    customize: None,
+                },
                 max_children: 100,
             },
             parent_kind: resource("e/v1", "Parent"),
@@ -235,10 +238,10 @@ impl Server {
         let Some(parent) = self.parents.get(key).cloned() else {
             return self.standings.unsettle(key);
         };
-        assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Sync);
+        assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
         let candidates = |_: &Arc<Resource>| self.children.candidates(&parent.uid, "n");
-        let seen = self.terms.see(&parent, hook, candidates).unwrap();
+        let seen = self.terms.see(&parent, HookName::Sync, hook, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => seen.fingerprint(),
@@ -267,11 +270,11 @@ impl Server {
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(seen)?;
-        let answer = self.call(&self.terms.request(&seen.parent, &children));
+        let answer = self.call(&self.terms.request(seen, &children));
         let print = Fingerprint::of(&answer);
-        self.standings.called(seen.hook, true);
+        self.standings.called(seen.hooks, true);
         if expected.is_some_and(|expected| expected != print) {
-            self.standings.differed(seen.hook);
+            self.standings.differed(seen.hooks);
         }
         let decided = self.terms.decide(seen, &children, &answer).unwrap();
         let mut result = Ok(());

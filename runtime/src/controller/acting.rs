@@ -1,0 +1,111 @@
+//! What a pass decided, carried out: the finalizer, the children, the status.
+
+use std::sync::Arc;
+
+use metahook_core::gate;
+use metahook_core::index;
+use metahook_core::object::Object;
+use metahook_core::object::id::ObjectId;
+use metahook_core::plan::desired::Stray;
+use metahook_core::plan::{self, Op};
+use serde_json::{Map, Value};
+
+use super::composite::{Controller, Decision, SyncError};
+use crate::cluster::events::Severity;
+use crate::store::Writer;
+
+/// What became of what a pass wanted done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Acted {
+    /// There was nothing to do.
+    Nothing,
+    /// The API server took what was written and kept what it had, as it does with fields that it does not know.
+    InVain,
+    Wrote,
+}
+
+impl Acted {
+    fn of(changed: bool) -> Self {
+        if changed { Self::Wrote } else { Self::InVain }
+    }
+}
+
+impl Controller {
+    /// Goes on after a failed operation, so that one child does not hold the others.
+    pub(super) async fn act(&self, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
+        let Decision { parent, decided, .. } = decision;
+        let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
+        if decided.finalized && gate::has_finalizer(parent, &self.terms.selection) {
+            self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
+            acted = Acted::Wrote;
+        }
+        let mut first = decided
+            .plan
+            .problems
+            .first()
+            .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
+        for op in &decided.plan.ops {
+            match self.carry_out(op, writer).await {
+                Ok(changed) => acted = acted.max(Acted::of(changed)),
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        for stray in &decided.strays {
+            if let Err(error) = self.create_stray(parent, stray, writer).await {
+                first.get_or_insert(error);
+            }
+        }
+        if let Some(op) = self.status(parent, decided.status.clone()) {
+            match self.carry_out(&op, writer).await {
+                Ok(changed) => acted = acted.max(Acted::of(changed)),
+                Err(error) => drop(first.get_or_insert(error)),
+            }
+        }
+        first.map_or(Ok(acted), Err)
+    }
+
+    fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {
+        // An adoption or another writer may have changed the parent since: what is compared is the latest of the same
+        // generation, so that only an answer to another spec is refused by the API server.
+        let now = self.parents.get(&parent.key).filter(|now| now.uid == parent.uid)?;
+        let now = if now.generation == parent.generation { &now } else { parent };
+        let body = plan::status::status(now, status)?;
+        Some(Op::Status {
+            id: ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() },
+            body,
+        })
+    }
+
+    /// Makes a child that nobody looks after, where it does not exist.
+    async fn create_stray(&self, parent: &Object, stray: &Stray, writer: &Writer) -> Result<(), SyncError> {
+        let message = format!("{}; it is created once and then left alone", stray.why);
+        self.tools.recorder.record(parent, Severity::Warning, "UnmanagedChild", &message);
+        let resource = self.tools.discovery.resolve_kind(&stray.gvk).await?;
+        let id = ObjectId { resource, key: stray.key.clone() };
+        let body = plan::children::new_object(parent, &stray.body);
+        match self.carry_out(&Op::Create { id, body }, writer).await {
+            Err(SyncError::Apply(error)) if error.is_taken_name() => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// One operation, and what its answer says into the store; `true` when it changed something.
+    pub(super) async fn carry_out(&self, op: &Op, writer: &Writer) -> Result<bool, SyncError> {
+        let known = self.tools.rest.carry_out(op).await?;
+        let changed = op.is_answered_by_a_change(&known);
+        if changed {
+            self.meter.tally().wrote(op.verb());
+            tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
+        }
+        self.absorb(op.id(), known, writer);
+        Ok(changed)
+    }
+
+    pub(super) fn absorb(&self, id: &ObjectId, known: Vec<index::Event>, writer: &Writer) {
+        if let Some(store) =
+            self.children.iter().chain([&self.parents]).find(|store| *store.resource() == id.resource)
+        {
+            store.absorb(known, Some(writer));
+        }
+    }
+}
