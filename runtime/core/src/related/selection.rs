@@ -1,5 +1,6 @@
 //! The objects that the rules of a parent find, and those among them that a request has no name for.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::rule::Rule;
@@ -18,12 +19,19 @@ pub struct Related {
 }
 
 /// Objects that a rule finds and no request in this naming can tell of.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hidden {
     /// The rule's place in the answer.
     pub at: usize,
     pub gvk: Gvk,
     pub objects: usize,
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, gvk, objects } = self;
+        write!(f, "{objects} of relatedResources[{at}] ({gvk})")
+    }
 }
 
 impl Related {
