@@ -3,7 +3,6 @@
 //! `BLESS=1 cargo test -p metahook-core --test requests` writes the requests anew.
 
 #![allow(
-    clippy::panic,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,

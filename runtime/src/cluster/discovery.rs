@@ -40,6 +40,16 @@ pub(crate) enum DiscoveryError {
     Answer(#[source] serde_json::Error),
 }
 
+impl DiscoveryError {
+    /// It was asked for, and there is no such kind.
+    pub(crate) fn is_not_served(&self) -> bool {
+        match self {
+            Self::NotServed(_) | Self::NoKind(_) => true,
+            Self::Refused(_) | Self::Unreachable(_) | Self::Answer(_) => false,
+        }
+    }
+}
+
 impl Discovery {
     pub(crate) fn new(rest: Rest) -> Self {
         Self { rest, known: Mutex::default(), changed: watch::Sender::new(()) }

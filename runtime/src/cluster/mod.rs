@@ -7,5 +7,6 @@ pub(crate) mod discovery;
 pub(crate) mod events;
 pub(crate) mod named;
 pub(crate) mod rest;
+pub(crate) mod rewrite;
 pub(crate) mod seed;
 pub(crate) mod watch;

@@ -8,25 +8,32 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Claimed, Seen};
-use metahook_core::plan::Op;
 use metahook_core::plan::children::owner_reference;
 use serde_json::{Value, json};
 
 use super::composite::Controller;
 use crate::cluster::apply::ApplyError;
+use crate::cluster::rewrite::{RewriteError, list};
 use crate::store::Writer;
-
-/// Somebody else may be writing the same object.
-const TRIES: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClaimError {
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
     #[error("{id} is not adopted: its parent to be is gone or being deleted")]
     ParentGone { id: ObjectId },
-    #[error("{id} cannot be read")]
-    Unreadable { id: ObjectId },
+}
+
+impl ClaimError {
+    /// Somebody else was faster.
+    pub(super) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Apply(error) | Self::Rewrite(RewriteError::Apply(error)) => error.is_conflict(),
+            Self::Rewrite(RewriteError::Unreadable(_)) | Self::ParentGone { .. } => false,
+        }
+    }
 }
 
 impl Controller {
@@ -114,28 +121,13 @@ impl Controller {
         writer: &Writer,
         change: impl Fn(&mut Value),
     ) -> Result<Option<Arc<Object>>, ClaimError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let Some(now) = self.tools.rest.read(id).await?.filter(|now| now.uid == *uid) else {
-                self.absorb(id, vec![Event::Missing(id.key.clone(), uid.clone())], writer);
-                return Ok(None);
-            };
-            let mut body = now.value().map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
-            change(&mut body);
-            match self.tools.rest.carry_out(&Op::Replace { id: id.clone(), body }).await {
-                Ok(known) => {
-                    let became = known.iter().find_map(|event| match event {
-                        Event::Wrote(object) => Some(Arc::new(object.clone())),
-                        _ => None,
-                    });
-                    self.absorb(id, known, writer);
-                    return Ok(became);
-                }
-                Err(error) if error.is_conflict() && tries < TRIES => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let known = self.tools.rest.rewrite(id, uid, change).await?;
+        let became = known.iter().find_map(|event| match event {
+            Event::Wrote(object) => Some(Arc::new(object.clone())),
+            _ => None,
+        });
+        self.absorb(id, known, writer);
+        Ok(became)
     }
 }
 
@@ -151,13 +143,4 @@ fn release(object: &mut Value, parent: &Object) {
     list(object, "ownerReferences", |owners| {
         owners.retain(|owner| !ours(owner));
     });
-}
-
-/// Changes a list of the metadata; one that is not there is empty.
-fn list(object: &mut Value, field: &str, change: impl FnOnce(&mut Vec<Value>)) {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
-        && let Value::Array(list) = metadata.entry(field).or_insert_with(|| json!([]))
-    {
-        change(list);
-    }
 }

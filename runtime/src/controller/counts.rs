@@ -12,7 +12,7 @@ impl Reporter {
     /// Tells of the latest calls, if there were any.
     pub(super) fn figures(&self, controller: &Controller) {
         for (name, hook) in controller.hooks.iter() {
-            let Hook::Wasm { limits, .. } = hook;
+            let Hook::Wasm { limits, .. } = hook else { continue };
             if let Some(figures) = controller.meter.tally().figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {

@@ -8,8 +8,10 @@ mod hooks;
 pub(crate) mod host;
 mod kinds;
 mod modules;
+mod related;
 mod report;
 mod running;
+mod sweep;
 mod triggers;
 
 use std::sync::Arc;

@@ -8,8 +8,9 @@ use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::pass::{HookTerms, Terms};
+use metahook_core::spec::SpecError;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
-use metahook_core::spec::hook::{Call, EnabledHook, WasmHook};
+use metahook_core::spec::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::spec::snapshot::snapshot;
 use metahook_core::spec::status::Finding;
 use metahook_core::standing::Standings;
@@ -23,10 +24,14 @@ use super::composite::{Controller, after_panic};
 use super::hooks::{Callees, Hook};
 use super::kinds::Kinds;
 use super::modules::Modules;
+use super::related::Relations;
 use super::report::Reporter;
+use super::sweep::{Stale, sweep};
 use super::triggers;
 use crate::cluster::events::Severity;
+use crate::hook::web::client::Webhook;
 use crate::queue::{Queue, workers};
+use crate::store::Store;
 
 /// Whether a controller takes the place of one with another spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +42,22 @@ pub(super) enum Begun {
     Anew,
 }
 
+/// A controller as it is to run.
+pub(super) struct Begin {
+    pub(super) object: Arc<Object>,
+    pub(super) begun: Begun,
+    /// All controllers that there are.
+    pub(super) controllers: Arc<Store>,
+}
+
 /// Runs a controller until `stop`; returns when its last pass has ended.
 pub(super) async fn run(
     tools: Tools,
-    object: Arc<Object>,
-    begun: Begun,
+    Begin { object, begun, controllers }: Begin,
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let run = Run { tools, object, begun, reporter, stop };
+    let run = Run { tools, object, begun, reporter, controllers, stop };
     if let Some(checked) = run.check() {
         while !run.stop.is_cancelled() {
             let Some(started) = run.start(&checked).await else {
@@ -63,6 +75,7 @@ pub(super) struct Run {
     pub(super) object: Arc<Object>,
     begun: Begun,
     pub(super) reporter: Reporter,
+    controllers: Arc<Store>,
     pub(super) stop: CancellationToken,
 }
 
@@ -72,6 +85,7 @@ const FIGURES: Duration = Duration::from_mins(5);
 /// What a controller needs to work.
 struct Started {
     controller: Arc<Controller>,
+    queue: Arc<Queue<Key>>,
     kinds: Kinds,
     modules: Modules,
 }
@@ -80,10 +94,17 @@ impl Run {
     /// `None`: the controller was stopped.
     async fn start(&self, checked: &Composite) -> Option<Started> {
         let kinds = self.kinds(checked).await?;
-        let hooks = checked.hooks.try_map(|_, hook| self.hook(hook).ok_or(())).ok()?;
+        let hooks = match checked.hooks.try_map(|name, hook| self.hook(name, hook)) {
+            Ok(hooks) => hooks,
+            Err(error) => {
+                self.refuse("InvalidSpec", &error.to_string());
+                return None;
+            }
+        };
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
         let (parent, rules) = kinds.clone();
+        let queue = Arc::new(Queue::new());
         let controller = Controller {
             tools: self.tools.clone(),
             object: Arc::clone(&self.object),
@@ -104,19 +125,28 @@ impl Run {
                 max_children: self.tools.max_children,
             },
             hooks,
+            relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
-        Some(Started { controller: Arc::new(controller), kinds, modules })
+        Some(Started { controller: Arc::new(controller), queue, kinds, modules })
     }
 
-    fn hook(&self, hook: &EnabledHook) -> Option<Hook> {
+    fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
         match &hook.call {
             Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
-                Some(Hook::Wasm { source: self.tools.sources.follow(module, mounts), limits: *limits })
+                Ok(Hook::Wasm { source: self.tools.sources.follow(module, mounts), limits: *limits })
             }
-            // The check refuses them.
-            Call::Webhook(_) => None,
+            Call::Webhook(target) => {
+                if let Some(timeout) = &target.ignored_timeout {
+                    let (field, instead) = (&target.field, target.timeout.as_secs());
+                    tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
+                }
+                let object = &self.object;
+                let webhooks = &self.tools.metrics.webhooks;
+                let meter = webhooks.meter(&object.gvk.kind, &object.key.name, name, &target.url);
+                Ok(Hook::Webhook(Arc::new(Webhook::new(target, meter)?)))
+            }
         }
     }
 
@@ -137,13 +167,18 @@ impl Run {
                 Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
                 Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
             };
-        self.reporter.change(|report| report.ready = Finding::bad(reason, &message));
-        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+        self.refuse(reason, &message);
         None
     }
 
+    /// Says why the controller does not run.
+    fn refuse(&self, reason: &'static str, message: &str) {
+        self.reporter.change(|report| report.ready = Finding::bad(reason, message));
+        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+    }
+
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
-    async fn serve(&self, checked: &Composite, Started { controller, kinds, modules }: Started) {
+    async fn serve(&self, checked: &Composite, Started { controller, queue, kinds, modules }: Started) {
         if self.synced(&controller).await.is_none() {
             return;
         }
@@ -154,7 +189,8 @@ impl Run {
             "Started",
             &format!("Started controller: {name}"),
         );
-        let queue = Arc::new(Queue::new());
+        let nobodys = Stale::OfNobody(Arc::clone(&self.controllers));
+        tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
         let triggers = triggers::spawn(&controller, &queue, self.begun);

@@ -1,0 +1,3 @@
+//! The contract with users of Metacontroller, section by section.
+
+pub(crate) mod parent_reconcile;
