@@ -7,8 +7,9 @@ use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
-use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
+use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
 use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::{HookName, PerHook};
@@ -19,6 +20,7 @@ use super::Tools;
 use super::acting::Acted;
 use super::claiming::ClaimError;
 use super::hooks::{Callees, Calls, Hook, HookError};
+use super::related::{Asking, Customized, RelatedError, Relations};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
@@ -36,6 +38,7 @@ pub(super) struct Controller {
     /// Of the kinds of children, and of revisions, which are claimed as they are.
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
+    pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
     pub(super) meter: Arc<Meter>,
 }
@@ -83,6 +86,8 @@ pub(super) enum SyncError {
     Older { hook: HookName, revision: String, source: HookError },
     #[error(transparent)]
     Revision(#[from] RevisionError),
+    #[error(transparent)]
+    Related(#[from] RelatedError),
     #[error("claiming children")]
     Claim(#[source] ClaimError),
     #[error("the parent's finalizer")]
@@ -99,7 +104,8 @@ impl Controller {
     /// What a worker calls. The one place where a result becomes queue behaviour, an Event and a log line.
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
-            self.standings().unsettle(key);
+            self.standings().forget(key);
+            self.relations.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -111,10 +117,13 @@ impl Controller {
             }
             Ok(done @ (Done::NotOurs | Done::Wrote)) => {
                 self.standings().unsettle(key);
+                if matches!(done, Done::NotOurs) {
+                    self.relations.forget(key);
+                }
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
-                let acted = self.act(&decision, &writer).await;
+                let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
             }
@@ -142,28 +151,60 @@ impl Controller {
             Err(done) => return Ok(done),
         };
         let callees = Callees::of(&self.hooks)?;
-        let candidates = |resource: &_| self.candidates(&parent, resource);
-        let seen = self.terms.see(&parent, ask, callees.identity, candidates)?;
-        let print = seen.fingerprint();
-        let expected = match self.standings().look(&parent.key, print) {
+        let (mut seen, mut asked) = self.see(&callees, &parent, ask, Asking::OnlyWhatIsNew).await?;
+        let look = self.standings().look(&parent.key, seen.fingerprint());
+        let expected = match look {
             Ask::Nothing => return Ok(Done::AtRest),
             Ask::Call => None,
-            Ask::Check(answer) => Some(answer),
+            Ask::Check(answer) => {
+                (seen, asked) = self.see(&callees, &parent, ask, Asking::Anew).await?;
+                Some(answer)
+            }
         };
+        let print = seen.fingerprint();
         let mut calls = Calls::default();
+        for asked in &asked {
+            calls.customized(asked);
+        }
         let (children, claimed) =
             self.claim(&parent, &seen.claims, writer).await.map_err(SyncError::Claim)?;
-        let (_, revised) = self.claim(&parent, &seen.revisions, writer).await.map_err(SyncError::Claim)?;
-        if revised {
-            // What is claimed by which revision is read when they are the parent's.
-            return Ok(Done::Wrote);
+        if let Some(rolled) = &seen.rolled {
+            let (_, wrote) =
+                self.claim(&parent, &rolled.revisions, writer).await.map_err(SyncError::Claim)?;
+            if wrote {
+                // What is claimed by which revision is read when they are the parent's.
+                return Ok(Done::Wrote);
+            }
         }
         let decided = self.consult(&callees, &seen, &children, &mut calls).await?;
         self.say(ask, &parent, &decided.said);
+        self.tell_hidden(&seen);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
         Ok(Done::Decided(Box::new(Decision { parent, decided, rest, pure, wrote: entered || claimed })))
+    }
+
+    /// Everything that decides about a parent, and what the customize hook said on the way.
+    async fn see(
+        &self,
+        callees: &Callees,
+        parent: &Arc<Object>,
+        ask: HookName,
+        asking: Asking,
+    ) -> Result<(Seen, Vec<Customized>), SyncError> {
+        let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
+        let mut rolled = self.terms.roll(parent, candidates)?;
+        let older = rolled.iter().flat_map(|rolled| rolled.history.older.iter().map(|one| &one.parent));
+        let states: Vec<_> = std::iter::once(parent).chain(older).cloned().collect();
+        let (mut related, asked) = self.related(callees, &states, asking).await?;
+        if let Some(rolled) = &mut rolled {
+            rolled.related = related.split_off(1);
+        }
+        let related = related.pop().unwrap_or_default();
+        let before = Before { ask, hooks: callees.identity, related, rolled };
+        let seen = self.terms.see(parent, before, candidates)?;
+        Ok((seen, asked))
     }
 
     /// Through the gate: our finalizer comes on before anything else, and off where no hook waits for it.
@@ -215,9 +256,14 @@ impl Controller {
         }
     }
 
-    fn candidates(&self, parent: &Object, resource: &Arc<Resource>) -> Vec<Arc<Object>> {
+    fn candidates(
+        &self,
+        parent: &Object,
+        resource: &Arc<Resource>,
+        selector: Option<&Selector>,
+    ) -> Vec<Arc<Object>> {
         let store = self.children.iter().find(|store| store.resource() == resource);
-        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace)).unwrap_or_default()
+        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector)).unwrap_or_default()
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
@@ -240,6 +286,17 @@ impl Controller {
                 tracing::warn!(controller = %self.object.key, parent = %key, category, reason = message, "sync failed");
             }
         }
+    }
+
+    /// A walk over all of a kind, each second, only where not all of them are parents.
+    pub(super) fn count_parents(&self) -> usize {
+        let selection = &self.terms.selection;
+        self.parents.view(|all| {
+            if selection.labels.is_empty() {
+                return all.len();
+            }
+            all.all().filter(|one| selection.includes(one)).count()
+        })
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {
@@ -276,6 +333,7 @@ fn failure(error: &SyncError) -> Failure {
         SyncError::Older { source, .. } => (source.category(), source.retry()),
         SyncError::Answer(_, error) => (category(error), Retry::Loud),
         SyncError::Revision(_) => ("Revision", Retry::Loud),
+        SyncError::Related(error) => (error.category(), error.retry()),
         SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),
         SyncError::Finalizer(error) => ("Finalizer", retry(error.is_conflict())),
         SyncError::Child { .. } | SyncError::Stray(_) => ("Child", Retry::Loud),

@@ -3,7 +3,7 @@
 use futures_util::future::try_join_all;
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Decided, Seen};
-use metahook_core::rollout::revisions::{History, Revision};
+use metahook_core::rollout::pass::Rolled;
 
 use super::composite::{Controller, SyncError};
 use super::hooks::{Answer, Callees, Calls};
@@ -17,19 +17,18 @@ impl Controller {
         children: &ChildMap,
         calls: &mut Calls,
     ) -> Result<Decided, SyncError> {
-        let history = self.terms.history(seen)?;
-        let request = self.terms.request(seen, &seen.parent, children);
+        let request = self.terms.request(seen, (&seen.parent, &seen.related), children);
         let answer = self.ask(callees, seen.ask, &seen.parent, request).await?;
         calls.add(&answer);
-        let decided = match &history {
+        let decided = match &seen.rolled {
             None => self.terms.decide(seen, children, &answer.bytes),
-            Some(history) => {
-                let older = self.ask_about_older(callees, seen, children, history).await?;
+            Some(rolled) => {
+                let older = self.ask_about_older(callees, seen, rolled, children).await?;
                 for answer in &older {
                     calls.add(answer);
                 }
                 let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
-                self.terms.decide_rolling(seen, children, &answer.bytes, (history, &older))
+                self.terms.decide_rolling(seen, children, &answer.bytes, (&rolled.history, &older))
             }
         };
         decided.map_err(|error| SyncError::Answer(seen.ask, error))
@@ -39,17 +38,16 @@ impl Controller {
         &self,
         callees: &Callees,
         seen: &Seen,
+        rolled: &Rolled,
         children: &ChildMap,
-        history: &History,
     ) -> Result<Vec<Answer>, SyncError> {
-        let ask = async |Revision { name, parent, .. }: &Revision| {
-            let request = self.terms.request(seen, parent, children);
-            self.ask(callees, seen.ask, parent, request).await.map_err(|source| SyncError::Older {
-                hook: seen.ask,
-                revision: name.clone(),
-                source,
-            })
-        };
-        try_join_all(history.older.iter().map(ask)).await
+        let asked =
+            rolled.history.older.iter().zip(&rolled.related).map(async |(revision, related)| {
+                let request = self.terms.request(seen, (&revision.parent, related), children);
+                self.ask(callees, seen.ask, &revision.parent, request).await.map_err(|source| {
+                    SyncError::Older { hook: seen.ask, revision: revision.name.clone(), source }
+                })
+            });
+        try_join_all(asked).await
     }
 }

@@ -8,7 +8,7 @@ pub mod claims;
 pub mod gate;
 #[cfg(test)]
 mod laws;
-mod pass;
+pub mod pass;
 pub mod record;
 pub mod revisions;
 mod sha1;

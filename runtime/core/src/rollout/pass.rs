@@ -6,6 +6,7 @@ use super::Rolling;
 use super::record;
 use super::revisions::{History, Revision, RevisionError};
 use super::step::{self, At, Situation};
+use crate::children;
 use crate::claim::Claim;
 use crate::gate;
 use crate::object::Object;
@@ -15,31 +16,40 @@ use crate::object::selector::Selector;
 use crate::pass::{AnswerError, Claimed, Decided, Said, Seen, Terms};
 use crate::plan::children::is_as_wanted;
 use crate::plan::desired::Wanted;
+use crate::related::selection::Related;
+
+/// The states of a parent that its children are at.
+#[derive(Debug)]
+pub struct Rolled {
+    /// The revisions that the parent has or could have.
+    pub revisions: Vec<Claimed>,
+    pub history: History,
+    /// What the customize hook asks for about each of the older states.
+    pub related: Vec<Related>,
+}
 
 impl Terms {
-    /// The revisions that a parent has or could have.
-    pub(crate) fn see_revisions(
+    /// The states of a parent that its children are at; `None` where they are all at the one that it has.
+    pub fn roll(
         &self,
-        parent: &Object,
-        selector: Option<&Selector>,
-        candidates: impl Fn(&Arc<Resource>) -> Vec<Arc<Object>>,
-    ) -> Vec<Claimed> {
+        parent: &Arc<Object>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
+    ) -> Result<Option<Rolled>, RevisionError> {
         let Some(rolling) = self.rolls(parent) else {
-            return Vec::new();
+            return Ok(None);
         };
-        let claimed = candidates(&rolling.revisions).into_iter().map(|object| Claimed {
-            claim: record::claim(rolling, parent, selector, &object),
+        let selector = children::selector(parent, self.generate_selector).ok();
+        let of_the_kind = record::of_the_kind(&rolling.parents);
+        let claimed = candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| Claimed {
+            claim: record::claim(rolling, parent, selector.as_ref(), &object),
             resource: Arc::clone(&rolling.revisions),
             object,
         });
-        claimed.filter(|one| one.claim != Claim::Leave).collect()
-    }
-
-    /// The states of the parent that its children are at; `None` where they are all at the one that it has.
-    pub fn history(&self, seen: &Seen) -> Result<Option<History>, RevisionError> {
-        let kept = seen.revisions.iter().filter(|one| one.claim == Claim::Keep);
+        let revisions: Vec<_> = claimed.filter(|one| one.claim != Claim::Leave).collect();
+        let kept = revisions.iter().filter(|one| one.claim == Claim::Keep);
         let kept: Vec<_> = kept.map(|one| Arc::clone(&one.object)).collect();
-        self.rolls(&seen.parent).map(|rolling| History::of(rolling, &seen.parent, &kept)).transpose()
+        let history = History::of(rolling, parent, &kept)?;
+        Ok(Some(Rolled { revisions, history, related: Vec::new() }))
     }
 
     /// A parent whose children are not looked after any longer is at no revision.
@@ -123,7 +133,7 @@ mod tests {
     use crate::children::UID_LABEL;
     use crate::fingerprint::Fingerprint;
     use crate::object::testing::{Build, a, resource};
-    use crate::pass::HookTerms;
+    use crate::pass::{Before, HookTerms};
     use crate::plan::desired::Rule;
     use crate::rollout::RollingRule;
     use crate::rollout::revisions::FieldPath;
@@ -183,9 +193,15 @@ mod tests {
     fn see(terms: &Terms, parent: Build) -> Seen {
         let kept = [revision(1, &["a", "b"]), revision(3, &[])].map(Build::object);
         let pods = [pod("a", 1), pod("b", 1)].map(Build::object);
-        let candidates =
-            |of: &Arc<Resource>| if of.gvk.kind.as_ref() == "Pod" { pods.to_vec() } else { kept.to_vec() };
-        terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), candidates).unwrap()
+        looks(terms, parent, &kept, &pods)
+    }
+
+    fn looks(terms: &Terms, parent: Build, kept: &[Arc<Object>], pods: &[Arc<Object>]) -> Seen {
+        let parent = parent.object();
+        let rolled = terms.roll(&parent, |_, _| kept.to_vec()).unwrap();
+        let hooks = Fingerprint::of(b"");
+        let before = Before { ask: HookName::Sync, hooks, related: Related::default(), rolled };
+        terms.see(&parent, before, |_, _| pods.to_vec()).unwrap()
     }
 
     /// The hook's answers about image 2, and about image 1.
@@ -194,9 +210,9 @@ mod tests {
         let seen = see(&terms, parent());
         let mut children = terms.no_children();
         seen.claims.iter().for_each(|one| children.insert(&one.resource, Arc::clone(&one.object)));
-        let history = terms.history(&seen).unwrap().unwrap();
+        let history = &seen.rolled.as_ref().unwrap().history;
         assert_eq!(history.older.len(), 1);
-        terms.decide_rolling(&seen, &children, latest, (&history, &[older]))
+        terms.decide_rolling(&seen, &children, latest, (history, &[older]))
     }
 
     #[test]
@@ -242,23 +258,17 @@ mod tests {
     #[test]
     fn revisions_are_seen_until_children_are_left_alone() {
         let terms = terms();
-        assert_eq!(see(&terms, parent()).revisions.len(), 2);
-        assert_eq!(see(&terms, parent().deleting()).revisions.len(), 2, "it waits for the finalize hook");
-        let going = see(&terms, parent().deleting().with("metadata.finalizers", json!([])));
-        assert!(going.revisions.is_empty() && terms.history(&going).unwrap().is_none());
+        let revisions = |parent: Build| see(&terms, parent).rolled.map(|rolled| rolled.revisions.len());
+        assert_eq!(revisions(parent()), Some(2));
+        assert_eq!(revisions(parent().deleting()), Some(2), "it waits for the finalize hook");
+        assert_eq!(revisions(parent().deleting().with("metadata.finalizers", json!([]))), None);
     }
 
     #[test]
     fn a_change_of_a_revision_is_a_change_of_what_is_seen() {
         let terms = terms();
         let print = |version: &str| {
-            let kept = vec![revision(1, &["a"]).version(version).object()];
-            let candidates =
-                |of: &Arc<Resource>| if of.gvk.kind.as_ref() == "Pod" { vec![] } else { kept.clone() };
-            terms
-                .see(&parent().object(), HookName::Sync, Fingerprint::of(b""), candidates)
-                .unwrap()
-                .fingerprint()
+            looks(&terms, parent(), &[revision(1, &["a"]).version(version).object()], &[]).fingerprint()
         };
         assert_eq!(print("1"), print("1"));
         assert_ne!(print("1"), print("2"));

@@ -40,6 +40,11 @@ pub fn claim(rolling: &Rolling, parent: &Object, selector: Option<&Selector>, ca
     }
 }
 
+/// Selects the revisions of parents of a kind, and those of other kinds of that name.
+pub fn of_the_kind(parents: &Resource) -> Selector {
+    Selector::equals(RESOURCE_LABEL, &parents.plural)
+}
+
 fn fixed(parents: &Resource) -> [(&'static str, String); 2] {
     [(GROUP_LABEL, parents.gvk.group.to_string()), (RESOURCE_LABEL, parents.plural.to_string())]
 }
