@@ -3,7 +3,7 @@
 use acceptance::api::{CONTROLLER_REVISION, Kind, Objects};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{
-    Composite, Hook, condition, definition, has_condition, is_true, text, uid, version,
+    Composite, Hook, condition, config_map, definition, has_condition, is_true, text, uid, version,
 };
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
