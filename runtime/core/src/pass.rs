@@ -12,8 +12,9 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, DesiredError, Rule};
-use crate::plan::{self, Plan};
+use crate::plan::desired::{Bounds, Desired, DesiredError, Rule};
+use crate::plan::ledger::Past;
+use crate::plan::{self, Owner, Plan};
 use crate::protocol::request;
 use crate::protocol::response::{self, Mode, Response, ResponseError};
 use crate::spec::hook::HookVersion;
@@ -23,6 +24,10 @@ use crate::trigger::Selection;
 /// another controller, which knows nothing of what this one found.
 #[derive(Debug, Clone)]
 pub struct Terms {
+    /// The controller's name.
+    pub controller: String,
+    /// The values of Secrets are recorded as hashes.
+    pub hash_secrets: bool,
     pub selection: Selection,
     pub rules: Vec<Rule>,
     pub generate_selector: bool,
@@ -58,6 +63,8 @@ pub struct Claimed {
 #[derive(Debug, Default)]
 pub struct Decided {
     pub plan: Plan,
+    /// What the plan is made from.
+    pub desired: Desired,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
 }
@@ -102,7 +109,13 @@ impl Terms {
     ///
     /// # Errors
     /// Whatever is wrong with an answer refuses all of it.
-    pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
+    pub fn decide(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        answer: &[u8],
+        past: Past<'_>,
+    ) -> Result<Decided, AnswerError> {
         let mode = match self.version {
             HookVersion::V1 => Mode::Loose,
             HookVersion::V2 => Mode::Strict,
@@ -112,8 +125,13 @@ impl Terms {
         let bounds =
             Bounds { rules: &self.rules, selector: &seen.selector, generated: self.generate_selector };
         let desired = plan::desired::desired(&seen.parent, bounds, wanted)?;
-        let plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
-        Ok(Decided { plan, status, resync_after })
+        let plan = plan::children::children(self.owner(&seen.parent), children, &desired, past);
+        Ok(Decided { plan, desired, status, resync_after })
+    }
+
+    /// Whose children they are, and how they are written.
+    pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
+        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets: self.hash_secrets }
     }
 
     /// No children yet, of any of the declared kinds.
@@ -149,8 +167,10 @@ mod tests {
 
     fn terms() -> Terms {
         Terms {
+            controller: "c".to_owned(),
+            hash_secrets: false,
             selection: Selection::default(),
-            rules: vec![Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace }],
+            rules: vec![Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
             generate_selector: true,
             snapshot: "{}".to_owned(),
             version: HookVersion::V1,

@@ -3,14 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken fixture ends it")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::children;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
-use metahook_core::plan::children::LAST_APPLIED;
+use metahook_core::plan::Owner;
 use metahook_core::plan::desired::{Bounds, Rule};
+use metahook_core::plan::ledger::{Ledger, Past};
+use metahook_core::plan::record::LAST_APPLIED;
 use metahook_core::protocol::response::{self, Mode};
 use metahook_core::spec::composite::UpdateMethod;
 use proptest::prelude::*;
@@ -24,7 +27,7 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
         namespaced: true,
         has_status: false,
     };
-    let rules = [Rule { resource: Arc::new(resource), method }];
+    let rules = [Rule::new(Arc::new(resource), method)];
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",
         "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1 },
@@ -39,7 +42,13 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
     let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
     let desired =
         plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
-    let plan = plan::children::children(&parent, &children, &desired, &rules);
+    let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+    let plan = plan::children::children(
+        owner,
+        &children,
+        &desired,
+        Past { ledger: &Ledger::default(), now: Duration::ZERO },
+    );
     Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.status)))
 }
 
