@@ -18,3 +18,4 @@ pub mod process;
 pub mod said;
 pub mod server;
 pub mod wait;
+pub mod webhook;

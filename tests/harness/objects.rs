@@ -82,6 +82,22 @@ impl Composite {
         self
     }
 
+    pub fn finalized_by(mut self, hook: Hook) -> Self {
+        self.0["spec"]["hooks"]["finalize"] = hook.0;
+        self
+    }
+
+    pub fn customized_by(mut self, hook: Hook) -> Self {
+        self.0["spec"]["hooks"]["customize"] = hook.0;
+        self
+    }
+
+    /// Any field of the spec.
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.0["spec"][field] = value.into();
+        self
+    }
+
     pub fn json(self) -> Value {
         self.0
     }
@@ -96,6 +112,23 @@ impl Hook {
     /// The module under the default key of a `ConfigMap`.
     pub fn wasm(namespace: &str, config_map: &str) -> Self {
         Self(json!({ "wasm": { "configMap": { "namespace": namespace, "name": config_map } } }))
+    }
+
+    /// A webhook.
+    pub fn webhook(url: &str) -> Self {
+        Self(json!({ "webhook": { "url": url } }))
+    }
+
+    /// `v1` or `v2`.
+    pub fn version(mut self, version: &str) -> Self {
+        self.0["version"] = json!(version);
+        self
+    }
+
+    /// One field of the webhook, such as `timeout`.
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.0["webhook"][field] = value.into();
+        self
     }
 
     pub fn pinned_to(mut self, sha256: &str) -> Self {

@@ -16,8 +16,13 @@ pub enum Claim {
 }
 
 /// # Guarantees
-/// A parent that is being deleted neither adopts nor releases. What somebody else controls is left alone.
-pub fn decide(parent: &Object, selector: &Selector, candidate: &Object) -> Claim {
+/// A parent that is being deleted neither adopts nor releases. What somebody else controls is left alone. Without a
+/// selector a parent has what it controls, and neither adopts nor releases.
+pub fn decide(parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
+    let Some(selector) = selector else {
+        let ours = candidate.controller.as_ref() == Some(&parent.uid);
+        return if ours { Claim::Keep } else { Claim::Leave };
+    };
     let matches = selector.matches(&candidate.labels);
     match &candidate.controller {
         Some(owner) if *owner == parent.uid && matches => Claim::Keep,
@@ -43,7 +48,7 @@ mod tests {
     #[test]
     fn every_row_of_the_table_holds() {
         let selector = Selector::equals("app", "x");
-        let decide = |parent: Build, child: Build| decide(&parent.object(), &selector, &child.object());
+        let decide = |parent: Build, child: Build| decide(&parent.object(), Some(&selector), &child.object());
         let matching = || child().label("app", "x");
         assert_eq!(decide(parent(), matching().controlled_by("p")), Claim::Keep);
         assert_eq!(decide(parent().deleting(), matching().controlled_by("p")), Claim::Keep);
@@ -56,5 +61,13 @@ mod tests {
         assert_eq!(decide(parent().deleting(), matching()), Claim::Leave);
         assert_eq!(decide(parent(), matching().deleting()), Claim::Leave);
         assert_eq!(decide(parent(), child()), Claim::Leave);
+    }
+
+    #[test]
+    fn without_a_selector_a_parent_has_what_it_controls() {
+        let decide = |child: Build| decide(&parent().object(), None, &child.object());
+        assert_eq!(decide(child().controlled_by("p")), Claim::Keep);
+        assert_eq!(decide(child().controlled_by("q")), Claim::Leave);
+        assert_eq!(decide(child()), Claim::Leave);
     }
 }

@@ -1,31 +1,69 @@
-//! Whether a parent is this controller's business at all.
+//! What a parent is to its controller: none of its business, to be given or rid of a finalizer, or what a hook is asked about.
 
 use crate::object::Object;
+use crate::spec::SpecError;
+use crate::spec::hook::HookName;
 use crate::trigger::Selection;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// The controller does not select it.
     Ignore,
+    /// The finalize hook could miss its deletion: the finalizer comes before anything else.
+    AddFinalizer,
     /// It carries the finalizer of a finalize hook that the controller no longer has: it comes off first, or the parent
     /// could never be deleted.
     DropFinalizer,
-    Sync,
+    /// This hook decides.
+    Ask(HookName),
 }
 
+/// # Guarantees
+/// A parent that is being deleted gets no finalizer. What was neither selected nor finalized is ignored.
 pub fn decide(parent: &Object, selection: &Selection) -> Gate {
-    if parent.finalizers.contains(&selection.finalizer) {
-        Gate::DropFinalizer
-    } else if selection.includes(parent) {
-        Gate::Sync
-    } else {
-        Gate::Ignore
+    let (selected, ours) = (selection.labels.matches(&parent.labels), has_finalizer(parent, selection));
+    match (selected || ours, selection.finalizes, ours) {
+        (false, _, _) => Gate::Ignore,
+        (true, false, true) => Gate::DropFinalizer,
+        (true, true, false) if !parent.deleting => Gate::AddFinalizer,
+        (true, true, _) if parent.deleting || !selected => Gate::Ask(HookName::Finalize),
+        (true, _, _) => Gate::Ask(HookName::Sync),
     }
 }
 
+/// Whether children are written. Once a parent is being deleted only a finalize hook decides about them, and it does so
+/// no longer where the deletion itself does: in the foreground, or leaving orphans.
+pub fn manages_children(parent: &Object, selection: &Selection, finalized: bool) -> bool {
+    let left_to_deletion =
+        parent.finalizers.iter().any(|one| matches!(one.as_str(), "foregroundDeletion" | "orphan"));
+    let waits = selection.finalizes && has_finalizer(parent, selection) && !finalized;
+    !parent.deleting || (waits && !left_to_deletion)
+}
+
+/// Whether the parent waits for this controller before it can go.
+pub fn has_finalizer(parent: &Object, selection: &Selection) -> bool {
+    parent.finalizers.contains(&selection.finalizer)
+}
+
+/// Whether a finalizer can be made of a controller's name: the API server takes 63 characters behind the slash.
+pub fn check_name(controller: &str) -> Result<(), SpecError> {
+    const MOST: usize = 63 - "compositecontroller-".len();
+    if controller.len() <= MOST {
+        return Ok(());
+    }
+    let problem = format!(
+        "{} characters are too many for a controller with a finalize hook, whose name becomes part of a finalizer: at most {MOST}",
+        controller.len()
+    );
+    Err(SpecError::new("metadata.name", problem))
+}
+
+/// What the names of composite controllers' finalizers begin with; Metacontroller's.
+pub const FINALIZER: &str = "metacontroller.io/compositecontroller-";
+
 /// The finalizer of a controller, under the name that Metacontroller gives it.
 pub fn finalizer(controller: &str) -> String {
-    format!("metacontroller.io/compositecontroller-{controller}")
+    format!("{FINALIZER}{controller}")
 }
 
 #[cfg(test)]
@@ -34,23 +72,63 @@ mod tests {
 
     use super::*;
     use crate::object::selector::Selector;
-    use crate::object::testing::a;
+    use crate::object::testing::{Build, a};
 
+    const SYNC: Gate = Gate::Ask(HookName::Sync);
+    const FINALIZE: Gate = Gate::Ask(HookName::Finalize);
+
+    fn selection(finalizes: bool) -> Selection {
+        let labels = Selector::equals("a", "b");
+        Selection { labels, finalizer: finalizer("c"), finalizes, ignore_status: false }
+    }
+
+    fn parent(labelled: bool, finalizers: &[&str]) -> Build {
+        let parent = a("e/v1", "P", "n/p").with("metadata.finalizers", json!(finalizers));
+        if labelled { parent.label("a", "b") } else { parent }
+    }
+
+    const OURS: &str = "metacontroller.io/compositecontroller-c";
+
+    /// Every combination of: has a finalize hook, selected, carries our finalizer, being deleted.
     #[test]
-    fn a_parent_is_synced_where_it_is_selected() {
-        let parent = a("e/v1", "P", "n/p").label("a", "b").object();
-        let selection = |labels| Selection { labels, finalizer: finalizer("c"), ignore_status: false };
-        assert_eq!(decide(&parent, &selection(Selector::equals("a", "b"))), Gate::Sync);
-        assert_eq!(decide(&parent, &selection(Selector::equals("a", "c"))), Gate::Ignore);
-        assert_eq!(decide(&parent, &selection(Selector::default())), Gate::Sync);
+    fn every_row_of_the_table_holds() {
+        for (finalizes, selected, ours, deleting, expected) in [
+            (false, true, false, false, SYNC),
+            (false, true, false, true, SYNC),
+            (false, true, true, false, Gate::DropFinalizer),
+            (false, true, true, true, Gate::DropFinalizer),
+            (false, false, false, false, Gate::Ignore),
+            (false, false, false, true, Gate::Ignore),
+            (false, false, true, false, Gate::DropFinalizer),
+            (false, false, true, true, Gate::DropFinalizer),
+            (true, true, false, false, Gate::AddFinalizer),
+            (true, true, false, true, FINALIZE),
+            (true, true, true, false, SYNC),
+            (true, true, true, true, FINALIZE),
+            (true, false, false, false, Gate::Ignore),
+            (true, false, false, true, Gate::Ignore),
+            (true, false, true, false, FINALIZE),
+            (true, false, true, true, FINALIZE),
+        ] {
+            let parent = parent(selected, if ours { &[OURS] } else { &[] });
+            let parent = if deleting { parent.deleting() } else { parent };
+            let row = (finalizes, selected, ours, deleting);
+            assert_eq!(decide(&parent.object(), &selection(finalizes)), expected, "{row:?}");
+        }
     }
 
     #[test]
-    fn a_finalizer_left_behind_comes_off_whoever_is_selected() {
-        let left = json!(["metacontroller.io/compositecontroller-c"]);
-        let parent = a("e/v1", "P", "n/p").with("metadata.finalizers", left).object();
-        let selection =
-            Selection { labels: Selector::equals("a", "b"), finalizer: finalizer("c"), ignore_status: false };
-        assert_eq!(decide(&parent, &selection), Gate::DropFinalizer);
+    fn children_of_a_deleted_parent_are_left_alone_unless_it_is_finalized() {
+        let manages = |parent: Build, finalizes, finalized| {
+            manages_children(&parent.object(), &selection(finalizes), finalized)
+        };
+        assert!(manages(parent(true, &[]), false, false));
+        assert!(manages(parent(false, &[OURS]), true, true), "it lives on and only stopped matching");
+        assert!(!manages(parent(true, &["x"]).deleting(), false, false));
+        assert!(manages(parent(true, &[OURS]).deleting(), true, false));
+        assert!(!manages(parent(true, &[OURS]).deleting(), true, true), "its finalizer is off by then");
+        assert!(!manages(parent(true, &["x"]).deleting(), true, false), "our finalizer was off before");
+        assert!(!manages(parent(true, &[OURS, "foregroundDeletion"]).deleting(), true, false));
+        assert!(!manages(parent(true, &[OURS, "orphan"]).deleting(), true, false));
     }
 }

@@ -8,8 +8,18 @@ pub struct Failure {
     /// One word, for metrics and for the controller's status.
     pub category: &'static str,
     pub message: String,
-    /// Somebody else was faster: try again without a word.
-    pub quiet: bool,
+    pub retry: Retry,
+}
+
+/// How a failed pass is taken up again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// After a delay that grows, with an Event.
+    Loud,
+    /// Somebody else was faster: after a delay that grows, without a word.
+    Quiet,
+    /// The hook asked to be called later: that is no failure.
+    After(Duration),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +30,8 @@ pub enum Outcome {
     FollowUp { again: Duration },
     /// Try again after a delay; with an Event unless it is quiet.
     Failed { again: Duration, event: Option<String> },
+    /// Look again at that time; neither a success nor a failure.
+    Postponed { again: Duration },
 }
 
 /// What a pass came to: whether something was written, or why it failed; and when the hook asked to be called again.
@@ -35,8 +47,9 @@ pub fn of(Passed { wrote, resync_after }: Passed, failures: u32, own: u32) -> Ou
     match wrote {
         Ok(true) => Outcome::FollowUp { again: sooner(pace(own)) },
         Ok(false) => Outcome::Settled { again: resync_after },
+        Err(Failure { retry: Retry::After(again), .. }) => Outcome::Postponed { again },
         Err(failure) => {
-            let event = (!failure.quiet).then(|| format!("Sync error: {}", failure.message));
+            let event = (failure.retry == Retry::Loud).then(|| format!("Sync error: {}", failure.message));
             Outcome::Failed { again: sooner(backoff(failures)), event }
         }
     }
@@ -88,20 +101,27 @@ mod tests {
 
     #[test]
     fn failures_back_off_up_to_a_cap_and_say_why_unless_quiet() {
-        let failure = |quiet| Err(Failure { category: "Hook", message: "it trapped".into(), quiet });
+        let failure = |retry| Err(Failure { category: "Hook", message: "it trapped".into(), retry });
         let loud = Outcome::Failed {
             again: Duration::from_millis(40),
             event: Some("Sync error: it trapped".into()),
         };
-        assert_eq!(of(passed(failure(false)), 3, 0), loud);
+        assert_eq!(of(passed(failure(Retry::Loud)), 3, 0), loud);
         let quiet = Outcome::Failed { again: Duration::from_secs(1000), event: None };
-        assert_eq!(of(passed(failure(true)), 40, 0), quiet);
+        assert_eq!(of(passed(failure(Retry::Quiet)), 40, 0), quiet);
     }
 
     #[test]
     fn a_failure_does_not_forget_when_the_hook_wanted_to_be_called() {
-        let failure = Err(Failure { category: "Write", message: String::new(), quiet: true });
+        let failure = Err(Failure { category: "Write", message: String::new(), retry: Retry::Quiet });
         let passed = Passed { wrote: failure, resync_after: Some(Duration::from_secs(3)) };
         assert_eq!(of(passed, 40, 0), Outcome::Failed { again: Duration::from_secs(3), event: None });
+    }
+
+    #[test]
+    fn a_hook_that_asks_for_time_gets_it_whatever_happened_before() {
+        let again = Duration::from_secs(20);
+        let busy = Err(Failure { category: "Busy", message: String::new(), retry: Retry::After(again) });
+        assert_eq!(of(passed(busy), 40, 40), Outcome::Postponed { again });
     }
 }

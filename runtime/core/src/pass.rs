@@ -8,16 +8,17 @@ use serde_json::{Map, Value};
 use crate::children::{self, NoSelector};
 use crate::claim::{self, Claim};
 use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::gate;
 use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, Desired, DesiredError, Rule};
+use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
 use crate::plan::ledger::Past;
 use crate::plan::{self, Owner, Plan};
 use crate::protocol::request;
 use crate::protocol::response::{self, Mode, Response, ResponseError};
-use crate::spec::hook::HookVersion;
+use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook};
 use crate::trigger::Selection;
 
 /// What a controller's spec says, as its passes need it. It is fixed as long as the controller runs: another spec is
@@ -26,16 +27,29 @@ use crate::trigger::Selection;
 pub struct Terms {
     /// The controller's name.
     pub controller: String,
-    /// The values of Secrets are recorded as hashes.
-    pub hash_secrets: bool,
     pub selection: Selection,
     pub rules: Vec<Rule>,
     pub generate_selector: bool,
     /// The controller as hooks see it.
     pub snapshot: String,
-    pub version: HookVersion,
-    pub settings: Option<String>,
+    pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
+}
+
+/// How one hook is asked, and how its answers are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookTerms {
+    pub version: HookVersion,
+    pub mode: Mode,
+    pub settings: Option<String>,
+    pub via: Via,
+}
+
+/// How a hook is reached: what a webhook's authors are used to is not held against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    Wasm,
+    Webhook,
 }
 
 /// Everything a pass reads that may be different the next time. Its decisions are made from this, and this is what its
@@ -43,10 +57,12 @@ pub struct Terms {
 #[derive(Debug)]
 pub struct Seen {
     pub parent: Arc<Object>,
-    /// What the hook is made of: its module, and the files it may read.
-    pub hook: Fingerprint,
-    /// Which children the parent has; made from its uid or its spec.
-    pub selector: Selector,
+    /// Which hook is asked about it; follows from the parent.
+    pub ask: HookName,
+    /// What the hooks are made of: their modules, and the files they may read.
+    pub hooks: Fingerprint,
+    /// Which children the parent has; made from its uid or its spec. `None`: those that it controls.
+    pub selector: Option<Selector>,
     /// What is the parent's, and what could be; without what it leaves alone.
     pub claims: Vec<Claimed>,
 }
@@ -65,8 +81,11 @@ pub struct Decided {
     pub plan: Plan,
     /// What the plan is made from.
     pub desired: Desired,
+    pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
+    /// Our finalizer comes off, before anything else.
+    pub finalized: bool,
 }
 
 /// An answer that is not carried out.
@@ -79,30 +98,46 @@ pub enum AnswerError {
 }
 
 impl Terms {
-    /// Looks at a parent and at what `candidates` names for each kind of children.
+    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children.
+    ///
+    /// # Errors
+    /// The parent says not which children it has. One that is finalized has those that it controls, or it could never go.
     pub fn see(
         &self,
         parent: &Arc<Object>,
-        hook: Fingerprint,
+        ask: HookName,
+        hooks: Fingerprint,
         candidates: impl Fn(&Arc<Resource>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
-        let selector = children::selector(parent, self.generate_selector)?;
+        let selector = match children::selector(parent, self.generate_selector) {
+            Ok(selector) => Some(selector),
+            Err(_) if ask == HookName::Finalize => None,
+            Err(error) => return Err(error),
+        };
         let mut claims = Vec::new();
         for rule in &self.rules {
             for object in candidates(&rule.resource) {
-                let claim = claim::decide(parent, &selector, &object);
+                let claim = claim::decide(parent, selector.as_ref(), &object);
                 if claim != Claim::Leave {
                     claims.push(Claimed { resource: Arc::clone(&rule.resource), object, claim });
                 }
             }
         }
-        Ok(Seen { parent: Arc::clone(parent), hook, selector, claims })
+        Ok(Seen { parent: Arc::clone(parent), ask, hooks, selector, claims })
     }
 
     /// What the hook is asked.
-    pub fn request(&self, parent: &Object, children: &ChildMap) -> Vec<u8> {
-        let (settings, naming) = (self.settings.as_deref(), self.version.naming());
-        request::Sync { controller: &self.snapshot, parent, children, settings, naming }.bytes()
+    pub fn request(&self, seen: &Seen, children: &ChildMap) -> Vec<u8> {
+        let hook = self.hook(seen.ask);
+        let request = request::Sync {
+            controller: &self.snapshot,
+            parent: &seen.parent,
+            children,
+            settings: hook.settings.as_deref(),
+            naming: hook.version.naming(),
+            finalizing: seen.ask == HookName::Finalize,
+        };
+        request.bytes()
     }
 
     /// What is to be done because the hook answered this.
@@ -116,22 +151,39 @@ impl Terms {
         answer: &[u8],
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
-        let mode = match self.version {
-            HookVersion::V1 => Mode::Loose,
-            HookVersion::V2 => Mode::Strict,
-        };
-        let Response { status, children: wanted, resync_after } =
-            response::sync(answer, mode, self.max_children)?;
-        let bounds =
-            Bounds { rules: &self.rules, selector: &seen.selector, generated: self.generate_selector };
-        let desired = plan::desired::desired(&seen.parent, bounds, wanted)?;
-        let plan = plan::children::children(self.owner(&seen.parent), children, &desired, past);
-        Ok(Decided { plan, desired, status, resync_after })
+        let hook = self.hook(seen.ask);
+        let Response { status, children: wanted, resync_after, finalized } =
+            response::sync(answer, hook.mode, self.max_children)?;
+        let mut decided = Decided { status, resync_after, finalized, ..Decided::default() };
+        if gate::manages_children(&seen.parent, &self.selection, finalized) {
+            let bounds = Bounds {
+                rules: &self.rules,
+                selector: seen.selector.as_ref(),
+                generated: self.generate_selector,
+                strays: match hook.via {
+                    Via::Wasm => Strays::Refused,
+                    Via::Webhook => Strays::Created,
+                },
+            };
+            let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
+            decided.plan = plan::children::children(self.owner(&seen.parent), children, &desired, past);
+            decided.desired = desired;
+            let soonest = [decided.resync_after, decided.plan.again].into_iter().flatten().min();
+            decided.resync_after = soonest;
+            decided.strays = strays;
+        }
+        Ok(decided)
     }
 
     /// Whose children they are, and how they are written.
     pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
-        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets: self.hash_secrets }
+        let hash_secrets = self.hooks.sync.via == Via::Wasm;
+        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets }
+    }
+
+    fn hook(&self, name: HookName) -> &HookTerms {
+        // The gate names a finalize hook only where there is one.
+        self.hooks.get(name).unwrap_or(&self.hooks.sync)
     }
 
     /// No children yet, of any of the declared kinds.
@@ -144,12 +196,30 @@ impl Terms {
     }
 }
 
+impl HookTerms {
+    pub fn of(hook: &EnabledHook) -> Self {
+        match &hook.call {
+            Call::Wasm(wasm) => Self::wasm(hook.version, wasm.settings.as_ref().map(ToString::to_string)),
+            Call::Webhook(_) => Self { via: Via::Webhook, ..Self::wasm(hook.version, None) },
+        }
+    }
+
+    /// A module's hook: unknown fields are refused from the second version on.
+    pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
+        let mode = match version {
+            HookVersion::V1 => Mode::Loose,
+            HookVersion::V2 => Mode::Strict,
+        };
+        Self { version, mode, settings, via: Via::Wasm }
+    }
+}
+
 impl Seen {
     /// The same for two passes exactly if they see the same. An object is told by uid and version, and by the deletion
     /// that was asked for and that no version tells of yet.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
-        all.add(self.hook.as_bytes());
+        all.add(self.hooks.as_bytes());
         for object in std::iter::once(&self.parent).chain(self.claims.iter().map(|claimed| &claimed.object)) {
             all.add(object.uid.as_str().as_bytes());
             all.add(object.version.as_str().as_bytes());
@@ -163,18 +233,17 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::object::testing::{Build, a, resource};
+    use crate::plan::ledger::Ledger;
     use crate::spec::composite::UpdateMethod;
 
     fn terms() -> Terms {
         Terms {
             controller: "c".to_owned(),
-            hash_secrets: false,
             selection: Selection::default(),
             rules: vec![Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
             generate_selector: true,
             snapshot: "{}".to_owned(),
-            version: HookVersion::V1,
-            settings: None,
+            hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
         }
     }
@@ -189,7 +258,7 @@ mod tests {
 
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
-        let seen = terms().see(&parent.object(), Fingerprint::of(hook), |_| pods.clone());
+        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_| pods.clone());
         seen.unwrap().fingerprint()
     }
 
@@ -223,5 +292,29 @@ mod tests {
     fn what_a_parent_leaves_alone_is_not_in_it() {
         let stranger = a("v1", "Pod", "n/x");
         assert_eq!(seen(parent(), b"m", vec![stranger]), seen(parent(), b"m", vec![]));
+    }
+
+    #[test]
+    fn a_parent_that_is_going_keeps_its_children_and_gets_its_status_though_they_are_not_in_order() {
+        let answer = br#"{"status":{"a":1},"children":[{"kind":"Secret"}]}"#;
+        let terms = terms();
+        let decide = |parent: Build| {
+            let seen = terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_| vec![]).unwrap();
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            terms.decide(&seen, &terms.no_children(), answer, past)
+        };
+        assert!(decide(parent()).is_err());
+        let decided = decide(parent().deleting()).unwrap();
+        assert_eq!((decided.plan, decided.status.len()), (Plan::default(), 1));
+    }
+
+    #[test]
+    fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
+        let terms = Terms { generate_selector: false, ..terms() };
+        let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
+        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_| pods.to_vec());
+        assert!(see(HookName::Sync).is_err());
+        let seen = see(HookName::Finalize).unwrap();
+        assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);
     }
 }

@@ -1,9 +1,9 @@
-//! What one controller did so far: its hook's calls and what they used, its passes, its writes.
+//! What one controller did so far: its hooks' calls and what they used, its passes, its writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::spec::hook::Limits;
+use crate::spec::hook::{HookName, Limits};
 use crate::spec::status::CallFigures;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
@@ -33,7 +33,7 @@ pub struct Tally {
     pub failing: usize,
     pub most_memory: u64,
     pub most_instructions: u64,
-    since: Since,
+    since: BTreeMap<HookName, Since>,
 }
 
 /// How long calls took.
@@ -59,6 +59,7 @@ struct Since {
 /// One call that ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Called {
+    pub hook: HookName,
     /// [`OK`], or the category of the error.
     pub result: &'static str,
     pub took: Duration,
@@ -72,7 +73,7 @@ impl Tally {
         self.durations.add(call.took);
         self.most_memory = self.most_memory.max(call.memory);
         self.most_instructions = self.most_instructions.max(call.instructions);
-        let since = &mut self.since;
+        let since = self.since.entry(call.hook).or_default();
         let at = usize::try_from(since.calls).unwrap_or(usize::MAX) % LATEST;
         match since.latest.get_mut(at) {
             Some(oldest) => *oldest = call.took,
@@ -92,20 +93,17 @@ impl Tally {
     /// A pass ended without a call, because nothing had changed.
     pub fn skipped(&mut self) {
         self.passed("at_rest");
-        self.since.skipped += 1;
+        self.since.entry(HookName::Sync).or_default().skipped += 1;
     }
 
     pub fn wrote(&mut self, op: &'static str) {
         *self.writes.entry(op).or_default() += 1;
     }
 
-    /// What was called since the last time somebody asked; `None` if nothing was.
-    pub fn figures(&mut self, limits: &Limits) -> Option<CallFigures> {
-        if self.since.calls == 0 {
-            return None;
-        }
-        let Since { calls, failed, skipped, mut latest, memory, instructions } =
-            std::mem::take(&mut self.since);
+    /// A hook's calls since the last time somebody asked; `None` if there were none.
+    pub fn figures(&mut self, hook: HookName, limits: &Limits) -> Option<CallFigures> {
+        let since = self.since.get_mut(&hook).filter(|since| since.calls > 0)?;
+        let Since { calls, failed, skipped, mut latest, memory, instructions } = std::mem::take(since);
         latest.sort_unstable();
         Some(CallFigures {
             calls: count(calls),
@@ -148,22 +146,29 @@ mod tests {
     use crate::spec::hook::LimitBounds;
 
     fn call(result: &'static str, micros: u64) -> Called {
-        Called { result, took: Duration::from_micros(micros), memory: micros, instructions: 2 * micros }
+        Called {
+            hook: HookName::Sync,
+            result,
+            took: Duration::from_micros(micros),
+            memory: micros,
+            instructions: 2 * micros,
+        }
     }
 
     #[test]
     fn figures_are_those_since_they_were_last_told() {
         let (mut tally, limits) = (Tally::default(), LimitBounds::default().default);
-        assert_eq!(tally.figures(&limits), None, "nothing was called");
+        assert_eq!(tally.figures(HookName::Sync, &limits), None, "nothing was called");
         (1..=100).for_each(|micros| tally.called(call(OK, micros)));
         tally.called(call("HookTrap", 5));
         tally.skipped();
-        let figures = tally.figures(&limits).unwrap();
+        let figures = tally.figures(HookName::Sync, &limits).unwrap();
         assert_eq!((figures.calls, figures.failed, figures.skipped), (101, 1, 1));
         assert_eq!((figures.p50_micros, figures.p99_micros), (50, 99));
         assert_eq!((figures.memory_bytes, figures.memory_limit_bytes), (100, 64 << 20));
         assert_eq!((figures.instructions, figures.instructions_limit), (200, 1_000_000_000));
-        assert_eq!(tally.figures(&limits), None);
+        assert_eq!(tally.figures(HookName::Sync, &limits), None);
+        assert_eq!(tally.figures(HookName::Finalize, &limits), None, "another hook");
         assert_eq!(tally.calls, BTreeMap::from([(OK, 100), ("HookTrap", 1)]), "sums go on");
     }
 
@@ -172,7 +177,7 @@ mod tests {
         let (mut tally, limits) = (Tally::default(), LimitBounds::default().default);
         (0..LATEST).for_each(|_| tally.called(call(OK, 1)));
         (0..LATEST).for_each(|_| tally.called(call(OK, 9)));
-        assert_eq!(tally.figures(&limits).map(|figures| figures.p50_micros), Some(9));
+        assert_eq!(tally.figures(HookName::Sync, &limits).map(|figures| figures.p50_micros), Some(9));
     }
 
     #[test]

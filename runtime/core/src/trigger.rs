@@ -17,6 +17,8 @@ pub struct Selection {
     pub labels: Selector,
     /// The finalizer that this controller, or its like under another server, may have put on a parent.
     pub finalizer: String,
+    /// The controller has a finalize hook.
+    pub finalizes: bool,
     /// A change of the status alone is no change.
     pub ignore_status: bool,
 }
@@ -151,7 +153,7 @@ mod tests {
     #[test]
     fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
         let selection =
-            Selection { labels: Selector::equals("x", "y"), finalizer: "f".into(), ignore_status: false };
+            Selection { labels: Selector::equals("x", "y"), finalizer: "f".into(), ..Selection::default() };
         let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"])).object();
         assert!(on_parent(&Touched { before: None, after: Some(parent) }, &selection).is_some());
     }

@@ -11,7 +11,7 @@ use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
 use metahook_core::plan::Owner;
-use metahook_core::plan::desired::{Bounds, Rule};
+use metahook_core::plan::desired::{Bounds, Rule, Strays};
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::LAST_APPLIED;
 use metahook_core::protocol::response::{self, Mode};
@@ -39,16 +39,13 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
     }
     let answer = response::sync(answer, Mode::Loose, 10).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
-    let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
-    let desired =
+    let bounds =
+        Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
+    let wanted =
         plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
     let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
-    let plan = plan::children::children(
-        owner,
-        &children,
-        &desired,
-        Past { ledger: &Ledger::default(), now: Duration::ZERO },
-    );
+    let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+    let plan = plan::children::children(owner, &children, &wanted.desired, past);
     Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.status)))
 }
 

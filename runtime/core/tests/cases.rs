@@ -13,7 +13,7 @@ use metahook_core::children;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::plan::desired::{Apply, Bounds, Rule};
+use metahook_core::plan::desired::{Apply, Bounds, Rule, Strays};
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::{self, Owner};
 use serde::Deserialize;
@@ -71,23 +71,15 @@ fn plan_of(case: &Path) -> String {
         observed.insert(&rule.resource, object);
     }
     let selector = children::selector(&parent, true).unwrap();
-    let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
+    let bounds =
+        Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
     match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
     {
-        Ok(desired) => {
-            let owner = Owner {
-                parent: &parent,
-                controller: "c",
-                rules: &rules,
-                hash_secrets: strategy.hash_secrets,
-            };
-            plan::children::children(
-                owner,
-                &observed,
-                &desired,
-                Past { ledger: &Ledger::default(), now: Duration::ZERO },
-            )
-            .to_string()
+        Ok(wanted) => {
+            let hash_secrets = strategy.hash_secrets;
+            let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets };
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            plan::children::children(owner, &observed, &wanted.desired, past).to_string()
         }
         Err(error) => format!("refused: {error}\n"),
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
+use metahook_core::json::lists::Lists;
 use metahook_core::object::id::{Gvk, Gvr, Resource};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::openapi::OpenApi;
 use super::rest::{Answer, Rest, Unreachable, version_path};
 use super::watch::{Scope, watch as watch_resource};
 use crate::told::told;
@@ -20,6 +22,7 @@ pub(crate) struct Discovery {
     /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
     changed: watch::Sender<()>,
+    published: OpenApi,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,10 @@ pub(crate) enum DiscoveryError {
         "the API server serves no {0}: install its CustomResourceDefinition, or correct apiVersion and resource (the plural, lower case)"
     )]
     NotServed(Gvr),
+    #[error(
+        "the API server serves no kind {0}: install its CustomResourceDefinition, or correct apiVersion and kind"
+    )]
+    NoKind(Gvk),
     #[error("the API server refuses to tell what it serves: {0}")]
     Refused(String),
     #[error("the API server could not be asked what it serves")]
@@ -36,9 +43,29 @@ pub(crate) enum DiscoveryError {
     Answer(#[source] serde_json::Error),
 }
 
+impl DiscoveryError {
+    /// It was asked for, and there is no such kind.
+    pub(crate) fn is_not_served(&self) -> bool {
+        match self {
+            Self::NotServed(_) | Self::NoKind(_) => true,
+            Self::Refused(_) | Self::Unreachable(_) | Self::Answer(_) => false,
+        }
+    }
+}
+
 impl Discovery {
     pub(crate) fn new(rest: Rest) -> Self {
-        Self { rest, known: Mutex::default(), changed: watch::Sender::new(()) }
+        Self {
+            published: OpenApi::new(rest.clone()),
+            rest,
+            known: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// What is published about the lists of a kind.
+    pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
+        self.published.lists(gvk).await
     }
 
     /// Becomes ready when something may be served that was not before, or the other way round.
@@ -47,19 +74,34 @@ impl Discovery {
     }
 
     pub(crate) async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
-        let api_version = gvr.api_version();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&api_version).cloned();
-        if let Some(found) = known.and_then(|known| find(&known, gvr)) {
-            return Ok(found);
+        let found = self.find(&gvr.api_version(), |resource| resource.plural == gvr.resource).await?;
+        found.ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
+    }
+
+    pub(crate) async fn resolve_kind(&self, gvk: &Gvk) -> Result<Arc<Resource>, DiscoveryError> {
+        let found = self.find(&gvk.api_version(), |resource| resource.gvk == *gvk).await?;
+        found.ok_or_else(|| DiscoveryError::NoKind(gvk.clone()))
+    }
+
+    async fn find(
+        &self,
+        api_version: &str,
+        is_it: impl Fn(&Resource) -> bool,
+    ) -> Result<Option<Arc<Resource>>, DiscoveryError> {
+        let find = |known: &[Arc<Resource>]| known.iter().find(|resource| is_it(resource)).cloned();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(api_version).cloned();
+        if let Some(found) = known.and_then(|known| find(&known)) {
+            return Ok(Some(found));
         }
-        let answer = self
-            .rest
-            .get(&version_path(&gvr.group, &gvr.version))
-            .await
-            .map_err(DiscoveryError::Unreachable)?;
-        let fresh = Arc::new(parse(&answer, gvr)?);
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(api_version, Arc::clone(&fresh));
-        find(&fresh, gvr).ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
+        let version = Gvk::new(api_version, "");
+        let path = version_path(&version.group, &version.version);
+        let answer = self.rest.get(&path).await.map_err(DiscoveryError::Unreachable)?;
+        let Some(fresh) = parse(&answer, api_version)?.map(Arc::new) else {
+            return Ok(None);
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(api_version.to_owned(), Arc::clone(&fresh));
+        Ok(find(&fresh))
     }
 
     /// Keeps the knowledge fresh until `stop`: CustomResourceDefinitions tell at once, aggregated APIs once per interval.
@@ -83,16 +125,14 @@ impl Discovery {
                 }
             }
             self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.published.refresh();
             self.changed.send_replace(());
         }
     }
 }
 
-fn find(known: &[Arc<Resource>], gvr: &Gvr) -> Option<Arc<Resource>> {
-    known.iter().find(|resource| resource.plural == gvr.resource).cloned()
-}
-
-fn parse(answer: &Answer, gvr: &Gvr) -> Result<Vec<Arc<Resource>>, DiscoveryError> {
+/// `None`: the API server serves nothing of that version.
+fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>>, DiscoveryError> {
     #[derive(Deserialize)]
     struct List {
         resources: Vec<Item>,
@@ -104,7 +144,7 @@ fn parse(answer: &Answer, gvr: &Gvr) -> Result<Vec<Arc<Resource>>, DiscoveryErro
         namespaced: bool,
     }
     match answer.status {
-        StatusCode::NOT_FOUND => return Err(DiscoveryError::NotServed(gvr.clone())),
+        StatusCode::NOT_FOUND => return Ok(None),
         status if !status.is_success() => return Err(DiscoveryError::Refused(answer.message())),
         _ => {}
     }
@@ -112,14 +152,15 @@ fn parse(answer: &Answer, gvr: &Gvr) -> Result<Vec<Arc<Resource>>, DiscoveryErro
     let has_status =
         |name: &str| list.resources.iter().any(|other| other.name.strip_suffix("/status") == Some(name));
     let whole = list.resources.iter().filter(|item| !item.name.contains('/'));
-    Ok(whole
+    let all = whole
         .map(|item| {
             Arc::new(Resource {
-                gvk: Gvk::new(&gvr.api_version(), &item.kind),
+                gvk: Gvk::new(api_version, &item.kind),
                 plural: item.name.as_str().into(),
                 namespaced: item.namespaced,
                 has_status: has_status(&item.name),
             })
         })
-        .collect())
+        .collect();
+    Ok(Some(all))
 }

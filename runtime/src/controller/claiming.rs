@@ -1,4 +1,4 @@
-//! Claims carried out: a parent's children gathered, orphans adopted, strays released, finalizers taken off.
+//! Claims carried out: a parent's children gathered, orphans adopted, strays released; finalizers put on and taken off.
 
 use std::sync::Arc;
 
@@ -8,25 +8,32 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Claimed, Seen};
-use metahook_core::plan::Op;
-use metahook_core::plan::children::owner_reference;
+use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
 
 use super::composite::Controller;
 use crate::cluster::apply::ApplyError;
+use crate::cluster::rewrite::{RewriteError, list};
 use crate::store::Writer;
-
-/// Somebody else may be writing the same object.
-const TRIES: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClaimError {
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
     #[error("{id} is not adopted: its parent to be is gone or being deleted")]
     ParentGone { id: ObjectId },
-    #[error("{id} cannot be read")]
-    Unreadable { id: ObjectId },
+}
+
+impl ClaimError {
+    /// Somebody else was faster.
+    pub(super) fn is_conflict(&self) -> bool {
+        match self {
+            Self::Apply(error) | Self::Rewrite(RewriteError::Apply(error)) => error.is_conflict(),
+            Self::Rewrite(RewriteError::Unreadable(_)) | Self::ParentGone { .. } => false,
+        }
+    }
 }
 
 impl Controller {
@@ -45,7 +52,9 @@ impl Controller {
                         parent_is_there = true;
                     }
                     wrote = true;
-                    if self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await? {
+                    let adopted =
+                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?;
+                    if adopted.is_some() {
                         children.insert(resource, Arc::clone(object));
                     }
                 }
@@ -58,54 +67,67 @@ impl Controller {
         Ok((children, wrote))
     }
 
-    /// Takes our finalizer off a parent.
-    pub(super) async fn drop_finalizer(&self, parent: &Object, writer: &Writer) -> Result<bool, ClaimError> {
-        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
+    /// Puts our finalizer on a parent; `None` where the parent is gone.
+    pub(super) async fn add_finalizer(
+        &self,
+        parent: &Object,
+        writer: &Writer,
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
+        let ours = &self.terms.selection.finalizer;
+        let add = |object: &mut Value| {
+            // One that is being deleted by now takes no finalizer any more.
+            let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
+            list(object, "finalizers", |all| {
+                if !deleting && !all.iter().any(|one| one.as_str() == Some(ours)) {
+                    all.push(json!(ours));
+                }
+            });
+        };
+        self.change(&self.parent_id(parent), &parent.uid, writer, add).await
+    }
+
+    /// Takes our finalizer off a parent; `None` where the parent is gone.
+    pub(super) async fn drop_finalizer(
+        &self,
+        parent: &Object,
+        writer: &Writer,
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
         let ours = &self.terms.selection.finalizer;
         let drop = |object: &mut Value| {
             list(object, "finalizers", |all| {
                 all.retain(|one| one.as_str() != Some(ours));
             });
         };
-        self.change(&id, &parent.uid, writer, drop).await
+        self.change(&self.parent_id(parent), &parent.uid, writer, drop).await
+    }
+
+    fn parent_id(&self, parent: &Object) -> ObjectId {
+        ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() }
     }
 
     /// The parent in the store may be long gone: ask before giving it a child.
     async fn parent_lives(&self, parent: &Object, orphan: &ObjectId) -> Result<(), ClaimError> {
-        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
-        match self.tools.rest.read(&id).await? {
+        match self.tools.rest.read(&self.parent_id(parent)).await? {
             Some(now) if now.uid == parent.uid && !now.deleting => Ok(()),
             _ => Err(ClaimError::ParentGone { id: orphan.clone() }),
         }
     }
 
-    /// Rewrites the object as it is now; `false` where it is gone.
+    /// Rewrites the object as it is now, and says what it became; `None` where it is gone.
     async fn change(
         &self,
         id: &ObjectId,
         uid: &Uid,
         writer: &Writer,
         change: impl Fn(&mut Value),
-    ) -> Result<bool, ClaimError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let Some(now) = self.tools.rest.read(id).await?.filter(|now| now.uid == *uid) else {
-                self.absorb(id, vec![Event::Missing(id.key.clone(), uid.clone())], writer);
-                return Ok(false);
-            };
-            let mut body = now.value().map_err(|_invalid| ClaimError::Unreadable { id: id.clone() })?;
-            change(&mut body);
-            match self.tools.rest.carry_out(&Op::Replace { id: id.clone(), body }).await {
-                Ok(known) => {
-                    let there = !known.iter().any(|event| matches!(event, Event::Missing(..)));
-                    self.absorb(id, known, writer);
-                    return Ok(there);
-                }
-                Err(error) if error.is_conflict() && tries < TRIES => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+    ) -> Result<Option<Arc<Object>>, ClaimError> {
+        let known = self.tools.rest.rewrite(id, uid, change).await?;
+        let became = known.iter().find_map(|event| match event {
+            Event::Wrote(object) => Some(Arc::new(object.clone())),
+            _ => None,
+        });
+        self.absorb(id, known, writer);
+        Ok(became)
     }
 }
 
@@ -121,13 +143,4 @@ fn release(object: &mut Value, parent: &Object) {
     list(object, "ownerReferences", |owners| {
         owners.retain(|owner| !ours(owner));
     });
-}
-
-/// Changes a list of the metadata; one that is not there is empty.
-fn list(object: &mut Value, field: &str, change: impl FnOnce(&mut Vec<Value>)) {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
-        && let Value::Array(list) = metadata.entry(field).or_insert_with(|| json!([]))
-    {
-        change(list);
-    }
 }

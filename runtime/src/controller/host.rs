@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::object::id::{Gvk, Gvr, Key, Resource};
 use metahook_core::object::selector::Selector;
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::report::Reporter;
-use super::running::Begun;
+use super::running::{Begin, Begun};
+use super::sweep::{Stale, sweep};
 use super::{Tools, running};
 use crate::cluster::events::Severity;
 use crate::store::{Change, Store};
@@ -26,6 +27,8 @@ pub(crate) struct Host {
     selector: Selector,
     store: Arc<Store>,
     hosted: BTreeMap<Key, Hosted>,
+    /// The server ends.
+    ends: CancellationToken,
 }
 
 /// A controller that is running, or waiting until it can.
@@ -45,7 +48,7 @@ impl Host {
             has_status: true,
         });
         let store = tools.stores.open(&resource);
-        Self { tools, selector, store, hosted: BTreeMap::new() }
+        Self { tools, selector, store, hosted: BTreeMap::new(), ends: CancellationToken::new() }
     }
 
     /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
@@ -67,6 +70,7 @@ impl Host {
                 },
             }
         }
+        self.ends.cancel();
         for hosted in self.hosted.values() {
             hosted.stop.cancel();
         }
@@ -86,7 +90,8 @@ impl Host {
         let next = match (now, hosted) {
             (None, None) => None,
             (None, Some(hosted)) => {
-                tokio::spawn(end(self.tools.clone(), hosted));
+                let left = hosted.left_behind(self.store.get(&key).as_deref());
+                tokio::spawn(end(self.tools.clone(), hosted, left, self.ends.clone()));
                 None
             }
             (Some(object), Some(hosted)) if hosted.is(&object) => Some(hosted),
@@ -101,9 +106,11 @@ impl Host {
         let (tools, store, begun, stopped) =
             (self.tools.clone(), Arc::clone(&self.store), Arc::clone(&object), stop.clone());
         let how = if before.is_some() { Begun::Anew } else { Begun::First };
+        let ends = self.ends.clone();
         let task = tokio::spawn(async move {
             if let Some(before) = before {
-                end(tools.clone(), before).await;
+                let left = before.left_behind(Some(&begun));
+                end(tools.clone(), before, left, ends).await;
             }
             let name = begun.key.to_string();
             tools.recorder.record(
@@ -112,15 +119,16 @@ impl Host {
                 "Starting",
                 &format!("Starting controller: {name}"),
             );
-            let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
-            running::run(tools, begun, how, reporter, stopped).await;
+            let reporter = Reporter::start(tools.rest.clone(), Arc::clone(&store), &begun, stopped.clone());
+            let what = Begin { object: begun, begun: how, controllers: store };
+            running::run(tools, what, reporter, stopped).await;
         });
         Hosted { object, spec, stop, task }
     }
 }
 
-/// Stops a controller and waits for its last pass.
-async fn end(tools: Tools, hosted: Hosted) {
+/// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
+async fn end(tools: Tools, hosted: Hosted, left: Option<Gvr>, ends: CancellationToken) {
     let object = Arc::clone(&hosted.object);
     tools.recorder.record(
         &object,
@@ -136,6 +144,9 @@ async fn end(tools: Tools, hosted: Hosted) {
         "Stopped",
         &format!("Stopped controller: {}", object.key),
     );
+    if let Some(left) = left {
+        tokio::spawn(sweep(tools, left, Stale::Of(object.key.name.to_string()), ends));
+    }
 }
 
 impl Hosted {
@@ -145,11 +156,24 @@ impl Hosted {
             && (self.object.generation == object.generation || self.spec == spec(object))
     }
 
+    /// The parents that nobody of this name looks at any more, now that the controller is this.
+    fn left_behind(&self, now: Option<&Object>) -> Option<Gvr> {
+        let before = parents(&self.spec)?;
+        let same = |now: Gvr| now.group == before.group && now.resource == before.resource;
+        let stays = now.and_then(|now| parents(&spec(now))).is_some_and(same);
+        (!stays).then_some(before)
+    }
+
     async fn ended(self) {
         if let Err(error) = self.task.await {
             tracing::error!(controller = %self.object.key, error = told(&error), "a controller did not end by itself: this is a bug in metahook");
         }
     }
+}
+
+fn parents(spec: &Value) -> Option<Gvr> {
+    let text = |field| spec.get("parentResource")?.get(field)?.as_str();
+    Some(Gvr::new(text("apiVersion")?, text("resource")?))
 }
 
 fn spec(object: &Object) -> Value {

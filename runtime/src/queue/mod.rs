@@ -54,6 +54,8 @@ pub(crate) enum After {
     /// Something was written: look at what came of it.
     FollowUp(Duration),
     Failed(Duration),
+    /// Neither a success nor a failure: look again at that time.
+    Postponed(Duration),
 }
 
 impl<K: Ord + Clone> Queue<K> {
@@ -143,12 +145,13 @@ impl<K: Ord + Clone> Queue<K> {
                 entry.failures = entry.failures.saturating_add(1);
                 Some(after)
             }
+            After::Postponed(after) => Some(after),
         };
         // A time too far away to be told is never.
         let due = after.filter(|after| !after.is_zero()).and_then(|after| now.checked_add(after));
         let at_once = after.is_some_and(|after| after.is_zero());
         // A key that has woken itself too often has to wait, also when it was added meanwhile.
-        let held = matches!(how, After::FollowUp(after) if !after.is_zero());
+        let held = matches!(how, After::FollowUp(after) | After::Postponed(after) if !after.is_zero());
         if at_once || (again && !held) {
             state.push(key.clone());
         }
@@ -323,6 +326,19 @@ mod tests {
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "somebody else changed something");
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "the time it waited for has come");
         assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_postponed_key_waits_whatever_happens_while_it_runs_and_its_failures_stay() {
+        let (queue, start) = (Queue::new(), Instant::now());
+        queue.add(1);
+        now(&queue).await;
+        queue.done(&1, After::Failed(Duration::ZERO));
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, own: 0 })));
+        queue.add(1);
+        queue.done(&1, After::Postponed(Duration::from_secs(20)));
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, own: 0 })));
+        assert_eq!(start.elapsed().as_secs(), 20);
     }
 
     #[tokio::test(start_paused = true)]

@@ -165,6 +165,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
+    use metahook_core::spec::hook::HookName;
     use metahook_core::tally::{Called, OK};
 
     use super::*;
@@ -174,7 +175,7 @@ mod tests {
         let metrics = Metrics::new(|| 3);
         let meter = metrics.meter("CompositeController", "c");
         let took = Duration::from_micros(30);
-        meter.tally().called(Called { result: OK, took, memory: 5, instructions: 7 });
+        meter.tally().called(Called { hook: HookName::Sync, result: OK, took, memory: 5, instructions: 7 });
         meter.tally().wrote("create");
         meter.tally().parents = 2;
         let text = metrics.text();

@@ -33,7 +33,8 @@ pub(super) enum Decision {
     /// Somebody else changed these values.
     PutRight(Op, Vec<Difference>),
     Leave(Skip),
-    Wait(Duration),
+    /// Somebody else keeps changing these values: they are left alone for a while.
+    Wait(Duration, Vec<Difference>),
 }
 
 /// What dynamic apply would make of an object.
@@ -87,7 +88,7 @@ impl Child<'_> {
     }
 
     /// The object to create: what is wanted, what was applied, who made it and whose it is.
-    fn new_object(&self) -> Value {
+    pub(super) fn new_object(&self) -> Value {
         let wanted = self.wanted();
         match self.apply() {
             Apply::ServerSide(_) => ssa::body(self.owner, wanted, None),
@@ -187,7 +188,7 @@ impl Child<'_> {
             return Decision::Do(op);
         }
         match past.wait(self.id, object, &drift) {
-            Some(pause) => Decision::Wait(pause),
+            Some(pause) => Decision::Wait(pause, drift),
             None => Decision::PutRight(op, drift),
         }
     }

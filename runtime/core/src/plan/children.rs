@@ -16,12 +16,9 @@ use crate::object::map::ChildMap;
 
 /// # Guarantees
 /// Same input, same plan. Carried out, its answers learned from and planned again, it ends in no ops. Never names an
-/// object that is neither observed nor desired. A parent that is being deleted changes nothing.
+/// object that is neither observed nor desired.
 pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: Past<'_>) -> Plan {
     let mut plan = Plan::default();
-    if owner.parent.deleting {
-        return plan;
-    }
     for (resource, object) in observed.objects() {
         let wanted = desired.get(resource).is_some_and(|group| group.contains_key(&object.key));
         if !wanted {
@@ -48,8 +45,9 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
                     plan.drifts.push(Drift { id, uid: object.uid.clone(), values });
                 }
                 Ok(Decision::Leave(skip)) => plan.skips.push((id, skip)),
-                Ok(Decision::Wait(pause)) => {
-                    plan.skips.push((id, Skip::Flips));
+                Ok(Decision::Wait(pause, values)) => {
+                    plan.skips.push((id.clone(), Skip::Flips));
+                    plan.flips.push(Drift { id, uid: object.uid.clone(), values });
                     plan.again = Some(plan.again.map_or(pause, |other| other.min(pause)));
                 }
                 Err(problem) => plan.problems.push((id, problem)),
@@ -129,6 +127,11 @@ pub fn is_as_wanted(
         Apply::ServerSide(_) => child.compare_applied(&observed).1,
     };
     ledger.unknown(id, object, differences).is_empty()
+}
+
+/// The object to create for a child that nobody looks after.
+pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
+    Child { owner, rule: None, desired, id }.new_object()
 }
 
 /// What of an object can differ between two that are the same to its owner.

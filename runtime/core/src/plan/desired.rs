@@ -10,7 +10,7 @@ use crate::json::lists::Lists;
 use crate::object::Object;
 use crate::object::id::{Gvk, Key, Resource};
 use crate::object::selector::Selector;
-use crate::spec::composite::UpdateMethod;
+use crate::spec::composite::{ApplyStrategy, UpdateMethod};
 
 /// Desired children by resource and name.
 pub type Desired = BTreeMap<Arc<Resource>, BTreeMap<Key, Value>>;
@@ -34,6 +34,23 @@ pub enum Apply {
     ServerSide(Arc<str>),
 }
 
+/// How children are written where no controller says anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applying {
+    pub strategy: ApplyStrategy,
+    /// Server-side apply's field manager.
+    pub manager: Arc<str>,
+}
+
+impl Applying {
+    pub fn of(&self, asked: Option<ApplyStrategy>) -> Apply {
+        match asked.unwrap_or(self.strategy) {
+            ApplyStrategy::DynamicApply => Apply::Dynamic,
+            ApplyStrategy::ServerSideApply => Apply::ServerSide(Arc::clone(&self.manager)),
+        }
+    }
+}
+
 impl Rule {
     /// Written by dynamic apply, with lists merged by convention.
     pub fn new(resource: Arc<Resource>, method: UpdateMethod) -> Self {
@@ -45,12 +62,40 @@ impl Rule {
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
     pub rules: &'a [Rule],
-    pub selector: &'a Selector,
+    /// `None`: the parent's own is not valid, and any labels will do.
+    pub selector: Option<&'a Selector>,
     /// The selector is made from the parent's uid, so its label may be added.
     pub generated: bool,
+    /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
+    pub strays: Strays,
 }
 
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+/// What becomes of children that would be made and never seen again: of kinds that the spec does not declare, or out of
+/// their parent's reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strays {
+    Refused,
+    Created,
+}
+
+/// A child that is created where it does not exist and then left alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stray {
+    pub gvk: Gvk,
+    pub key: Key,
+    pub body: Value,
+    /// Why nobody looks after it.
+    pub why: DesiredError,
+}
+
+/// What a hook asked for.
+#[derive(Debug, Default, PartialEq)]
+pub struct Wanted {
+    pub desired: Desired,
+    pub strays: Vec<Stray>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DesiredError {
     #[error("the hook's answer: children[{at}].{field} must be {expected}")]
     Field { at: usize, field: &'static str, expected: &'static str },
@@ -84,16 +129,33 @@ pub fn desired(
     parent: &Object,
     bounds: Bounds<'_>,
     children: Vec<Map<String, Value>>,
-) -> Result<Desired, DesiredError> {
-    let mut all = Desired::new();
+) -> Result<Wanted, DesiredError> {
+    let mut wanted = Wanted::default();
     for (at, child) in children.into_iter().enumerate() {
-        let (resource, key, child) = one(parent, bounds, at, child)?;
-        let group = all.entry(Arc::clone(&resource)).or_default();
-        if group.insert(key.clone(), child).is_some() {
-            return Err(DesiredError::Twice { at, gvk: resource.gvk.clone(), key });
+        let Child { gvk, key, body, place } = one(parent, bounds, at, child)?;
+        match place {
+            Place::Declared(resource) => {
+                let twice = wanted.desired.entry(resource).or_default().insert(key.clone(), body);
+                if twice.is_some() && bounds.strays == Strays::Refused {
+                    return Err(DesiredError::Twice { at, gvk, key });
+                }
+            }
+            Place::Stray(why) => wanted.strays.push(Stray { gvk, key, body, why }),
         }
     }
-    Ok(all)
+    Ok(wanted)
+}
+
+struct Child {
+    gvk: Gvk,
+    key: Key,
+    body: Value,
+    place: Place,
+}
+
+enum Place {
+    Declared(Arc<Resource>),
+    Stray(DesiredError),
 }
 
 fn one(
@@ -101,16 +163,12 @@ fn one(
     bounds: Bounds<'_>,
     at: usize,
     mut child: Map<String, Value>,
-) -> Result<(Arc<Resource>, Key, Value), DesiredError> {
+) -> Result<Child, DesiredError> {
     let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
         _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
     };
     let gvk = Gvk::new(&text("apiVersion", child.get("apiVersion"))?, &text("kind", child.get("kind"))?);
-    let rule = bounds.rules.iter().find(|rule| rule.resource.gvk == gvk);
-    let resource = rule
-        .map(|rule| Arc::clone(&rule.resource))
-        .ok_or_else(|| DesiredError::Undeclared { at, gvk: gvk.clone() })?;
     let Some(Value::Object(metadata)) = child.get_mut("metadata") else {
         return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
     };
@@ -122,8 +180,24 @@ fn one(
             expected: "a name without any of / % ? #",
         });
     }
-    let namespace = place(parent, &resource, at, metadata)?;
+    let given = given_namespace(at, metadata)?;
+    let placed = match bounds.rules.iter().find(|rule| rule.resource.gvk == gvk) {
+        Some(rule) => namespace(parent, &rule.resource, at, &given)
+            .map(|namespace| (namespace, Place::Declared(Arc::clone(&rule.resource)))),
+        None => Err(DesiredError::Undeclared { at, gvk: gvk.clone() }),
+    };
+    let (namespace, place) = match (placed, bounds.strays) {
+        (Ok(placed), _) => placed,
+        (Err(why), Strays::Created) if why.is_a_stray() => {
+            let home = &parent.key.namespace;
+            (if given.is_empty() { home.to_string() } else { given }, Place::Stray(why))
+        }
+        (Err(error), _) => return Err(error),
+    };
     let key = Key::new(&namespace, &name);
+    if !namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
     if bounds.generated {
         let labels = metadata.entry("labels").or_insert(Value::Null);
         if labels.is_null() {
@@ -133,49 +207,49 @@ fn one(
             labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
         }
     }
-    if !bounds.selector.matches(&labels(at, metadata)?) {
+    let labels = labels(at, metadata)?;
+    if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
         return Err(DesiredError::Labels { gvk, key });
     }
-    Ok((resource, key, Value::Object(child)))
+    Ok(Child { gvk, key, body: Value::Object(child), place })
 }
 
-/// Fills in the parent's namespace; what cannot be owned across scopes is refused.
-fn place(
-    parent: &Object,
-    resource: &Resource,
-    at: usize,
-    metadata: &mut Map<String, Value>,
-) -> Result<String, DesiredError> {
-    let home = &*parent.key.namespace;
-    let wanted = match metadata.get("namespace") {
-        None | Some(Value::Null) => "",
-        Some(Value::String(namespace)) => namespace,
-        Some(_) => {
-            return Err(DesiredError::Field { at, field: "metadata.namespace", expected: "a string" });
+impl DesiredError {
+    /// The API server would take it, but nobody would look after it.
+    fn is_a_stray(&self) -> bool {
+        match self {
+            Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,
+            Self::Field { .. } | Self::NoNamespace { .. } | Self::Twice { .. } | Self::Labels { .. } => false,
         }
-    };
-    let namespace = match (home, resource.namespaced, wanted) {
-        ("", false, _) => return Ok(String::new()),
-        ("", true, "") => return Err(DesiredError::NoNamespace { at }),
-        ("", true, wanted) if !is_label(wanted) => {
+    }
+}
+
+fn given_namespace(at: usize, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
+    match metadata.get("namespace") {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(namespace)) if namespace.is_empty() || is_label(namespace) => {
+            Ok(namespace.clone())
+        }
+        Some(Value::String(_)) => {
             let expected = "a namespace: lower case letters, digits and dashes";
-            return Err(DesiredError::Field { at, field: "metadata.namespace", expected });
+            Err(DesiredError::Field { at, field: "metadata.namespace", expected })
         }
-        ("", true, wanted) => wanted.to_owned(),
-        (_, false, _) => {
-            return Err(DesiredError::ClusterScoped { at, gvk: resource.gvk.clone() });
+        Some(_) => Err(DesiredError::Field { at, field: "metadata.namespace", expected: "a string" }),
+    }
+}
+
+/// Where a child goes; what cannot be owned across scopes is refused.
+fn namespace(parent: &Object, resource: &Resource, at: usize, given: &str) -> Result<String, DesiredError> {
+    match (&*parent.key.namespace, resource.namespaced, given) {
+        ("", false, _) => Ok(String::new()),
+        ("", true, "") => Err(DesiredError::NoNamespace { at }),
+        ("", true, given) => Ok(given.to_owned()),
+        (_, false, _) => Err(DesiredError::ClusterScoped { at, gvk: resource.gvk.clone() }),
+        (home, true, given) if given.is_empty() || given == home => Ok(home.to_owned()),
+        (home, true, given) => {
+            Err(DesiredError::OtherNamespace { at, found: given.to_owned(), parent: home.to_owned() })
         }
-        (home, true, wanted) if wanted.is_empty() || wanted == home => home.to_owned(),
-        (home, true, wanted) => {
-            return Err(DesiredError::OtherNamespace {
-                at,
-                found: wanted.to_owned(),
-                parent: home.to_owned(),
-            });
-        }
-    };
-    metadata.insert("namespace".to_owned(), json!(namespace));
-    Ok(namespace)
+    }
 }
 
 /// A DNS label (RFC 1123), as names of namespaces are.
@@ -205,13 +279,17 @@ mod tests {
     use crate::object::testing::{a, cluster_resource, resource};
 
     fn try_it(parent: &str, children: Value) -> Result<Desired, String> {
+        try_as(Strays::Refused, parent, children).map(|wanted| wanted.desired)
+    }
+
+    fn try_as(strays: Strays, parent: &str, children: Value) -> Result<Wanted, String> {
         let rules = [
             Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace),
             Rule::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
         ];
         let parent = a("e/v1", "P", parent).uid("u").object();
         let selector = Selector::equals("controller-uid", "u");
-        let bounds = Bounds { rules: &rules, selector: &selector, generated: true };
+        let bounds = Bounds { rules: &rules, selector: Some(&selector), generated: true, strays };
         let Value::Array(children) = children else { panic!() };
         let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
         desired(&parent, bounds, children).map_err(|error| error.to_string())
@@ -296,5 +374,36 @@ mod tests {
             try_it("p", namespace).unwrap()[&cluster_resource("v1", "Namespace")]
                 .contains_key(&Key::new("", "x"))
         );
+    }
+
+    #[test]
+    fn a_webhooks_strays_are_kept_apart_and_the_last_of_twins_wins() {
+        let child = |kind: &str, namespace: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
+        let Wanted { desired, strays } = try_as(
+            Strays::Created,
+            "n/p",
+            json!([
+                child("Pod", ""),
+                child("Pod", "n"),
+                child("Pod", "m"),
+                child("Secret", ""),
+                child("Namespace", "")
+            ]),
+        )
+        .unwrap();
+        assert_eq!(desired[&resource("v1", "Pod")].len(), 1);
+        let found: Vec<_> = strays
+            .iter()
+            .map(|one| (one.gvk.to_string(), one.key.to_string(), one.why.to_string()))
+            .collect();
+        let says = ["metadata.namespace is \"m\"", "does not declare", "has no namespace"];
+        let expected = [("v1 Pod", "m/x"), ("v1 Secret", "n/x"), ("v1 Namespace", "n/x")];
+        for ((found, says), expected) in found.iter().zip(says).zip(expected) {
+            assert_eq!((found.0.as_str(), found.1.as_str()), expected);
+            assert!(found.2.contains(says), "{}", found.2);
+        }
+        assert_eq!(found.len(), 3);
+        let nameless = json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {}}]);
+        assert!(try_as(Strays::Created, "n/p", nameless).is_err());
     }
 }

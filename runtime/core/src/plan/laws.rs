@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::children::{Probed, children, judge, learn};
 use super::desired::{Apply, Desired, Rule};
 use super::ledger::{Ledger, Past};
-use super::{Op, Owner, Plan, record};
+use super::{Op, Owner, record};
 use crate::json::merge::merge;
 use crate::json::same::same;
 use crate::object::Object;
@@ -349,15 +349,5 @@ proptest! {
             let name = &*op.id().key.name;
             prop_assert!(observed.iter().chain(&desired).any(|(known, _)| known == name));
         }
-    }
-
-    #[test]
-    fn a_parent_that_is_being_deleted_changes_nothing(observed in things(), desired in things(), way in ways()) {
-        let mut server = Server::new(Habit::Keeps);
-        settle(&mut server, &wanted(&observed), way, &mut Ledger::default(), 1)?;
-        let (parent, rules) = (a("e/v1", "P", "n/p").uid("p").deleting().object(), way.rules());
-        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
-        let plan = children(owner, &server.observed(), &wanted(&desired), Past { ledger: &Ledger::default(), now: Duration::ZERO });
-        prop_assert_eq!(plan, Plan::default());
     }
 }

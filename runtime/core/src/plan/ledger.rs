@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::desired::Desired;
 use super::flip::Flip;
 use crate::fingerprint::Fingerprint;
 use crate::json::difference::Difference;
@@ -75,9 +76,17 @@ impl Ledger {
         known.flip = Some(Flip::put_right(known.flip.as_ref(), &drift.values, now));
     }
 
-    /// Forgets children that are gone.
-    pub fn keep(&mut self, observed: &ChildMap) {
-        self.0.retain(|id, _| observed.get(&id.resource, &id.key).is_some());
+    /// Whether a flip is news: it is told once each time it was put right.
+    pub fn tell(&mut self, flip: &Drift) -> bool {
+        self.0.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flip::tell)
+    }
+
+    /// Forgets children that are neither there nor wanted.
+    pub fn keep(&mut self, observed: &ChildMap, desired: &Desired) {
+        self.0.retain(|id, _| {
+            observed.get(&id.resource, &id.key).is_some()
+                || desired.get(&id.resource).is_some_and(|group| group.contains_key(&id.key))
+        });
     }
 
     /// Values that keep coming back, each with its child.

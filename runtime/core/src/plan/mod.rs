@@ -107,6 +107,8 @@ pub struct Plan {
     pub problems: Vec<(ObjectId, Problem)>,
     /// What operations put right though nobody wants anything else than before.
     pub drifts: Vec<Drift>,
+    /// What somebody else keeps changing back, and what is left alone for a while.
+    pub flips: Vec<Drift>,
     /// When something that is left now is due.
     pub again: Option<Duration>,
 }

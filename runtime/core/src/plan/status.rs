@@ -14,6 +14,12 @@ pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> 
     if seen.is_ok_and(|seen| same(&seen.status, &wanted)) {
         return None;
     }
+    if !is_custom(&parent.gvk.group)
+        && let Ok(Value::Object(mut whole)) = parent.value()
+    {
+        whole.insert("status".to_owned(), wanted);
+        return Some(Value::Object(whole));
+    }
     let mut metadata = json!({
         "name": &*parent.key.name,
         "uid": parent.uid.as_str(),
@@ -28,6 +34,11 @@ pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> 
         "metadata": metadata,
         "status": wanted,
     }))
+}
+
+/// Of resources that a CustomResourceDefinition serves nothing but the status counts here; others are checked whole.
+fn is_custom(group: &str) -> bool {
+    group.contains('.') && !group.ends_with(".k8s.io")
 }
 
 #[derive(Deserialize)]
@@ -48,16 +59,28 @@ mod tests {
     #[test]
     fn the_generation_is_the_parents_whatever_the_hook_says() {
         let parent =
-            a("e/v1", "P", "n/p").uid("u").version("7").with("metadata.generation", json!(3)).object();
+            a("e.com/v1", "P", "n/p").uid("u").version("7").with("metadata.generation", json!(3)).object();
         let body = status(&parent, map(&json!({"pods": 1, "observedGeneration": 99}))).unwrap();
         assert_eq!(
             body,
             json!({
-                "apiVersion": "e/v1", "kind": "P",
+                "apiVersion": "e.com/v1", "kind": "P",
                 "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7"},
                 "status": {"pods": 1, "observedGeneration": 3},
             })
         );
+    }
+
+    #[test]
+    fn built_in_kinds_are_written_whole() {
+        for (api_version, whole) in
+            [("v1", true), ("apps/v1", true), ("events.k8s.io/v1", true), ("e.com/v1", false)]
+        {
+            let parent = a(api_version, "P", "n/p").with("spec", json!({"a": 1})).object();
+            let body = status(&parent, map(&json!({"b": 1}))).unwrap();
+            assert_eq!(body.get("spec").is_some(), whole, "{api_version}");
+            assert_eq!(body["status"], json!({"b": 1, "observedGeneration": 0}));
+        }
     }
 
     #[test]

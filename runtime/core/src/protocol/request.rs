@@ -1,9 +1,9 @@
-//! The request of a sync hook, put together from the objects' own bytes.
+//! The request of a sync or finalize hook, put together from the objects' own bytes.
 
 use crate::object::Object;
 use crate::object::map::{ChildMap, Naming};
 
-/// A sync request of a CompositeController.
+/// A sync or finalize request of a CompositeController.
 #[derive(Debug, Clone, Copy)]
 pub struct Sync<'a> {
     /// The controller object as it was when its controller started.
@@ -13,6 +13,7 @@ pub struct Sync<'a> {
     /// JSON from the controller's spec; only Wasm hooks have it.
     pub settings: Option<&'a str>,
     pub naming: Naming,
+    pub finalizing: bool,
 }
 
 impl Sync<'_> {
@@ -27,7 +28,8 @@ impl Sync<'_> {
         out.push_str(self.parent.json());
         out.push_str(r#","children":"#);
         self.write_children(&mut out);
-        out.push_str(r#","related":{},"finalizing":false"#);
+        out.push_str(r#","related":{},"finalizing":"#);
+        out.push_str(if self.finalizing { "true" } else { "false" });
         if let Some(settings) = self.settings {
             out.push_str(r#","settings":"#);
             out.push_str(settings);
@@ -81,8 +83,14 @@ mod tests {
         children.insert(&pods, a("v1", "Pod", "n/b").object());
         children.insert(&pods, a("v1", "Pod", "n/a").object());
         let parent = a("e/v1", "P", "n/p").with("spec", json!({"who": "\"you\""})).object();
-        let sync =
-            Sync { controller: r#"{"kind":"C"}"#, parent: &parent, children: &children, settings, naming };
+        let sync = Sync {
+            controller: r#"{"kind":"C"}"#,
+            parent: &parent,
+            children: &children,
+            settings,
+            naming,
+            finalizing: false,
+        };
         serde_json::from_slice(&sync.bytes()).unwrap()
     }
 

@@ -13,6 +13,8 @@ pub struct Response {
     pub status: Map<String, Value>,
     pub children: Vec<Map<String, Value>>,
     pub resync_after: Option<Duration>,
+    /// The parent may go: our finalizer comes off.
+    pub finalized: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -83,13 +85,14 @@ pub fn sync(bytes: &[u8], mode: Mode, max: usize) -> Result<Response, ResponseEr
         }),
         other => return Err(wrong("resyncAfterSeconds", "a number", &other)),
     };
-    match answer.remove("finalized").unwrap_or_default() {
-        Value::Null | Value::Bool(_) => {}
+    let finalized = match answer.remove("finalized").unwrap_or_default() {
+        Value::Null => false,
+        Value::Bool(finalized) => finalized,
         other => return Err(wrong("finalized", "true or false", &other)),
-    }
+    };
     match answer.keys().next() {
         Some(unknown) if mode == Mode::Strict => Err(ResponseError::Unknown(unknown.clone())),
-        Some(_) | None => Ok(Response { status, children, resync_after }),
+        Some(_) | None => Ok(Response { status, children, resync_after, finalized }),
     }
 }
 
@@ -164,7 +167,7 @@ mod tests {
         .unwrap();
         assert_eq!(answer.status, *json!({"a": 1}).as_object().unwrap());
         assert_eq!(answer.children.len(), 1);
-        assert_eq!(answer.resync_after, Some(Duration::from_millis(1500)));
+        assert_eq!((answer.resync_after, answer.finalized), (Some(Duration::from_millis(1500)), true));
     }
 
     #[test]

@@ -7,9 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
-use super::hook::{EnabledHook, Hook};
+use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
+use crate::gate;
 use crate::object::id::Gvr;
 use crate::object::selector::{LabelSelector, Selector};
 
@@ -30,6 +31,9 @@ pub struct CompositeControllerSpec {
     /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
+    /// How children are written, where their kind says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -70,9 +74,23 @@ pub struct ChildResource {
 pub struct ChildUpdateStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<UpdateMethod>,
+    /// How children of this kind are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
     /// Hooks see it also where it is empty.
     #[serde(default)]
     pub status_checks: StatusChecks,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplyStrategy {
+    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
+    #[default]
+    DynamicApply,
+    /// The API server merges, and knows which fields are whose.
+    ServerSideApply,
 }
 
 /// What happens to a child that is not as desired.
@@ -131,13 +149,13 @@ pub struct Composite {
     pub parent: Gvr,
     pub parent_selector: Selector,
     pub children: Vec<ChildRule>,
-    pub sync: EnabledHook,
+    pub hooks: PerHook<EnabledHook>,
     pub generate_selector: bool,
     pub ignore_status_changes: bool,
     /// All parents are looked at again this often.
     pub resync_period: Option<Duration>,
     /// Hooks that are named and have neither a module nor a webhook.
-    pub disabled_hooks: Vec<&'static str>,
+    pub disabled_hooks: Vec<HookName>,
 }
 
 /// One kind of children and what happens to those that are not as desired.
@@ -145,6 +163,8 @@ pub struct Composite {
 pub struct ChildRule {
     pub resource: Gvr,
     pub method: UpdateMethod,
+    /// `None`: as the server's flag says.
+    pub apply: Option<ApplyStrategy>,
 }
 
 /// Why a CompositeController does not run.
@@ -159,22 +179,32 @@ pub enum CompositeError {
 }
 
 impl CompositeControllerSpec {
-    pub fn check(&self, policy: &HookPolicy) -> Result<Composite, CompositeError> {
+    /// `name`: the controller's, which becomes part of its finalizer.
+    pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Composite, CompositeError> {
         let hooks = self.hooks.clone().unwrap_or_default();
-        let enabled = |name: &str, hook: &Option<Hook>| match hook {
-            Some(hook) => hook.check(&format!("spec.hooks.{name}"), policy),
-            None => Ok(None),
-        };
         let mut disabled_hooks = Vec::new();
-        for (name, hook) in [("finalize", &hooks.finalize), ("customize", &hooks.customize)] {
-            if enabled(name, hook)?.is_some() {
-                return Err(not_yet(&format!("spec.hooks.{name}"), "calls sync hooks only").into());
+        let mut enabled = |name: HookName, hook: &Option<Hook>| {
+            let Some(hook) = hook else { return Ok(None) };
+            let checked = hook.check(&format!("spec.hooks.{name}"), policy)?;
+            if checked.is_none() {
+                disabled_hooks.push(name);
             }
-            disabled_hooks.extend(hook.as_ref().map(|_| name));
+            Ok::<_, SpecError>(checked)
+        };
+        let finalize = enabled(HookName::Finalize, &hooks.finalize)?;
+        let customize = enabled(HookName::Customize, &hooks.customize)?;
+        let sync = enabled(HookName::Sync, &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
+        let hooks = PerHook { sync, finalize, customize };
+        for (name, hook) in hooks.iter() {
+            if let Call::Webhook(_) = hook.call {
+                return Err(not_yet(&format!("spec.hooks.{name}.webhook"), "calls wasm hooks only").into());
+            }
         }
-        let sync = enabled("sync", &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
-        if let super::hook::Call::Webhook(_) = sync.call {
-            return Err(not_yet("spec.hooks.sync.webhook", "calls wasm hooks only").into());
+        if hooks.customize.is_some() {
+            return Err(not_yet("spec.hooks.customize", "calls sync and finalize hooks only").into());
+        }
+        if hooks.finalize.is_some() {
+            gate::check_name(name)?;
         }
         let selector = self.parent_resource.label_selector.clone().unwrap_or_default();
         let parent_selector = Selector::of(&selector)
@@ -183,7 +213,7 @@ impl CompositeControllerSpec {
             parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
             parent_selector,
             children: self.check_children()?,
-            sync,
+            hooks,
             generate_selector: self.generate_selector.unwrap_or_default(),
             ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
             resync_period: self
@@ -199,15 +229,16 @@ impl CompositeControllerSpec {
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
             let resource = Gvr::new(&child.api_version, &child.resource);
-            let method =
-                child.update_strategy.as_ref().and_then(|strategy| strategy.method).unwrap_or_default();
+            let strategy = child.update_strategy.as_ref();
+            let method = strategy.and_then(|strategy| strategy.method).unwrap_or_default();
+            let apply = strategy.and_then(|strategy| strategy.apply_strategy).or(self.apply_strategy);
             if matches!(method, UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace) {
                 return Err(not_yet(&format!("{field}.updateStrategy.method"), "rolls nothing out"));
             }
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
-            rules.push(ChildRule { resource, method });
+            rules.push(ChildRule { resource, method, apply });
         }
         Ok(rules)
     }
@@ -240,15 +271,15 @@ mod tests {
     }
 
     fn refusal(change: impl FnOnce(&mut Value)) -> String {
-        spec(change).check(&HookPolicy::default()).unwrap_err().to_string()
+        spec(change).check("c", &HookPolicy::default()).unwrap_err().to_string()
     }
 
     #[test]
     fn the_tutorials_controller_is_fine() {
-        let checked = spec(|_| ()).check(&HookPolicy::default()).unwrap();
+        let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate }]
+            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate, apply: None }]
         );
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
     }
@@ -256,29 +287,29 @@ mod tests {
     #[test]
     fn without_a_strategy_children_are_updated_on_delete() {
         let checked = spec(|spec| spec["childResources"][0]["updateStrategy"] = json!({"method": ""}));
-        assert_eq!(checked.check(&HookPolicy::default()).unwrap().children[0].method, UpdateMethod::OnDelete);
+        assert_eq!(
+            checked.check("c", &HookPolicy::default()).unwrap().children[0].method,
+            UpdateMethod::OnDelete
+        );
     }
 
     #[test]
     fn a_controller_without_an_enabled_sync_hook_does_not_run() {
         for hooks in [json!(null), json!({}), json!({"sync": {}}), json!({"sync": {"version": "v2"}})] {
             let spec = spec(|spec| spec["hooks"] = hooks);
-            assert_eq!(spec.check(&HookPolicy::default()), Err(CompositeError::NoSyncHook));
+            assert_eq!(spec.check("c", &HookPolicy::default()), Err(CompositeError::NoSyncHook));
         }
     }
 
     #[test]
     fn a_disabled_finalize_hook_is_no_finalize_hook() {
         let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
-        assert_eq!(spec.check(&HookPolicy::default()).unwrap().disabled_hooks, ["finalize"]);
+        assert_eq!(spec.check("c", &HookPolicy::default()).unwrap().disabled_hooks, [HookName::Finalize]);
     }
 
     #[test]
     fn what_this_version_cannot_do_is_refused_by_field() {
         let hook = json!({"wasm": {"configMap": {"namespace": "n", "name": "m"}}});
-        assert!(
-            refusal(|s| s["hooks"]["finalize"] = hook.clone()).starts_with("spec.hooks.finalize: not served")
-        );
         assert!(
             refusal(|s| s["hooks"]["customize"] = hook.clone())
                 .starts_with("spec.hooks.customize: not served")
@@ -291,6 +322,21 @@ mod tests {
             refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
                 .starts_with("spec.childResources[0].updateStrategy.method: not served")
         );
+    }
+
+    #[test]
+    fn a_kind_is_written_as_it_says_else_as_the_controller_says() {
+        let apply = |own: Value, all: Value| {
+            let spec = spec(|spec| {
+                spec["applyStrategy"] = all;
+                spec["childResources"][0]["updateStrategy"]["applyStrategy"] = own;
+            });
+            spec.check("c", &HookPolicy::default()).unwrap().children[0].apply
+        };
+        let (dynamic, server) = (json!("dynamic-apply"), json!("server-side-apply"));
+        assert_eq!(apply(json!(null), json!(null)), None);
+        assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
+        assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
     }
 
     #[test]
@@ -310,5 +356,16 @@ mod tests {
             json!({"method": "Recreate", "statusChecks": {}})
         );
         assert_eq!(text["hooks"]["sync"]["version"], "v1");
+    }
+
+    #[test]
+    fn a_name_that_makes_no_finalizer_is_refused_with_a_finalize_hook() {
+        let finalizing = |spec: &mut Value| spec["hooks"]["finalize"] = spec["hooks"]["sync"].clone();
+        let check = |name: &str, change: fn(&mut Value)| spec(change).check(name, &HookPolicy::default());
+        let (short, long) = ("c".repeat(43), "c".repeat(44));
+        assert!(check(&short, finalizing).is_ok());
+        assert!(check(&long, |_| ()).is_ok(), "without a finalize hook it has no finalizer");
+        let says = check(&long, finalizing).unwrap_err().to_string();
+        assert!(says.starts_with("metadata.name: 44 characters are too many"), "{says}");
     }
 }

@@ -12,14 +12,14 @@ use metahook_core::index::{Event, Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::pass::{Seen, Terms};
+use metahook_core::pass::{HookTerms, Seen, Terms};
 use metahook_core::plan::children::{Probed, judge, learn};
 use metahook_core::plan::desired::Rule;
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::owner_reference;
 use metahook_core::plan::{self, Op};
 use metahook_core::spec::composite::UpdateMethod;
-use metahook_core::spec::hook::HookVersion;
+use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde_json::{Value, json};
@@ -109,13 +109,15 @@ impl Server {
             saving,
             terms: Terms {
                 controller: "c".to_owned(),
-                hash_secrets: false,
                 selection: Selection { finalizer: "f".to_owned(), ..Selection::default() },
                 rules: vec![Rule::new(Arc::clone(&child_kind), method)],
                 generate_selector: true,
                 snapshot: "{}".to_owned(),
-                version: HookVersion::V1,
-                settings: None,
+                hooks: PerHook {
+                    sync: HookTerms::wasm(HookVersion::V1, None),
+                    finalize: None,
+                    customize: None,
+                },
                 max_children: 100,
             },
             parent_kind: resource("e/v1", "Parent"),
@@ -243,10 +245,10 @@ impl Server {
         let Some(parent) = self.parents.get(key).cloned() else {
             return self.standings.unsettle(key);
         };
-        assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Sync);
+        assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
         let candidates = |_: &Arc<Resource>| self.children.candidates(&parent.uid, "n");
-        let seen = self.terms.see(&parent, hook, candidates).unwrap();
+        let seen = self.terms.see(&parent, HookName::Sync, hook, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => seen.fingerprint(),
@@ -275,11 +277,11 @@ impl Server {
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(seen)?;
-        let answer = self.call(&self.terms.request(&seen.parent, &children));
+        let answer = self.call(&self.terms.request(seen, &children));
         let print = Fingerprint::of(&answer);
-        self.standings.called(seen.hook, true);
+        self.standings.called(seen.hooks, true);
         if expected.is_some_and(|expected| expected != print) {
-            self.standings.differed(seen.hook);
+            self.standings.differed(seen.hooks);
         }
         let mut ledger = self.ledgers.remove(&seen.parent.key).unwrap_or_default();
         let decided = self

@@ -40,6 +40,7 @@ fn request(children: usize) -> Result<Vec<u8>> {
         children: &observed,
         settings: None,
         naming: Naming::Relative,
+        finalizing: false,
     };
     Ok(sync.bytes())
 }

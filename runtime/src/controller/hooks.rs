@@ -1,0 +1,156 @@
+//! The hooks of one controller as its passes call them, and what is told of each call.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
+use metahook_core::object::Object;
+use metahook_core::object::id::Key;
+use metahook_core::outcome::Retry;
+use metahook_core::spec::hook::{HookName, Limits, PerHook};
+use metahook_core::tally;
+
+use super::composite::Controller;
+use crate::hook::wasm::run::{Call, CallError, Log};
+use crate::hook::wasm::source::{Followed, Loaded};
+
+/// A hook that runs as long as its controller does.
+pub(super) enum Hook {
+    Wasm { source: Arc<Followed>, limits: Limits },
+}
+
+/// All hooks as one pass calls them: it takes them once, so that it never mixes versions.
+pub(super) struct Callees {
+    hooks: PerHook<Callee>,
+    pub(super) identity: Fingerprint,
+}
+
+enum Callee {
+    Wasm { loaded: Loaded, limits: Limits },
+}
+
+/// What a hook answered.
+pub(super) struct Answer {
+    pub(super) bytes: Vec<u8>,
+    /// Whether the request alone brought it about; `None` where that is not known, as of webhooks.
+    pure: Option<bool>,
+}
+
+/// The calls of one pass.
+pub(super) struct Calls {
+    pure: Option<bool>,
+    answers: Fingerprinter,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HookError {
+    #[error("{0} hook: no module is loaded")]
+    NotLoaded(HookName),
+    #[error("{0} hook")]
+    Wasm(HookName, #[source] CallError),
+}
+
+impl HookError {
+    /// One word, for metrics and for the controller's status.
+    pub(super) fn category(&self) -> &'static str {
+        match self {
+            Self::NotLoaded(_) => "ModuleNotLoaded",
+            Self::Wasm(_, error) => error.category(),
+        }
+    }
+
+    pub(super) fn retry(&self) -> Retry {
+        match self {
+            Self::NotLoaded(_) | Self::Wasm(..) => Retry::Loud,
+        }
+    }
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { pure: Some(true), answers: Fingerprinter::default() }
+    }
+}
+
+impl Calls {
+    pub(super) fn add(&mut self, answer: &Answer) {
+        self.answers.add(&answer.bytes);
+        self.pure = self.pure.zip(answer.pure).map(|(before, now)| before && now);
+    }
+
+    /// What all answers were, and whether the requests alone brought them about; `None` where nobody knows.
+    pub(super) fn finish(self) -> (Fingerprint, Option<bool>) {
+        (self.answers.finish(), self.pure)
+    }
+}
+
+impl Callees {
+    /// # Errors
+    /// A hook without a module: none of them is called.
+    pub(super) fn of(hooks: &PerHook<Hook>) -> Result<Self, HookError> {
+        let hooks = hooks.try_map(|name, hook| match hook {
+            Hook::Wasm { source, limits } => {
+                let loaded = source.loaded().ok_or(HookError::NotLoaded(name))?;
+                Ok(Callee::Wasm { loaded, limits: *limits })
+            }
+        })?;
+        let mut identity = Fingerprinter::default();
+        for (name, hook) in hooks.iter() {
+            identity.add(name.as_str().as_bytes());
+            match hook {
+                Callee::Wasm { loaded, .. } => identity.add(loaded.identity().as_bytes()),
+            }
+        }
+        Ok(Self { identity: identity.finish(), hooks })
+    }
+}
+
+impl Controller {
+    /// Asks one hook about one parent.
+    pub(super) async fn ask(
+        &self,
+        callees: &Callees,
+        name: HookName,
+        parent: &Object,
+        request: Vec<u8>,
+    ) -> Result<Answer, HookError> {
+        match callees.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
+            Callee::Wasm { loaded, limits } => {
+                let call = Call {
+                    controller: &self.object.key.name,
+                    hook: name.as_str(),
+                    request: request.into(),
+                    now: SystemTime::now(),
+                    limits: *limits,
+                    seed: self.tools.seeds.of(&parent.uid),
+                    mounts: loaded.mounts.mounted(),
+                };
+                let start = Instant::now();
+                let called = self.tools.sources.runtime().call(&loaded.module, call).await;
+                self.meter.tally().called(tally::Called {
+                    hook: name,
+                    result: called.answer.as_ref().map_or_else(CallError::category, |_| tally::OK),
+                    took: start.elapsed(),
+                    memory: called.usage.memory,
+                    instructions: called.usage.instructions,
+                });
+                self.log(name, &parent.key, &called.log);
+                let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
+                Ok(Answer { bytes, pure: Some(called.pure) })
+            }
+        }
+    }
+
+    /// Each line of a hook's stderr is a log record; a flood of them is cut.
+    fn log(&self, hook: HookName, parent: &Key, log: &Log) {
+        const MOST: usize = 100;
+        let mut lines = log.text.lines().filter(|line| !line.trim().is_empty());
+        for line in lines.by_ref().take(MOST) {
+            tracing::info!(target: "hook", controller = %self.object.key, %hook, %parent, "{line}");
+        }
+        let more = lines.count();
+        if more > 0 || log.lost > 0 {
+            tracing::info!(target: "hook", controller = %self.object.key, %hook, %parent, "{more} more lines and {} bytes beyond limits.log were cut", log.lost);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The kinds that a controller is about, as the API server serves them: waited for, and watched for change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::object::id::{Gvr, Resource};
+use metahook_core::plan::desired::Rule;
+use metahook_core::spec::composite::Composite;
+use metahook_core::spec::status::Finding;
+
+use super::running::Run;
+use crate::cluster::discovery::DiscoveryError;
+
+/// The parents' kind, and what is declared of the children's.
+pub(super) type Kinds = (Arc<Resource>, Vec<Rule>);
+
+#[derive(Debug, thiserror::Error)]
+enum KindError {
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error(
+        "{0} does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
+    )]
+    NoStatus(Gvr),
+}
+
+impl KindError {
+    /// The reason Metacontroller gives for it.
+    fn event(&self) -> &'static str {
+        match self {
+            Self::Discovery(_) => "CreateError",
+            Self::NoStatus(_) => "SyncError",
+        }
+    }
+}
+
+impl Run {
+    /// Waits until all kinds are served.
+    pub(super) async fn kinds(&self, checked: &Composite) -> Option<Kinds> {
+        const SHORT: Duration = Duration::from_millis(500);
+        let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
+        loop {
+            changes.mark_unchanged();
+            let error = match self.resolve(checked).await {
+                Ok(found) => {
+                    self.reporter.change(|report| {
+                        report.kinds = Finding::good("AllServed", "");
+                        report.ready = Finding::Unknown;
+                    });
+                    return Some(found);
+                }
+                Err(error) => error,
+            };
+            let message = error.to_string();
+            self.reporter.change(|report| {
+                report.kinds = Finding::bad("KindNotServed", &message);
+                report.ready = Finding::bad("KindNotServed", &message);
+            });
+            if said != message {
+                self.warn(error.event(), &format!("Cannot create new controller: {message}"));
+                said = message;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                _ = changes.changed() => pause = SHORT,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.tools.discovery_interval),
+            }
+        }
+    }
+
+    async fn resolve(&self, checked: &Composite) -> Result<Kinds, KindError> {
+        let parent = self.tools.discovery.resolve(&checked.parent).await?;
+        if !parent.has_status {
+            return Err(KindError::NoStatus(checked.parent.clone()));
+        }
+        let mut rules = Vec::new();
+        for child in &checked.children {
+            let resource = self.tools.discovery.resolve(&child.resource).await?;
+            let lists = self.tools.discovery.lists(&resource.gvk).await;
+            let apply = self.tools.applying.of(child.apply);
+            rules.push(Rule { resource, method: child.method, apply, lists });
+        }
+        Ok((parent, rules))
+    }
+
+    /// Ends when a kind is no longer served, or served as another one.
+    pub(super) async fn kinds_change(&self, checked: &Composite, kinds: &Kinds) {
+        let mut changes = self.tools.discovery.changes();
+        while changes.changed().await.is_ok() {
+            match self.resolve(checked).await {
+                Ok(now) if now == *kinds => {}
+                // It could not be asked: that says nothing about the kinds.
+                Err(KindError::Discovery(DiscoveryError::Unreachable(_) | DiscoveryError::Refused(_))) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
