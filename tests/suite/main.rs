@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people watch what is printed")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+mod compat;
 mod composite;
 mod crds;
 mod dangers;
@@ -27,12 +28,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
+use compat::{api_objects, hook_protocol, parent_reconcile};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), of_bounds(), of_controllers(), of_hooks(), without_a_server()].concat()
+    [on_a_node(), of_bounds(), of_controllers(), of_the_contract(), of_hooks(), without_a_server()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -105,6 +107,43 @@ fn of_controllers() -> Vec<Test> {
             parents_are_looked_at_again_as_often_as_the_spec_says,
             an_undeclared_child_kind_refuses_the_response_before_any_write,
             two_controllers_leave_each_others_children_alone,
+        },
+    ]
+}
+
+fn of_the_contract() -> Vec<Test> {
+    tests![
+        api_objects::{
+            the_definitions_have_the_names_that_manifests_and_people_use,
+            what_a_field_may_be_is_kept_and_what_nobody_knows_is_dropped,
+            what_a_field_may_not_be_is_refused_by_the_api_server,
+            a_spec_that_cannot_run_says_which_field_and_hurts_no_other,
+        },
+        hook_protocol::{
+            a_webhook_is_asked_as_its_version_says_and_finalizes,
+            every_answer_that_is_none_says_why_and_changes_nothing,
+            a_webhook_read_loosely_may_say_more_than_is_known,
+            a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
+            a_webhook_that_is_slow_or_gone_says_so_and_heals,
+            a_module_and_a_webhook_serve_one_controller,
+            what_a_hook_says_of_its_parent_becomes_an_event,
+            an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
+        parent_reconcile::{
+            a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do,
+            the_finalizer_comes_first_and_goes_when_the_hook_says_finalized,
+            without_a_finalize_hook_a_parent_that_goes_is_synced_and_keeps_its_children,
+            foreground_deletion_asks_the_finalize_hook_and_leaves_children_to_itself,
+            once_our_finalizer_is_off_the_finalize_hook_is_still_asked,
+            a_parent_that_stops_matching_is_finalized_while_it_lives,
+            a_finalizer_comes_off_with_its_hook_and_with_its_controller,
+            a_finalizer_of_a_controller_that_is_gone_for_long_comes_off,
+            a_parent_with_no_valid_selector_is_an_error_until_it_goes,
+            claims_follow_owner_labels_and_deletion,
+            a_parent_that_goes_neither_adopts_nor_releases,
+            a_child_that_does_not_match_refuses_the_whole_answer,
+            the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
+            a_webhooks_strays_are_made_once_and_told_of,
         },
     ]
 }

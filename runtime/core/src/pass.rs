@@ -16,9 +16,10 @@ use crate::object::selector::Selector;
 use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
 use crate::plan::ledger::Past;
 use crate::plan::{self, Owner, Plan};
+use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
-use crate::protocol::response::{self, Mode, Response, ResponseError};
-use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook};
+use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
 /// What a controller's spec says, as its passes need it. It is fixed as long as the controller runs: another spec is
@@ -43,13 +44,6 @@ pub struct HookTerms {
     pub mode: Mode,
     pub settings: Option<String>,
     pub via: Via,
-}
-
-/// How a hook is reached: what a webhook's authors are used to is not held against it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
-    Wasm,
-    Webhook,
 }
 
 /// Everything a pass reads that may be different the next time. Its decisions are made from this, and this is what its
@@ -86,6 +80,18 @@ pub struct Decided {
     pub resync_after: Option<Duration>,
     /// Our finalizer comes off, before anything else.
     pub finalized: bool,
+    pub said: Said,
+}
+
+/// What an answer gives to tell people.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// The hook's own words about the parent.
+    pub events: Vec<HookEvent>,
+    /// What is odd about the answer.
+    pub oddities: Vec<Oddity>,
+    /// So many children are deleted because the answer has no list of children at all; 0 for a single one.
+    pub forgot: usize,
 }
 
 /// An answer that is not carried out.
@@ -98,7 +104,8 @@ pub enum AnswerError {
 }
 
 impl Terms {
-    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children.
+    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children: what
+    /// it controls, and what nobody controls and its selector matches.
     ///
     /// # Errors
     /// The parent says not which children it has. One that is finalized has those that it controls, or it could never go.
@@ -107,7 +114,7 @@ impl Terms {
         parent: &Arc<Object>,
         ask: HookName,
         hooks: Fingerprint,
-        candidates: impl Fn(&Arc<Resource>) -> Vec<Arc<Object>>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
         let selector = match children::selector(parent, self.generate_selector) {
             Ok(selector) => Some(selector),
@@ -116,7 +123,7 @@ impl Terms {
         };
         let mut claims = Vec::new();
         for rule in &self.rules {
-            for object in candidates(&rule.resource) {
+            for object in candidates(&rule.resource, selector.as_ref()) {
                 let claim = claim::decide(parent, selector.as_ref(), &object);
                 if claim != Claim::Leave {
                     claims.push(Claimed { resource: Arc::clone(&rule.resource), object, claim });
@@ -152,9 +159,12 @@ impl Terms {
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
         let hook = self.hook(seen.ask);
-        let Response { status, children: wanted, resync_after, finalized } =
-            response::sync(answer, hook.mode, self.max_children)?;
-        let mut decided = Decided { status, resync_after, finalized, ..Decided::default() };
+        let reading = Reading { via: hook.via, mode: hook.mode, max_children: self.max_children };
+        let response = response::sync(answer, reading)?;
+        let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
+            response;
+        let said = Said { events, oddities, forgot: 0 };
+        let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
             let bounds = Bounds {
                 rules: &self.rules,
@@ -171,6 +181,9 @@ impl Terms {
             let soonest = [decided.resync_after, decided.plan.again].into_iter().flatten().min();
             decided.resync_after = soonest;
             decided.strays = strays;
+            if forgot_children && decided.plan.ops.len() > 1 {
+                decided.said.forgot = decided.plan.ops.len();
+            }
         }
         Ok(decided)
     }
@@ -198,19 +211,16 @@ impl Terms {
 
 impl HookTerms {
     pub fn of(hook: &EnabledHook) -> Self {
-        match &hook.call {
-            Call::Wasm(wasm) => Self::wasm(hook.version, wasm.settings.as_ref().map(ToString::to_string)),
-            Call::Webhook(_) => Self { via: Via::Webhook, ..Self::wasm(hook.version, None) },
-        }
+        let settings = match &hook.call {
+            Call::Wasm(wasm) => wasm.settings.as_ref().map(ToString::to_string),
+            Call::Webhook(_) => None,
+        };
+        Self { version: hook.version, mode: hook.mode(), settings, via: hook.via() }
     }
 
-    /// A module's hook: unknown fields are refused from the second version on.
+    /// A module's hook.
     pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
-        let mode = match version {
-            HookVersion::V1 => Mode::Loose,
-            HookVersion::V2 => Mode::Strict,
-        };
-        Self { version, mode, settings, via: Via::Wasm }
+        Self { version, mode: version.mode(), settings, via: Via::Wasm }
     }
 }
 
@@ -258,7 +268,7 @@ mod tests {
 
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
-        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_| pods.clone());
+        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_, _| pods.clone());
         seen.unwrap().fingerprint()
     }
 
@@ -299,7 +309,8 @@ mod tests {
         let answer = br#"{"status":{"a":1},"children":[{"kind":"Secret"}]}"#;
         let terms = terms();
         let decide = |parent: Build| {
-            let seen = terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_| vec![]).unwrap();
+            let seen =
+                terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_, _| vec![]).unwrap();
             let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
             terms.decide(&seen, &terms.no_children(), answer, past)
         };
@@ -312,7 +323,7 @@ mod tests {
     fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
         let terms = Terms { generate_selector: false, ..terms() };
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
-        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_| pods.to_vec());
+        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_, _| pods.to_vec());
         assert!(see(HookName::Sync).is_err());
         let seen = see(HookName::Finalize).unwrap();
         assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);

@@ -14,8 +14,10 @@ use metahook_core::plan::Owner;
 use metahook_core::plan::desired::{Bounds, Rule, Strays};
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::LAST_APPLIED;
+use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
 use metahook_core::spec::composite::UpdateMethod;
+use metahook_core::spec::hook::Via;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -37,7 +39,8 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
     for object in observed {
         children.insert(&rules[0].resource, Arc::new(Object::parse(&object.to_string(), None).unwrap()));
     }
-    let answer = response::sync(answer, Mode::Loose, 10).map_err(|error| error.to_string())?;
+    let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: 10 };
+    let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
     let bounds =
         Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };

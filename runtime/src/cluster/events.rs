@@ -1,5 +1,6 @@
 //! Kubernetes Events, core/v1 with Metacontroller's component: repeated ones are counted, floods are cut.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ struct Note {
     involved: Value,
     namespace: String,
     severity: Severity,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
 }
 
@@ -54,7 +55,13 @@ impl Recorder {
         (Self { sender }, tokio::spawn(write_all(rest, receiver, stop)))
     }
 
-    pub(crate) fn record(&self, about: &Object, severity: Severity, reason: &'static str, message: &str) {
+    pub(crate) fn record(
+        &self,
+        about: &Object,
+        severity: Severity,
+        reason: impl Into<Cow<'static, str>>,
+        message: &str,
+    ) {
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let note = Note {
             involved: json!({
@@ -67,10 +74,11 @@ impl Recorder {
             }),
             namespace: namespace.to_owned(),
             severity,
-            reason,
+            reason: reason.into(),
             message: shorten(message, LONGEST),
         };
-        if self.sender.try_send(note).is_err() {
+        if let Err(refused) = self.sender.try_send(note) {
+            let reason = &*refused.into_inner().reason;
             tracing::debug!(reason, "an Event was dropped: too many are waiting");
         }
     }
@@ -110,7 +118,9 @@ async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
         Ok(answer) if answer.status.is_success() => {
             memory.written.insert(note.identity(), Written { name, count: 1, last: now });
         }
-        Ok(answer) => tracing::warn!(reason = note.reason, answer = answer.message(), "an Event was refused"),
+        Ok(answer) => {
+            tracing::warn!(reason = &*note.reason, answer = answer.message(), "an Event was refused");
+        }
         Err(error) => tracing::warn!(error = told(&error), "an Event could not be written"),
     }
 }
@@ -131,7 +141,7 @@ impl Note {
     }
 
     fn identity(&self) -> [String; 3] {
-        [self.about(), self.reason.to_owned(), self.message.clone()]
+        [self.about(), self.reason.clone().into_owned(), self.message.clone()]
     }
 
     fn about(&self) -> String {
@@ -205,7 +215,7 @@ mod tests {
             involved,
             namespace: "n".into(),
             severity: Severity::Warning,
-            reason: "R",
+            reason: "R".into(),
             message: "m".into(),
         }
     }

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use metahook_core::gate;
 use metahook_core::index;
-use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
-use metahook_core::plan::children::{judge, learn};
+use metahook_core::outcome;
 use metahook_core::plan::desired::Stray;
-use metahook_core::plan::flip::others;
-use metahook_core::plan::ledger::Drift;
-use metahook_core::plan::{self, Op, ssa};
+use metahook_core::plan::stages::{Width, stages};
+use metahook_core::plan::status::{SoFar, When};
+use metahook_core::plan::{self, Op};
 use serde_json::{Map, Value};
 
 use super::composite::{Controller, Decision, SyncError};
 use crate::cluster::events::Severity;
+use crate::queue::Streaks;
 use crate::store::Writer;
 
 /// What became of what a pass wanted done.
@@ -29,100 +30,75 @@ pub(super) enum Acted {
 }
 
 impl Acted {
-    fn of(changed: bool) -> Self {
+    pub(super) fn of(changed: bool) -> Self {
         if changed { Self::Wrote } else { Self::InVain }
     }
 }
 
 impl Controller {
     /// Goes on after a failed operation, so that one child does not hold the others.
-    pub(super) async fn act(&self, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
+    pub(super) async fn act(
+        &self,
+        decision: &Decision,
+        writer: &Writer,
+        streaks: Streaks,
+    ) -> Result<Acted, SyncError> {
         let Decision { parent, decided, .. } = decision;
         let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
         if decided.finalized && gate::has_finalizer(parent, &self.terms.selection) {
             self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
             acted = Acted::Wrote;
         }
-        let mut first = decided
-            .plan
-            .problems
-            .first()
-            .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
-        for op in &decided.plan.ops {
-            match self.act_on(op, decision, writer).await {
-                Ok(became) => acted = acted.max(became),
-                Err(error) => drop(first.get_or_insert(error)),
-            }
-        }
+        let (children, mut first) = self.act_on_children(decision, writer, streaks).await;
+        acted = acted.max(children);
         self.tell_flips(decision).await;
         for stray in &decided.strays {
             if let Err(error) = self.create_stray(parent, stray, writer).await {
                 first.get_or_insert(error);
             }
         }
+        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own);
         if let Some(op) = self.status(parent, decided.status.clone()) {
-            match self.carry_out(&op, writer).await {
-                Ok(changed) => acted = acted.max(Acted::of(changed)),
-                Err(error) => drop(first.get_or_insert(error)),
+            let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
+            match plan::status::when(parent, so_far) {
+                When::NextPass => self.standings().put_off_status(&parent.key),
+                When::Now => match self.carry_out(&op, writer).await {
+                    Ok(changed) => acted = acted.max(Acted::of(changed)),
+                    Err(error) => drop(first.get_or_insert(error)),
+                },
             }
         }
         first.map_or(Ok(acted), Err)
     }
 
-    /// One operation on a child; what comes of it is learned.
-    async fn act_on(&self, op: &Op, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
-        let id = op.id();
-        let op = match op {
-            Op::Probe { write, otherwise } => {
-                let Some(observed) = self.observed(id) else { return Ok(Acted::Wrote) };
-                let probed = self.tools.rest.probe(write).await?;
-                let next = judge((**write).clone(), (**otherwise).clone(), &observed, &probed)
-                    .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
-                let Some(next) = next else {
-                    self.learn(id, decision, &observed);
-                    return Ok(Acted::InVain);
-                };
-                next
+    /// Stage by stage, as many at once as the last ones allow; what came of all of them, and the first that is wrong.
+    async fn act_on_children(
+        &self,
+        decision: &Decision,
+        writer: &Writer,
+        streaks: Streaks,
+    ) -> (Acted, Option<SyncError>) {
+        let plan = &decision.decided.plan;
+        let mut first = plan
+            .problems
+            .first()
+            .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
+        let (mut acted, mut width) = (Acted::Nothing, Width::after(streaks.failures));
+        for mut left in stages(&plan.ops) {
+            while !left.is_empty() {
+                let (now, later) = width.split(left);
+                let results = join_all(now.iter().map(|op| self.act_on(op, decision, writer))).await;
+                width.went(results.iter().all(Result::is_ok));
+                for result in results {
+                    match result {
+                        Ok(became) => acted = acted.max(became),
+                        Err(error) => drop(first.get_or_insert(error)),
+                    }
+                }
+                left = later;
             }
-            op => op.clone(),
-        };
-        let (changed, answer) = self.write(&op, writer).await?;
-        if let Some(answer) = answer.filter(|_| !matches!(op, Op::HandOver { .. })) {
-            self.learn(id, decision, &answer);
         }
-        if let Some(drift) = decision.decided.plan.drifts.iter().find(|drift| drift.id == *id) {
-            let now = self.started.elapsed();
-            self.ledgers.change(&decision.parent.key, |ledger| ledger.put_right(drift, now));
-        }
-        Ok(Acted::of(changed))
-    }
-
-    fn observed(&self, id: &ObjectId) -> Option<Arc<Object>> {
-        self.children.iter().find(|store| *store.resource() == id.resource)?.get(&id.key)
-    }
-
-    fn learn(&self, id: &ObjectId, decision: &Decision, answer: &Object) {
-        let Decision { parent, decided, .. } = decision;
-        if let Some(desired) = decided.desired.get(&id.resource).and_then(|group| group.get(&id.key)) {
-            let owner = self.terms.owner(parent);
-            self.ledgers.change(&parent.key, |ledger| learn(ledger, owner, id, desired, answer));
-        }
-    }
-
-    /// Names values that somebody else keeps changing back, with both values and the other manager; of Secrets the
-    /// places alone.
-    async fn tell_flips(&self, decision: &Decision) {
-        for flip in &decision.decided.plan.flips {
-            let mut news = false;
-            self.ledgers.change(&decision.parent.key, |ledger| news = ledger.tell(flip));
-            if !news {
-                continue;
-            }
-            let live = self.tools.rest.live(&flip.id).await.unwrap_or_default();
-            let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
-            let message = flipping(flip, fields, &[ssa::DYNAMIC_MANAGER, &self.tools.applying.manager]);
-            self.tools.recorder.record(&decision.parent, Severity::Warning, "ValueFlips", &message);
-        }
+        (acted, first)
     }
 
     fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {
@@ -156,7 +132,7 @@ impl Controller {
     }
 
     /// As above, and the object as the API server answered.
-    async fn write(&self, op: &Op, writer: &Writer) -> Result<(bool, Option<Object>), SyncError> {
+    pub(super) async fn write(&self, op: &Op, writer: &Writer) -> Result<(bool, Option<Object>), SyncError> {
         let known = self.tools.rest.carry_out(op).await?;
         let changed = op.is_answered_by_a_change(&known);
         if changed {
@@ -178,24 +154,4 @@ impl Controller {
             store.absorb(known, Some(writer));
         }
     }
-}
-
-/// What a user is told of values that flip.
-fn flipping(flip: &Drift, fields: &Value, ours: &[&str]) -> String {
-    let secret = flip.id.resource.gvk.kind.as_ref() == "Secret";
-    let told: Vec<_> = flip
-        .values
-        .iter()
-        .map(|Difference { path, wanted, found }| {
-            let others: Vec<_> = others(fields, path, ours).into_iter().collect();
-            let by = if others.is_empty() { String::new() } else { format!(", by {}", others.join(", ")) };
-            let values = if secret { String::new() } else { format!(" ({wanted} becomes {found}{by})") };
-            format!("{path}{}", if secret { by } else { values })
-        })
-        .collect();
-    format!(
-        "{} is changed back again and again: {}; it is put right less and less often, so stop the one or the other",
-        flip.id,
-        told.join("; ")
-    )
 }

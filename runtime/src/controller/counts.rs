@@ -12,7 +12,7 @@ impl Reporter {
     /// Tells of the latest calls, if there were any.
     pub(super) fn figures(&self, controller: &Controller) {
         for (name, hook) in controller.hooks.iter() {
-            let Hook::Wasm { limits, .. } = hook;
+            let Hook::Wasm { limits, .. } = hook else { continue };
             if let Some(figures) = controller.meter.tally().figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {
@@ -24,15 +24,13 @@ impl Reporter {
     }
 
     pub(super) fn count(&self, controller: &Controller) {
-        let parents = controller
-            .parents
-            .view(|all| all.all().filter(|one| controller.terms.selection.includes(one)).count());
+        let parents = controller.count_parents();
         let callees = Callees::of(&controller.hooks).ok();
         let (settled, failing, first, purity) = {
             let standings = controller.standings();
-            let first = standings.failing().next().map(|(key, category)| (key.clone(), category));
+            let first = standings.failing().first_key_value().map(|(key, category)| (key.clone(), *category));
             let purity = callees.and_then(|callees| standings.purity_of(callees.identity));
-            (standings.settled(), standings.failing().count(), first, purity)
+            (standings.settled(), standings.failing().len(), first, purity)
         };
         let stable = match controller.ledgers.flips() {
             (0, _) | (_, None) => Finding::good("NobodyInterferes", ""),

@@ -1,22 +1,27 @@
 //! The hooks of one controller as its passes call them, and what is told of each call.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::outcome::Retry;
+use metahook_core::pass::Said;
+use metahook_core::protocol::response::{EventKind, HookEvent};
 use metahook_core::spec::hook::{HookName, Limits, PerHook};
 use metahook_core::tally;
 
 use super::composite::Controller;
-use crate::hook::wasm::run::{Call, CallError, Log};
+use crate::cluster::events::Severity;
+use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{Followed, Loaded};
+use crate::hook::web::client::{WebError, Webhook};
 
 /// A hook that runs as long as its controller does.
 pub(super) enum Hook {
     Wasm { source: Arc<Followed>, limits: Limits },
+    Webhook(Arc<Webhook>),
 }
 
 /// All hooks as one pass calls them: it takes them once, so that it never mixes versions.
@@ -27,6 +32,7 @@ pub(super) struct Callees {
 
 enum Callee {
     Wasm { loaded: Loaded, limits: Limits },
+    Webhook(Arc<Webhook>),
 }
 
 /// What a hook answered.
@@ -48,6 +54,8 @@ pub(super) enum HookError {
     NotLoaded(HookName),
     #[error("{0} hook")]
     Wasm(HookName, #[source] CallError),
+    #[error("{0} hook")]
+    Webhook(HookName, #[source] WebError),
 }
 
 impl HookError {
@@ -56,12 +64,14 @@ impl HookError {
         match self {
             Self::NotLoaded(_) => "ModuleNotLoaded",
             Self::Wasm(_, error) => error.category(),
+            Self::Webhook(_, error) => error.category(),
         }
     }
 
     pub(super) fn retry(&self) -> Retry {
         match self {
             Self::NotLoaded(_) | Self::Wasm(..) => Retry::Loud,
+            Self::Webhook(_, error) => error.busy().map_or(Retry::Loud, Retry::After),
         }
     }
 }
@@ -93,12 +103,15 @@ impl Callees {
                 let loaded = source.loaded().ok_or(HookError::NotLoaded(name))?;
                 Ok(Callee::Wasm { loaded, limits: *limits })
             }
+            Hook::Webhook(webhook) => Ok(Callee::Webhook(Arc::clone(webhook))),
         })?;
         let mut identity = Fingerprinter::default();
         for (name, hook) in hooks.iter() {
             identity.add(name.as_str().as_bytes());
             match hook {
-                Callee::Wasm { loaded, .. } => identity.add(loaded.identity().as_bytes()),
+                Callee::Wasm { loaded, .. } => identity.add(loaded.identity.as_bytes()),
+                // Where it is stands in the spec; what it is nobody knows.
+                Callee::Webhook(_) => identity.add(b"webhook"),
             }
         }
         Ok(Self { identity: identity.finish(), hooks })
@@ -127,17 +140,46 @@ impl Controller {
                 };
                 let start = Instant::now();
                 let called = self.tools.sources.runtime().call(&loaded.module, call).await;
-                self.meter.tally().called(tally::Called {
-                    hook: name,
-                    result: called.answer.as_ref().map_or_else(CallError::category, |_| tally::OK),
-                    took: start.elapsed(),
-                    memory: called.usage.memory,
-                    instructions: called.usage.instructions,
-                });
+                let result = called.answer.as_ref().map_or_else(CallError::category, |_| tally::OK);
+                self.count(name, result, start.elapsed(), called.usage);
                 self.log(name, &parent.key, &called.log);
                 let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
                 Ok(Answer { bytes, pure: Some(called.pure) })
             }
+            Callee::Webhook(webhook) => {
+                let start = Instant::now();
+                let answer = webhook.call(request.into()).await;
+                let result = answer.as_ref().map_or_else(WebError::category, |_| tally::OK);
+                self.count(name, result, start.elapsed(), Usage::default());
+                let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
+                Ok(Answer { bytes, pure: None })
+            }
+        }
+    }
+
+    fn count(&self, hook: HookName, result: &'static str, took: Duration, usage: Usage) {
+        let Usage { memory, instructions } = usage;
+        self.meter.tally().called(tally::Called { hook, result, took, memory, instructions });
+    }
+
+    /// What the hook wants said about the parent, and what has to be said about the hook.
+    pub(super) fn say(&self, hook: HookName, parent: &Object, said: &Said) {
+        for HookEvent { kind, reason, message } in &said.events {
+            let severity = match kind {
+                EventKind::Normal => Severity::Normal,
+                EventKind::Warning => Severity::Warning,
+            };
+            self.tools.recorder.record(parent, severity, reason.clone(), message);
+        }
+        if said.forgot > 0 {
+            let message = format!(
+                "The {hook} hook's answer has no list of children, so all {} of them are deleted: an empty list is how to say that this is meant",
+                said.forgot
+            );
+            self.tools.recorder.record(parent, Severity::Warning, "MissingChildren", &message);
+        }
+        for odd in &said.oddities {
+            tracing::debug!(controller = %self.object.key, %hook, parent = %parent.key, "the hook's answer {odd}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Controllers: those that the cluster asks for, each running over its parents.
 
 mod acting;
+mod children;
 mod claiming;
 mod composite;
 mod counts;

@@ -20,8 +20,9 @@ pub(super) struct Modules {
 
 impl Modules {
     pub(super) fn of(hooks: &PerHook<Hook>) -> Self {
-        let changes = hooks.iter().map(|(name, hook)| match hook {
-            Hook::Wasm { source, .. } => (name, source.changes()),
+        let changes = hooks.iter().filter_map(|(name, hook)| match hook {
+            Hook::Wasm { source, .. } => Some((name, source.changes())),
+            Hook::Webhook(_) => None,
         });
         Self { changes: changes.collect(), states: BTreeMap::new() }
     }
@@ -83,7 +84,12 @@ impl Run {
                 self.reporter.change(|report| report.ready = Finding::bad("ModuleNotLoaded", problem));
             }
         }
-        self.reporter.change(|report| report.ready = Finding::Unknown);
+        self.reporter.change(|report| {
+            report.ready = Finding::Unknown;
+            if modules.changes.is_empty() {
+                report.modules = Finding::good("NoModules", "all hooks are webhooks");
+            }
+        });
         Some(())
     }
 

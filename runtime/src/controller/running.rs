@@ -8,8 +8,10 @@ use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::pass::{HookTerms, Terms};
+use metahook_core::spec::SpecError;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
-use metahook_core::spec::hook::{Call, EnabledHook, WasmHook};
+use metahook_core::spec::hook::{Call, EnabledHook, HookName, WasmHook};
+use metahook_core::spec::snapshot::snapshot;
 use metahook_core::spec::status::Finding;
 use metahook_core::standing::Standings;
 use metahook_core::trigger::Selection;
@@ -27,6 +29,7 @@ use super::report::Reporter;
 use super::sweep::{Stale, sweep};
 use super::triggers;
 use crate::cluster::events::Severity;
+use crate::hook::web::client::Webhook;
 use crate::queue::{Queue, workers};
 use crate::store::Store;
 
@@ -90,7 +93,13 @@ impl Run {
     /// `None`: the controller was stopped.
     async fn start(&self, checked: &Composite) -> Option<Started> {
         let kinds = self.kinds(checked).await?;
-        let hooks = checked.hooks.try_map(|_, hook| self.hook(hook).ok_or(())).ok()?;
+        let hooks = match checked.hooks.try_map(|name, hook| self.hook(name, hook)) {
+            Ok(hooks) => hooks,
+            Err(error) => {
+                self.refuse("InvalidSpec", &error.to_string());
+                return None;
+            }
+        };
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
         let (parent, rules) = kinds.clone();
@@ -109,7 +118,8 @@ impl Run {
                 },
                 rules,
                 generate_selector: checked.generate_selector,
-                snapshot: snapshot(&self.object),
+                snapshot: spec(&self.object)
+                    .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
                 hooks: checked.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
             },
@@ -122,13 +132,21 @@ impl Run {
         Some(Started { controller: Arc::new(controller), kinds, modules })
     }
 
-    fn hook(&self, hook: &EnabledHook) -> Option<Hook> {
+    fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
         match &hook.call {
             Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
-                Some(Hook::Wasm { source: self.tools.sources.follow(module, mounts), limits: *limits })
+                Ok(Hook::Wasm { source: self.tools.sources.follow(module, mounts), limits: *limits })
             }
-            // The check refuses them.
-            Call::Webhook(_) => None,
+            Call::Webhook(target) => {
+                if let Some(timeout) = &target.ignored_timeout {
+                    let (field, instead) = (&target.field, target.timeout.as_secs());
+                    tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
+                }
+                let object = &self.object;
+                let webhooks = &self.tools.metrics.webhooks;
+                let meter = webhooks.meter(&object.gvk.kind, &object.key.name, name, &target.url);
+                Ok(Hook::Webhook(Arc::new(Webhook::new(target, meter)?)))
+            }
         }
     }
 
@@ -149,9 +167,14 @@ impl Run {
                 Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
                 Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
             };
-        self.reporter.change(|report| report.ready = Finding::bad(reason, &message));
-        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+        self.refuse(reason, &message);
         None
+    }
+
+    /// Says why the controller does not run.
+    fn refuse(&self, reason: &'static str, message: &str) {
+        self.reporter.change(|report| report.ready = Finding::bad(reason, message));
+        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
@@ -251,14 +274,4 @@ fn spec(object: &Object) -> Result<CompositeControllerSpec, serde_json::Error> {
         spec: CompositeControllerSpec,
     }
     serde_json::from_str(object.json()).map(|object: Specified| object.spec)
-}
-
-/// The controller as hooks see it: typed, so without unknown fields, and without status.
-fn snapshot(object: &Object) -> String {
-    let mut value = object.value().unwrap_or_default();
-    if let (Some(fields), Ok(spec)) = (value.as_object_mut(), spec(object)) {
-        fields.insert("spec".to_owned(), serde_json::to_value(spec).unwrap_or_default());
-        fields.insert("status".to_owned(), serde_json::json!({}));
-    }
-    value.to_string()
 }

@@ -12,6 +12,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::webhooks::Webhooks;
+
 /// The content type of what is encoded.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -19,6 +21,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 #[derive(Clone)]
 pub(crate) struct Metrics {
     meters: Arc<Mutex<Vec<Weak<Meter>>>>,
+    pub(crate) webhooks: Webhooks,
     /// Modules compiled so far.
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
@@ -35,7 +38,7 @@ type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 impl Metrics {
     pub(crate) fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self { meters: Arc::default(), compilations: Arc::new(compilations) }
+        Self { meters: Arc::default(), webhooks: Webhooks::default(), compilations: Arc::new(compilations) }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -50,8 +53,13 @@ impl Metrics {
     pub(crate) fn text(&self) -> String {
         let mut registry = Registry::with_prefix("metahook");
         registry.register_collector(Box::new(self.clone()));
+        let mut peer = Registry::default();
+        peer.register_collector(Box::new(self.webhooks.clone()));
         let mut out = String::new();
-        match text::encode(&mut out, &registry) {
+        let encoded = text::encode_registry(&mut out, &registry)
+            .and_then(|()| text::encode_registry(&mut out, &peer))
+            .and_then(|()| text::encode_eof(&mut out));
+        match encoded {
             Ok(()) => out,
             // Writing to a string does not fail.
             Err(fmt::Error) => String::new(),

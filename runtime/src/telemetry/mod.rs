@@ -3,6 +3,7 @@
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod metrics;
+pub(crate) mod webhooks;
 
 /// Now, as Kubernetes writes times.
 pub(crate) fn timestamp() -> String {

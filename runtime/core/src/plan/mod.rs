@@ -9,6 +9,7 @@ mod laws;
 pub mod ledger;
 pub mod record;
 pub mod ssa;
+pub mod stages;
 pub mod status;
 
 use std::fmt;

@@ -1,4 +1,5 @@
 //! What hooks are asked and what they answer: JSON, the same for modules and webhooks.
 
+pub mod read;
 pub mod request;
 pub mod response;

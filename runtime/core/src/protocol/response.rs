@@ -1,149 +1,179 @@
-//! The answer of a sync hook: bytes to a checked value, or an error that says where it is wrong.
+//! The answer of a sync or finalize hook: bytes to a checked value, or an error that says where it is wrong.
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
-/// What a sync hook wants.
+use super::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
+use crate::spec::hook::Via;
+pub use crate::spec::webhook::UnmarshallMode as Mode;
+
+/// What a sync or finalize hook wants.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Response {
     /// Absent: the status becomes empty.
     pub status: Map<String, Value>,
     pub children: Vec<Map<String, Value>>,
+    /// The answer had no list of children at all, which a webhook may say and hardly means.
+    pub forgot_children: bool,
     pub resync_after: Option<Duration>,
     /// The parent may go: our finalizer comes off.
     pub finalized: bool,
+    /// What the hook wants said about the parent.
+    pub events: Vec<HookEvent>,
+    /// What is told of an answer that is read loosely.
+    pub oddities: Vec<Oddity>,
+}
+
+/// An Event on the parent, in a hook's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookEvent {
+    pub kind: EventKind,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    Normal,
+    Warning,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
     #[error("the hook printed nothing: a sync hook answers with a JSON object on stdout")]
     Empty,
+    #[error("the hook answered with an empty body: it has to answer with a JSON object")]
+    EmptyBody,
     #[error("the hook's answer is not JSON")]
     Json(#[source] serde_json::Error),
     #[error("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")]
     TooManyChildren { found: usize, max: usize },
+    #[error("the hook's answer: events has {found} different items, and {MOST_EVENTS} are allowed")]
+    TooManyEvents { found: usize },
     #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
     TooManyValues,
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
     Type { path: String, expected: &'static str, found: &'static str },
+    #[error("the hook's answer: {path} must be {expected}")]
+    Value { path: String, expected: &'static str },
     #[error("the hook's answer has no field children: an empty list is how to say that there are none")]
     NoChildren,
-    #[error("the hook's answer has the unknown field {0}")]
-    Unknown(String),
+    #[error("the hook's answer {0}")]
+    Odd(Oddity),
 }
 
 /// Who asks for more means never.
 const LONGEST_RESYNC: Duration = Duration::from_hours(24 * 365);
 
-/// What an answer may take in memory once it is read: far more than 10,000 large children do.
-const MOST_MEMORY: usize = 128 << 20;
+/// One answer may bring about so many Events.
+const MOST_EVENTS: usize = 10;
 
-/// Whether unknown fields are refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Loose,
-    Strict,
-}
+/// The API server takes a reason of 128 bytes.
+const LONGEST_REASON: usize = 128;
 
-/// Reads the answer of a Wasm sync hook.
+/// Reads the answer of a sync or finalize hook.
 ///
 /// # Errors
-/// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types, no
-/// `children`. More than `max` of them.
-pub fn sync(bytes: &[u8], mode: Mode, max: usize) -> Result<Response, ResponseError> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(ResponseError::Empty);
-    }
-    if memory_of(bytes) > MOST_MEMORY {
-        few_enough(named(bytes), max)?;
-        return Err(ResponseError::TooManyValues);
-    }
-    let answer: Value = serde_json::from_slice(bytes).map_err(ResponseError::Json)?;
-    let Value::Object(mut answer) = answer else {
-        return Err(wrong("the answer", "an object", &answer));
+/// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types. Of a
+/// module also: no `children`, and more of them than it may have.
+pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
+    let Reading { via, mode, max_children } = reading;
+    let few_enough = |found: usize| match via {
+        Via::Wasm if found > max_children => Err(ResponseError::TooManyChildren { found, max: max_children }),
+        Via::Wasm | Via::Webhook => Ok(()),
     };
-    let status = match answer.remove("status").unwrap_or_default() {
-        Value::Null => Map::new(),
-        Value::Object(status) => status,
-        other => return Err(wrong("status", "an object", &other)),
-    };
-    let children = match answer.remove("children").unwrap_or_default() {
-        Value::Null => return Err(ResponseError::NoChildren),
-        Value::Array(children) => {
-            few_enough(children.len(), max)?;
-            children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?
+    let mut odd = Oddities::default();
+    let mut answer = match read::answer(bytes, via, "children", &mut odd) {
+        Err(ResponseError::TooManyValues) => {
+            few_enough(read::children_of(bytes))?;
+            return Err(ResponseError::TooManyValues);
         }
-        other => return Err(wrong("children", "a list", &other)),
+        read => read?,
     };
-    let resync_after = match answer.remove("resyncAfterSeconds").unwrap_or_default() {
-        Value::Null => None,
-        Value::Number(seconds) => seconds.as_f64().filter(|seconds| *seconds > 0.0).map(|seconds| {
-            Duration::try_from_secs_f64(seconds).map_or(LONGEST_RESYNC, |asked| asked.min(LONGEST_RESYNC))
+    let status = answer.object("status")?.unwrap_or_default();
+    let children = answer.list("children")?;
+    let forgot_children = children.is_none();
+    if forgot_children && via == Via::Wasm {
+        return Err(ResponseError::NoChildren);
+    }
+    let children = children.unwrap_or_default();
+    few_enough(children.len())?;
+    let children = children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?;
+    let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
+    let finalized = answer.boolean("finalized")?.unwrap_or_default();
+    let events = match (events(&mut answer, &mut odd), via, mode) {
+        // A field that meant nothing when it was written.
+        (Err(error), Via::Webhook, Mode::Loose) => {
+            odd.note(Oddity::Ignored { path: "events".to_owned(), why: format!("is left out: {error}") });
+            Vec::new()
+        }
+        (events, _, _) => events?,
+    };
+    answer.end(&mut odd);
+    Ok(Response {
+        status,
+        children,
+        forgot_children,
+        resync_after: resync_after.and_then(after),
+        finalized,
+        events,
+        oddities: odd.judge(mode)?,
+    })
+}
+
+fn after(seconds: f64) -> Option<Duration> {
+    (seconds > 0.0).then(|| {
+        Duration::try_from_secs_f64(seconds).map_or(LONGEST_RESYNC, |asked| asked.min(LONGEST_RESYNC))
+    })
+}
+
+fn child((nth, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
+    let Value::Object(child) = child else {
+        return Err(wrong(&format!("children[{nth}]"), "an object", &child));
+    };
+    match child.get("kind") {
+        Some(Value::String(kind)) if !kind.is_empty() => Ok(child),
+        _ => Err(ResponseError::Value {
+            path: format!("children[{nth}].kind"),
+            expected: "a string that is not empty",
         }),
-        other => return Err(wrong("resyncAfterSeconds", "a number", &other)),
-    };
-    let finalized = match answer.remove("finalized").unwrap_or_default() {
-        Value::Null => false,
-        Value::Bool(finalized) => finalized,
-        other => return Err(wrong("finalized", "true or false", &other)),
-    };
-    match answer.keys().next() {
-        Some(unknown) if mode == Mode::Strict => Err(ResponseError::Unknown(unknown.clone())),
-        Some(_) | None => Ok(Response { status, children, resync_after, finalized }),
     }
 }
 
-/// About what the values of this JSON take in memory, known without making them. (An object with one short member is
-/// 7 bytes of text and one node of a B-tree.)
-fn memory_of(json: &[u8]) -> usize {
-    let (mut memory, mut in_text, mut escaped) = (json.len(), false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b'{' if !in_text => memory += 700,
-            b'[' if !in_text => memory += 128,
-            b',' if !in_text => memory += 64,
-            _ => {}
+/// Each Event once, however often it is named.
+fn events(answer: &mut Fields, odd: &mut Oddities) -> Result<Vec<HookEvent>, ResponseError> {
+    let mut events = Vec::new();
+    for (nth, item) in answer.list("events")?.into_iter().flatten().enumerate() {
+        let event = event(Fields::of(format!("events[{nth}]"), item)?, odd)?;
+        if !events.contains(&event) {
+            events.push(event);
+        }
+        // Far more than any hook means: enough was read to say so.
+        if events.len() > 10 * MOST_EVENTS {
+            break;
         }
     }
-    memory
-}
-
-/// How many children an answer names, counted without making one.
-fn named(answer: &[u8]) -> usize {
-    #[derive(Deserialize)]
-    struct Answer {
-        children: Vec<IgnoredAny>, // of no size
+    if events.len() > MOST_EVENTS {
+        return Err(ResponseError::TooManyEvents { found: events.len() });
     }
-    serde_json::from_slice(answer).map_or(0, |answer: Answer| answer.children.len())
+    Ok(events)
 }
 
-fn few_enough(found: usize, max: usize) -> Result<(), ResponseError> {
-    if found > max { Err(ResponseError::TooManyChildren { found, max }) } else { Ok(()) }
-}
-
-fn child((i, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
-    match child {
-        Value::Object(child) => Ok(child),
-        other => Err(wrong(&format!("children[{i}]"), "an object", &other)),
-    }
-}
-
-fn wrong(path: &str, expected: &'static str, found: &Value) -> ResponseError {
-    let found = match found {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
+fn event(mut item: Fields, odd: &mut Oddities) -> Result<HookEvent, ResponseError> {
+    let value = |path, expected| Err(ResponseError::Value { path, expected });
+    let kind = match item.text("type")?.as_deref() {
+        None | Some("" | "Normal") => EventKind::Normal,
+        Some("Warning") => EventKind::Warning,
+        Some(_) => return value(item.path("type"), "Normal or Warning"),
     };
-    ResponseError::Type { path: path.to_owned(), expected, found }
+    let reason = item.text("reason")?.unwrap_or_default();
+    if reason.is_empty() || reason.len() > LONGEST_REASON {
+        return value(item.path("reason"), "a word of at most 128 bytes");
+    }
+    let message = item.text("message")?.unwrap_or_default();
+    item.end(odd);
+    Ok(HookEvent { kind, reason, message })
 }
 
 #[cfg(test)]
@@ -155,62 +185,26 @@ mod tests {
 
     const MAX: usize = 3;
 
+    fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
+        let reading = Reading { via, mode, max_children: MAX };
+        sync(text.as_bytes(), reading).map_err(|error| error.to_string())
+    }
+
     fn loose(text: &str) -> Result<Response, String> {
-        sync(text.as_bytes(), Mode::Loose, MAX).map_err(|error| error.to_string())
+        read(Via::Wasm, Mode::Loose, text)
     }
 
     #[test]
     fn a_full_answer_is_read() {
         let answer = loose(
-            r#"{"status":{"a":1},"children":[{"kind":"Pod"}],"resyncAfterSeconds":1.5,"finalized":true}"#,
+            r#"{"status":{"a":1},"children":[{"kind":"Pod"}],"resyncAfterSeconds":1.5,"finalized":true,"events":[{"type":"Warning","reason":"R","message":"m"}]}"#,
         )
         .unwrap();
         assert_eq!(answer.status, *json!({"a": 1}).as_object().unwrap());
         assert_eq!(answer.children.len(), 1);
         assert_eq!((answer.resync_after, answer.finalized), (Some(Duration::from_millis(1500)), true));
-    }
-
-    #[test]
-    fn what_may_be_absent_may_be_null() {
-        assert_eq!(loose(r#"{"children":[]}"#), Ok(Response::default()));
-        let nulls = r#"{"children":[],"status":null,"resyncAfterSeconds":null,"finalized":null}"#;
-        assert_eq!(loose(nulls), Ok(Response::default()));
-        assert_eq!(loose(r#"{"children":[],"resyncAfterSeconds":-1}"#).unwrap().resync_after, None);
-    }
-
-    #[test]
-    fn what_could_delete_children_by_mistake_is_refused() {
-        for (text, says) in [
-            ("", "printed nothing"),
-            (" \n", "printed nothing"),
-            ("{\"children\":[", "not JSON"),
-            ("{\"children\":[]} {}", "not JSON"),
-            ("hello", "not JSON"),
-            ("null", "the answer must be an object, not null"),
-            ("[]", "the answer must be an object, not a list"),
-            ("{}", "no field children"),
-            (r#"{"children":null}"#, "no field children"),
-            (r#"{"children":{}}"#, "children must be a list, not an object"),
-            (r#"{"children":[{},null]}"#, "children[1] must be an object, not null"),
-            (r#"{"children":[],"status":[]}"#, "status must be an object, not a list"),
-            (
-                r#"{"children":[],"resyncAfterSeconds":"1"}"#,
-                "resyncAfterSeconds must be a number, not a string",
-            ),
-            (r#"{"children":[],"finalized":1}"#, "finalized must be true or false, not a number"),
-        ] {
-            let error = loose(text).unwrap_err();
-            assert!(error.contains(says), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn unknown_fields_are_an_error_in_strict_mode_only() {
-        let text = r#"{"children":[],"childern":[]}"#;
-        assert!(loose(text).is_ok());
-        assert!(
-            matches!(sync(text.as_bytes(), Mode::Strict, MAX), Err(ResponseError::Unknown(field)) if field == "childern")
-        );
+        let event = HookEvent { kind: EventKind::Warning, reason: "R".to_owned(), message: "m".to_owned() };
+        assert_eq!(answer.events, [event]);
     }
 
     #[test]
@@ -222,14 +216,16 @@ mod tests {
     }
 
     #[test]
-    fn children_beyond_the_bound_are_counted_and_refused() {
-        let of = |children: usize| format!(r#"{{"children":[{}]}}"#, vec!["{}"; children].join(","));
+    fn children_of_a_module_beyond_the_bound_are_counted_and_refused() {
+        let of =
+            |children: usize| format!(r#"{{"children":[{}]}}"#, vec![r#"{"kind":"P"}"#; children].join(","));
         assert_eq!(loose(&of(3)).unwrap().children.len(), 3);
         for found in [4, 1_000_000] {
             let says =
                 format!("the hook's answer: children has {found} items, and 3 are allowed (--max-children)");
             assert_eq!(loose(&of(found)).unwrap_err(), says);
         }
+        assert_eq!(read(Via::Webhook, Mode::Strict, &of(4)).unwrap().children.len(), 4);
     }
 
     #[test]
@@ -241,11 +237,22 @@ mod tests {
         assert!(loose(&text).is_ok(), "brackets in a text are text");
     }
 
+    #[test]
+    fn an_event_named_twice_is_one_and_more_than_ten_are_refused() {
+        let of = |reasons: &mut dyn Iterator<Item = usize>| {
+            let events: Vec<_> = reasons.map(|reason| json!({ "reason": format!("R{reason}") })).collect();
+            loose(&json!({ "children": [], "events": events }).to_string()).map(|answer| answer.events.len())
+        };
+        assert_eq!(of(&mut (0..100).map(|nth| nth % 10)), Ok(10));
+        assert!(of(&mut (0..11)).unwrap_err().contains("events has 11 different items, and 10 are allowed"));
+        assert!(of(&mut (0..100_000)).is_err());
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // Whatever it is, an answer or an error comes back.
-            drop(sync(&bytes, Mode::Strict, MAX));
+            drop(sync(&bytes, Reading { via: Via::Webhook, mode: Mode::Strict, max_children: MAX }));
         }
     }
 }

@@ -195,9 +195,9 @@ impl CompositeControllerSpec {
         let customize = enabled(HookName::Customize, &hooks.customize)?;
         let sync = enabled(HookName::Sync, &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
         let hooks = PerHook { sync, finalize, customize };
-        for (name, hook) in hooks.iter() {
-            if let Call::Webhook(_) = hook.call {
-                return Err(not_yet(&format!("spec.hooks.{name}.webhook"), "calls wasm hooks only").into());
+        for (_, hook) in hooks.iter() {
+            if let Call::Webhook(target) = &hook.call {
+                target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
             }
         }
         if hooks.customize.is_some() {
@@ -314,10 +314,11 @@ mod tests {
             refusal(|s| s["hooks"]["customize"] = hook.clone())
                 .starts_with("spec.hooks.customize: not served")
         );
-        assert!(
-            refusal(|s| s["hooks"]["sync"] = json!({"webhook": {"url": "http://x"}}))
-                .starts_with("spec.hooks.sync.webhook")
-        );
+        let matching = refusal(|s| {
+            s["hooks"]["finalize"] = json!({"webhook": {"url": "http://x/y"}});
+            s["endpointConfigs"] = json!([{"host": "x", "caBundle": {"inline": "x"}}]);
+        });
+        assert!(matching.starts_with("spec.endpointConfigs[0].caBundle: not served"), "{matching}");
         assert!(
             refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
                 .starts_with("spec.childResources[0].updateStrategy.method: not served")

@@ -7,9 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::endpoint::WebhookTarget;
 use super::mount::{self, Mount, MountRef};
 use super::policy::HookPolicy;
-use super::webhook::Webhook;
+use super::webhook::{UnmarshallMode, Webhook};
 use super::{SpecError, units};
 use crate::object::map::Naming;
 
@@ -44,6 +45,14 @@ impl HookVersion {
         match self {
             Self::V1 => Naming::Relative,
             Self::V2 => Naming::Uniform,
+        }
+    }
+
+    /// Whether unknown and repeated fields of answers are refused, unless a webhook says otherwise.
+    pub fn mode(self) -> UnmarshallMode {
+        match self {
+            Self::V1 => UnmarshallMode::Loose,
+            Self::V2 => UnmarshallMode::Strict,
         }
     }
 }
@@ -145,6 +154,13 @@ pub struct EnabledHook {
     pub call: Call,
 }
 
+/// Which of the two ways a hook is reached by: what a webhook's authors are used to is not held against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    Wasm,
+    Webhook,
+}
+
 /// The hooks that a controller may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HookName {
@@ -216,7 +232,7 @@ impl<T> PerHook<T> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Wasm(WasmHook),
-    Webhook(Box<Webhook>),
+    Webhook(Box<WebhookTarget>),
 }
 
 /// A Wasm hook, checked.
@@ -237,6 +253,24 @@ pub struct ModuleRef {
     pub sha256: Option<String>,
 }
 
+impl EnabledHook {
+    pub fn via(&self) -> Via {
+        match self.call {
+            Call::Wasm(_) => Via::Wasm,
+            Call::Webhook(_) => Via::Webhook,
+        }
+    }
+
+    /// How its answers are read.
+    pub fn mode(&self) -> UnmarshallMode {
+        let said = match &self.call {
+            Call::Wasm(_) => None,
+            Call::Webhook(target) => target.mode,
+        };
+        said.unwrap_or(self.version.mode())
+    }
+}
+
 impl Hook {
     /// `Ok(None)`: the hook is disabled.
     pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
@@ -248,7 +282,7 @@ impl Hook {
                     "a hook is either a webhook or a wasm module, not both: remove one",
                 ));
             }
-            (Some(webhook), None) => Call::Webhook(Box::new(webhook.clone())),
+            (Some(webhook), None) => Call::Webhook(Box::new(webhook.check(&format!("{field}.webhook"))?)),
             (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
         };
         Ok(Some(EnabledHook { version: self.version, call }))
@@ -372,6 +406,27 @@ mod tests {
         let mut hook = wasm(&json!({}));
         hook["webhook"] = json!({"url": "http://x"});
         assert!(check(hook).unwrap_err().starts_with("spec.hooks.sync: a hook is either"));
+    }
+
+    #[test]
+    fn answers_are_read_as_the_version_says_unless_the_webhook_says_otherwise() {
+        let mode = |version: &str, webhook: Value| {
+            let mut webhook = webhook;
+            webhook["url"] = json!("http://h");
+            check(json!({ "version": version, "webhook": webhook })).unwrap().unwrap().mode()
+        };
+        let says = |mode: &str| json!({ "responseUnMarshallMode": mode });
+        assert_eq!(mode("v1", json!({})), UnmarshallMode::Loose);
+        assert_eq!(mode("", json!({})), UnmarshallMode::Loose);
+        assert_eq!(mode("v2", json!({})), UnmarshallMode::Strict);
+        assert_eq!(mode("v1", says("strict")), UnmarshallMode::Strict);
+        assert_eq!(mode("v2", says("loose")), UnmarshallMode::Loose);
+    }
+
+    #[test]
+    fn a_webhook_is_checked_under_the_hooks_field() {
+        let error = check(json!({ "webhook": { "url": "x" } })).unwrap_err();
+        assert!(error.starts_with("spec.hooks.sync.webhook.url: "), "{error}");
     }
 
     #[test]

@@ -2,11 +2,13 @@
 
 pub mod composite;
 pub mod decorator;
+pub mod endpoint;
 pub mod hook;
 pub mod mount;
 pub mod packed;
 pub mod policy;
 pub mod revision;
+pub mod snapshot;
 pub mod status;
 pub mod units;
 pub mod webhook;

@@ -55,6 +55,42 @@ pub fn duration(text: &str) -> Option<Duration> {
     if text.is_empty() { None } else { Duration::try_from_secs_f64(total).ok() }
 }
 
+/// Reads a duration as Go does, in nanoseconds: with a sign, if there is one, and within 64 bits.
+pub fn signed_duration(text: &str) -> Option<i64> {
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let nanos = i64::try_from(duration(rest)?.as_nanos()).ok()?;
+    Some(sign * nanos)
+}
+
+/// Prints nanoseconds as Go prints a duration: `1m0s`, `1.5s`, `300ms`.
+pub fn print_duration(nanos: i64) -> String {
+    let (sign, size) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
+    let (unit, name) = match size {
+        0 => return "0s".to_owned(),
+        1..1_000 => (1, "ns"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
+        _ => (1_000_000_000, "s"),
+    };
+    let (whole, part) = (size / unit, size % unit);
+    let digits = unit.ilog10() as usize;
+    let part = if part == 0 {
+        String::new()
+    } else {
+        let digits = format!("{part:0digits$}");
+        format!(".{}", digits.trim_end_matches('0'))
+    };
+    match (name, whole / 3600, whole / 60 % 60, whole % 60) {
+        ("s", 0, 0, seconds) => format!("{sign}{seconds}{part}s"),
+        ("s", 0, minutes, seconds) => format!("{sign}{minutes}m{seconds}{part}s"),
+        ("s", hours, minutes, seconds) => format!("{sign}{hours}h{minutes}m{seconds}{part}s"),
+        _ => format!("{sign}{whole}{part}{name}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,6 +119,28 @@ mod tests {
         }
         for text in ["", "10", "s", "-1s", "3 days", "1d", "1e9s", "1..5s"] {
             assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_printed_as_go_prints_them() {
+        for (text, printed) in [
+            ("60s", "1m0s"),
+            ("0", "0s"),
+            ("-5s", "-5s"),
+            ("+1.5h", "1h30m0s"),
+            ("90s", "1m30s"),
+            ("1.25s", "1.25s"),
+            ("100ms", "100ms"),
+            ("1500us", "1.5ms"),
+            ("1.5us", "1.5µs"),
+            ("7ns", "7ns"),
+            ("100h1ms", "100h0m0.001s"),
+        ] {
+            assert_eq!(signed_duration(text).map(print_duration).as_deref(), Some(printed), "{text}");
+        }
+        for text in ["--1s", "-", "3 days", "9999999999h"] {
+            assert_eq!(signed_duration(text), None, "{text}");
         }
     }
 }

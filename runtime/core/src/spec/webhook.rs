@@ -1,7 +1,9 @@
 //! A hook behind HTTP, as stored: where it is, how it is trusted, how it is paid attention to.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::units;
 
 /// A hook behind HTTP.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -11,7 +13,7 @@ pub struct Webhook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// How long one exchange may take, for example `10s`; 10 s when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "as_go_prints_it")]
     pub timeout: Option<String>,
     /// The path below `service`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,4 +138,11 @@ pub struct BasicAuth {
     pub username_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_key: Option<String>,
+}
+
+/// Hooks see a duration as Go prints it: `1m0s` for `60s`.
+#[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
+fn as_go_prints_it<S: Serializer>(duration: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    let printed = duration.as_deref().and_then(units::signed_duration).map(units::print_duration);
+    printed.as_ref().or(duration.as_ref()).serialize(serializer)
 }

@@ -17,6 +17,7 @@ use metahook_core::plan::children::{Probed, judge, learn};
 use metahook_core::plan::desired::Rule;
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::owner_reference;
+use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
@@ -173,6 +174,15 @@ impl Server {
         self.cluster.get(&self.parent(parent)).unwrap().value().unwrap()["status"].clone()
     }
 
+    /// Whether each parent's status tells of the children that it has.
+    pub(crate) fn statuses_are_current(&self) -> bool {
+        self.parents.all().all(|parent| {
+            let mine = self.children.all().filter(|child| child.controller.as_ref() == Some(&parent.uid));
+            let status = &parent.value().unwrap()["status"];
+            status["texts"].as_array().map(Vec::len) == Some(mine.count())
+        })
+    }
+
     fn parent(&self, parent: u8) -> ObjectId {
         ObjectId { resource: Arc::clone(&self.parent_kind), key: Key::new("n", &format!("p{parent}")) }
     }
@@ -210,7 +220,7 @@ impl Server {
             let Some(key) = self.queue.pop_first() else { return };
             self.pass(&key);
             // Where a stranger holds the name of a child, trying again does not help.
-            if self.standings.failing().any(|(failing, _)| *failing == key) {
+            if self.standings.failing().contains_key(&key) {
                 failures += 1;
                 if failures > MOST_FAILURES {
                     self.queue.remove(&key);
@@ -234,7 +244,7 @@ impl Server {
             let keys: Vec<Key> = if parents {
                 trigger::on_parent(touched, &self.terms.selection).into_iter().collect()
             } else {
-                trigger::on_child(touched, &self.parents, true).into_iter().collect()
+                trigger::on_child(touched, &self.parents, None).into_iter().collect()
             };
             self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
         }
@@ -243,11 +253,12 @@ impl Server {
     /// The pass of `controller::composite`, with the model in the place of the API server.
     fn pass(&mut self, key: &Key) {
         let Some(parent) = self.parents.get(key).cloned() else {
-            return self.standings.unsettle(key);
+            return self.standings.forget(key);
         };
         assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
-        let candidates = |_: &Arc<Resource>| self.children.candidates(&parent.uid, "n");
+        let candidates =
+            |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
         let seen = self.terms.see(&parent, HookName::Sync, hook, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
@@ -288,7 +299,7 @@ impl Server {
             .terms
             .decide(seen, &children, &answer, Past { ledger: &ledger, now: Duration::ZERO })
             .unwrap();
-        let mut result = Ok(());
+        let (mut result, mut wrote_children) = (Ok(()), false);
         for op in decided.plan.ops {
             // The model keeps what it is given: what a dry run shows is what is written.
             let op = match op {
@@ -307,7 +318,7 @@ impl Server {
             };
             match self.write(&op, &seen.parent.key) {
                 Ok(answer) => {
-                    wrote = true;
+                    wrote_children = true;
                     let desired =
                         decided.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
                     if let (Some(answer), Some(desired)) = (answer, desired) {
@@ -318,6 +329,13 @@ impl Server {
             }
         }
         self.ledgers.insert(seen.parent.key.clone(), ledger);
+        wrote |= wrote_children;
+        let due = self.standings.take_status_due(&seen.parent.key);
+        let so_far = SoFar { wrote_children, failed: result.is_err(), due };
+        if plan::status::when(&seen.parent, so_far) == When::NextPass {
+            self.standings.put_off_status(&seen.parent.key);
+            return Ok((true, print));
+        }
         let now = self.parents.get(&seen.parent.key).filter(|now| now.uid == seen.parent.uid).cloned();
         if let Some(body) = now.and_then(|now| plan::status::status(&now, decided.status)) {
             let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };

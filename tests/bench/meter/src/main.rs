@@ -25,8 +25,9 @@ use metahook::cli::{Cli, Command};
 use metahook::hook::wasm::module::{Module, Origin, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Seed};
 use metahook::server::Settings;
+use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
-use metahook_core::spec::hook::Limits;
+use metahook_core::spec::hook::{Limits, Via};
 use tokio::task::JoinSet;
 
 /// As in the server: what it starts to compile is itself, and a call runs on one of its threads.
@@ -212,7 +213,8 @@ impl Subject {
         let called = self.runtime.call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
-            response::sync(&answer, Mode::Loose, MAX_CHILDREN)?;
+            let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: MAX_CHILDREN };
+            response::sync(&answer, reading)?;
         }
         Ok(())
     }

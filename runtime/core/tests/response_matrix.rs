@@ -1,0 +1,164 @@
+//! What each field of an answer may be, for modules and webhooks, read loosely and strictly.
+
+#![allow(clippy::unwrap_used, reason = "a test: a broken row ends it")]
+
+use metahook_core::protocol::read::Reading;
+use metahook_core::protocol::response::{self, Mode, Response};
+use metahook_core::spec::hook::Via;
+use serde_json::json;
+
+const ALL: [(Via, Mode); 4] = [
+    (Via::Wasm, Mode::Loose),
+    (Via::Wasm, Mode::Strict),
+    (Via::Webhook, Mode::Loose),
+    (Via::Webhook, Mode::Strict),
+];
+
+fn read(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
+    let told = |error: &dyn std::error::Error| match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    response::sync(answer.as_bytes(), Reading { via, mode, max_children: 10 }).map_err(|error| told(&error))
+}
+
+/// An answer that is in order but for this field.
+fn with(field: &str, value: &str) -> String {
+    if field == "children" {
+        format!(r#"{{"children":{value}}}"#)
+    } else {
+        format!(r#"{{"children":[],"{field}":{value}}}"#)
+    }
+}
+
+#[test]
+fn what_is_wrong_for_everybody_says_where() {
+    for (answer, says) in [
+        (String::new(), "nothing|empty body"),
+        (" \n\t".to_owned(), "nothing|empty body"),
+        ("hello".to_owned(), "is not JSON: expected value at line 1 column 1"),
+        (r#"{"children":["#.to_owned(), "is not JSON: EOF while parsing a list at line 1 column 13"),
+        (r#"{"children":[]} {}"#.to_owned(), "is not JSON: trailing characters at line 1 column 17"),
+        (r#"{"children":[]}]"#.to_owned(), "is not JSON: trailing characters"),
+        (r#"{"children":[],}"#.to_owned(), "is not JSON: trailing comma"),
+        (r#"{"children":[],"resyncAfterSeconds":1e999}"#.to_owned(), "is not JSON: number out of range"),
+        ("[]".to_owned(), "the answer must be an object, not a list"),
+        ("\"{}\"".to_owned(), "the answer must be an object, not a string"),
+        ("0".to_owned(), "the answer must be an object, not a number"),
+        ("false".to_owned(), "the answer must be an object, not a boolean"),
+        (with("children", "{}"), "children must be a list, not an object"),
+        (with("children", "\"\""), "children must be a list, not a string"),
+        (with("children", "[null]"), "children[0] must be an object, not null"),
+        (with("children", r#"[{"kind":"P"},[]]"#), "children[1] must be an object, not a list"),
+        (with("children", "[{}]"), "children[0].kind must be a string that is not empty"),
+        (with("children", r#"[{"kind":""}]"#), "children[0].kind must be"),
+        (with("children", r#"[{"kind":null}]"#), "children[0].kind must be"),
+        (with("children", r#"[{"kind":1}]"#), "children[0].kind must be"),
+        (with("status", "[]"), "status must be an object, not a list"),
+        (with("status", "\"ok\""), "status must be an object, not a string"),
+        (with("status", "false"), "status must be an object, not a boolean"),
+        (with("resyncAfterSeconds", "\"1\""), "resyncAfterSeconds must be a number, not a string"),
+        (with("resyncAfterSeconds", "true"), "resyncAfterSeconds must be a number, not a boolean"),
+        (with("finalized", "\"true\""), "finalized must be true or false, not a string"),
+        (with("finalized", "1"), "finalized must be true or false, not a number"),
+        (with("finalized", "{}"), "finalized must be true or false, not an object"),
+    ] {
+        for (via, mode) in ALL {
+            let error = read(via, mode, &answer).unwrap_err();
+            assert!(says.split('|').any(|says| error.contains(says)), "{via:?} {mode:?} {answer}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_is_absent_or_null_has_its_default() {
+    let nothing = Response::default();
+    for field in ["status", "resyncAfterSeconds", "finalized", "events"] {
+        for (via, mode) in ALL {
+            assert_eq!(read(via, mode, r#"{"children":[]}"#).unwrap(), nothing, "{via:?} {mode:?}");
+            assert_eq!(read(via, mode, &with(field, "null")).unwrap(), nothing, "{via:?} {mode:?} {field}");
+        }
+    }
+    for value in ["0", "-0.0", "-1", "-1e300"] {
+        let answer = read(Via::Webhook, Mode::Strict, &with("resyncAfterSeconds", value)).unwrap();
+        assert_eq!(answer.resync_after, None, "{value}");
+    }
+}
+
+/// For a webhook that is an order to delete all children, as it always was; from a module it is taken for a mistake.
+#[test]
+fn an_answer_without_children_is_refused_from_a_module_only() {
+    for answer in ["{}", r#"{"children":null}"#, r#"{"status":{},"finalized":false}"#] {
+        for mode in [Mode::Loose, Mode::Strict] {
+            let says = read(Via::Wasm, mode, answer).unwrap_err();
+            assert!(says.contains("has no field children"), "{answer}: {says}");
+            let deletes = read(Via::Webhook, mode, answer).unwrap();
+            assert!(deletes.children.is_empty() && deletes.forgot_children, "{answer}");
+        }
+    }
+    for mode in [Mode::Loose, Mode::Strict] {
+        assert!(
+            read(Via::Wasm, mode, "null").unwrap_err().contains("the answer must be an object, not null")
+        );
+        assert!(read(Via::Webhook, mode, "null").unwrap().forgot_children);
+        assert!(!read(Via::Webhook, mode, r#"{"children":[]}"#).unwrap().forgot_children);
+    }
+}
+
+#[test]
+fn unknown_and_repeated_fields_are_fatal_when_read_strictly_and_told_otherwise() {
+    for (answer, says) in [
+        (r#"{"children":[],"childern":[]}"#, "has the unknown field childern"),
+        (r#"{"children":[],"Status":{}}"#, "has the unknown field Status"),
+        (r#"{"children":[],"children":[]}"#, "has the field children more than once"),
+        (r#"{"children":[],"finalized":true,"finalized":false}"#, "has the field finalized more than once"),
+        (r#"{"children":[],"status":{"a":[{"b":1,"b":1}]}}"#, "has the field status.a[0].b more than once"),
+        (r#"{"children":[],"events":[{"reason":"R","note":"n"}]}"#, "has the unknown field events[0].note"),
+    ] {
+        for via in [Via::Wasm, Via::Webhook] {
+            let error = read(via, Mode::Strict, answer).unwrap_err();
+            assert_eq!(error, format!("the hook's answer {says}"));
+            let odd = read(via, Mode::Loose, answer).unwrap().oddities;
+            assert_eq!(odd.iter().map(ToString::to_string).collect::<Vec<_>>(), [says]);
+        }
+    }
+}
+
+#[test]
+fn repeated_fields_within_children_are_the_childs_affair() {
+    let answer = r#"{"children":[{"kind":"A","kind":"P","spec":{"a":1,"a":2},"extra":1}]}"#;
+    for (via, mode) in ALL {
+        let answer = read(via, mode, answer).unwrap();
+        assert_eq!(json!(answer.children), json!([{"kind": "P", "spec": {"a": 2}, "extra": 1}]));
+        assert!(answer.oddities.is_empty());
+    }
+}
+
+#[test]
+fn whole_numbers_stay_whole() {
+    let answer =
+        read(Via::Webhook, Mode::Strict, &with("status", r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#));
+    assert_eq!(json!(answer.unwrap().status).to_string(), r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#);
+}
+
+#[test]
+fn events_say_where_they_are_wrong() {
+    for (events, says) in [
+        ("{}", "events must be a list, not an object"),
+        ("[null]", "events[0] must be an object, not null"),
+        ("[{}]", "events[0].reason must be a word of at most 128 bytes"),
+        (r#"[{"reason":"R"},{"reason":1}]"#, "events[1].reason must be a string, not a number"),
+        (r#"[{"reason":"R","type":"normal"}]"#, "events[0].type must be Normal or Warning"),
+        (r#"[{"reason":"R","message":[]}]"#, "events[0].message must be a string, not a list"),
+    ] {
+        let answer = with("events", events);
+        for (via, mode) in [(Via::Wasm, Mode::Loose), (Via::Wasm, Mode::Strict), (Via::Webhook, Mode::Strict)]
+        {
+            let error = read(via, mode, &answer).unwrap_err();
+            assert!(error.contains(says), "{events}: {error}");
+        }
+        // A webhook may have had such a field for reasons of its own.
+        let loose = read(Via::Webhook, Mode::Loose, &answer).unwrap();
+        assert!(loose.events.is_empty() && loose.oddities[0].to_string().contains(says), "{events}");
+    }
+}

@@ -1,0 +1,6 @@
+//! Hooks that are webhooks: one POST, one answer.
+
+pub(crate) mod client;
+mod connector;
+mod retry_after;
+mod web_error;
