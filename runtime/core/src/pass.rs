@@ -14,7 +14,8 @@ use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
-use crate::plan::{self, Op, Plan};
+use crate::plan::ledger::Past;
+use crate::plan::{self, Op, Owner, Plan};
 use crate::protocol::customize;
 use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
@@ -29,6 +30,8 @@ use crate::trigger::Selection;
 /// another controller, which knows nothing of what this one found.
 #[derive(Debug, Clone)]
 pub struct Terms {
+    /// The controller's name.
+    pub controller: String,
     pub selection: Selection,
     pub rules: Vec<Rule>,
     pub generate_selector: bool,
@@ -91,6 +94,8 @@ pub struct Decided {
     /// Claims of revisions: written before any child is, and where that fails no child is.
     pub revisions: Vec<Op>,
     pub plan: Plan,
+    /// What the plan is made from.
+    pub desired: Desired,
     pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
@@ -181,14 +186,20 @@ impl Terms {
     ///
     /// # Errors
     /// Whatever is wrong with an answer refuses all of it.
-    pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
+    pub fn decide(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        answer: &[u8],
+        past: Past<'_>,
+    ) -> Result<Decided, AnswerError> {
         let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
             self.read(seen, answer)?;
         let said = Said { events, oddities, forgot: 0 };
         let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
             let Wanted { desired, strays, .. } = self.wanted(seen, wanted)?;
-            decided.plan = self.plan(seen, children, &desired);
+            decided.plan_for(desired, self.owner(&seen.parent), children, past);
             decided.strays = strays;
             if forgot_children && decided.plan.ops.len() > 1 {
                 decided.said.forgot = decided.plan.ops.len();
@@ -219,8 +230,10 @@ impl Terms {
         plan::desired::desired(&seen.parent, bounds, children)
     }
 
-    pub(crate) fn plan(&self, seen: &Seen, children: &ChildMap, desired: &Desired) -> Plan {
-        plan::children::children(&seen.parent, children, desired, &self.rules)
+    /// Whose children they are, and how they are written.
+    pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
+        let hash_secrets = self.hooks.sync.via == Via::Wasm;
+        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets }
     }
 
     fn hook(&self, name: HookName) -> &HookTerms {
@@ -235,6 +248,21 @@ impl Terms {
             children.declare(&rule.resource);
         }
         children
+    }
+}
+
+impl Decided {
+    /// Plans for what is wanted of children.
+    pub(crate) fn plan_for(
+        &mut self,
+        desired: Desired,
+        owner: Owner<'_>,
+        children: &ChildMap,
+        past: Past<'_>,
+    ) {
+        self.plan = plan::children::children(owner, children, &desired, past);
+        self.desired = desired;
+        self.resync_after = [self.resync_after, self.plan.again].into_iter().flatten().min();
     }
 }
 
@@ -278,6 +306,7 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::object::testing::{Build, a, resource};
+    use crate::plan::ledger::Ledger;
     use crate::related::{
         self,
         rule::{Finds, Place},
@@ -286,8 +315,9 @@ mod tests {
 
     fn terms() -> Terms {
         Terms {
+            controller: "c".to_owned(),
             selection: Selection::default(),
-            rules: vec![Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace }],
+            rules: vec![Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
             generate_selector: true,
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
@@ -368,7 +398,8 @@ mod tests {
         let terms = terms();
         let decide = |parent: Build| {
             let seen = terms.see(&parent.object(), before(HookName::Sync, b""), |_, _| vec![]).unwrap();
-            terms.decide(&seen, &terms.no_children(), answer)
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            terms.decide(&seen, &terms.no_children(), answer, past)
         };
         assert!(decide(parent()).is_err());
         let decided = decide(parent().deleting()).unwrap();

@@ -1,6 +1,7 @@
 //! The pass over one parent of a CompositeController: the stages in a row, each a decision or an effect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
@@ -20,6 +21,7 @@ use super::Tools;
 use super::acting::Acted;
 use super::claiming::ClaimError;
 use super::hooks::{Callees, Calls, Hook, HookError};
+use super::ledgers::Ledgers;
 use super::related::{Asking, Customized, RelatedError, Relations};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
@@ -40,6 +42,8 @@ pub(super) struct Controller {
     pub(super) hooks: PerHook<Hook>,
     pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
+    pub(super) ledgers: Ledgers,
+    pub(super) started: Instant,
     pub(super) meter: Arc<Meter>,
 }
 
@@ -106,6 +110,7 @@ impl Controller {
         let Some(parent) = self.parents.get(key) else {
             self.standings().forget(key);
             self.relations.forget(key);
+            self.ledgers.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -234,7 +239,10 @@ impl Controller {
     fn note(&self, key: &Key, decision: &Decision, acted: &Result<Acted, SyncError>) {
         let mut standings = self.standings();
         match acted {
-            Ok(Acted::Nothing) if decision.pure == Some(true) => standings.settle(key, decision.rest),
+            // What is put right later is still to be done.
+            Ok(Acted::Nothing) if decision.pure == Some(true) && decision.decided.plan.again.is_none() => {
+                standings.settle(key, decision.rest);
+            }
             Ok(_) => standings.unsettle(key),
             // What failed is told with its reason.
             Err(_) => {}

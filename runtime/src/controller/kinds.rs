@@ -13,7 +13,7 @@ use metahook_core::spec::status::Finding;
 use super::running::Run;
 use crate::cluster::discovery::DiscoveryError;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kinds {
     pub(super) parent: Arc<Resource>,
     /// What is declared of the children's.
@@ -109,7 +109,9 @@ impl Run {
         let mut rules = Vec::new();
         for child in &checked.children {
             let resource = self.tools.discovery.resolve(&child.resource).await?;
-            rules.push(Rule { resource, method: child.method });
+            let lists = self.tools.discovery.lists(&resource.gvk).await;
+            let apply = self.tools.applying.of(child.apply);
+            rules.push(Rule { resource, method: child.method, apply, lists });
         }
         let revisions = if rules.iter().any(|rule| rule.method.is_rolling()) {
             Some(

@@ -3,6 +3,7 @@
 use futures_util::future::try_join_all;
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Decided, Seen};
+use metahook_core::plan::ledger::Past;
 use metahook_core::rollout::pass::Rolled;
 
 use super::composite::{Controller, SyncError};
@@ -20,18 +21,23 @@ impl Controller {
         let request = self.terms.request(seen, (&seen.parent, &seen.related), children);
         let answer = self.ask(callees, seen.ask, &seen.parent, request).await?;
         calls.add(&answer);
-        let decided = match &seen.rolled {
-            None => self.terms.decide(seen, children, &answer.bytes),
-            Some(rolled) => {
-                let older = self.ask_about_older(callees, seen, rolled, children).await?;
-                for answer in &older {
-                    calls.add(answer);
-                }
-                let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
-                self.terms.decide_rolling(seen, children, &answer.bytes, (&rolled.history, &older))
-            }
+        let older = match &seen.rolled {
+            Some(rolled) => self.ask_about_older(callees, seen, rolled, children).await?,
+            None => Vec::new(),
         };
-        decided.map_err(|error| SyncError::Answer(seen.ask, error))
+        for answer in &older {
+            calls.add(answer);
+        }
+        let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
+        let ledger = self.ledgers.of(&seen.parent.key);
+        let past = Past { ledger: &ledger, now: self.started.elapsed() };
+        let decided = self.terms.decide_rolling(seen, children, (&answer.bytes, &older), past);
+        let decided = decided.map_err(|error| SyncError::Answer(seen.ask, error))?;
+        if !ledger.is_empty() {
+            drop(ledger);
+            self.ledgers.change(&seen.parent.key, |ledger| ledger.keep(children, &decided.desired));
+        }
+        Ok(decided)
     }
 
     async fn ask_about_older(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::object::testing::{a, resource};
 use crate::plan::desired::{Bounds, Desired, Rule, Strays, desired};
-use crate::plan::{self, Op};
+use crate::plan::ledger::{Ledger, Past};
+use crate::plan::{self, Op, Owner};
 use crate::spec::composite::UpdateMethod;
 
 /// What happens between two passes, or instead of one.
@@ -94,7 +96,7 @@ impl Cluster {
     }
 
     fn rules(&self) -> Vec<Rule> {
-        vec![Rule { resource: pods(), method: self.method }]
+        vec![Rule::new(pods(), self.method)]
     }
 
     fn decide(&self) -> (Step, Vec<Op>, Vec<Op>) {
@@ -117,7 +119,10 @@ impl Cluster {
         }
         .step();
         let writes = record::writes(&rolling, &parent, true, &history, &step.claims);
-        let plan = plan::children::children(&parent, &observed, &step.desired, &self.rules());
+        let rules = self.rules();
+        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+        let plan = plan::children::children(owner, &observed, &step.desired, past);
         (step, writes, plan.ops)
     }
 

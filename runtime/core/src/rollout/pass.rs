@@ -16,6 +16,7 @@ use crate::object::selector::Selector;
 use crate::pass::{AnswerError, Claimed, Decided, Said, Seen, Terms};
 use crate::plan::children::is_as_wanted;
 use crate::plan::desired::Wanted;
+use crate::plan::ledger::Past;
 use crate::related::selection::Related;
 
 /// The states of a parent that its children are at.
@@ -57,7 +58,8 @@ impl Terms {
         self.rolling.as_ref().filter(|_| gate::manages_children(parent, &self.selection, false))
     }
 
-    /// What is to be done because the hook gave this answer about the parent, and these about the older states of it.
+    /// What is to be done because the hook gave this answer about the parent, and these about the older states of it, if
+    /// there are such.
     ///
     /// # Errors
     /// Whatever is wrong with one of the answers refuses all of them.
@@ -65,9 +67,12 @@ impl Terms {
         &self,
         seen: &Seen,
         children: &ChildMap,
-        answer: &[u8],
-        (history, older): (&History, &[Vec<u8>]),
+        (answer, older): (&[u8], &[Vec<u8>]),
+        past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
+        let Some(Rolled { history, .. }) = &seen.rolled else {
+            return self.decide(seen, children, answer, past);
+        };
         let latest = self.read(seen, answer)?;
         let then = history.older.iter().zip(older).map(|(revision, answer)| {
             let response = self.read(seen, answer).map_err(|error| at(revision, error))?;
@@ -95,20 +100,21 @@ impl Terms {
             Ok((&revision.claims, wanted.desired))
         });
         let then = then.collect::<Result<Vec<_>, AnswerError>>()?;
+        let owner = self.owner(&seen.parent);
         let step = Situation {
             rolling,
             observed: children,
             latest: At { claims: &history.latest.claims, desired: &desired },
             sequence: &sequence,
             older: &then.iter().map(|(claims, desired)| At { claims, desired }).collect::<Vec<_>>(),
-            up_to_date: &|_, child, wanted| is_as_wanted(child, wanted),
+            up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.ledger),
         }
         .step();
         let condition = step.progress.condition(&seen.parent.key.namespace, &history.latest.name);
         step::put_condition(&mut decided.status, condition);
         let mut moved = children.clone();
         step.held.iter().for_each(|id| moved.remove(id));
-        decided.plan = self.plan(seen, &moved, &step.desired);
+        decided.plan_for(step.desired, owner, &moved, past);
         decided.strays = strays;
         if latest.forgot_children && decided.plan.ops.len() > 1 {
             decided.said.forgot = decided.plan.ops.len();
@@ -135,6 +141,7 @@ mod tests {
     use crate::object::testing::{Build, a, resource};
     use crate::pass::{Before, HookTerms};
     use crate::plan::desired::Rule;
+    use crate::plan::ledger::Ledger;
     use crate::rollout::RollingRule;
     use crate::rollout::revisions::FieldPath;
     use crate::spec::composite::UpdateMethod;
@@ -145,8 +152,9 @@ mod tests {
         let pods = resource("v1", "Pod");
         Terms {
             selection: Selection { finalizer: "f".into(), finalizes: true, ..Selection::default() },
-            rules: vec![Rule { resource: Arc::clone(&pods), method: UpdateMethod::RollingInPlace }],
+            rules: vec![Rule::new(Arc::clone(&pods), UpdateMethod::RollingInPlace)],
             generate_selector: true,
+            controller: "c".to_owned(),
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
@@ -212,7 +220,8 @@ mod tests {
         seen.claims.iter().for_each(|one| children.insert(&one.resource, Arc::clone(&one.object)));
         let history = &seen.rolled.as_ref().unwrap().history;
         assert_eq!(history.older.len(), 1);
-        terms.decide_rolling(&seen, &children, latest, (history, &[older]))
+        let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+        terms.decide_rolling(&seen, &children, (latest, &[older]), past)
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::{LabelSelector, Selector};
 use crate::plan::Op;
-use crate::plan::children::owner_reference;
+use crate::plan::record::owner_reference;
 use crate::spec::revision::RevisionChildren;
 
 /// Labels that say whose parents' states a ControllerRevision keeps.

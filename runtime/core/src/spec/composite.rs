@@ -31,6 +31,9 @@ pub struct CompositeControllerSpec {
     /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
+    /// How children are written, where their kind says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -71,9 +74,23 @@ pub struct ChildResource {
 pub struct ChildUpdateStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<UpdateMethod>,
+    /// How children of this kind are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
     /// Hooks see it also where it is empty.
     #[serde(default)]
     pub status_checks: StatusChecks,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplyStrategy {
+    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
+    #[default]
+    DynamicApply,
+    /// The API server merges, and knows which fields are whose.
+    ServerSideApply,
 }
 
 /// What happens to a child that is not as desired.
@@ -155,6 +172,8 @@ pub struct Composite {
 pub struct ChildRule {
     pub resource: Gvr,
     pub method: UpdateMethod,
+    /// `None`: as the server's flag says.
+    pub apply: Option<ApplyStrategy>,
     /// What has to hold of children that a rolling update has reached before it reaches the next one.
     pub checks: Vec<ConditionCheck>,
 }
@@ -226,10 +245,10 @@ impl CompositeControllerSpec {
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
-            let method = strategy.method.unwrap_or_default();
             rules.push(ChildRule {
                 resource,
-                method,
+                method: strategy.method.unwrap_or_default(),
+                apply: strategy.apply_strategy.or(self.apply_strategy),
                 checks: strategy.status_checks.conditions.unwrap_or_default(),
             });
         }
@@ -278,7 +297,12 @@ mod tests {
         let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate, checks: vec![] }]
+            [ChildRule {
+                resource: Gvr::new("v1", "pods"),
+                method: UpdateMethod::Recreate,
+                apply: None,
+                checks: vec![]
+            }]
         );
         assert_eq!(checked.revision_paths, ["spec"]);
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
@@ -336,6 +360,21 @@ mod tests {
         assert_eq!(checked.revision_paths, ["spec.template"]);
         let empty = spec(|s| s["parentResource"]["revisionHistory"] = json!({"fieldPaths": []}));
         assert_eq!(empty.check("c", &HookPolicy::default()).unwrap().revision_paths, ["spec"]);
+    }
+
+    #[test]
+    fn a_kind_is_written_as_it_says_else_as_the_controller_says() {
+        let apply = |own: Value, all: Value| {
+            let spec = spec(|spec| {
+                spec["applyStrategy"] = all;
+                spec["childResources"][0]["updateStrategy"]["applyStrategy"] = own;
+            });
+            spec.check("c", &HookPolicy::default()).unwrap().children[0].apply
+        };
+        let (dynamic, server) = (json!("dynamic-apply"), json!("server-side-apply"));
+        assert_eq!(apply(json!(null), json!(null)), None);
+        assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
+        assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
     }
 
     #[test]
