@@ -12,6 +12,7 @@ use metahook_core::plan::desired::Stray;
 use metahook_core::plan::stages::{Width, stages};
 use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
+use metahook_core::spec::hook::Via;
 use serde_json::{Map, Value};
 
 use super::composite::{Controller, Decision, SyncError};
