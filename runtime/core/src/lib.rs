@@ -4,6 +4,7 @@
 //! - [`spec`]: our API; what is stored, and what of it can be run
 //! - [`index`]: objects by name, owner and uid, kept up to date by events
 //! - [`trigger`]: which parents an event concerns
+//! - [`adopters`]: which of them might adopt an orphan
 //! - [`gate`]: whether a parent is this controller's business
 //! - [`children`]: how a parent's children are told from other objects
 //! - [`claim`]: keep, adopt, release or leave
@@ -20,6 +21,7 @@
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod adopters;
 pub mod children;
 pub mod claim;
 pub mod fingerprint;
@@ -27,6 +29,7 @@ pub mod gate;
 pub mod index;
 pub mod json;
 pub mod object;
+mod orphans;
 pub mod outcome;
 pub mod pass;
 pub mod plan;

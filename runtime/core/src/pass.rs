@@ -111,7 +111,8 @@ pub enum AnswerError {
 }
 
 impl Terms {
-    /// Looks at a parent that a hook is to be asked about, and at what `candidates` names for each kind of children.
+    /// Looks at a parent that a hook is to be asked about, and at what `candidates` names for each kind of children: what
+    /// it controls, and what nobody controls and its selector matches.
     ///
     /// # Errors
     /// The parent says not which children it has. One that is finalized has those that it controls, or it could never go.
@@ -119,7 +120,7 @@ impl Terms {
         &self,
         parent: &Arc<Object>,
         before: Before,
-        candidates: impl Fn(&Arc<Resource>) -> Vec<Arc<Object>>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
         let Before { ask, hooks, related } = before;
         let selector = match children::selector(parent, self.generate_selector) {
@@ -129,7 +130,7 @@ impl Terms {
         };
         let mut claims = Vec::new();
         for rule in &self.rules {
-            for object in candidates(&rule.resource) {
+            for object in candidates(&rule.resource, selector.as_ref()) {
                 let claim = claim::decide(parent, selector.as_ref(), &object);
                 if claim != Claim::Leave {
                     claims.push(Claimed { resource: Arc::clone(&rule.resource), object, claim });
@@ -277,7 +278,7 @@ mod tests {
 
     fn seen_with(parent: Build, before: Before, pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
-        terms().see(&parent.object(), before, |_| pods.clone()).unwrap().fingerprint()
+        terms().see(&parent.object(), before, |_, _| pods.clone()).unwrap().fingerprint()
     }
 
     /// The same pass, where the customize hook asked for all of a kind, and these are all of it.
@@ -330,7 +331,7 @@ mod tests {
         let answer = br#"{"status":{"a":1},"children":[{"kind":"Secret"}]}"#;
         let terms = terms();
         let decide = |parent: Build| {
-            let seen = terms.see(&parent.object(), before(HookName::Sync, b""), |_| vec![]).unwrap();
+            let seen = terms.see(&parent.object(), before(HookName::Sync, b""), |_, _| vec![]).unwrap();
             terms.decide(&seen, &terms.no_children(), answer)
         };
         assert!(decide(parent()).is_err());
@@ -342,7 +343,7 @@ mod tests {
     fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
         let terms = Terms { generate_selector: false, ..terms() };
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
-        let see = |ask| terms.see(&parent().object(), before(ask, b""), |_| pods.to_vec());
+        let see = |ask| terms.see(&parent().object(), before(ask, b""), |_, _| pods.to_vec());
         assert!(see(HookName::Sync).is_err());
         let seen = see(HookName::Finalize).unwrap();
         assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);

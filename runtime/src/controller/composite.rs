@@ -7,6 +7,7 @@ use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
@@ -97,7 +98,7 @@ impl Controller {
     /// What a worker calls. The one place where a result becomes queue behaviour, an Event and a log line.
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
-            self.standings().unsettle(key);
+            self.standings().forget(key);
             self.relations.forget(key);
             return After::Settled(None);
         };
@@ -116,7 +117,7 @@ impl Controller {
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
-                let acted = self.act(&decision, &writer).await;
+                let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
             }
@@ -183,7 +184,8 @@ impl Controller {
         let asked = self.customize(callees, parent, asking).await?;
         let related = self.related(parent, &asked).await?;
         let before = Before { ask, hooks: callees.identity, related };
-        let seen = self.terms.see(parent, before, |resource| self.candidates(parent, resource))?;
+        let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
+        let seen = self.terms.see(parent, before, candidates)?;
         Ok((seen, asked))
     }
 
@@ -236,9 +238,14 @@ impl Controller {
         }
     }
 
-    fn candidates(&self, parent: &Object, resource: &Arc<Resource>) -> Vec<Arc<Object>> {
+    fn candidates(
+        &self,
+        parent: &Object,
+        resource: &Arc<Resource>,
+        selector: Option<&Selector>,
+    ) -> Vec<Arc<Object>> {
         let store = self.children.iter().find(|store| store.resource() == resource);
-        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace)).unwrap_or_default()
+        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector)).unwrap_or_default()
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
@@ -261,6 +268,17 @@ impl Controller {
                 tracing::warn!(controller = %self.object.key, parent = %key, category, reason = message, "sync failed");
             }
         }
+    }
+
+    /// A walk over all of a kind, each second, only where not all of them are parents.
+    pub(super) fn count_parents(&self) -> usize {
+        let selection = &self.terms.selection;
+        self.parents.view(|all| {
+            if selection.labels.is_empty() {
+                return all.len();
+            }
+            all.all().filter(|one| selection.includes(one)).count()
+        })
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {

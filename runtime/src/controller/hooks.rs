@@ -116,7 +116,7 @@ impl Callees {
         for (name, hook) in hooks.iter() {
             identity.add(name.as_str().as_bytes());
             match hook {
-                Callee::Wasm { loaded, .. } => identity.add(loaded.identity().as_bytes()),
+                Callee::Wasm { loaded, .. } => identity.add(loaded.identity.as_bytes()),
                 // Where it is stands in the spec; what it is nobody knows.
                 Callee::Webhook(_) => identity.add(b"webhook"),
             }

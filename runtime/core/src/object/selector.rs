@@ -35,6 +35,14 @@ enum Requirement {
     DoesNotExist(String),
 }
 
+/// A label without which nothing matches a selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pin<'a> {
+    /// It has one of these values.
+    In(&'a str, &'a BTreeSet<String>),
+    Exists(&'a str),
+}
+
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     #[error("operator {0:?} is none of In, NotIn, Exists, DoesNotExist")]
@@ -78,16 +86,18 @@ impl Selector {
         self.0.is_empty()
     }
 
-    /// A label that all objects that match have, where there is one: where to look such a selector up.
-    pub fn pinned(&self) -> Option<(&str, &str)> {
+    /// The label by which what matches is found fastest; `None` where the selector only says what must not be.
+    pub fn pin(&self) -> Option<Pin<'_>> {
+        let values = self.0.iter().filter_map(|requirement| match requirement {
+            Requirement::In(label, values) => Some((label, values)),
+            Requirement::NotIn(..) | Requirement::Exists(_) | Requirement::DoesNotExist(_) => None,
+        });
+        if let Some((label, values)) = values.min_by_key(|(_, values)| values.len()) {
+            return Some(Pin::In(label, values));
+        }
         self.0.iter().find_map(|requirement| match requirement {
-            Requirement::In(key, values) if values.len() == 1 => {
-                Some((key.as_str(), values.first()?.as_str()))
-            }
-            Requirement::In(..)
-            | Requirement::NotIn(..)
-            | Requirement::Exists(_)
-            | Requirement::DoesNotExist(_) => None,
+            Requirement::Exists(label) => Some(Pin::Exists(label)),
+            Requirement::In(..) | Requirement::NotIn(..) | Requirement::DoesNotExist(_) => None,
         })
     }
 

@@ -15,6 +15,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::pass::{Before, HookTerms, Seen, Terms};
 use metahook_core::plan::children::owner_reference;
 use metahook_core::plan::desired::Rule;
+use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
 use metahook_core::related::interests::Interests;
 use metahook_core::related::rule::{Finds, Place};
@@ -192,6 +193,15 @@ impl Server {
         self.cluster.get(&self.parent(parent)).unwrap().value().unwrap()["status"].clone()
     }
 
+    /// Whether each parent's status tells of the children that it has.
+    pub(crate) fn statuses_are_current(&self) -> bool {
+        self.parents.all().all(|parent| {
+            let mine = self.children.all().filter(|child| child.controller.as_ref() == Some(&parent.uid));
+            let status = &parent.value().unwrap()["status"];
+            status["texts"].as_array().map(Vec::len) == Some(mine.count())
+        })
+    }
+
     fn parent(&self, parent: u8) -> ObjectId {
         ObjectId { resource: Arc::clone(&self.parent_kind), key: Key::new("n", &format!("p{parent}")) }
     }
@@ -258,7 +268,7 @@ impl Server {
             let Some(key) = self.queue.pop_first() else { return };
             self.pass(&key);
             // Where a stranger holds the name of a child, trying again does not help.
-            if self.standings.failing().any(|(failing, _)| *failing == key) {
+            if self.standings.failing().contains_key(&key) {
                 failures += 1;
                 if failures > MOST_FAILURES {
                     self.queue.remove(&key);
@@ -285,7 +295,7 @@ impl Server {
         for touched in touched {
             let keys = match of {
                 Told::Parents => trigger::on_parent(touched, &self.terms.selection).into_iter().collect(),
-                Told::Children => trigger::on_child(touched, &self.parents, true),
+                Told::Children => trigger::on_child(touched, &self.parents, None),
                 Told::Settings => self.interests.on_object(&self.setting_kind, touched, |_| None),
             };
             self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
@@ -296,14 +306,15 @@ impl Server {
     fn pass(&mut self, key: &Key) {
         let Some(parent) = self.parents.get(key).cloned() else {
             self.interests.remove(key);
-            return self.standings.unsettle(key);
+            return self.standings.forget(key);
         };
         assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
         let rules = self.asks_for(&parent);
         self.interests.set(key, rules.clone());
         let related = Related::find(&parent, &rules, |rule| rule.select(&self.settings, &BTreeSet::new()));
-        let candidates = |_: &Arc<Resource>| self.children.candidates(&parent.uid, "n");
+        let candidates =
+            |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
         let before = Before { ask: HookName::Sync, hooks: hook, related };
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
@@ -341,9 +352,17 @@ impl Server {
             self.standings.differed(seen.hooks);
         }
         let decided = self.terms.decide(seen, &children, &answer).unwrap();
-        let mut result = Ok(());
+        let (mut result, mut wrote_children) = (Ok(()), false);
         for op in decided.plan.ops {
-            wrote |= self.write(&op, &seen.parent.key).map_err(|conflict| result = Err(conflict)).is_ok();
+            wrote_children |=
+                self.write(&op, &seen.parent.key).map_err(|conflict| result = Err(conflict)).is_ok();
+        }
+        wrote |= wrote_children;
+        let due = self.standings.take_status_due(&seen.parent.key);
+        let so_far = SoFar { wrote_children, failed: result.is_err(), due };
+        if plan::status::when(&seen.parent, so_far) == When::NextPass {
+            self.standings.put_off_status(&seen.parent.key);
+            return Ok((true, print));
         }
         let now = self.parents.get(&seen.parent.key).filter(|now| now.uid == seen.parent.uid).cloned();
         if let Some(body) = now.and_then(|now| plan::status::status(&now, decided.status)) {
