@@ -152,6 +152,8 @@ fn of_the_contract() -> Vec<Test> {
             what_is_wrong_with_rules_is_told_on_the_parent_and_heals,
             what_v1_does_not_show_is_told_by_its_rule,
             a_finalize_hook_is_shown_related_objects,
+            a_parent_rests_until_something_that_it_sees_changes,
+            a_customize_hook_that_gives_two_answers_is_named,
         },
     ]
 }

@@ -106,6 +106,14 @@ impl Index {
         self.objects.values().map(|entry| &entry.object)
     }
 
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// All objects of one namespace.
     pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let here = self.objects.range(Key::new(namespace, "")..);
@@ -122,14 +130,6 @@ impl Index {
             Some(self.get(&Key::new(namespace, name)))
         })
         .flatten()
-    }
-
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
     }
 
     /// What a parent could claim in a namespace (empty: anywhere): what it controls, and what nobody controls and the

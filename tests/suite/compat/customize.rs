@@ -2,10 +2,12 @@
 
 use acceptance::api::{self, Kind, Objects};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, Hook, definition, is_true, text};
+use acceptance::objects::{Composite, Hook, definition, has_condition, is_true, text};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
+
+use crate::wasm::{self, LETTERS, Wat};
 
 /// The rules are in the parent's spec; what came of them is told in its status.
 fn program(asked: &Asked) -> Answer {
@@ -441,4 +443,52 @@ pub(crate) async fn a_finalize_hook_is_shown_related_objects(test: &mut Fixture)
     let related = names(&asked.body["related"]);
     ensure!(related == json!({ "Thing": "one" }) && asked.body["finalizing"] == true, "{related}");
     parents.until_gone("a").await
+}
+
+/// Both hooks are modules: neither is called as long as nothing changes that the parent sees.
+pub(crate) async fn a_parent_rests_until_something_that_it_sees_changes(test: &mut Fixture) -> Result<()> {
+    let place = Place::new(test).await?;
+    let rules = [place.rule(json!({ "labelSelector": { "matchLabels": { "app": "x" } } }))];
+    let (rules, nothing) = (json!({ "relatedResources": rules }), json!({ "children": [] }));
+    test.store("rules", &Wat::default().warns("asked for rules").prints(rules.to_string()).wasm()?).await?;
+    test.store("hook", &Wat::default().warns("asked to sync").prints(nothing.to_string()).wasm()?).await?;
+    test.serve()?;
+    let controller = test.controller().resyncing_each_second();
+    let hooked = controller.synced_by(test.hook("hook")).customized_by(test.hook("rules"));
+    test.host(hooked).await?;
+    test.create(test.parent("a")).await?;
+    test.until_controller("one settled parent", |cc| cc["status"]["settled"] == 1).await?;
+
+    let count = |log: &str, text: &str| log.matches(text).count();
+    let before = test.server().until_log("at rest", |log| count(log, "at rest") > 0).await?;
+    place.thing(test, "unseen", &json!({ "app": "y" })).await?;
+    let rests = count(&before, "at rest") + 3;
+    let log = test.server().until_log("at rest again", |log| count(log, "at rest") >= rests).await?;
+    let calls = |log: &str| (count(log, "asked for rules"), count(log, "asked to sync"));
+    ensure!(calls(&log) == calls(&before), "called though nothing changed: {:?}", calls(&log));
+
+    place.thing(test, "seen", &json!({ "app": "x" })).await?;
+    let (asked, synced) = calls(&log);
+    let log = test.server().until_log("synced again", |log| calls(log).1 > synced).await?;
+    ensure!(calls(&log).0 == asked, "asked for rules about the same parent: {:?}", calls(&log));
+    test.until_controller("settled again", |cc| cc["status"]["settled"] == 1).await?;
+    Ok(())
+}
+
+/// A customize hook that cannot be relied on is found out as a sync hook is.
+pub(crate) async fn a_customize_hook_that_gives_two_answers_is_named(test: &mut Fixture) -> Result<()> {
+    test.server().flag("--purity-check=1");
+    test.server().flag("--seed-each-call");
+    let place = Place::new(test).await?;
+    let rules = json!({ "relatedResources": [place.rule(json!({}))], "not looked at": LETTERS });
+    test.store("rules", &wasm::answers_with_letters(&rules)?).await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
+    test.serve()?;
+    let controller = test.controller().resyncing_each_second();
+    let hooked = controller.synced_by(test.hook("hook")).customized_by(test.hook("rules"));
+    test.host(hooked).await?;
+    test.create(test.parent("a")).await?;
+    let differs = |cc: &Value| has_condition(cc, "Pure", "False", "AnswersDiffer");
+    test.until_controller("Pure=False: AnswersDiffer", differs).await?;
+    Ok(())
 }

@@ -101,6 +101,14 @@ impl Selector {
         })
     }
 
+    /// A label that all objects that match have, where there is one.
+    pub fn pinned(&self) -> Option<(&str, &str)> {
+        match self.pin()? {
+            Pin::In(label, values) if values.len() == 1 => Some((label, values.first()?)),
+            Pin::In(..) | Pin::Exists(_) => None,
+        }
+    }
+
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|requirement| match requirement {
             Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
