@@ -107,6 +107,11 @@ impl Fixture {
         Objects::within(&self.client, kind, &self.name)
     }
 
+    /// Objects in another namespace.
+    pub fn within_other(&self, kind: &Kind, namespace: &str) -> Objects {
+        Objects::within(&self.client, kind, namespace)
+    }
+
     /// Objects in the namespace of all servers that run outside of the cluster.
     pub fn within_default(&self, kind: &Kind) -> Objects {
         Objects::within(&self.client, kind, "default")

@@ -10,6 +10,7 @@ pub(crate) mod host;
 mod kinds;
 mod ledgers;
 mod modules;
+mod related;
 mod report;
 mod running;
 mod sweep;
