@@ -211,9 +211,6 @@ impl CompositeControllerSpec {
                 target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
             }
         }
-        if hooks.customize.is_some() {
-            return Err(not_yet("spec.hooks.customize", "calls sync and finalize hooks only").into());
-        }
         if hooks.finalize.is_some() {
             gate::check_name(name)?;
         }
@@ -260,15 +257,6 @@ impl CompositeControllerSpec {
             self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
         given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
     }
-}
-
-fn not_yet(field: &str, what: &str) -> SpecError {
-    SpecError::new(
-        field,
-        format!(
-            "not served: this version of the server {what}; the controller is not run, so that nothing is half done"
-        ),
-    )
 }
 
 #[cfg(test)]
@@ -333,11 +321,6 @@ mod tests {
 
     #[test]
     fn what_this_version_cannot_do_is_refused_by_field() {
-        let hook = json!({"wasm": {"configMap": {"namespace": "n", "name": "m"}}});
-        assert!(
-            refusal(|s| s["hooks"]["customize"] = hook.clone())
-                .starts_with("spec.hooks.customize: not served")
-        );
         let matching = refusal(|s| {
             s["hooks"]["finalize"] = json!({"webhook": {"url": "http://x/y"}});
             s["endpointConfigs"] = json!([{"host": "x", "caBundle": {"inline": "x"}}]);
