@@ -1,13 +1,16 @@
 //! One request and its answer, as bytes; and where objects live.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use metahook_core::bucket::{Bucket, Rate};
 use metahook_core::object::id::{Key, Resource};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -15,6 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Rest {
     client: Client,
+    limit: Option<Arc<Limit>>,
+}
+
+/// All requests but watches, whoever makes them, share it.
+struct Limit {
+    start: Instant,
+    bucket: Mutex<Bucket>,
 }
 
 pub(crate) struct Answer {
@@ -38,8 +48,9 @@ pub enum Unreachable {
 }
 
 impl Rest {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+    pub(crate) fn new(client: Client, rate: Option<Rate>) -> Self {
+        let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(Bucket::new(rate)) };
+        Self { client, limit: rate.map(limit).map(Arc::new) }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -84,6 +95,9 @@ impl Rest {
             .header(http::header::CONTENT_TYPE, kind)
             .body(body.map_or_else(Body::empty, |text| Body::from(text.into_bytes())))
             .map_err(Unreachable::Request)?;
+        if let Some(limit) = &self.limit {
+            tokio::time::sleep(limit.take()).await;
+        }
         let exchange = async {
             let (head, body) = self.client.send(request).await.map_err(Unreachable::Send)?.into_parts();
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
@@ -91,6 +105,12 @@ impl Rest {
             Ok(Answer { status: head.status, body })
         };
         tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
+    }
+}
+
+impl Limit {
+    fn take(&self) -> Duration {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.start.elapsed())
     }
 }
 
