@@ -12,6 +12,7 @@ use metahook_core::plan::desired::Stray;
 use metahook_core::plan::stages::{Width, stages};
 use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
+use metahook_core::spec::hook::Via;
 use serde_json::{Map, Value};
 
 use super::composite::{Controller, Decision, SyncError};
@@ -57,7 +58,9 @@ impl Controller {
                 first.get_or_insert(error);
             }
         }
-        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own);
+        // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
+        let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
+        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
         if let Some(op) = self.status(parent, decided.status.clone()) {
             let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
             match plan::status::when(parent, so_far) {

@@ -42,6 +42,8 @@ pub(super) struct Controller {
     pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
     pub(super) ledgers: Ledgers,
+    /// All CompositeControllers there are.
+    pub(super) others: Arc<Store>,
     pub(super) started: Instant,
     pub(super) meter: Arc<Meter>,
 }
@@ -104,8 +106,8 @@ impl Controller {
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
             self.standings().forget(key);
-            self.relations.forget(key);
             self.ledgers.forget(key);
+            self.relations.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -119,6 +121,7 @@ impl Controller {
                 self.standings().unsettle(key);
                 if matches!(done, Done::NotOurs) {
                     self.relations.forget(key);
+                    self.ledgers.forget(key);
                 }
                 (Ok(matches!(done, Done::Wrote)), None)
             }
@@ -179,6 +182,7 @@ impl Controller {
         }
         self.say(ask, &parent, &decided.said);
         self.tell_hidden(&seen);
+        self.tell_overlaps(&seen);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
@@ -260,7 +264,11 @@ impl Controller {
         selector: Option<&Selector>,
     ) -> Vec<Arc<Object>> {
         let store = self.children.iter().find(|store| store.resource() == resource);
-        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector)).unwrap_or_default()
+        let mut all = store
+            .map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector))
+            .unwrap_or_default();
+        all.retain(|object| self.anothers(object).is_none());
+        all
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {

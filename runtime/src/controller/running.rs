@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::Tools;
 use super::composite::{Controller, after_panic};
 use super::hooks::{Callees, Hook};
+use super::host::composite_controllers;
 use super::kinds::Kinds;
 use super::ledgers::Ledgers;
 use super::modules::Modules;
@@ -130,6 +131,7 @@ impl Run {
             relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             ledgers: Ledgers::default(),
+            others: self.tools.stores.open(&composite_controllers()),
             started: Instant::now(),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
