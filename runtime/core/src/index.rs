@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crate::object::Object;
 use crate::object::id::{Key, Uid};
+use crate::object::selector::Selector;
+use crate::orphans::Orphans;
 
 /// # Guarantees
 /// An event that is older than what is known changes nothing. The answer to one of our writes is known at once and
@@ -13,7 +15,7 @@ use crate::object::id::{Key, Uid};
 pub struct Index {
     objects: BTreeMap<Key, Entry>,
     owned: BTreeMap<Uid, BTreeSet<Key>>,
-    orphans: BTreeMap<Arc<str>, BTreeSet<Key>>,
+    orphans: Orphans,
     by_uid: BTreeMap<Uid, Key>,
     /// What a list that is under way has named so far.
     listed: Option<BTreeSet<Key>>,
@@ -104,15 +106,45 @@ impl Index {
         self.objects.values().map(|entry| &entry.object)
     }
 
-    /// What a parent could claim in a namespace (empty: anywhere): what it controls and what nobody controls.
-    pub fn candidates(&self, parent: &Uid, namespace: &str) -> Vec<Arc<Object>> {
-        let owned = self.owned.get(parent).into_iter().flatten();
-        let orphans: Box<dyn Iterator<Item = &Key> + '_> = match namespace {
-            "" => Box::new(self.orphans.values().flatten()),
-            one => Box::new(self.orphans.get(one).into_iter().flatten()),
-        };
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// All objects of one namespace.
+    pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let here = self.objects.range(Key::new(namespace, "")..);
+        here.take_while(move |(key, _)| *key.namespace == *namespace).map(|(_, entry)| &entry.object)
+    }
+
+    /// The objects of this name in whichever namespace: a step per namespace, not one per object.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let mut next = self.objects.keys().next();
+        std::iter::from_fn(move || {
+            let namespace = &next?.namespace;
+            // No namespace lies between one and the same with a NUL behind it.
+            next = self.objects.range(Key::new(&format!("{namespace}\0"), "")..).next().map(|(key, _)| key);
+            Some(self.get(&Key::new(namespace, name)))
+        })
+        .flatten()
+    }
+
+    /// What a parent could claim in a namespace (empty: anywhere): what it controls, and what nobody controls and the
+    /// selector, if there is one, matches.
+    pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
         let here = |key: &&Key| namespace.is_empty() || *key.namespace == *namespace;
-        owned.filter(here).chain(orphans).filter_map(|key| self.get(key)).map(Arc::clone).collect()
+        let owned = self.owned.get(parent).into_iter().flatten().filter(here);
+        let mut found: Vec<_> = owned.filter_map(|key| self.get(key)).map(Arc::clone).collect();
+        if let Some(selector) = selector {
+            let near = self.orphans.near(namespace, selector);
+            let matching =
+                near.filter_map(|key| self.get(key)).filter(|object| selector.matches(&object.labels));
+            found.extend(matching.map(Arc::clone));
+        }
+        found
     }
 
     fn learn(&mut self, object: Object, from_list: bool) -> Vec<Touched> {
@@ -187,9 +219,9 @@ impl Index {
         let key = &object.key;
         self.by_uid.insert(object.uid.clone(), key.clone());
         match &object.controller {
-            Some(owner) => self.owned.entry(owner.clone()).or_default().insert(key.clone()),
-            None => self.orphans.entry(Arc::clone(&key.namespace)).or_default().insert(key.clone()),
-        };
+            Some(owner) => drop(self.owned.entry(owner.clone()).or_default().insert(key.clone())),
+            None => self.orphans.insert(&object),
+        }
         self.objects.insert(key.clone(), Entry { object: Arc::clone(&object), confirmed });
         vec![Touched { before, after: Some(object) }]
     }
@@ -206,12 +238,12 @@ impl Index {
         self.by_uid.remove(&object.uid);
         match &object.controller {
             Some(owner) => take_out(&mut self.owned, owner, &object.key),
-            None => take_out(&mut self.orphans, &object.key.namespace, &object.key),
+            None => self.orphans.remove(object),
         }
     }
 }
 
-fn take_out<K: Ord + Clone>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+pub(crate) fn take_out<K: Ord + Clone>(sets: &mut BTreeMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
     if let Some(set) = sets.get_mut(of) {
         set.remove(key);
         if set.is_empty() {
@@ -309,21 +341,42 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_what_the_parent_controls_and_what_nobody_does() {
+    fn candidates_are_what_the_parent_controls_and_what_nobody_does_and_matches() {
         let mut index = Index::default();
         for object in [
             a("v1", "Pod", "n/mine").controlled_by("p").object(),
             a("v1", "Pod", "n/theirs").controlled_by("q").object(),
-            a("v1", "Pod", "n/orphan").object(),
+            a("v1", "Pod", "n/orphan").label("app", "x").object(),
+            a("v1", "Pod", "n/another").label("app", "y").object(),
             a("v1", "Pod", "m/mine-elsewhere").controlled_by("p").object(),
         ] {
             index.apply(Event::Applied((*object).clone()));
         }
-        let names = |namespace: &str| -> Vec<String> {
-            index.candidates(&Uid::new("p"), namespace).iter().map(|o| o.key.to_string()).collect()
+        let selector = Selector::equals("app", "x");
+        let names = |namespace: &str, selector| -> Vec<String> {
+            let those = index.candidates(&Uid::new("p"), namespace, selector);
+            those.iter().map(|o| o.key.to_string()).collect()
         };
-        assert_eq!(names("n"), ["n/mine", "n/orphan"]);
-        assert_eq!(names(""), ["m/mine-elsewhere", "n/mine", "n/orphan"]);
+        assert_eq!(names("n", Some(&selector)), ["n/mine", "n/orphan"]);
+        assert_eq!(names("", Some(&selector)), ["m/mine-elsewhere", "n/mine", "n/orphan"]);
+        assert_eq!(names("n", None), ["n/mine"], "without a selector nothing is adopted");
+    }
+
+    #[test]
+    fn objects_are_found_by_namespace_and_by_name() {
+        fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
+            found.map(|object| object.key.to_string()).collect()
+        }
+        let mut index = Index::default();
+        for key in ["a", "b", "m/a", "n/a", "n/b", "n-1/a", "z/c"] {
+            index.apply(Event::Applied((*a("v1", "Pod", key).uid(key).object()).clone()));
+        }
+        assert_eq!(keys(index.within("n")), ["n/a", "n/b"]);
+        assert_eq!(keys(index.within("")), ["a", "b"]);
+        assert!(keys(index.within("o")).is_empty());
+        assert_eq!(keys(index.named("a")), ["a", "m/a", "n/a", "n-1/a"]);
+        assert_eq!(keys(index.named("c")), ["z/c"]);
+        assert!(keys(index.named("d")).is_empty());
     }
 
     #[derive(Debug, Clone)]
@@ -332,7 +385,60 @@ mod tests {
         Write(u8, u64),
     }
 
+    fn selectors() -> impl Strategy<Value = Selector> {
+        let label = prop::sample::select(vec!["a", "b"]);
+        let value = prop::sample::select(vec!["1", "2"]);
+        let one = (label, value, 0..4_u8).prop_map(|(label, value, kind)| match kind {
+            0 => format!("{label}={value}"),
+            1 => format!("{label}!={value}"),
+            2 => label.to_owned(),
+            _ => format!("!{label}"),
+        });
+        prop::collection::vec(one, 1..3).prop_map(|all| Selector::parse(&all.join(",")).unwrap())
+    }
+
+    /// A Pod whose name, namespace, labels and owner say what a number says.
+    fn labelled(number: u8, version: u64) -> Object {
+        let namespace = if number.is_multiple_of(2) { "n" } else { "m" };
+        let mut built = a("v1", "Pod", &format!("{namespace}/{number}"));
+        built = built.uid(&number.to_string()).version(&version.to_string());
+        for (bit, label) in [(1, "a"), (2, "b")] {
+            if version & bit != 0 {
+                built = built.label(label, if version & 4 != 0 { "1" } else { "2" });
+            }
+        }
+        let built = if version.is_multiple_of(5) { built.controlled_by("p") } else { built };
+        (*built.object()).clone()
+    }
+
     proptest! {
+        /// The indexes name what a walk over everything names.
+        #[test]
+        fn candidates_are_those_that_a_walk_finds(
+            steps in prop::collection::vec((0..6_u8, 1..40_u64, 0..4_u8), 0..60),
+            selector in selectors(),
+            namespace in prop::sample::select(vec!["", "n", "m"]),
+        ) {
+            let mut index = Index::default();
+            for (number, version, kind) in steps {
+                let object = labelled(number, version);
+                index.apply(if kind == 0 { Event::Deleted(object) } else { Event::Applied(object) });
+            }
+            let parent = Uid::new("p");
+            let claimable = |object: &&Arc<Object>| match &object.controller {
+                Some(owner) => *owner == parent,
+                None => selector.matches(&object.labels),
+            };
+            let here = |object: &&Arc<Object>| namespace.is_empty() || *object.key.namespace == *namespace;
+            let names = |those: &mut dyn Iterator<Item = &Arc<Object>>| -> BTreeSet<Key> {
+                those.map(|object| object.key.clone()).collect()
+            };
+            let found = index.candidates(&parent, namespace, Some(&selector));
+            let walked = names(&mut index.all().filter(here).filter(claimable));
+            prop_assert_eq!(names(&mut found.iter()), walked);
+            prop_assert_eq!(names(&mut found.iter()).len(), found.len(), "none twice");
+        }
+
         /// Whatever arrives in whatever order, the secondary indexes say what the objects say.
         #[test]
         fn all_indexes_agree(steps in prop::collection::vec(
@@ -354,7 +460,7 @@ mod tests {
                     Step::Write(n, v) => index.apply(Event::Wrote(object(n, v))),
                 };
                 let owned = index.owned.values().map(BTreeSet::len).sum::<usize>();
-                let orphans = index.orphans.values().map(BTreeSet::len).sum::<usize>();
+                let orphans = index.orphans.len();
                 prop_assert_eq!(owned + orphans, index.objects.len());
                 prop_assert_eq!(index.by_uid.len(), index.objects.len());
                 for (uid, key) in &index.by_uid {

@@ -4,9 +4,11 @@
 //! - [`spec`]: our API; what is stored, and what of it can be run
 //! - [`index`]: objects by name, owner and uid, kept up to date by events
 //! - [`trigger`]: which parents an event concerns
+//! - [`adopters`]: which of them might adopt an orphan
 //! - [`gate`]: whether a parent is this controller's business
 //! - [`children`]: how a parent's children are told from other objects
 //! - [`claim`]: keep, adopt, release or leave
+//! - [`related`]: what a hook is shown besides its children, and whom a change of it concerns
 //! - [`protocol`]: what a hook is asked and what it answers
 //! - [`plan`]: what is to be written
 //! - [`pass`]: these in a row: what a pass sees, asks and decides
@@ -20,6 +22,7 @@
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod adopters;
 pub mod children;
 pub mod claim;
 pub mod fingerprint;
@@ -27,11 +30,13 @@ pub mod gate;
 pub mod index;
 pub mod json;
 pub mod object;
+mod orphans;
 pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod protocol;
 pub mod rbac;
+pub mod related;
 pub mod spec;
 pub mod spread;
 pub mod standing;

@@ -55,6 +55,11 @@ pub fn of(Passed { wrote, resync_after }: Passed, failures: u32, own: u32) -> Ou
     }
 }
 
+/// Whether a parent that woke itself so often is made to wait.
+pub fn is_held(own: u32) -> bool {
+    !pace(own).is_zero()
+}
+
 /// Passes that a parent causes itself run at once ten times, then slower and slower: a hook whose answer never
 /// comes to rest cannot heat the cluster.
 fn pace(own: u32) -> Duration {

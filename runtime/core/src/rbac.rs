@@ -75,17 +75,22 @@ impl Needs {
     pub fn roles(&self, server: &ServiceAccountRef) -> Vec<Value> {
         let account = self.account.as_ref().unwrap_or(server);
         let reads = self.parents.union(&self.children).map(|kind| rule(kind, "", &["get", "list", "watch"]));
-        let mut all = Vec::from(bound(&self.reads(), None, reads.collect(), server));
-        all.extend(bound(&format!("{}-writes", self.name), None, self.writes(), account));
+        let mut all = Vec::from(bound(&self.reads(), None, &reads.collect::<Vec<_>>(), server));
+        all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
         for (namespace, objects) in &self.objects {
             let rules = [("configmaps", &objects.config_maps), ("secrets", &objects.secrets)];
             let rules = rules.into_iter().filter(|(_, names)| !names.is_empty());
             let rules = rules.map(|(resource, names)| named(resource, names, &["get", "list", "watch"]));
-            all.extend(bound(&format!("{}-hooks", self.name), Some(namespace), rules.collect(), account));
+            all.extend(bound(
+                &format!("{}-hooks", self.name),
+                Some(namespace),
+                &rules.collect::<Vec<_>>(),
+                account,
+            ));
         }
         if let Some(ServiceAccountRef { namespace, name }) = &self.account {
             let rule = named("serviceaccounts", &[name.clone()].into(), &["impersonate"]);
-            all.extend(bound(&format!("{}-acts", self.name), Some(namespace), vec![rule], server));
+            all.extend(bound(&format!("{}-acts", self.name), Some(namespace), &[rule], server));
         }
         all
     }
@@ -139,7 +144,7 @@ fn named(resource: &str, names: &BTreeSet<String>, verbs: &[&str]) -> Value {
 }
 
 /// A role and its binding: in a namespace, or everywhere.
-fn bound(name: &str, namespace: Option<&String>, rules: Vec<Value>, to: &ServiceAccountRef) -> [Value; 2] {
+fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &ServiceAccountRef) -> [Value; 2] {
     const API: &str = "rbac.authorization.k8s.io";
     let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
     let mut metadata = json!({ "name": name });
@@ -168,7 +173,7 @@ mod tests {
         ServiceAccountRef { namespace: "metacontroller".to_owned(), name: "metacontroller".to_owned() }
     }
 
-    fn composite(account: Value) -> Vec<String> {
+    fn composite(account: &Value) -> Vec<String> {
         let spec = json!({
             "parentResource": {"apiVersion": "example.com/v1", "resource": "greetings"},
             "childResources": [
@@ -236,12 +241,12 @@ mod tests {
             "Role metahook-composite-c-acts in hello: serviceaccounts greeter impersonate",
             "RoleBinding metahook-composite-c-acts in hello: to metacontroller/metacontroller",
         ];
-        assert_eq!(composite(json!({"namespace": "hello", "name": "greeter"})), expected);
+        assert_eq!(composite(&json!({"namespace": "hello", "name": "greeter"})), expected);
     }
 
     #[test]
     fn without_an_account_the_server_does_it_all() {
-        let roles = composite(Value::Null);
+        let roles = composite(&Value::Null);
         assert!(!roles.iter().any(|role| role.contains("impersonate")), "{roles:?}");
         assert!(
             roles

@@ -1,6 +1,6 @@
 //! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fingerprint::Fingerprint;
 use crate::object::id::Key;
@@ -8,21 +8,18 @@ use crate::object::id::Key;
 /// The parents of one controller.
 #[derive(Debug)]
 pub struct Standings {
-    parents: BTreeMap<Key, Standing>,
+    /// Nothing is to be done about these until a pass sees something else.
+    settled: BTreeMap<Key, Rest>,
+    /// The last pass over these failed, in this way. No parent is in both.
+    failing: BTreeMap<Key, &'static str>,
+    /// The status of these was put off by their last pass.
+    status_due: BTreeSet<Key>,
     /// What is known of the hook that was called last.
     hook: Option<(Fingerprint, Purity)>,
     /// One in so many settled parents is asked about all the same; 0 is none.
     check_every: u64,
     /// Says which passes check; it has no rhythm, so that no parent is always or never the one.
     dice: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// Nothing is to be done until a pass sees something else.
-    Settled(Rest),
-    /// The last pass failed, in this way.
-    Failing(&'static str),
 }
 
 /// What a settled parent was seen as, and what the hook said to it.
@@ -55,24 +52,31 @@ pub enum Purity {
 
 impl Standings {
     pub fn new(check_every: u64) -> Self {
-        Self { parents: BTreeMap::new(), hook: None, check_every, dice: 0 }
+        Self {
+            settled: BTreeMap::new(),
+            failing: BTreeMap::new(),
+            status_due: BTreeSet::new(),
+            hook: None,
+            check_every,
+            dice: 0,
+        }
     }
 
     /// A pass sees a parent: does it have to ask the hook?
     pub fn look(&mut self, parent: &Key, seen: Fingerprint) -> Ask {
-        match self.parents.get(parent) {
-            Some(Standing::Settled(rest)) if rest.seen == seen => {
+        match self.settled.get(parent) {
+            Some(rest) if rest.seen == seen => {
                 let answer = rest.answer;
                 if self.check_every > 0 && self.roll().is_multiple_of(self.check_every) {
                     return Ask::Check(answer);
                 }
                 Ask::Nothing
             }
-            Some(Standing::Settled(_)) => {
-                self.parents.remove(parent);
+            Some(_) => {
+                self.settled.remove(parent);
                 Ask::Call
             }
-            Some(Standing::Failing(_)) | None => Ask::Call,
+            None => Ask::Call,
         }
     }
 
@@ -95,27 +99,44 @@ impl Standings {
 
     /// The hook gave another answer to the same request. True the first time.
     pub fn differed(&mut self, hook: Fingerprint) -> bool {
-        self.parents.retain(|_, standing| matches!(standing, Standing::Failing(_)));
+        self.settled.clear();
         let before = self.hook.replace((hook, Purity::Differs));
         before != self.hook
     }
 
     /// A pass ended with nothing to do, after a pure call.
     pub fn settle(&mut self, parent: &Key, rest: Rest) {
-        if matches!(self.hook, Some((_, Purity::Differs))) {
-            self.parents.remove(parent);
-        } else {
-            self.parents.insert(parent.clone(), Standing::Settled(rest));
+        self.unsettle(parent);
+        if !matches!(self.hook, Some((_, Purity::Differs))) {
+            self.settled.insert(parent.clone(), rest);
         }
     }
 
     /// A pass ended well, and the next one has to look again.
     pub fn unsettle(&mut self, parent: &Key) {
-        self.parents.remove(parent);
+        self.settled.remove(parent);
+        self.failing.remove(parent);
     }
 
     pub fn fail(&mut self, parent: &Key, category: &'static str) {
-        self.parents.insert(parent.clone(), Standing::Failing(category));
+        self.unsettle(parent);
+        self.failing.insert(parent.clone(), category);
+    }
+
+    /// There is no such parent.
+    pub fn forget(&mut self, parent: &Key) {
+        self.unsettle(parent);
+        self.status_due.remove(parent);
+    }
+
+    /// A pass leaves the status to the next one.
+    pub fn put_off_status(&mut self, parent: &Key) {
+        self.status_due.insert(parent.clone());
+    }
+
+    /// Whether the last pass left the status to this one.
+    pub fn take_status_due(&mut self, parent: &Key) -> bool {
+        self.status_due.remove(parent)
     }
 
     /// `None` before the first call of this hook.
@@ -124,15 +145,12 @@ impl Standings {
     }
 
     pub fn settled(&self) -> usize {
-        self.parents.values().filter(|standing| matches!(standing, Standing::Settled(_))).count()
+        self.settled.len()
     }
 
     /// Parents whose last pass failed, and in which way.
-    pub fn failing(&self) -> impl Iterator<Item = (&Key, &'static str)> {
-        self.parents.iter().filter_map(|(parent, standing)| match standing {
-            Standing::Failing(category) => Some((parent, *category)),
-            Standing::Settled(_) => None,
-        })
+    pub fn failing(&self) -> &BTreeMap<Key, &'static str> {
+        &self.failing
     }
 }
 
@@ -174,9 +192,21 @@ mod tests {
         let (mut all, key) = settled(0);
         all.fail(&key, "HookTrap");
         assert_eq!(all.look(&key, print("seen")), Ask::Call);
-        assert_eq!(all.failing().collect::<Vec<_>>(), [(&key, "HookTrap")]);
+        assert_eq!(*all.failing(), BTreeMap::from([(key.clone(), "HookTrap")]));
+        assert_eq!(all.settled(), 0, "no parent is both");
         all.unsettle(&key);
-        assert_eq!(all.failing().count(), 0);
+        assert!(all.failing().is_empty());
+    }
+
+    #[test]
+    fn a_status_that_was_put_off_is_due_once_and_not_for_a_parent_that_went() {
+        let (mut all, key) = settled(0);
+        all.put_off_status(&key);
+        all.unsettle(&key);
+        assert_eq!((all.take_status_due(&key), all.take_status_due(&key)), (true, false));
+        all.put_off_status(&key);
+        all.forget(&key);
+        assert!(!all.take_status_due(&key));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Which parents have to be looked at because an object changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::adopters::Adopters;
 use crate::children;
 use crate::index::{Index, Touched};
 use crate::object::Object;
@@ -60,8 +60,9 @@ fn annotations(object: &Object) -> Option<BTreeMap<String, String>> {
     serde_json::from_str(object.json()).ok().and_then(|object: Annotated| object.metadata.annotations)
 }
 
-/// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it.
-pub fn on_child(touched: &Touched, parents: &Index, generated: bool) -> BTreeSet<Key> {
+/// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it: one of
+/// `adopters`, or without them the parent that the label of a generated selector names.
+pub fn on_child(touched: &Touched, parents: &Index, adopters: Option<&Adopters>) -> BTreeSet<Key> {
     let owners =
         [&touched.before, &touched.after].into_iter().flatten().filter_map(|o| o.controller.as_ref());
     let mut keys: BTreeSet<Key> =
@@ -69,32 +70,20 @@ pub fn on_child(touched: &Touched, parents: &Index, generated: bool) -> BTreeSet
     if let Some(orphan) =
         touched.after.as_ref().filter(|object| object.controller.is_none() && !object.deleting)
     {
-        keys.extend(adopters(orphan, parents, generated).map(|parent| parent.key.clone()));
+        if let Some(adopters) = adopters {
+            keys.extend(adopters.of(orphan).cloned());
+        } else {
+            let uid = orphan.labels.get(children::UID_LABEL).map(|uid| Uid::new(uid));
+            keys.extend(uid.and_then(|uid| parents.by_uid(&uid)).map(|parent| parent.key.clone()));
+        }
     }
     keys
 }
 
-fn adopters<'a>(
-    orphan: &'a Object,
-    parents: &'a Index,
-    generated: bool,
-) -> Box<dyn Iterator<Item = &'a Arc<Object>> + 'a> {
-    if generated {
-        let uid = orphan.labels.get(children::UID_LABEL).map(|uid| Uid::new(uid));
-        return Box::new(uid.and_then(|uid| parents.by_uid(&uid)).into_iter());
-    }
-    // A parent adopts within its own namespace; one without a namespace adopts anywhere.
-    let near = move |parent: &&Arc<Object>| {
-        parent.key.namespace.is_empty() || parent.key.namespace == orphan.key.namespace
-    };
-    let matches = move |parent: &&Arc<Object>| {
-        children::selector(parent, false).is_ok_and(|s| s.matches(&orphan.labels))
-    };
-    Box::new(parents.all().filter(near).filter(matches))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -117,7 +106,12 @@ mod tests {
 
     fn woken(before: Option<Build>, after: Option<Build>, generated: bool) -> Vec<String> {
         let touched = Touched { before: before.map(Build::object), after: after.map(Build::object) };
-        on_child(&touched, &parents(), generated).iter().map(ToString::to_string).collect()
+        let (parents, mut adopters) = (parents(), Adopters::default());
+        for parent in parents.all() {
+            adopters.learn(&Touched { before: None, after: Some(Arc::clone(parent)) });
+        }
+        let adopters = (!generated).then_some(&adopters);
+        on_child(&touched, &parents, adopters).iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -2,16 +2,22 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use metahook_core::gate;
 use metahook_core::index;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
+use metahook_core::outcome;
+use metahook_core::pass::Decided;
 use metahook_core::plan::desired::Stray;
+use metahook_core::plan::stages::{Width, stages};
+use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
 use serde_json::{Map, Value};
 
 use super::composite::{Controller, Decision, SyncError};
 use crate::cluster::events::Severity;
+use crate::queue::Streaks;
 use crate::store::Writer;
 
 /// What became of what a pass wanted done.
@@ -32,36 +38,66 @@ impl Acted {
 
 impl Controller {
     /// Goes on after a failed operation, so that one child does not hold the others.
-    pub(super) async fn act(&self, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
+    pub(super) async fn act(
+        &self,
+        decision: &Decision,
+        writer: &Writer,
+        streaks: Streaks,
+    ) -> Result<Acted, SyncError> {
         let Decision { parent, decided, .. } = decision;
         let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
         if decided.finalized && gate::has_finalizer(parent, &self.terms.selection) {
             self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
             acted = Acted::Wrote;
         }
-        let mut first = decided
-            .plan
-            .problems
-            .first()
-            .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
-        for op in &decided.plan.ops {
-            match self.carry_out(op, writer).await {
-                Ok(changed) => acted = acted.max(Acted::of(changed)),
-                Err(error) => drop(first.get_or_insert(error)),
-            }
-        }
+        let (children, mut first) = self.act_on_children(decided, writer, streaks).await;
+        acted = acted.max(children);
         for stray in &decided.strays {
             if let Err(error) = self.create_stray(parent, stray, writer).await {
                 first.get_or_insert(error);
             }
         }
+        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own);
         if let Some(op) = self.status(parent, decided.status.clone()) {
-            match self.carry_out(&op, writer).await {
-                Ok(changed) => acted = acted.max(Acted::of(changed)),
-                Err(error) => drop(first.get_or_insert(error)),
+            let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
+            match plan::status::when(parent, so_far) {
+                When::NextPass => self.standings().put_off_status(&parent.key),
+                When::Now => match self.carry_out(&op, writer).await {
+                    Ok(changed) => acted = acted.max(Acted::of(changed)),
+                    Err(error) => drop(first.get_or_insert(error)),
+                },
             }
         }
         first.map_or(Ok(acted), Err)
+    }
+
+    /// Stage by stage, as many at once as the last ones allow; what came of all of them, and the first that is wrong.
+    async fn act_on_children(
+        &self,
+        Decided { plan, .. }: &Decided,
+        writer: &Writer,
+        streaks: Streaks,
+    ) -> (Acted, Option<SyncError>) {
+        let mut first = plan
+            .problems
+            .first()
+            .map(|(id, problem)| SyncError::Child { id: Box::new(id.clone()), source: *problem });
+        let (mut acted, mut width) = (Acted::Nothing, Width::after(streaks.failures));
+        for mut left in stages(&plan.ops) {
+            while !left.is_empty() {
+                let (now, later) = width.split(left);
+                let results = join_all(now.iter().map(|op| self.carry_out(op, writer))).await;
+                width.went(results.iter().all(Result::is_ok));
+                for result in results {
+                    match result {
+                        Ok(changed) => acted = acted.max(Acted::of(changed)),
+                        Err(error) => drop(first.get_or_insert(error)),
+                    }
+                }
+                left = later;
+            }
+        }
+        (acted, first)
     }
 
     fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {

@@ -52,10 +52,11 @@ impl Controller {
                         parent_is_there = true;
                     }
                     wrote = true;
-                    let adopted =
-                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?;
-                    if adopted.is_some() {
-                        children.insert(resource, Arc::clone(object));
+                    // Shown as it is now, so that what is planned is planned for the version that there is.
+                    if let Some(now) =
+                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?
+                    {
+                        children.insert(resource, now);
                     }
                 }
                 Claim::Release => {

@@ -7,8 +7,9 @@ use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
+use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
-use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
+use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
@@ -18,6 +19,7 @@ use super::Tools;
 use super::acting::Acted;
 use super::claiming::ClaimError;
 use super::hooks::{Callees, Calls, Hook, HookError};
+use super::related::{Asking, Customized, RelatedError, Relations};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
@@ -34,6 +36,7 @@ pub(super) struct Controller {
     pub(super) parents: Arc<Store>,
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
+    pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
     pub(super) meter: Arc<Meter>,
 }
@@ -77,6 +80,8 @@ pub(super) enum SyncError {
     Hook(#[from] HookError),
     #[error("{0} hook")]
     Answer(HookName, #[source] AnswerError),
+    #[error(transparent)]
+    Related(#[from] RelatedError),
     #[error("claiming children")]
     Claim(#[source] ClaimError),
     #[error("the parent's finalizer")]
@@ -93,7 +98,8 @@ impl Controller {
     /// What a worker calls. The one place where a result becomes queue behaviour, an Event and a log line.
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
-            self.standings().unsettle(key);
+            self.standings().forget(key);
+            self.relations.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -105,10 +111,13 @@ impl Controller {
             }
             Ok(done @ (Done::NotOurs | Done::Wrote)) => {
                 self.standings().unsettle(key);
+                if matches!(done, Done::NotOurs) {
+                    self.relations.forget(key);
+                }
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
-                let acted = self.act(&decision, &writer).await;
+                let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
             }
@@ -136,15 +145,19 @@ impl Controller {
             Err(done) => return Ok(done),
         };
         let callees = Callees::of(&self.hooks)?;
-        let candidates = |resource: &_| self.candidates(&parent, resource);
-        let seen = self.terms.see(&parent, ask, callees.identity, candidates)?;
-        let print = seen.fingerprint();
-        let expected = match self.standings().look(&parent.key, print) {
+        let (mut seen, mut asked) = self.see(&callees, &parent, ask, Asking::OnlyWhatIsNew).await?;
+        let look = self.standings().look(&parent.key, seen.fingerprint());
+        let expected = match look {
             Ask::Nothing => return Ok(Done::AtRest),
             Ask::Call => None,
-            Ask::Check(answer) => Some(answer),
+            Ask::Check(answer) => {
+                (seen, asked) = self.see(&callees, &parent, ask, Asking::Anew).await?;
+                Some(answer)
+            }
         };
+        let print = seen.fingerprint();
         let mut calls = Calls::default();
+        calls.customized(&asked);
         let (children, claimed) = self.claim(&seen, writer).await.map_err(SyncError::Claim)?;
         let answer = self.ask(&callees, ask, &parent, self.terms.request(&seen, &children)).await?;
         calls.add(&answer);
@@ -153,10 +166,27 @@ impl Controller {
             .decide(&seen, &children, &answer.bytes)
             .map_err(|error| SyncError::Answer(ask, error))?;
         self.say(ask, &parent, &decided.said);
+        self.tell_hidden(&seen);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
         Ok(Done::Decided(Box::new(Decision { parent, decided, rest, pure, wrote: entered || claimed })))
+    }
+
+    /// Everything that decides about a parent, and what the customize hook said on the way.
+    async fn see(
+        &self,
+        callees: &Callees,
+        parent: &Arc<Object>,
+        ask: HookName,
+        asking: Asking,
+    ) -> Result<(Seen, Customized), SyncError> {
+        let asked = self.customize(callees, parent, asking).await?;
+        let related = self.related(parent, &asked).await?;
+        let before = Before { ask, hooks: callees.identity, related };
+        let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
+        let seen = self.terms.see(parent, before, candidates)?;
+        Ok((seen, asked))
     }
 
     /// Through the gate: our finalizer comes on before anything else, and off where no hook waits for it.
@@ -208,9 +238,14 @@ impl Controller {
         }
     }
 
-    fn candidates(&self, parent: &Object, resource: &Arc<Resource>) -> Vec<Arc<Object>> {
+    fn candidates(
+        &self,
+        parent: &Object,
+        resource: &Arc<Resource>,
+        selector: Option<&Selector>,
+    ) -> Vec<Arc<Object>> {
         let store = self.children.iter().find(|store| store.resource() == resource);
-        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace)).unwrap_or_default()
+        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector)).unwrap_or_default()
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
@@ -233,6 +268,17 @@ impl Controller {
                 tracing::warn!(controller = %self.object.key, parent = %key, category, reason = message, "sync failed");
             }
         }
+    }
+
+    /// A walk over all of a kind, each second, only where not all of them are parents.
+    pub(super) fn count_parents(&self) -> usize {
+        let selection = &self.terms.selection;
+        self.parents.view(|all| {
+            if selection.labels.is_empty() {
+                return all.len();
+            }
+            all.all().filter(|one| selection.includes(one)).count()
+        })
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {
@@ -266,6 +312,7 @@ fn failure(error: &SyncError) -> Failure {
     let (category, retry) = match error {
         SyncError::Selector(_) => ("Selector", Retry::Loud),
         SyncError::Hook(error) => (error.category(), error.retry()),
+        SyncError::Related(error) => (error.category(), error.retry()),
         SyncError::Answer(_, AnswerError::Response(_)) => ("HookAnswer", Retry::Loud),
         SyncError::Answer(_, AnswerError::Desired(_)) => ("HookChildren", Retry::Loud),
         SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),

@@ -24,15 +24,13 @@ impl Reporter {
     }
 
     pub(super) fn count(&self, controller: &Controller) {
-        let parents = controller
-            .parents
-            .view(|all| all.all().filter(|one| controller.terms.selection.includes(one)).count());
+        let parents = controller.count_parents();
         let callees = Callees::of(&controller.hooks).ok();
         let (settled, failing, first, purity) = {
             let standings = controller.standings();
-            let first = standings.failing().next().map(|(key, category)| (key.clone(), category));
+            let first = standings.failing().first_key_value().map(|(key, category)| (key.clone(), *category));
             let purity = callees.and_then(|callees| standings.purity_of(callees.identity));
-            (standings.settled(), standings.failing().count(), first, purity)
+            (standings.settled(), standings.failing().len(), first, purity)
         };
         let ready = match first {
             None => Finding::good("Running", ""),

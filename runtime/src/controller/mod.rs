@@ -8,6 +8,7 @@ mod hooks;
 pub(crate) mod host;
 mod kinds;
 mod modules;
+mod related;
 mod report;
 mod running;
 mod sweep;

@@ -24,6 +24,7 @@ use super::composite::{Controller, after_panic};
 use super::hooks::{Callees, Hook};
 use super::kinds::Kinds;
 use super::modules::Modules;
+use super::related::Relations;
 use super::report::Reporter;
 use super::sweep::{Stale, sweep};
 use super::triggers;
@@ -84,6 +85,7 @@ const FIGURES: Duration = Duration::from_mins(5);
 /// What a controller needs to work.
 struct Started {
     controller: Arc<Controller>,
+    queue: Arc<Queue<Key>>,
     kinds: Kinds,
     modules: Modules,
 }
@@ -102,6 +104,7 @@ impl Run {
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
         let (parent, rules) = kinds.clone();
+        let queue = Arc::new(Queue::new());
         let controller = Controller {
             tools: self.tools.acting_as(checked.account.as_ref()),
             object: Arc::clone(&self.object),
@@ -122,10 +125,11 @@ impl Run {
                 max_children: self.tools.max_children,
             },
             hooks,
+            relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
-        Some(Started { controller: Arc::new(controller), kinds, modules })
+        Some(Started { controller: Arc::new(controller), queue, kinds, modules })
     }
 
     fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
@@ -174,7 +178,7 @@ impl Run {
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
-    async fn serve(&self, checked: &Composite, Started { controller, kinds, modules }: Started) {
+    async fn serve(&self, checked: &Composite, Started { controller, queue, kinds, modules }: Started) {
         if self.synced(&controller).await.is_none() {
             return;
         }
@@ -187,7 +191,6 @@ impl Run {
         );
         let nobodys = Stale::OfNobody(Arc::clone(&self.controllers));
         tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
-        let queue = Arc::new(Queue::new());
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
         let triggers = triggers::spawn(&controller, &queue, self.begun);

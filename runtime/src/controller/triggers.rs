@@ -1,8 +1,11 @@
 //! What makes a controller look at its parents: changes of objects, another hook, the time.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use metahook_core::adopters::Adopters;
+use metahook_core::index::Touched;
 use metahook_core::object::id::Key;
 use metahook_core::spread;
 use metahook_core::trigger;
@@ -36,35 +39,70 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
 
 /// From stores to the queue: one task per store.
 pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun: Begun) -> Vec<AbortHandle> {
+    let adopters = (!controller.terms.generate_selector).then(|| Arc::new(Mutex::new(Adopters::default())));
     let spawn = |store: &Arc<Store>, child| {
-        let (controller, queue) = (Arc::clone(controller), Arc::clone(queue));
+        let trigger = Trigger {
+            controller: Arc::clone(controller),
+            queue: Arc::clone(queue),
+            adopters: adopters.clone(),
+            child,
+        };
         let changes = match begun {
             Begun::First => store.listen(),
             Begun::Anew => store.changes(),
         };
-        tokio::spawn(trigger_all(controller, queue, changes, child)).abort_handle()
+        tokio::spawn(trigger.all(changes)).abort_handle()
     };
     let mut tasks = vec![spawn(&controller.parents, false)];
+    // From here on changes arrive; what was there before they do not name.
+    if let Some(adopters) = &adopters {
+        controller.parents.view(|parents| {
+            let mut adopters = lock(adopters);
+            for parent in parents.all() {
+                adopters.learn(&Touched { before: None, after: Some(Arc::clone(parent)) });
+            }
+        });
+    }
     tasks.extend(controller.children.iter().map(|store| spawn(store, true)));
     tasks
 }
 
-async fn trigger_all(
+/// What the changes of one store mean for the queue.
+struct Trigger {
     controller: Arc<Controller>,
     queue: Arc<Queue<Key>>,
-    mut changes: mpsc::UnboundedReceiver<Change>,
+    /// Where parents have selectors of their own.
+    adopters: Option<Arc<Mutex<Adopters>>>,
     child: bool,
-) {
-    while let Some(Change { touched, by }) = changes.recv().await {
-        let own = by.filter(|writer| writer.controller == controller.object.uid).map(|writer| writer.parent);
-        let keys = if child {
-            controller
-                .parents
-                .view(|parents| trigger::on_child(&touched, parents, controller.terms.generate_selector))
-        } else {
-            trigger::on_parent(&touched, &controller.terms.selection).into_iter().collect()
-        };
-        // The pass that wrote it looks again by itself.
-        keys.into_iter().filter(|key| own.as_ref() != Some(key)).for_each(|key| queue.add(key));
+}
+
+impl Trigger {
+    async fn all(self, mut changes: mpsc::UnboundedReceiver<Change>) {
+        while let Some(Change { touched, by }) = changes.recv().await {
+            let own = by.filter(|writer| writer.controller == self.controller.object.uid);
+            let own = own.map(|writer| writer.parent);
+            let keys = if self.child { self.child(&touched) } else { self.parent(&touched) };
+            // The pass that wrote it looks again by itself.
+            keys.into_iter().filter(|key| own.as_ref() != Some(key)).for_each(|key| self.queue.add(key));
+        }
     }
+
+    fn parent(&self, touched: &Touched) -> BTreeSet<Key> {
+        if let Some(adopters) = &self.adopters {
+            lock(adopters).learn(touched);
+        }
+        trigger::on_parent(touched, &self.controller.terms.selection).into_iter().collect()
+    }
+
+    fn child(&self, touched: &Touched) -> BTreeSet<Key> {
+        self.controller.parents.view(|parents| match &self.adopters {
+            Some(adopters) => trigger::on_child(touched, parents, Some(&lock(adopters))),
+            None => trigger::on_child(touched, parents, None),
+        })
+    }
+}
+
+/// What is in it is whole after each change, also if somebody panicked over it.
+fn lock(adopters: &Mutex<Adopters>) -> MutexGuard<'_, Adopters> {
+    adopters.lock().unwrap_or_else(PoisonError::into_inner)
 }

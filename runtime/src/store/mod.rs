@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use metahook_core::index::{Event, Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
+use metahook_core::object::selector::Selector;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -127,8 +128,13 @@ impl Store {
         lock(&self.state).index.get(key).cloned()
     }
 
-    pub(crate) fn candidates(&self, parent: &Uid, namespace: &str) -> Vec<Arc<Object>> {
-        lock(&self.state).index.candidates(parent, namespace)
+    pub(crate) fn candidates(
+        &self,
+        parent: &Uid,
+        namespace: &str,
+        selector: Option<&Selector>,
+    ) -> Vec<Arc<Object>> {
+        lock(&self.state).index.candidates(parent, namespace, selector)
     }
 
     /// A look at the whole index; short, because everybody else waits meanwhile.

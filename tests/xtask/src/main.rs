@@ -35,7 +35,7 @@ enum Command {
     Check,
     /// Builds the Wasm guests and prints their sizes
     Guests,
-    /// Measures: what a call of a hook costs, and what a bad neighbour costs others
+    /// Measures: what a call of a hook costs, what a bad neighbour costs others, how fast parents converge
     Bench(bench::Options),
     /// Finds or builds the Kubernetes binaries and prints their folder
     Cluster,

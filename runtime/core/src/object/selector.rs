@@ -24,15 +24,23 @@ pub struct Expression {
 }
 
 /// A checked selector: all of its requirements have to hold. Without any, it matches everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector(Vec<Requirement>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Requirement {
     In(String, BTreeSet<String>),
     NotIn(String, BTreeSet<String>),
     Exists(String),
     DoesNotExist(String),
+}
+
+/// A label without which nothing matches a selector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pin<'a> {
+    /// It has one of these values.
+    In(&'a str, &'a BTreeSet<String>),
+    Exists(&'a str),
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +84,29 @@ impl Selector {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The label by which what matches is found fastest; `None` where the selector only says what must not be.
+    pub fn pin(&self) -> Option<Pin<'_>> {
+        let values = self.0.iter().filter_map(|requirement| match requirement {
+            Requirement::In(label, values) => Some((label, values)),
+            Requirement::NotIn(..) | Requirement::Exists(_) | Requirement::DoesNotExist(_) => None,
+        });
+        if let Some((label, values)) = values.min_by_key(|(_, values)| values.len()) {
+            return Some(Pin::In(label, values));
+        }
+        self.0.iter().find_map(|requirement| match requirement {
+            Requirement::Exists(label) => Some(Pin::Exists(label)),
+            Requirement::In(..) | Requirement::NotIn(..) | Requirement::DoesNotExist(_) => None,
+        })
+    }
+
+    /// A label that all objects that match have, where there is one.
+    pub fn pinned(&self) -> Option<(&str, &str)> {
+        match self.pin()? {
+            Pin::In(label, values) if values.len() == 1 => Some((label, values.first()?)),
+            Pin::In(..) | Pin::Exists(_) => None,
+        }
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

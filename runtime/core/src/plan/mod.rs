@@ -2,6 +2,7 @@
 
 pub mod children;
 pub mod desired;
+pub mod stages;
 pub mod status;
 
 use std::fmt;

@@ -41,6 +41,30 @@ fn is_custom(group: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }
 
+/// When a status that differs is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    Now,
+    /// The hook is about to see the children that were just written: what it says then is worth writing.
+    NextPass,
+}
+
+/// What came of the pass so far, and of the one before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SoFar {
+    pub wrote_children: bool,
+    pub failed: bool,
+    /// The pass before put the status off, or the next one does not follow at once.
+    pub due: bool,
+}
+
+/// # Guarantees
+/// A status is put off by one pass at most; never when something failed, and never of a parent that is being deleted.
+pub fn when(parent: &Object, so_far: SoFar) -> When {
+    let SoFar { wrote_children, failed, due } = so_far;
+    if wrote_children && !(failed || due || parent.deleting) { When::NextPass } else { When::Now }
+}
+
 #[derive(Deserialize)]
 struct Seen {
     #[serde(default)]
@@ -50,7 +74,7 @@ struct Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::testing::a;
+    use crate::object::testing::{Build, a};
 
     fn map(value: &Value) -> Map<String, Value> {
         value.as_object().unwrap().clone()
@@ -90,5 +114,18 @@ mod tests {
         assert_eq!(status(&parent, map(&json!({"pods": 1.0, "gone": null}))), None);
         assert!(status(&parent, map(&json!({"pods": 2}))).is_some());
         assert!(status(&parent, map(&json!({}))).is_some(), "a field that is no longer said goes");
+    }
+
+    #[test]
+    fn a_status_waits_for_one_pass_where_children_were_written_and_nothing_speaks_against_it() {
+        let parent = || a("e/v1", "P", "n/p");
+        let wrote = SoFar { wrote_children: true, ..SoFar::default() };
+        let when = |parent: Build, so_far| when(&parent.object(), so_far);
+        assert_eq!(when(parent(), wrote), When::NextPass);
+        assert_eq!(when(parent(), SoFar::default()), When::Now);
+        for against in [SoFar { failed: true, ..wrote }, SoFar { due: true, ..wrote }] {
+            assert_eq!(when(parent(), against), When::Now, "{against:?}");
+        }
+        assert_eq!(when(parent().deleting(), wrote), When::Now);
     }
 }

@@ -233,7 +233,7 @@ impl<T> PerHook<T> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Wasm(WasmHook),
-    Webhook(Box<WebhookTarget>),
+    Webhook(WebhookTarget),
 }
 
 /// A Wasm hook, checked.
@@ -295,7 +295,7 @@ impl Hook {
                     "a hook is either a webhook or a wasm module, not both: remove one",
                 ));
             }
-            (Some(webhook), None) => Call::Webhook(Box::new(webhook.check(&format!("{field}.webhook"))?)),
+            (Some(webhook), None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
             (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
         };
         Ok(Some(EnabledHook { version: self.version, call }))

@@ -50,6 +50,8 @@ pub(crate) struct SourceState {
 pub(crate) struct Loaded {
     pub(crate) module: Arc<Module>,
     pub(crate) mounts: Arc<Mounts>,
+    /// The same for the same module with the same mounts, and else another.
+    pub(crate) identity: Fingerprint,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,12 +81,11 @@ impl SourceError {
 }
 
 impl Loaded {
-    /// The same for the same module with the same mounts, and else another.
-    pub(crate) fn identity(&self) -> Fingerprint {
+    fn new(module: Arc<Module>, mounts: Mounts) -> Self {
         let mut both = Fingerprinter::default();
-        both.add(self.module.digest.as_bytes());
-        both.add(self.mounts.digest().as_bytes());
-        both.finish()
+        both.add(module.digest.as_bytes());
+        both.add(mounts.digest().as_bytes());
+        Self { module, mounts: Arc::new(mounts), identity: both.finish() }
     }
 }
 
@@ -159,10 +160,9 @@ fn publish(
     wrong: Option<MountError>,
 ) {
     let problem = module.problem.map(SourceError::from).or(wrong.map(SourceError::from));
-    let loaded =
-        module.module.zip(mounts).map(|(module, mounts)| Loaded { module, mounts: Arc::new(mounts) });
+    let loaded = module.module.zip(mounts).map(|(module, mounts)| Loaded::new(module, mounts));
     state.send_if_modified(|state| {
-        let identity = |loaded: &Option<Loaded>| loaded.as_ref().map(Loaded::identity);
+        let identity = |loaded: &Option<Loaded>| loaded.as_ref().map(|loaded| loaded.identity);
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);
         if !same {
             *state = SourceState { loaded, problem };

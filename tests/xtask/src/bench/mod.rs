@@ -1,6 +1,7 @@
-//! `cargo xtask bench`: what a call costs, and what a bad neighbour costs others. Measured in this one run, on this
-//! machine; a goal that is missed is printed and no error.
+//! `cargo xtask bench`: what a call costs, what a bad neighbour costs others, and how fast parents converge. Measured in
+//! this one run, on this machine; a goal that is missed is printed and no error.
 
+mod converge;
 mod fixture;
 mod hook;
 mod meter;
@@ -12,7 +13,7 @@ use std::process::Command;
 
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand};
 
 use self::meter::Meter;
 use crate::build;
@@ -20,26 +21,28 @@ use crate::cargo::{cargo, run as run_cargo};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    #[arg(value_enum)]
+    #[command(subcommand)]
     what: What,
     /// Prints one JSON object instead of a table
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Subcommand)]
 enum What {
     /// A call of the tutorial's hook beside the same hook as a Go webhook
     Hook,
     /// Calls of one controller while the hook of another one does its worst
     Neighbours,
+    /// Parents of the tutorial's controller on a real control plane beside the bare writes that they take
+    Converge(converge::Options),
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    build()?;
-    match options.what {
-        What::Hook => hook::run(options.json),
-        What::Neighbours => neighbours::run(options.json),
+    match &options.what {
+        What::Hook => build().and_then(|()| hook::run(options.json)),
+        What::Neighbours => build().and_then(|()| neighbours::run(options.json)),
+        What::Converge(converge) => converge::run(converge, options.json),
     }
 }
 

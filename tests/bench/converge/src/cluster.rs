@@ -1,0 +1,108 @@
+//! The control plane that is measured on: namespaces made and emptied, the server started on it.
+
+use std::net::{SocketAddr, TcpListener};
+
+use acceptance::api::{COMPOSITE_CONTROLLER, CONFIG_MAP, Kind as Named, NAMESPACE, Objects, POD};
+use acceptance::cluster::Binaries;
+use acceptance::control_plane::ControlPlane;
+use acceptance::fixture::{self, guest};
+use acceptance::objects::{Composite, Hook, is_true, module};
+use acceptance::paths;
+use acceptance::server::Server;
+use anyhow::Result;
+use kube::Client;
+use serde_json::json;
+
+use crate::api::{Api, Kind};
+use crate::crowd;
+use crate::usage;
+
+/// Where the module lies, and the controller's name.
+const NAME: &str = "hello";
+
+pub(crate) struct Cluster {
+    plane: ControlPlane,
+    client: Client,
+    flags: Vec<String>,
+}
+
+/// A server that is ready for parents.
+pub(crate) struct Running {
+    server: Server,
+    pub(crate) pid: u32,
+    pub(crate) metrics: SocketAddr,
+}
+
+impl Cluster {
+    pub(crate) async fn start(flags: Vec<String>) -> Result<Self> {
+        eprintln!("starting a control plane");
+        let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
+        let client = plane.client().await?;
+        let cluster = Self { plane, client, flags };
+        let api = cluster.namespace(NAME).await?;
+        let module = module("hook", &guest("hello")?);
+        Objects::within(&cluster.client, &CONFIG_MAP, &api.namespace).create(module).await?;
+        let parents = Named::new("example.com", "v1", "HelloWorld", "helloworlds");
+        let controller = Composite::named(NAME)
+            .over(&parents)
+            .generating_selectors()
+            .making(&POD, "Recreate")
+            .synced_by(Hook::wasm(NAME, "hook"));
+        cluster.controllers().create(controller.json()).await?;
+        Ok(cluster)
+    }
+
+    pub(crate) async fn namespace(&self, name: &str) -> Result<Api> {
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        Objects::cluster_wide(&self.client, &NAMESPACE).create(namespace).await?;
+        Ok(Api::new(self.client.clone(), name))
+    }
+
+    /// Removes all parents and Pods; the namespace stays, which costs nothing.
+    pub(crate) async fn empty(&self, api: &Api) -> Result<()> {
+        for kind in [Kind::Parent, Kind::Pod] {
+            let all = api.all(kind).await?;
+            let (count, api) = (all.len(), api.clone());
+            crowd::each(count, move |number| {
+                let (api, (name, uid)) = (api.clone(), all.get(number).cloned().unwrap_or_default());
+                async move { api.remove(kind, &name, &uid).await }
+            })
+            .await?;
+        }
+        usage::quiet().await
+    }
+
+    /// The server as users get it, with the controller of `guests/hello` ready.
+    pub(crate) async fn serve(&self) -> Result<Running> {
+        // Found free; taken by nobody else on this machine, most likely, until the server takes it.
+        let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = self.plane.logs().join("metahook.log");
+        let mut server = Server::new(paths::server()?, self.plane.kubeconfig(), log);
+        server.flag(&format!("--metrics-address={metrics}"));
+        self.flags.iter().for_each(|flag| server.flag(flag));
+        self.looks_again_each_second(false).await?;
+        // What its predecessor said is no news.
+        self.controllers().merge_status(NAME, &json!({ "status": null })).await?;
+        server.start()?;
+        self.controllers().until(NAME, "Ready", |controller| is_true(controller, "Ready")).await?;
+        usage::quiet().await?;
+        Ok(Running { pid: server.pid()?, metrics, server })
+    }
+
+    /// Has the controller look at all its parents each second, or no more.
+    pub(crate) async fn looks_again_each_second(&self, does: bool) -> Result<()> {
+        let period = if does { json!(1) } else { json!(null) };
+        let patch = json!({ "spec": { "resyncPeriodSeconds": period } });
+        self.controllers().merge(NAME, &patch).await.map(drop)
+    }
+
+    fn controllers(&self) -> Objects {
+        Objects::cluster_wide(&self.client, &COMPOSITE_CONTROLLER)
+    }
+}
+
+impl Running {
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        self.server.stop().await.map(drop)
+    }
+}

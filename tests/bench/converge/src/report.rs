@@ -1,0 +1,219 @@
+//! What was measured, pair by pair, and its medians beside what is to be reached.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bare::Bare;
+use crate::ours::{Ours, count};
+
+/// What one pair came to, or the medians of several.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Figures {
+    parents: usize,
+    /// The bare writes.
+    bound_s: f64,
+    converge_s: f64,
+    ratio: f64,
+    cpu_ms_per_parent: f64,
+    rss_mb: f64,
+    create_to_pod_p50_ms: f64,
+    create_to_pod_p99_ms: f64,
+    /// Of two bare writes one after the other; the medians.
+    create_to_pod_ratio: f64,
+    recreate_s: f64,
+    /// Of the same bare writes: patch, delete, create, status.
+    recreate_ratio: f64,
+    recreate_cpu_s: f64,
+    idle_resync_us_per_parent: f64,
+    #[serde(skip)]
+    kb_per_parent: f64,
+    #[serde(skip)]
+    writes_per_parent: f64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pairs: Vec<Figures>,
+}
+
+impl Report {
+    /// One line about the pair.
+    pub(crate) fn add(&mut self, parents: usize, bare: &Bare, ours: &Ours) -> String {
+        let figures = Figures::of(parents, bare, ours);
+        self.pairs.push(figures);
+        format!("pair {}: {figures:?}", self.pairs.len())
+    }
+
+    pub(crate) fn median(&self) -> Figures {
+        let of = |field: fn(&Figures) -> f64| rounded(median(self.pairs.iter().map(field).collect()));
+        Figures {
+            parents: self.pairs.first().map_or(0, |pair| pair.parents),
+            bound_s: of(|pair| pair.bound_s),
+            converge_s: of(|pair| pair.converge_s),
+            ratio: of(|pair| pair.ratio),
+            cpu_ms_per_parent: of(|pair| pair.cpu_ms_per_parent),
+            rss_mb: of(|pair| pair.rss_mb),
+            create_to_pod_p50_ms: of(|pair| pair.create_to_pod_p50_ms),
+            create_to_pod_p99_ms: of(|pair| pair.create_to_pod_p99_ms),
+            create_to_pod_ratio: of(|pair| pair.create_to_pod_ratio),
+            recreate_s: of(|pair| pair.recreate_s),
+            recreate_ratio: of(|pair| pair.recreate_ratio),
+            recreate_cpu_s: of(|pair| pair.recreate_cpu_s),
+            idle_resync_us_per_parent: of(|pair| pair.idle_resync_us_per_parent),
+            kb_per_parent: of(|pair| pair.kb_per_parent),
+            writes_per_parent: of(|pair| pair.writes_per_parent),
+        }
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let all = self.median();
+        let row = |what: &str, figure: String, goal: Option<(f64, f64)>| {
+            let verdict = goal.map_or_else(String::new, |(is, most)| {
+                format!("  goal {most} {}", if is <= most { "met" } else { "missed" })
+            });
+            format!("{what:<34} {figure:>24}{verdict}")
+        };
+        let lines = [
+            format!("{} parents, medians of {} pairs", all.parents, self.pairs.len()),
+            row("bare writes", format!("{} s", all.bound_s), None),
+            row("converged", format!("{} s", all.converge_s), None),
+            row("  of the bare writes", format!("{}", all.ratio), Some((all.ratio, 1.3))),
+            row(
+                "CPU for each parent",
+                format!("{} ms", all.cpu_ms_per_parent),
+                Some((all.cpu_ms_per_parent, 0.6)),
+            ),
+            row("writes for each parent", format!("{}", all.writes_per_parent), None),
+            row("memory", format!("{} MB", all.rss_mb), Some((all.rss_mb, 50.0))),
+            row(
+                "  for each parent with its Pod",
+                format!("{} KB", all.kb_per_parent),
+                Some((all.kb_per_parent, 12.0)),
+            ),
+            row(
+                "from parent to Pod, p50 / p99",
+                format!("{} / {} ms", all.create_to_pod_p50_ms, all.create_to_pod_p99_ms),
+                None,
+            ),
+            row(
+                "  of two bare writes",
+                format!("{}", all.create_to_pod_ratio),
+                Some((all.create_to_pod_ratio, 1.5)),
+            ),
+            row("all recreated", format!("{} s", all.recreate_s), None),
+            row("  of the bare writes", format!("{}", all.recreate_ratio), Some((all.recreate_ratio, 1.5))),
+            row("  CPU", format!("{} s", all.recreate_cpu_s), None),
+            row(
+                "CPU of a look at a settled parent",
+                format!("{} µs", all.idle_resync_us_per_parent),
+                Some((all.idle_resync_us_per_parent, 2.0)),
+            ),
+        ];
+        lines.join("\n")
+    }
+}
+
+impl Figures {
+    fn of(parents: usize, bare: &Bare, ours: &Ours) -> Self {
+        let millis = |time: Duration| rounded(time.as_secs_f64() * 1000.0);
+        let ratio = |ours: Duration, bare: Duration| rounded(ours.as_secs_f64() / bare.as_secs_f64());
+        Self {
+            parents,
+            bound_s: rounded(bare.create.as_secs_f64()),
+            converge_s: rounded(ours.create.as_secs_f64()),
+            ratio: ratio(ours.create, bare.create),
+            cpu_ms_per_parent: rounded(ours.create_cpu * 1000.0 / count(parents)),
+            rss_mb: rounded(ours.memory_mb),
+            create_to_pod_p50_ms: millis(ours.to_pod_p50),
+            create_to_pod_p99_ms: millis(ours.to_pod_p99),
+            create_to_pod_ratio: ratio(ours.to_pod_p50, bare.two_p50),
+            recreate_s: rounded(ours.recreate.as_secs_f64()),
+            recreate_ratio: ratio(ours.recreate, bare.recreate),
+            recreate_cpu_s: rounded(ours.recreate_cpu),
+            idle_resync_us_per_parent: rounded(ours.idle_resync_us),
+            kb_per_parent: rounded((ours.memory_mb - ours.memory_before_mb) * 1000.0 / count(parents)),
+            writes_per_parent: rounded(ours.writes),
+        }
+    }
+}
+
+/// The smallest time that `percent` of all do not exceed; none of none.
+pub(crate) fn percentile(mut times: Vec<Duration>, percent: usize) -> Duration {
+    times.sort_unstable();
+    let rank = (times.len() * percent).div_ceil(100).saturating_sub(1);
+    times.get(rank).copied().unwrap_or_default()
+}
+
+/// The middle one, or between the middle two; 0 of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = |at: usize| values.get(at).copied().unwrap_or_default();
+    let half = values.len() / 2;
+    if values.len() % 2 == 1 {
+        middle(half)
+    } else {
+        f64::midpoint(middle(half.saturating_sub(1)), middle(half))
+    }
+}
+
+/// To three digits after the point: more is noise.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const BARE: Bare = Bare {
+        create: Duration::from_secs(4),
+        recreate: Duration::from_secs(5),
+        two_p50: Duration::from_millis(4),
+    };
+
+    fn ours(create: u64) -> Ours {
+        Ours {
+            create: Duration::from_secs(create),
+            create_cpu: 1.0,
+            memory_before_mb: 20.0,
+            memory_mb: 40.0,
+            to_pod_p50: Duration::from_millis(6),
+            to_pod_p99: Duration::from_millis(9),
+            recreate: Duration::from_secs(10),
+            recreate_cpu: 1.5,
+            idle_resync_us: 0.5,
+            writes: 2.0,
+        }
+    }
+
+    #[test]
+    fn a_report_is_one_object_of_medians_of_each_figure() {
+        let mut report = Report::default();
+        for create in [9, 5, 6] {
+            report.add(2000, &BARE, &ours(create));
+        }
+        assert_eq!(
+            serde_json::to_value(report.median()).unwrap(),
+            json!({
+                "parents": 2000, "bound_s": 4.0, "converge_s": 6.0, "ratio": 1.5, "cpu_ms_per_parent": 0.5,
+                "rss_mb": 40.0, "create_to_pod_p50_ms": 6.0, "create_to_pod_p99_ms": 9.0,
+                "create_to_pod_ratio": 1.5, "recreate_s": 10.0, "recreate_ratio": 2.0, "recreate_cpu_s": 1.5,
+                "idle_resync_us_per_parent": 0.5,
+            })
+        );
+        let table = report.table();
+        assert!(table.contains("1.5  goal 1.3 missed") && table.contains("40 MB  goal 50 met"), "{table}");
+        assert!(table.contains("10 KB  goal 12 met"), "{table}");
+    }
+
+    #[test]
+    fn a_median_lies_in_the_middle() {
+        assert_eq!(
+            (median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0, 2.0, 3.0]), median(vec![])),
+            (2.0, 2.5, 0.0)
+        );
+    }
+}
