@@ -13,8 +13,9 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, DesiredError, Rule, Stray, Strays, Wanted};
-use crate::plan::{self, Plan};
+use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
+use crate::plan::ledger::Past;
+use crate::plan::{self, Owner, Plan};
 use crate::protocol::customize;
 use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
@@ -27,6 +28,8 @@ use crate::trigger::Selection;
 /// another controller, which knows nothing of what this one found.
 #[derive(Debug, Clone)]
 pub struct Terms {
+    /// The controller's name.
+    pub controller: String,
     pub selection: Selection,
     pub rules: Vec<Rule>,
     pub generate_selector: bool,
@@ -82,6 +85,8 @@ pub struct Claimed {
 #[derive(Debug, Default)]
 pub struct Decided {
     pub plan: Plan,
+    /// What the plan is made from.
+    pub desired: Desired,
     pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
@@ -165,7 +170,13 @@ impl Terms {
     ///
     /// # Errors
     /// Whatever is wrong with an answer refuses all of it.
-    pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
+    pub fn decide(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        answer: &[u8],
+        past: Past<'_>,
+    ) -> Result<Decided, AnswerError> {
         let hook = self.hook(seen.ask);
         let reading = Reading { via: hook.via, mode: hook.mode, max_children: self.max_children };
         let response = response::sync(answer, reading)?;
@@ -184,13 +195,22 @@ impl Terms {
                 },
             };
             let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
-            decided.plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
+            decided.plan = plan::children::children(self.owner(&seen.parent), children, &desired, past);
+            decided.desired = desired;
+            let soonest = [decided.resync_after, decided.plan.again].into_iter().flatten().min();
+            decided.resync_after = soonest;
             decided.strays = strays;
             if forgot_children && decided.plan.ops.len() > 1 {
                 decided.said.forgot = decided.plan.ops.len();
             }
         }
         Ok(decided)
+    }
+
+    /// Whose children they are, and how they are written.
+    pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
+        let hash_secrets = self.hooks.sync.via == Via::Wasm;
+        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets }
     }
 
     fn hook(&self, name: HookName) -> &HookTerms {
@@ -243,6 +263,7 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::object::testing::{Build, a, resource};
+    use crate::plan::ledger::Ledger;
     use crate::related::{
         self,
         rule::{Finds, Place},
@@ -251,8 +272,9 @@ mod tests {
 
     fn terms() -> Terms {
         Terms {
+            controller: "c".to_owned(),
             selection: Selection::default(),
-            rules: vec![Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace }],
+            rules: vec![Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
             generate_selector: true,
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
@@ -332,7 +354,8 @@ mod tests {
         let terms = terms();
         let decide = |parent: Build| {
             let seen = terms.see(&parent.object(), before(HookName::Sync, b""), |_, _| vec![]).unwrap();
-            terms.decide(&seen, &terms.no_children(), answer)
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            terms.decide(&seen, &terms.no_children(), answer, past)
         };
         assert!(decide(parent()).is_err());
         let decided = decide(parent().deleting()).unwrap();

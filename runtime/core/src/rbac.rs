@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::object::id::Gvr;
 use crate::spec::account::ServiceAccountRef;
-use crate::spec::composite::{CompositeControllerSpec, UpdateMethod};
+use crate::spec::composite::{ApplyStrategy, ChildResource, CompositeControllerSpec, UpdateMethod};
 use crate::spec::decorator::DecoratorControllerSpec;
 use crate::spec::hook::Hook;
 
@@ -17,7 +17,8 @@ pub struct Needs {
     /// Begins the names of its roles.
     name: String,
     parents: BTreeSet<Gvr>,
-    children: BTreeSet<Gvr>,
+    /// And how they are written.
+    children: BTreeMap<Gvr, ApplyStrategy>,
     /// It keeps ControllerRevisions.
     rolls: bool,
     /// ConfigMaps and Secrets by namespace.
@@ -34,17 +35,22 @@ struct Objects {
 }
 
 impl Needs {
-    pub fn of_composite(name: &str, spec: &CompositeControllerSpec) -> Self {
+    /// `apply`: how the server writes children where nothing else is said.
+    pub fn of_composite(name: &str, spec: &CompositeControllerSpec, apply: ApplyStrategy) -> Self {
         let hooks = spec.hooks.clone().unwrap_or_default();
         let children = spec.child_resources.as_deref().unwrap_or_default();
         let rolls = |method: UpdateMethod| match method {
             UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace => true,
             UpdateMethod::OnDelete | UpdateMethod::Recreate | UpdateMethod::InPlace => false,
         };
+        let written = |child: &ChildResource| {
+            let own = child.update_strategy.as_ref().and_then(|strategy| strategy.apply_strategy);
+            (Gvr::new(&child.api_version, &child.resource), own.or(spec.apply_strategy).unwrap_or(apply))
+        };
         Self {
             name: format!("metahook-composite-{name}"),
             parents: [Gvr::new(&spec.parent_resource.api_version, &spec.parent_resource.resource)].into(),
-            children: children.iter().map(|child| Gvr::new(&child.api_version, &child.resource)).collect(),
+            children: children.iter().map(written).collect(),
             rolls: children.iter().filter_map(|child| child.update_strategy.as_ref()?.method).any(rolls),
             objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
             customizes: hooks.customize.is_some(),
@@ -52,13 +58,17 @@ impl Needs {
         }
     }
 
-    pub fn of_decorator(name: &str, spec: &DecoratorControllerSpec) -> Self {
+    /// `apply`: how the server writes attachments.
+    pub fn of_decorator(name: &str, spec: &DecoratorControllerSpec, apply: ApplyStrategy) -> Self {
         let hooks = spec.hooks.clone().unwrap_or_default();
         let attachments = spec.attachments.as_deref().unwrap_or_default();
         Self {
             name: format!("metahook-decorator-{name}"),
             parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
-            children: attachments.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
+            children: attachments
+                .iter()
+                .map(|one| (Gvr::new(&one.api_version, &one.resource), apply))
+                .collect(),
             rolls: false,
             objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
             customizes: hooks.customize.is_some(),
@@ -74,7 +84,11 @@ impl Needs {
     /// Roles and their bindings; `server` is the account that the server runs as.
     pub fn roles(&self, server: &ServiceAccountRef) -> Vec<Value> {
         let account = self.account.as_ref().unwrap_or(server);
-        let reads = self.parents.union(&self.children).map(|kind| rule(kind, "", &["get", "list", "watch"]));
+        let reads = self
+            .parents
+            .iter()
+            .chain(self.children.keys())
+            .map(|kind| rule(kind, "", &["get", "list", "watch"]));
         let mut all = Vec::from(bound(&self.reads(), None, &reads.collect::<Vec<_>>(), server));
         all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
         for (namespace, objects) in &self.objects {
@@ -103,9 +117,12 @@ impl Needs {
             // Asked for where the API server guards owner references.
             rules.push(rule(parent, "/finalizers", &["update"]));
         }
-        rules.extend(
-            self.children.iter().map(|child| rule(child, "", &["get", "create", "update", "delete"])),
-        );
+        rules.extend(self.children.iter().map(|(child, apply)| match apply {
+            ApplyStrategy::DynamicApply => rule(child, "", &["get", "create", "update", "delete"]),
+            ApplyStrategy::ServerSideApply => {
+                rule(child, "", &["get", "create", "update", "patch", "delete"])
+            }
+        }));
         if self.rolls {
             let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
             rules.push(rule(&revisions, "", &["get", "create", "update", "delete"]));
@@ -191,7 +208,8 @@ mod tests {
             },
             "serviceAccountRef": account,
         });
-        let needs = Needs::of_composite("c", &serde_json::from_value(spec).unwrap());
+        let spec = serde_json::from_value(spec).unwrap();
+        let needs = Needs::of_composite("c", &spec, ApplyStrategy::DynamicApply);
         needs.roles(&server()).iter().map(told).collect()
     }
 
@@ -230,7 +248,7 @@ mod tests {
     #[test]
     fn with_an_account_the_server_reads_and_acts_and_the_account_writes() {
         let expected = [
-            "ClusterRole metahook-composite-c-reads: pods get,list,watch; greetings get,list,watch",
+            "ClusterRole metahook-composite-c-reads: greetings get,list,watch; pods get,list,watch",
             "ClusterRoleBinding metahook-composite-c-reads: to metacontroller/metacontroller",
             "ClusterRole metahook-composite-c-writes: greetings get,update; greetings/status update; greetings/finalizers update; pods get,create,update,delete; controllerrevisions get,create,update,delete",
             "ClusterRoleBinding metahook-composite-c-writes: to hello/greeter",
@@ -263,12 +281,13 @@ mod tests {
             "attachments": [{"apiVersion": "v1", "resource": "services"}],
             "hooks": {"customize": {"webhook": {"url": "http://x"}}},
         });
-        let needs = Needs::of_decorator("d", &serde_json::from_value(spec).unwrap());
+        let spec = serde_json::from_value(spec).unwrap();
+        let needs = Needs::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
         assert!(needs.customizes);
         let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();
         assert_eq!(
             roles[2],
-            "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,delete"
+            "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete"
         );
     }
 }

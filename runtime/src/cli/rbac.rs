@@ -8,6 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::rbac::Needs;
 use metahook_core::spec::SpecError;
 use metahook_core::spec::account::ServiceAccountRef;
+use metahook_core::spec::composite::ApplyStrategy;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,6 +23,9 @@ pub struct Rbac {
     /// The name of the ServiceAccount that the server runs as.
     #[arg(long, value_name = "NAME", default_value = "metacontroller")]
     pub server_account: String,
+    /// The server's --apply-strategy, where controllers say nothing else.
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
+    pub apply_strategy: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -59,13 +63,17 @@ impl Rbac {
         let server =
             ServiceAccountRef { namespace: self.server_namespace.clone(), name: self.server_account.clone() };
         server.check("--server-account")?;
+        let apply = match self.apply_strategy.as_str() {
+            "server-side-apply" => ApplyStrategy::ServerSideApply,
+            _ => ApplyStrategy::DynamicApply,
+        };
         let mut roles = Vec::new();
         for Head { kind, metadata: Metadata { name }, spec } in self.controllers()? {
             let needs = match kind.as_str() {
                 "CompositeController" => {
-                    serde_json::from_value(spec).map(|spec| Needs::of_composite(&name, &spec))
+                    serde_json::from_value(spec).map(|spec| Needs::of_composite(&name, &spec, apply))
                 }
-                _ => serde_json::from_value(spec).map(|spec| Needs::of_decorator(&name, &spec)),
+                _ => serde_json::from_value(spec).map(|spec| Needs::of_decorator(&name, &spec, apply)),
             };
             let needs =
                 needs.map_err(|source| RbacError::Spec { kind: kind.clone(), name: name.clone(), source })?;
@@ -118,12 +126,21 @@ fn read(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
+    fn rbac(file: PathBuf) -> Rbac {
+        Rbac {
+            file,
+            server_namespace: "s".to_owned(),
+            server_account: "server".to_owned(),
+            apply_strategy: "dynamic-apply".to_owned(),
+        }
+    }
+
     fn run(manifest: &str) -> (Result<Value, String>, String) {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("controller.yaml");
         std::fs::write(&file, manifest).unwrap();
         let (mut out, mut say) = (Vec::new(), Vec::new());
-        let rbac = Rbac { file, server_namespace: "s".to_owned(), server_account: "server".to_owned() };
+        let rbac = rbac(file);
         let ran = rbac.run(&mut out, &mut say).map_err(|error| crate::told::told(&error));
         (ran.map(|()| serde_json::from_slice(&out).unwrap()), String::from_utf8(say).unwrap())
     }

@@ -19,8 +19,11 @@ use crate::told::told;
 /// (`resourceNames`) suffices.
 pub(crate) struct NamedObjects {
     rest: Rest,
-    watched: Mutex<BTreeMap<(Option<ServiceAccountRef>, Reference), Weak<Watched>>>,
+    watched: Mutex<BTreeMap<Read, Weak<Watched>>>,
 }
+
+/// Who reads what.
+type Read = (Option<ServiceAccountRef>, Reference);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {

@@ -8,7 +8,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Claimed, Seen};
-use metahook_core::plan::children::owner_reference;
+use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
 
 use super::composite::Controller;

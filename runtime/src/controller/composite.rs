@@ -1,6 +1,7 @@
 //! The pass over one parent of a CompositeController: the stages in a row, each a decision or an effect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
@@ -11,6 +12,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
+use metahook_core::plan::ledger::Past;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
@@ -19,6 +21,7 @@ use super::Tools;
 use super::acting::Acted;
 use super::claiming::ClaimError;
 use super::hooks::{Callees, Calls, Hook, HookError};
+use super::ledgers::Ledgers;
 use super::related::{Asking, Customized, RelatedError, Relations};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
@@ -38,6 +41,8 @@ pub(super) struct Controller {
     pub(super) hooks: PerHook<Hook>,
     pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
+    pub(super) ledgers: Ledgers,
+    pub(super) started: Instant,
     pub(super) meter: Arc<Meter>,
 }
 
@@ -100,6 +105,7 @@ impl Controller {
         let Some(parent) = self.parents.get(key) else {
             self.standings().forget(key);
             self.relations.forget(key);
+            self.ledgers.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -161,10 +167,16 @@ impl Controller {
         let (children, claimed) = self.claim(&seen, writer).await.map_err(SyncError::Claim)?;
         let answer = self.ask(&callees, ask, &parent, self.terms.request(&seen, &children)).await?;
         calls.add(&answer);
+        let ledger = self.ledgers.of(&parent.key);
+        let past = Past { ledger: &ledger, now: self.started.elapsed() };
         let decided = self
             .terms
-            .decide(&seen, &children, &answer.bytes)
+            .decide(&seen, &children, &answer.bytes, past)
             .map_err(|error| SyncError::Answer(ask, error))?;
+        if !ledger.is_empty() {
+            drop(ledger);
+            self.ledgers.change(&parent.key, |ledger| ledger.keep(&children, &decided.desired));
+        }
         self.say(ask, &parent, &decided.said);
         self.tell_hidden(&seen);
         let (answers, pure) = calls.finish();
@@ -216,7 +228,10 @@ impl Controller {
     fn note(&self, key: &Key, decision: &Decision, acted: &Result<Acted, SyncError>) {
         let mut standings = self.standings();
         match acted {
-            Ok(Acted::Nothing) if decision.pure == Some(true) => standings.settle(key, decision.rest),
+            // What is put right later is still to be done.
+            Ok(Acted::Nothing) if decision.pure == Some(true) && decision.decided.plan.again.is_none() => {
+                standings.settle(key, decision.rest);
+            }
             Ok(_) => standings.unsettle(key),
             // What failed is told with its reason.
             Err(_) => {}

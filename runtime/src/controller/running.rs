@@ -1,7 +1,7 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
@@ -23,6 +23,7 @@ use super::Tools;
 use super::composite::{Controller, after_panic};
 use super::hooks::{Callees, Hook};
 use super::kinds::Kinds;
+use super::ledgers::Ledgers;
 use super::modules::Modules;
 use super::related::Relations;
 use super::report::Reporter;
@@ -111,6 +112,7 @@ impl Run {
             parents: self.tools.stores.open(&parent),
             children: rules.iter().map(|rule| self.tools.stores.open(&rule.resource)).collect(),
             terms: Terms {
+                controller: self.object.key.name.to_string(),
                 selection: Selection {
                     labels: checked.parent_selector.clone(),
                     finalizer: gate::finalizer(&self.object.key.name),
@@ -127,6 +129,8 @@ impl Run {
             hooks,
             relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
+            ledgers: Ledgers::default(),
+            started: Instant::now(),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
         Some(Started { controller: Arc::new(controller), queue, kinds, modules })

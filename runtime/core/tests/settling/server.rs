@@ -1,20 +1,23 @@
 //! The server in small: stores fed by the model's watches, a queue, and passes made of the core's decisions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::children::UID_LABEL;
 use metahook_core::claim::Claim;
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
-use metahook_core::index::{Index, Touched};
+use metahook_core::index::{Event, Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::object::selector::Selector;
 use metahook_core::pass::{Before, HookTerms, Seen, Terms};
-use metahook_core::plan::children::owner_reference;
+use metahook_core::plan::children::{Probed, judge, learn};
 use metahook_core::plan::desired::Rule;
+use metahook_core::plan::ledger::{Ledger, Past};
+use metahook_core::plan::record::owner_reference;
 use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
 use metahook_core::related::interests::Interests;
@@ -26,7 +29,7 @@ use metahook_core::standing::{Ask, Purity, Rest, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde_json::{Value, json};
 
-use crate::model::{Conflict, Model, resource};
+use crate::model::{Conflict, Model, object, resource};
 
 /// What happens in the cluster or in the server.
 #[derive(Debug, Clone, Copy)]
@@ -110,6 +113,7 @@ pub(crate) struct Server {
     interests: Interests,
     queue: BTreeSet<Key>,
     module: u8,
+    ledgers: BTreeMap<Key, Ledger>,
 }
 
 /// Nothing here takes more passes to come to rest.
@@ -126,8 +130,9 @@ impl Server {
             seed: 0,
             saving,
             terms: Terms {
+                controller: "c".to_owned(),
                 selection: Selection { finalizer: "f".to_owned(), ..Selection::default() },
-                rules: vec![Rule { resource: Arc::clone(&child_kind), method }],
+                rules: vec![Rule::new(Arc::clone(&child_kind), method)],
                 generate_selector: true,
                 snapshot: "{}".to_owned(),
                 hooks: PerHook {
@@ -146,6 +151,7 @@ impl Server {
             interests: Interests::default(),
             queue: BTreeSet::new(),
             module: 0,
+            ledgers: BTreeMap::new(),
         }
     }
 
@@ -351,12 +357,41 @@ impl Server {
         if expected.is_some_and(|expected| expected != print) {
             self.standings.differed(seen.hooks);
         }
-        let decided = self.terms.decide(seen, &children, &answer).unwrap();
+        let mut ledger = self.ledgers.remove(&seen.parent.key).unwrap_or_default();
+        let decided = self
+            .terms
+            .decide(seen, &children, &answer, Past { ledger: &ledger, now: Duration::ZERO })
+            .unwrap();
         let (mut result, mut wrote_children) = (Ok(()), false);
         for op in decided.plan.ops {
-            wrote_children |=
-                self.write(&op, &seen.parent.key).map_err(|conflict| result = Err(conflict)).is_ok();
+            // The model keeps what it is given: what a dry run shows is what is written.
+            let op = match op {
+                Op::Probe { write, otherwise } => {
+                    let id = write.id();
+                    let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
+                    let now = children.get(&id.resource, &id.key).unwrap();
+                    match judge((*write).clone(), *otherwise, now, &Probed::Becomes(Box::new(object(body))))
+                        .unwrap()
+                    {
+                        Some(op) => op,
+                        None => continue,
+                    }
+                }
+                op => op,
+            };
+            match self.write(&op, &seen.parent.key) {
+                Ok(answer) => {
+                    wrote_children = true;
+                    let desired =
+                        decided.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
+                    if let (Some(answer), Some(desired)) = (answer, desired) {
+                        learn(&mut ledger, self.terms.owner(&seen.parent), op.id(), desired, &answer);
+                    }
+                }
+                Err(conflict) => result = Err(conflict),
+            }
         }
+        self.ledgers.insert(seen.parent.key.clone(), ledger);
         wrote |= wrote_children;
         let due = self.standings.take_status_due(&seen.parent.key);
         let so_far = SoFar { wrote_children, failed: result.is_err(), due };
@@ -398,14 +433,18 @@ impl Server {
         Ok((children, wrote))
     }
 
-    fn write(&mut self, op: &Op, parent: &Key) -> Result<(), Conflict> {
+    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Object>, Conflict> {
         let of_parent = op.id().resource == self.parent_kind;
+        let mut answer = None;
         for event in self.cluster.carry_out(op)? {
+            if let Event::Wrote(object) = &event {
+                answer = Some(object.clone());
+            }
             let touched = if of_parent { self.parents.apply(event) } else { self.children.apply(event) };
             let of = if of_parent { Told::Parents } else { Told::Children };
             self.trigger(&touched, of, Some(parent));
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// A hook that makes its children one after the other, each once the one before it is observed.
