@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use metahook_core::bucket::Rate;
 use metahook_core::object::selector::Selector;
+use metahook_core::plan::desired::Applying;
 use metahook_core::spec::policy::HookPolicy;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,7 @@ pub struct Settings {
     #[cfg(debug_assertions)]
     pub seed_each_call: bool,
     pub hook_policy: HookPolicy,
+    pub applying: Applying,
     pub mount_dir: MountDir,
     pub modules: ModuleSettings,
     /// How many requests to the API server there may be; `None` is any number.
@@ -111,8 +113,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(rest.clone()));
-    let fresh = Arc::clone(&discovery);
-    let interval = settings.discovery_interval;
+    let (fresh, interval) = (Arc::clone(&discovery), settings.discovery_interval);
     let freshness = tokio::spawn({
         let stop = background.clone();
         async move { fresh.keep_fresh(interval, stop).await }
@@ -129,6 +130,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         recorder,
         metrics,
         policy: Arc::new(settings.hook_policy),
+        applying: settings.applying,
         workers: settings.workers,
         max_children: settings.max_children,
         discovery_interval: settings.discovery_interval,

@@ -123,7 +123,16 @@ impl Objects {
 
     /// Asks for the deletion; an object that is gone already is no error.
     pub async fn delete(&self, name: &str) -> Result<()> {
-        match self.api.delete(name, &DeleteParams::background()).await {
+        self.delete_with(name, &DeleteParams::background()).await
+    }
+
+    /// Asks for the deletion after that of all that the object owns.
+    pub async fn delete_in_foreground(&self, name: &str) -> Result<()> {
+        self.delete_with(name, &DeleteParams::foreground()).await
+    }
+
+    async fn delete_with(&self, name: &str, how: &DeleteParams) -> Result<()> {
+        match self.api.delete(name, how).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             answer => answer.map(drop).with_context(|| format!("cannot delete {}/{name}", self.place)),
         }

@@ -107,6 +107,11 @@ impl Fixture {
         Objects::within(&self.client, kind, &self.name)
     }
 
+    /// Objects in another namespace.
+    pub fn within_other(&self, kind: &Kind, namespace: &str) -> Objects {
+        Objects::within(&self.client, kind, namespace)
+    }
+
     /// Objects in the namespace of all servers that run outside of the cluster.
     pub fn within_default(&self, kind: &Kind) -> Objects {
         Objects::within(&self.client, kind, "default")
@@ -248,7 +253,7 @@ fn label(name: &str) -> String {
 /// The title as far as names may be long, and a number: no two tests are alike, nor two runs on one cluster.
 fn unique_name(title: &str) -> String {
     let words = title.rsplit("::").next().unwrap_or(title).replace('_', "-");
-    let short: String = words.chars().take(40).collect();
+    let short: String = words.chars().take(32).collect();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{}-{:x}-{count}", short.trim_end_matches('-'), std::process::id())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
@@ -33,6 +33,7 @@ pub struct Asked {
     pub body: Value,
     /// The body as it came.
     pub bytes: Bytes,
+    pub at: Instant,
 }
 
 /// What is answered.
@@ -214,6 +215,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Response<Full<By
         headers: head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
         body: serde_json::from_slice(&bytes).unwrap_or_default(),
         bytes,
+        at: Instant::now(),
     };
     lock(&shared.asked).push(asked.clone());
     let program = Arc::clone(&lock(&shared.program));

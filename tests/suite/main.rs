@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use compat::parent_reconcile;
+use compat::{api_objects, hook_protocol, parent_reconcile};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
@@ -113,6 +113,22 @@ fn of_controllers() -> Vec<Test> {
 
 fn of_the_contract() -> Vec<Test> {
     tests![
+        api_objects::{
+            the_definitions_have_the_names_that_manifests_and_people_use,
+            what_a_field_may_be_is_kept_and_what_nobody_knows_is_dropped,
+            what_a_field_may_not_be_is_refused_by_the_api_server,
+            a_spec_that_cannot_run_says_which_field_and_hurts_no_other,
+        },
+        hook_protocol::{
+            a_webhook_is_asked_as_its_version_says_and_finalizes,
+            every_answer_that_is_none_says_why_and_changes_nothing,
+            a_webhook_read_loosely_may_say_more_than_is_known,
+            a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
+            a_webhook_that_is_slow_or_gone_says_so_and_heals,
+            a_module_and_a_webhook_serve_one_controller,
+            what_a_hook_says_of_its_parent_becomes_an_event,
+            an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
         parent_reconcile::{
             a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do,
             the_finalizer_comes_first_and_goes_when_the_hook_says_finalized,

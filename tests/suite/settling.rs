@@ -71,11 +71,11 @@ pub(crate) async fn calls_that_were_made_and_skipped_are_told_as_metrics(test: &
 }
 
 /// Found free; taken by nobody else on this machine, most likely, until the server takes it.
-fn free_address() -> Result<SocketAddr> {
+pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-async fn scrape(address: SocketAddr) -> Result<String> {
+pub(crate) async fn scrape(address: SocketAddr) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
     let mut text = String::new();

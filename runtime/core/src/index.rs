@@ -114,6 +114,24 @@ impl Index {
         self.objects.is_empty()
     }
 
+    /// All objects of one namespace.
+    pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let here = self.objects.range(Key::new(namespace, "")..);
+        here.take_while(move |(key, _)| *key.namespace == *namespace).map(|(_, entry)| &entry.object)
+    }
+
+    /// The objects of this name in whichever namespace: a step per namespace, not one per object.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let mut next = self.objects.keys().next();
+        std::iter::from_fn(move || {
+            let namespace = &next?.namespace;
+            // No namespace lies between one and the same with a NUL behind it.
+            next = self.objects.range(Key::new(&format!("{namespace}\0"), "")..).next().map(|(key, _)| key);
+            Some(self.get(&Key::new(namespace, name)))
+        })
+        .flatten()
+    }
+
     /// What a parent could claim in a namespace (empty: anywhere): what it controls, and what nobody controls and the
     /// selector, if there is one, matches.
     pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
@@ -342,6 +360,23 @@ mod tests {
         assert_eq!(names("n", Some(&selector)), ["n/mine", "n/orphan"]);
         assert_eq!(names("", Some(&selector)), ["m/mine-elsewhere", "n/mine", "n/orphan"]);
         assert_eq!(names("n", None), ["n/mine"], "without a selector nothing is adopted");
+    }
+
+    #[test]
+    fn objects_are_found_by_namespace_and_by_name() {
+        fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
+            found.map(|object| object.key.to_string()).collect()
+        }
+        let mut index = Index::default();
+        for key in ["a", "b", "m/a", "n/a", "n/b", "n-1/a", "z/c"] {
+            index.apply(Event::Applied((*a("v1", "Pod", key).uid(key).object()).clone()));
+        }
+        assert_eq!(keys(index.within("n")), ["n/a", "n/b"]);
+        assert_eq!(keys(index.within("")), ["a", "b"]);
+        assert!(keys(index.within("o")).is_empty());
+        assert_eq!(keys(index.named("a")), ["a", "m/a", "n/a", "n-1/a"]);
+        assert_eq!(keys(index.named("c")), ["z/c"]);
+        assert!(keys(index.named("d")).is_empty());
     }
 
     #[derive(Debug, Clone)]

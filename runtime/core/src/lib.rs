@@ -8,6 +8,7 @@
 //! - [`gate`]: whether a parent is this controller's business
 //! - [`children`]: how a parent's children are told from other objects
 //! - [`claim`]: keep, adopt, release or leave
+//! - [`related`]: what a hook is shown besides its children, and whom a change of it concerns
 //! - [`protocol`]: what a hook is asked and what it answers
 //! - [`plan`]: what is to be written
 //! - [`pass`]: these in a row: what a pass sees, asks and decides
@@ -35,6 +36,7 @@ pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod protocol;
+pub mod related;
 pub mod spec;
 pub mod spread;
 pub mod standing;

@@ -13,11 +13,14 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, DesiredError, Rule, Stray, Strays, Wanted};
-use crate::plan::{self, Plan};
+use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
+use crate::plan::ledger::Past;
+use crate::plan::{self, Owner, Plan};
+use crate::protocol::customize;
 use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
 use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::related::selection::Related;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
@@ -25,6 +28,8 @@ use crate::trigger::Selection;
 /// another controller, which knows nothing of what this one found.
 #[derive(Debug, Clone)]
 pub struct Terms {
+    /// The controller's name.
+    pub controller: String,
     pub selection: Selection,
     pub rules: Vec<Rule>,
     pub generate_selector: bool,
@@ -52,10 +57,20 @@ pub struct Seen {
     pub ask: HookName,
     /// What the hooks are made of: their modules, and the files they may read.
     pub hooks: Fingerprint,
+    /// What the customize hook asked for. Its rules are in here by what they find: nothing else comes of them.
+    pub related: Related,
     /// Which children the parent has; made from its uid or its spec. `None`: those that it controls.
     pub selector: Option<Selector>,
     /// What is the parent's, and what could be; without what it leaves alone.
     pub claims: Vec<Claimed>,
+}
+
+/// What a pass knows before it looks at children.
+#[derive(Debug)]
+pub struct Before {
+    pub ask: HookName,
+    pub hooks: Fingerprint,
+    pub related: Related,
 }
 
 /// One object and what becomes of it.
@@ -70,6 +85,8 @@ pub struct Claimed {
 #[derive(Debug, Default)]
 pub struct Decided {
     pub plan: Plan,
+    /// What the plan is made from.
+    pub desired: Desired,
     pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
@@ -99,7 +116,7 @@ pub enum AnswerError {
 }
 
 impl Terms {
-    /// Looks at a parent that `ask` is to be asked about, and at what `candidates` names for each kind of children: what
+    /// Looks at a parent that a hook is to be asked about, and at what `candidates` names for each kind of children: what
     /// it controls, and what nobody controls and its selector matches.
     ///
     /// # Errors
@@ -107,10 +124,10 @@ impl Terms {
     pub fn see(
         &self,
         parent: &Arc<Object>,
-        ask: HookName,
-        hooks: Fingerprint,
+        before: Before,
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
+        let Before { ask, hooks, related } = before;
         let selector = match children::selector(parent, self.generate_selector) {
             Ok(selector) => Some(selector),
             Err(_) if ask == HookName::Finalize => None,
@@ -125,7 +142,7 @@ impl Terms {
                 }
             }
         }
-        Ok(Seen { parent: Arc::clone(parent), ask, hooks, selector, claims })
+        Ok(Seen { parent: Arc::clone(parent), ask, hooks, related, selector, claims })
     }
 
     /// What the hook is asked.
@@ -135,6 +152,7 @@ impl Terms {
             controller: &self.snapshot,
             parent: &seen.parent,
             children,
+            related: &seen.related.objects,
             settings: hook.settings.as_deref(),
             naming: hook.version.naming(),
             finalizing: seen.ask == HookName::Finalize,
@@ -142,11 +160,23 @@ impl Terms {
         request.bytes()
     }
 
+    /// What the customize hook is asked about a parent.
+    pub fn customize_request(&self, parent: &Object) -> Vec<u8> {
+        let settings = self.hooks.customize.as_ref().and_then(|hook| hook.settings.as_deref());
+        customize::Request { controller: &self.snapshot, parent, settings }.bytes()
+    }
+
     /// What is to be done because the hook answered this.
     ///
     /// # Errors
     /// Whatever is wrong with an answer refuses all of it.
-    pub fn decide(&self, seen: &Seen, children: &ChildMap, answer: &[u8]) -> Result<Decided, AnswerError> {
+    pub fn decide(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        answer: &[u8],
+        past: Past<'_>,
+    ) -> Result<Decided, AnswerError> {
         let hook = self.hook(seen.ask);
         let reading = Reading { via: hook.via, mode: hook.mode, max_children: self.max_children };
         let response = response::sync(answer, reading)?;
@@ -165,13 +195,22 @@ impl Terms {
                 },
             };
             let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
-            decided.plan = plan::children::children(&seen.parent, children, &desired, &self.rules);
+            decided.plan = plan::children::children(self.owner(&seen.parent), children, &desired, past);
+            decided.desired = desired;
+            let soonest = [decided.resync_after, decided.plan.again].into_iter().flatten().min();
+            decided.resync_after = soonest;
             decided.strays = strays;
             if forgot_children && decided.plan.ops.len() > 1 {
                 decided.said.forgot = decided.plan.ops.len();
             }
         }
         Ok(decided)
+    }
+
+    /// Whose children they are, and how they are written.
+    pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
+        let hash_secrets = self.hooks.sync.via == Via::Wasm;
+        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets }
     }
 
     fn hook(&self, name: HookName) -> &HookTerms {
@@ -210,6 +249,7 @@ impl Seen {
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
         all.add(self.hooks.as_bytes());
+        self.related.fingerprint(&mut all);
         for object in std::iter::once(&self.parent).chain(self.claims.iter().map(|claimed| &claimed.object)) {
             all.add(object.uid.as_str().as_bytes());
             all.add(object.version.as_str().as_bytes());
@@ -223,12 +263,18 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::object::testing::{Build, a, resource};
+    use crate::plan::ledger::Ledger;
+    use crate::related::{
+        self,
+        rule::{Finds, Place},
+    };
     use crate::spec::composite::UpdateMethod;
 
     fn terms() -> Terms {
         Terms {
+            controller: "c".to_owned(),
             selection: Selection::default(),
-            rules: vec![Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace }],
+            rules: vec![Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
             generate_selector: true,
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
@@ -244,10 +290,26 @@ mod tests {
         a("v1", "Pod", &format!("n/{name}")).label(children::UID_LABEL, "p").controlled_by("p")
     }
 
+    fn before(ask: HookName, hook: &[u8]) -> Before {
+        Before { ask, hooks: Fingerprint::of(hook), related: Related::default() }
+    }
+
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {
+        seen_with(parent, before(HookName::Sync, hook), pods)
+    }
+
+    fn seen_with(parent: Build, before: Before, pods: Vec<Build>) -> Fingerprint {
         let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
-        let seen = terms().see(&parent.object(), HookName::Sync, Fingerprint::of(hook), |_, _| pods.clone());
-        seen.unwrap().fingerprint()
+        terms().see(&parent.object(), before, |_, _| pods.clone()).unwrap().fingerprint()
+    }
+
+    /// The same pass, where the customize hook asked for all of a kind, and these are all of it.
+    fn seen_beside(settings: Vec<Build>) -> Fingerprint {
+        let settings: Vec<_> = settings.into_iter().map(Build::object).collect();
+        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        let rule = related::rule::Rule { resource: resource("v1", "Secret"), finds };
+        let related = Related::find(&parent().object(), &[rule], |_| settings.clone());
+        seen_with(parent(), Before { related, ..before(HookName::Sync, b"module") }, vec![child("a")])
     }
 
     #[test]
@@ -271,9 +333,13 @@ mod tests {
                     vec![child("a"), a("v1", "Pod", "n/o").label(children::UID_LABEL, "p")],
                 ),
             ),
+            ("a kind that the customize hook asked for", seen_beside(vec![])),
         ] {
             assert_ne!(usual(), other, "{what}");
         }
+        let setting = || a("v1", "Secret", "n/s");
+        assert_ne!(seen_beside(vec![setting()]), seen_beside(vec![]));
+        assert_ne!(seen_beside(vec![setting()]), seen_beside(vec![setting().version("2")]));
     }
 
     #[test]
@@ -287,9 +353,9 @@ mod tests {
         let answer = br#"{"status":{"a":1},"children":[{"kind":"Secret"}]}"#;
         let terms = terms();
         let decide = |parent: Build| {
-            let seen =
-                terms.see(&parent.object(), HookName::Sync, Fingerprint::of(b""), |_, _| vec![]).unwrap();
-            terms.decide(&seen, &terms.no_children(), answer)
+            let seen = terms.see(&parent.object(), before(HookName::Sync, b""), |_, _| vec![]).unwrap();
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            terms.decide(&seen, &terms.no_children(), answer, past)
         };
         assert!(decide(parent()).is_err());
         let decided = decide(parent().deleting()).unwrap();
@@ -300,7 +366,7 @@ mod tests {
     fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
         let terms = Terms { generate_selector: false, ..terms() };
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
-        let see = |ask| terms.see(&parent().object(), ask, Fingerprint::of(b""), |_, _| pods.to_vec());
+        let see = |ask| terms.see(&parent().object(), before(ask, b""), |_, _| pods.to_vec());
         assert!(see(HookName::Sync).is_err());
         let seen = see(HookName::Finalize).unwrap();
         assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);

@@ -3,14 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken fixture ends it")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::children;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
-use metahook_core::plan::children::LAST_APPLIED;
+use metahook_core::plan::Owner;
 use metahook_core::plan::desired::{Bounds, Rule, Strays};
+use metahook_core::plan::ledger::{Ledger, Past};
+use metahook_core::plan::record::LAST_APPLIED;
 use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
 use metahook_core::spec::composite::UpdateMethod;
@@ -26,7 +29,7 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
         namespaced: true,
         has_status: false,
     };
-    let rules = [Rule { resource: Arc::new(resource), method }];
+    let rules = [Rule::new(Arc::new(resource), method)];
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",
         "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1 },
@@ -43,7 +46,9 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
         Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
     let wanted =
         plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
-    let plan = plan::children::children(&parent, &children, &wanted.desired, &rules);
+    let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+    let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+    let plan = plan::children::children(owner, &children, &wanted.desired, past);
     Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.status)))
 }
 

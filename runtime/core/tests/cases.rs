@@ -7,20 +7,25 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::children;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::plan;
-use metahook_core::plan::desired::{Bounds, Rule, Strays};
+use metahook_core::plan::desired::{Apply, Bounds, Rule, Strays};
+use metahook_core::plan::ledger::{Ledger, Past};
+use metahook_core::plan::{self, Owner};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Strategy {
     parent: Value,
     rules: Vec<DeclaredRule>,
+    #[serde(default)]
+    hash_secrets: bool,
 }
 
 #[derive(Deserialize)]
@@ -29,6 +34,8 @@ struct DeclaredRule {
     api_version: String,
     kind: String,
     method: metahook_core::spec::composite::UpdateMethod,
+    /// Server-side apply, as this field manager.
+    field_manager: Option<String>,
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> T {
@@ -49,15 +56,12 @@ fn plan_of(case: &Path) -> String {
         .map(|rule| {
             let plural = format!("{}s", rule.kind.to_lowercase());
             let gvk = Gvk::new(&rule.api_version, &rule.kind);
-            Rule {
-                resource: Arc::new(Resource {
-                    gvk,
-                    plural: plural.into(),
-                    namespaced: true,
-                    has_status: true,
-                }),
-                method: rule.method,
-            }
+            let resource = Resource { gvk, plural: plural.into(), namespaced: true, has_status: true };
+            let apply = rule
+                .field_manager
+                .as_ref()
+                .map_or(Apply::Dynamic, |name| Apply::ServerSide(name.as_str().into()));
+            Rule { apply, ..Rule::new(Arc::new(resource), rule.method) }
         })
         .collect();
     let mut observed = ChildMap::default();
@@ -71,7 +75,12 @@ fn plan_of(case: &Path) -> String {
         Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
     match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
     {
-        Ok(wanted) => plan::children::children(&parent, &observed, &wanted.desired, &rules).to_string(),
+        Ok(wanted) => {
+            let hash_secrets = strategy.hash_secrets;
+            let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets };
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            plan::children::children(owner, &observed, &wanted.desired, past).to_string()
+        }
         Err(error) => format!("refused: {error}\n"),
     }
 }

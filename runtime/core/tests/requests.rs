@@ -16,6 +16,7 @@ use std::sync::Arc;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
+use metahook_core::protocol::customize;
 use metahook_core::protocol::request::Sync;
 use metahook_core::spec::composite::CompositeControllerSpec;
 use metahook_core::spec::hook::HookVersion;
@@ -24,13 +25,17 @@ use serde::Deserialize;
 use serde_json::Value;
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct World {
     controller: Value,
     parent: Value,
     kinds: Vec<Served>,
     children: Vec<Value>,
+    related: Vec<Value>,
+    related_kinds: Vec<Served>,
 }
 
+/// As the API server's lists of resources name it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Served {
@@ -49,29 +54,45 @@ fn object(value: &Value) -> Arc<Object> {
 }
 
 fn request(world: &World, version: HookVersion, finalizing: bool) -> String {
-    let kinds: Vec<_> = world.kinds.iter().map(resource).collect();
-    let mut children = ChildMap::default();
-    for kind in &kinds {
-        children.declare(kind);
-    }
-    for child in &world.children {
-        let child = object(child);
-        let kind = kinds.iter().find(|kind| kind.gvk == child.gvk).expect("a declared kind");
-        children.insert(kind, child);
-    }
-    let spec: CompositeControllerSpec = serde_json::from_value(world.controller["spec"].clone()).unwrap();
-    let controller = snapshot(&object(&world.controller), &spec);
     let parent = object(&world.parent);
-    let naming = version.naming();
     let request = Sync {
-        controller: &controller,
+        controller: &controller(world),
         parent: &parent,
-        children: &children,
+        children: &map(&world.kinds, &world.children),
+        related: &map(&world.related_kinds, &world.related),
         settings: None,
-        naming,
+        naming: version.naming(),
         finalizing,
     };
-    let request: Value = serde_json::from_slice(&request.bytes()).unwrap();
+    written(&request.bytes())
+}
+
+fn customize(world: &World) -> String {
+    let parent = object(&world.parent);
+    written(&customize::Request { controller: &controller(world), parent: &parent, settings: None }.bytes())
+}
+
+fn controller(world: &World) -> String {
+    let spec: CompositeControllerSpec = serde_json::from_value(world.controller["spec"].clone()).unwrap();
+    snapshot(&object(&world.controller), &spec)
+}
+
+fn map(kinds: &[Served], objects: &[Value]) -> ChildMap {
+    let kinds: Vec<_> = kinds.iter().map(resource).collect();
+    let mut map = ChildMap::default();
+    for kind in &kinds {
+        map.declare(kind);
+    }
+    for one in objects {
+        let one = object(one);
+        let kind = kinds.iter().find(|kind| kind.gvk == one.gvk).expect("a declared kind");
+        map.insert(kind, one);
+    }
+    map
+}
+
+fn written(request: &[u8]) -> String {
+    let request: Value = serde_json::from_slice(request).unwrap();
     format!("{request:#}\n")
 }
 
@@ -92,13 +113,14 @@ fn hooks_are_asked_as_the_examples_show() {
         let folder = folder.join(scope);
         let world = fs::read_to_string(folder.join("world.json")).unwrap();
         let world: World = serde_json::from_str(&world).unwrap();
-        for (file, version, finalizing) in [
-            ("sync-v1.json", HookVersion::V1, false),
-            ("sync-v2.json", HookVersion::V2, false),
-            ("finalize-v1.json", HookVersion::V1, true),
-            ("finalize-v2.json", HookVersion::V2, true),
+        for (file, found) in [
+            ("sync-v1.json", request(&world, HookVersion::V1, false)),
+            ("sync-v2.json", request(&world, HookVersion::V2, false)),
+            ("finalize-v1.json", request(&world, HookVersion::V1, true)),
+            ("finalize-v2.json", request(&world, HookVersion::V2, true)),
+            ("customize.json", customize(&world)),
         ] {
-            let (found, file) = (request(&world, version, finalizing), folder.join(file));
+            let file = folder.join(file);
             if std::env::var_os("BLESS").is_some() {
                 fs::write(&file, &found).unwrap();
             }

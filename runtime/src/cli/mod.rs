@@ -176,6 +176,7 @@ impl Serve {
             discovery_interval: self.discovery_interval,
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
+            applying: self.peer.applying(),
             purity_check: self.purity_check,
             #[cfg(debug_assertions)]
             seed_each_call: self.seed_each_call,

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use clap::Args;
 use metahook_core::bucket::Rate;
+use metahook_core::plan::desired::Applying;
+use metahook_core::spec::composite::ApplyStrategy;
 
 use super::FlagError;
 use crate::telemetry::log::Format;
@@ -22,8 +24,8 @@ pub struct PeerFlags {
     /// Text and debug level.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub zap_devel: bool,
-    /// Only dynamic-apply is served.
-    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = strategy)]
+    /// How children are written where their controller says nothing.
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
     pub apply_strategy: String,
     /// Requests to the API server in a second; without it and --client-go-burst there is no limit.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
@@ -31,6 +33,9 @@ pub struct PeerFlags {
     /// Requests to the API server at once, before their number is limited.
     #[arg(long, value_name = "N")]
     pub client_go_burst: Option<u32>,
+    /// The field manager of server-side apply.
+    #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
+    pub apply_strategy_ssa_field_manager: String,
     /// Not served: run one replica.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub leader_election: bool,
@@ -56,22 +61,28 @@ pub struct IgnoredFlags {
     #[arg(long, hide = true)]
     leader_election_id: Option<String>,
     #[arg(long, hide = true)]
-    apply_strategy_ssa_field_manager: Option<String>,
-    #[arg(long, hide = true)]
     zap_stacktrace_level: Option<String>,
     #[arg(long, hide = true)]
     zap_time_encoding: Option<String>,
 }
 
-fn strategy(text: &str) -> Result<String, String> {
-    match text {
-        "dynamic-apply" => Ok(text.to_owned()),
-        "server-side-apply" => Err("this version of metahook applies dynamically only".to_owned()),
-        _ => Err("write dynamic-apply".to_owned()),
+/// The API server takes no other names.
+fn field_manager(text: &str) -> Result<String, String> {
+    if (1..=128).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(text.to_owned());
     }
+    Err("a field manager has 1 to 128 characters that can be printed".to_owned())
 }
 
 impl PeerFlags {
+    pub(super) fn applying(&self) -> Applying {
+        let strategy = match self.apply_strategy.as_str() {
+            "server-side-apply" => ApplyStrategy::ServerSideApply,
+            _ => ApplyStrategy::DynamicApply,
+        };
+        Applying { strategy, manager: self.apply_strategy_ssa_field_manager.as_str().into() }
+    }
+
     pub(super) fn log_format(&self) -> Option<Format> {
         match self.zap_encoder.as_deref() {
             Some("console") => Some(Format::Text),
@@ -126,7 +137,6 @@ impl IgnoredFlags {
             ("--leader-election-resource-lock", &self.leader_election_resource_lock),
             ("--leader-election-namespace", &self.leader_election_namespace),
             ("--leader-election-id", &self.leader_election_id),
-            ("--apply-strategy-ssa-field-manager", &self.apply_strategy_ssa_field_manager),
             ("--zap-stacktrace-level", &self.zap_stacktrace_level),
             ("--zap-time-encoding", &self.zap_time_encoding),
         ];
@@ -224,12 +234,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_refused_by_name() {
-        assert!(
-            serve("metacontroller --apply-strategy=server-side-apply")
-                .unwrap_err()
-                .contains("--apply-strategy")
+    fn children_are_applied_as_the_flags_say() {
+        let applying = |line: &str| serve(line).unwrap().settings().unwrap().applying;
+        let (usual, server) = (ApplyStrategy::DynamicApply, ApplyStrategy::ServerSideApply);
+        assert_eq!(
+            applying("metacontroller"),
+            Applying { strategy: usual, manager: "metacontroller".into() }
         );
+        assert_eq!(
+            applying(
+                "metacontroller --apply-strategy=server-side-apply --apply-strategy-ssa-field-manager=me"
+            ),
+            Applying { strategy: server, manager: "me".into() }
+        );
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_name() {
+        assert!(serve("metacontroller --apply-strategy=by-hand").unwrap_err().contains("--apply-strategy"));
         assert!(serve("metacontroller --no-such-flag").is_err());
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::rest::{Answer, Rest, Unreachable, list_path, object_path};
 
 /// Every write carries the name that Metacontroller's writes carry.
-const FIELD_MANAGER: &str = "fieldManager=metacontroller";
+pub(super) const FIELD_MANAGER: &str = "fieldManager=metacontroller";
 
 /// An operation that was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +24,11 @@ pub(crate) struct ApplyError {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Why {
+pub(super) enum Why {
     #[error("it has changed meanwhile: {0}")]
     Conflict(String),
-    #[error(
-        "an object of that name exists already and is not this parent's: delete it or choose another name"
-    )]
-    Exists,
+    #[error("an object of that name exists already: {0}; delete it or choose another name")]
+    Exists(String),
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
@@ -40,9 +38,13 @@ enum Why {
 }
 
 impl ApplyError {
+    pub(super) fn new(verb: &'static str, id: &ObjectId, why: Why) -> Self {
+        Self { verb, id: Box::new(id.clone()), why }
+    }
+
     /// An object of that name exists already.
     pub(crate) fn is_taken_name(&self) -> bool {
-        matches!(self.why, Why::Exists)
+        matches!(self.why, Why::Exists(_))
     }
 
     /// Somebody else was faster; an event is on its way.
@@ -56,15 +58,22 @@ impl Rest {
     pub(crate) async fn carry_out(&self, op: &Op) -> Result<Vec<Event>, ApplyError> {
         let id = op.id();
         let done = match op {
-            Op::Create { body, .. } => self.create(id, body).await,
+            Op::Create { body, .. } => self.create(id, body, None).await,
             Op::Replace { body, .. } => self.put(&object_path(&id.resource, &id.key), id, body).await,
             Op::Status { body, .. } => {
                 self.put(&format!("{}/status", object_path(&id.resource, &id.key)), id, body).await
             }
             Op::Delete { uid, .. } => self.delete(id, uid).await.map(|(known, _)| known),
-            Op::Recreate { uid, body, .. } => self.recreate(id, uid, body).await,
+            Op::Recreate { uid, body, manager, .. } => self.recreate(id, uid, body, manager.as_deref()).await,
+            Op::Apply { over: Some((uid, _)), body, manager, .. } => {
+                self.apply_over(id, uid, body, manager).await
+            }
+            Op::Apply { over: None, body, manager, .. } => self.create(id, body, Some(manager)).await,
+            Op::HandOver { uid, manager, .. } => self.hand_over(id, uid, manager).await,
+            // What comes of a dry run is for the core to decide: see `probe`.
+            Op::Probe { .. } => Ok(Vec::new()),
         };
-        done.map_err(|why| ApplyError { verb: op.verb(), id: Box::new(id.clone()), why })
+        done.map_err(|why| ApplyError::new(op.verb(), id, why))
     }
 
     /// Reads one object as it is now.
@@ -73,16 +82,32 @@ impl Rest {
             let answer = self.get(&object_path(&id.resource, &id.key)).await?;
             if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(id, &answer).map(Some) }
         };
-        read.await.map_err(|why| ApplyError { verb: "read", id: Box::new(id.clone()), why })
+        read.await.map_err(|why| ApplyError::new("read", id, why))
     }
 
-    async fn create(&self, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
+    async fn create(&self, id: &ObjectId, body: &Value, manager: Option<&str>) -> Result<Vec<Event>, Why> {
+        match self.make(id, body, manager).await? {
+            Some(known) => Ok(known),
+            None => Err(self.taken(id, body).await?),
+        }
+    }
+
+    /// `None` where the name is taken.
+    async fn make(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        manager: Option<&str>,
+    ) -> Result<Option<Vec<Event>>, Why> {
+        if let Some(manager) = manager {
+            return self.apply_new(id, body, manager).await;
+        }
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
         let answer = self.send(Method::POST, &path, Some(body.to_string())).await?;
         match (answer.status, answer.reason().as_str()) {
-            (StatusCode::CONFLICT, "AlreadyExists") => Err(Why::Exists),
+            (StatusCode::CONFLICT, "AlreadyExists") => Ok(None),
             (StatusCode::CONFLICT, _) => Err(Why::Conflict(answer.message())),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
+            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?)])),
         }
     }
 
@@ -101,14 +126,17 @@ impl Rest {
         Ok(self.get(&object_path(&id.resource, &id.key)).await?.status == StatusCode::NOT_FOUND)
     }
 
-    async fn recreate(&self, id: &ObjectId, uid: &Uid, body: &Value) -> Result<Vec<Event>, Why> {
+    async fn recreate(
+        &self,
+        id: &ObjectId,
+        uid: &Uid,
+        body: &Value,
+        manager: Option<&str>,
+    ) -> Result<Vec<Event>, Why> {
         let (mut known, finished) = self.delete(id, uid).await?;
         if finished {
-            match self.create(id, body).await {
-                // Final or not, somebody holds the name still: the deletion's event starts the next pass.
-                Err(Why::Exists) => {}
-                other => known.extend(other?),
-            }
+            // Final or not, somebody may hold the name still: then the deletion's event starts the next pass.
+            known.extend(self.make(id, body, manager).await?.into_iter().flatten());
         }
         Ok(known)
     }
@@ -137,10 +165,14 @@ impl Rest {
 /// The object that was to be written is not there any longer.
 fn gone(id: &ObjectId, body: &Value) -> Vec<Event> {
     let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    vec![Event::Missing(id.key.clone(), Uid::new(uid))]
+    gone_uid(id, Uid::new(uid))
 }
 
-fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {
+pub(super) fn gone_uid(id: &ObjectId, uid: Uid) -> Vec<Event> {
+    vec![Event::Missing(id.key.clone(), uid)]
+}
+
+pub(super) fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {
     if !answer.status.is_success() {
         return Err(Why::Refused(answer.message()));
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
+use metahook_core::json::lists::Lists;
 use metahook_core::object::id::{Gvk, Gvr, Resource};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::openapi::OpenApi;
 use super::rest::{Answer, Rest, Unreachable, version_path};
 use super::watch::{Scope, watch as watch_resource};
 use crate::told::told;
@@ -20,6 +22,7 @@ pub(crate) struct Discovery {
     /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
     changed: watch::Sender<()>,
+    published: OpenApi,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +55,17 @@ impl DiscoveryError {
 
 impl Discovery {
     pub(crate) fn new(rest: Rest) -> Self {
-        Self { rest, known: Mutex::default(), changed: watch::Sender::new(()) }
+        Self {
+            published: OpenApi::new(rest.clone()),
+            rest,
+            known: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// What is published about the lists of a kind.
+    pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
+        self.published.lists(gvk).await
     }
 
     /// Becomes ready when something may be served that was not before, or the other way round.
@@ -112,6 +125,7 @@ impl Discovery {
                 }
             }
             self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.published.refresh();
             self.changed.send_replace(());
         }
     }

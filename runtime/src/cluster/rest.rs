@@ -77,6 +77,10 @@ impl Rest {
         self.exchange(Method::PATCH, path, "application/apply-patch+yaml", Some(body)).await
     }
 
+    pub(crate) async fn json_patch(&self, path: &str, body: String) -> Result<Answer, Unreachable> {
+        self.exchange(Method::PATCH, path, "application/json-patch+json", Some(body)).await
+    }
+
     async fn exchange(
         &self,
         method: Method,
@@ -149,7 +153,7 @@ pub(crate) fn list_path(resource: &Resource, namespace: &str) -> String {
 }
 
 /// One segment of a path: whatever it holds, it stays one.
-fn segment(text: &str) -> String {
+pub(super) fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

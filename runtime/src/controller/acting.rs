@@ -8,7 +8,6 @@ use metahook_core::index;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::outcome;
-use metahook_core::pass::Decided;
 use metahook_core::plan::desired::Stray;
 use metahook_core::plan::stages::{Width, stages};
 use metahook_core::plan::status::{SoFar, When};
@@ -31,7 +30,7 @@ pub(super) enum Acted {
 }
 
 impl Acted {
-    fn of(changed: bool) -> Self {
+    pub(super) fn of(changed: bool) -> Self {
         if changed { Self::Wrote } else { Self::InVain }
     }
 }
@@ -50,8 +49,9 @@ impl Controller {
             self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
             acted = Acted::Wrote;
         }
-        let (children, mut first) = self.act_on_children(decided, writer, streaks).await;
+        let (children, mut first) = self.act_on_children(decision, writer, streaks).await;
         acted = acted.max(children);
+        self.tell_flips(decision).await;
         for stray in &decided.strays {
             if let Err(error) = self.create_stray(parent, stray, writer).await {
                 first.get_or_insert(error);
@@ -74,10 +74,11 @@ impl Controller {
     /// Stage by stage, as many at once as the last ones allow; what came of all of them, and the first that is wrong.
     async fn act_on_children(
         &self,
-        Decided { plan, .. }: &Decided,
+        decision: &Decision,
         writer: &Writer,
         streaks: Streaks,
     ) -> (Acted, Option<SyncError>) {
+        let plan = &decision.decided.plan;
         let mut first = plan
             .problems
             .first()
@@ -86,11 +87,11 @@ impl Controller {
         for mut left in stages(&plan.ops) {
             while !left.is_empty() {
                 let (now, later) = width.split(left);
-                let results = join_all(now.iter().map(|op| self.carry_out(op, writer))).await;
+                let results = join_all(now.iter().map(|op| self.act_on(op, decision, writer))).await;
                 width.went(results.iter().all(Result::is_ok));
                 for result in results {
                     match result {
-                        Ok(changed) => acted = acted.max(Acted::of(changed)),
+                        Ok(became) => acted = acted.max(became),
                         Err(error) => drop(first.get_or_insert(error)),
                     }
                 }
@@ -118,7 +119,7 @@ impl Controller {
         self.tools.recorder.record(parent, Severity::Warning, "UnmanagedChild", &message);
         let resource = self.tools.discovery.resolve_kind(&stray.gvk).await?;
         let id = ObjectId { resource, key: stray.key.clone() };
-        let body = plan::children::new_object(parent, &stray.body);
+        let body = plan::children::new_object(self.terms.owner(parent), &id, &stray.body);
         match self.carry_out(&Op::Create { id, body }, writer).await {
             Err(SyncError::Apply(error)) if error.is_taken_name() => Ok(()),
             other => other.map(drop),
@@ -127,14 +128,23 @@ impl Controller {
 
     /// One operation, and what its answer says into the store; `true` when it changed something.
     pub(super) async fn carry_out(&self, op: &Op, writer: &Writer) -> Result<bool, SyncError> {
+        Ok(self.write(op, writer).await?.0)
+    }
+
+    /// As above, and the object as the API server answered.
+    pub(super) async fn write(&self, op: &Op, writer: &Writer) -> Result<(bool, Option<Object>), SyncError> {
         let known = self.tools.rest.carry_out(op).await?;
         let changed = op.is_answered_by_a_change(&known);
         if changed {
             self.meter.tally().wrote(op.verb());
             tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
         }
+        let answer = known.iter().rev().find_map(|event| match event {
+            index::Event::Wrote(object) => Some(object.clone()),
+            _ => None,
+        });
         self.absorb(op.id(), known, writer);
-        Ok(changed)
+        Ok((changed, answer))
     }
 
     pub(super) fn absorb(&self, id: &ObjectId, known: Vec<index::Event>, writer: &Writer) {

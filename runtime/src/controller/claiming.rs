@@ -8,7 +8,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Claimed, Seen};
-use metahook_core::plan::children::owner_reference;
+use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
 
 use super::composite::Controller;
@@ -52,10 +52,11 @@ impl Controller {
                         parent_is_there = true;
                     }
                     wrote = true;
-                    let adopted =
-                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?;
-                    if adopted.is_some() {
-                        children.insert(resource, Arc::clone(object));
+                    // Shown as it is now, so that what is planned is planned for the version that there is.
+                    if let Some(now) =
+                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?
+                    {
+                        children.insert(resource, now);
                     }
                 }
                 Claim::Release => {

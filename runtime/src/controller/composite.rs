@@ -1,6 +1,7 @@
 //! The pass over one parent of a CompositeController: the stages in a row, each a decision or an effect.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
@@ -9,8 +10,9 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
-use metahook_core::pass::{AnswerError, Decided, Seen, Terms};
+use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
+use metahook_core::plan::ledger::Past;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
@@ -19,6 +21,8 @@ use super::Tools;
 use super::acting::Acted;
 use super::claiming::ClaimError;
 use super::hooks::{Callees, Calls, Hook, HookError};
+use super::ledgers::Ledgers;
+use super::related::{Asking, Customized, RelatedError, Relations};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
@@ -35,7 +39,10 @@ pub(super) struct Controller {
     pub(super) parents: Arc<Store>,
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
+    pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
+    pub(super) ledgers: Ledgers,
+    pub(super) started: Instant,
     pub(super) meter: Arc<Meter>,
 }
 
@@ -78,6 +85,8 @@ pub(super) enum SyncError {
     Hook(#[from] HookError),
     #[error("{0} hook")]
     Answer(HookName, #[source] AnswerError),
+    #[error(transparent)]
+    Related(#[from] RelatedError),
     #[error("claiming children")]
     Claim(#[source] ClaimError),
     #[error("the parent's finalizer")]
@@ -95,6 +104,8 @@ impl Controller {
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
             self.standings().forget(key);
+            self.relations.forget(key);
+            self.ledgers.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -106,6 +117,9 @@ impl Controller {
             }
             Ok(done @ (Done::NotOurs | Done::Wrote)) => {
                 self.standings().unsettle(key);
+                if matches!(done, Done::NotOurs) {
+                    self.relations.forget(key);
+                }
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
@@ -137,27 +151,54 @@ impl Controller {
             Err(done) => return Ok(done),
         };
         let callees = Callees::of(&self.hooks)?;
-        let candidates = |resource: &_, selector: Option<&_>| self.candidates(&parent, resource, selector);
-        let seen = self.terms.see(&parent, ask, callees.identity, candidates)?;
-        let print = seen.fingerprint();
-        let expected = match self.standings().look(&parent.key, print) {
+        let (mut seen, mut asked) = self.see(&callees, &parent, ask, Asking::OnlyWhatIsNew).await?;
+        let look = self.standings().look(&parent.key, seen.fingerprint());
+        let expected = match look {
             Ask::Nothing => return Ok(Done::AtRest),
             Ask::Call => None,
-            Ask::Check(answer) => Some(answer),
+            Ask::Check(answer) => {
+                (seen, asked) = self.see(&callees, &parent, ask, Asking::Anew).await?;
+                Some(answer)
+            }
         };
+        let print = seen.fingerprint();
         let mut calls = Calls::default();
+        calls.customized(&asked);
         let (children, claimed) = self.claim(&seen, writer).await.map_err(SyncError::Claim)?;
         let answer = self.ask(&callees, ask, &parent, self.terms.request(&seen, &children)).await?;
         calls.add(&answer);
+        let ledger = self.ledgers.of(&parent.key);
+        let past = Past { ledger: &ledger, now: self.started.elapsed() };
         let decided = self
             .terms
-            .decide(&seen, &children, &answer.bytes)
+            .decide(&seen, &children, &answer.bytes, past)
             .map_err(|error| SyncError::Answer(ask, error))?;
+        if !ledger.is_empty() {
+            drop(ledger);
+            self.ledgers.change(&parent.key, |ledger| ledger.keep(&children, &decided.desired));
+        }
         self.say(ask, &parent, &decided.said);
+        self.tell_hidden(&seen);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
         Ok(Done::Decided(Box::new(Decision { parent, decided, rest, pure, wrote: entered || claimed })))
+    }
+
+    /// Everything that decides about a parent, and what the customize hook said on the way.
+    async fn see(
+        &self,
+        callees: &Callees,
+        parent: &Arc<Object>,
+        ask: HookName,
+        asking: Asking,
+    ) -> Result<(Seen, Customized), SyncError> {
+        let asked = self.customize(callees, parent, asking).await?;
+        let related = self.related(parent, &asked).await?;
+        let before = Before { ask, hooks: callees.identity, related };
+        let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
+        let seen = self.terms.see(parent, before, candidates)?;
+        Ok((seen, asked))
     }
 
     /// Through the gate: our finalizer comes on before anything else, and off where no hook waits for it.
@@ -187,7 +228,10 @@ impl Controller {
     fn note(&self, key: &Key, decision: &Decision, acted: &Result<Acted, SyncError>) {
         let mut standings = self.standings();
         match acted {
-            Ok(Acted::Nothing) if decision.pure == Some(true) => standings.settle(key, decision.rest),
+            // What is put right later is still to be done.
+            Ok(Acted::Nothing) if decision.pure == Some(true) && decision.decided.plan.again.is_none() => {
+                standings.settle(key, decision.rest);
+            }
             Ok(_) => standings.unsettle(key),
             // What failed is told with its reason.
             Err(_) => {}
@@ -283,6 +327,7 @@ fn failure(error: &SyncError) -> Failure {
     let (category, retry) = match error {
         SyncError::Selector(_) => ("Selector", Retry::Loud),
         SyncError::Hook(error) => (error.category(), error.retry()),
+        SyncError::Related(error) => (error.category(), error.retry()),
         SyncError::Answer(_, AnswerError::Response(_)) => ("HookAnswer", Retry::Loud),
         SyncError::Answer(_, AnswerError::Desired(_)) => ("HookChildren", Retry::Loud),
         SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),

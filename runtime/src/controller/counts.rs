@@ -32,6 +32,16 @@ impl Reporter {
             let purity = callees.and_then(|callees| standings.purity_of(callees.identity));
             (standings.settled(), standings.failing().len(), first, purity)
         };
+        let stable = match controller.ledgers.flips() {
+            (0, _) | (_, None) => Finding::good("NobodyInterferes", ""),
+            (flipping, Some((child, paths))) => Finding::bad(
+                "ValueFlips",
+                format!(
+                    "{flipping} children are changed back again and again, the first is {child} ({}); see its parent's Events",
+                    paths.join(", ")
+                ),
+            ),
+        };
         let ready = match first {
             None => Finding::good("Running", ""),
             Some((key, category)) => {
@@ -48,6 +58,7 @@ impl Reporter {
         let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.change(|report| {
             report.ready = ready;
+            report.stable = stable;
             report.pure = purity.map_or(Finding::Unknown, status::purity);
             if let Some(sync) = report.hooks.get_mut(HookName::Sync.as_str()) {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);

@@ -13,6 +13,7 @@ use metahook_core::spec::hook::{HookName, Limits, PerHook};
 use metahook_core::tally;
 
 use super::composite::Controller;
+use super::related::Customized;
 use crate::cluster::events::Severity;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{Followed, Loaded};
@@ -39,7 +40,7 @@ enum Callee {
 pub(super) struct Answer {
     pub(super) bytes: Vec<u8>,
     /// Whether the request alone brought it about; `None` where that is not known, as of webhooks.
-    pure: Option<bool>,
+    pub(super) pure: Option<bool>,
 }
 
 /// The calls of one pass.
@@ -86,6 +87,12 @@ impl Calls {
     pub(super) fn add(&mut self, answer: &Answer) {
         self.answers.add(&answer.bytes);
         self.pure = self.pure.zip(answer.pure).map(|(before, now)| before && now);
+    }
+
+    /// What the customize hook said counts, whether now or before.
+    pub(super) fn customized(&mut self, asked: &Customized) {
+        self.answers.add(asked.print().as_bytes());
+        self.pure = self.pure.zip(asked.pure).map(|(before, now)| before && now);
     }
 
     /// What all answers were, and whether the requests alone brought them about; `None` where nobody knows.

@@ -76,7 +76,9 @@ impl Run {
         let mut rules = Vec::new();
         for child in &checked.children {
             let resource = self.tools.discovery.resolve(&child.resource).await?;
-            rules.push(Rule { resource, method: child.method });
+            let lists = self.tools.discovery.lists(&resource.gvk).await;
+            let apply = self.tools.applying.of(child.apply);
+            rules.push(Rule { resource, method: child.method, apply, lists });
         }
         Ok((parent, rules))
     }

@@ -1,13 +1,16 @@
 //! Controllers: those that the cluster asks for, each running over its parents.
 
 mod acting;
+mod children;
 mod claiming;
 mod composite;
 mod counts;
 mod hooks;
 pub(crate) mod host;
 mod kinds;
+mod ledgers;
 mod modules;
+mod related;
 mod report;
 mod running;
 mod sweep;
@@ -16,6 +19,7 @@ mod triggers;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::plan::desired::Applying;
 use metahook_core::spec::policy::HookPolicy;
 
 use crate::cluster::discovery::Discovery;
@@ -37,6 +41,7 @@ pub(crate) struct Tools {
     pub(crate) metrics: Metrics,
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) policy: Arc<HookPolicy>,
+    pub(crate) applying: Applying,
     /// Workers of each controller.
     pub(crate) workers: usize,
     pub(crate) max_children: usize,

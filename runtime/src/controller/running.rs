@@ -1,7 +1,7 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
@@ -23,7 +23,9 @@ use super::Tools;
 use super::composite::{Controller, after_panic};
 use super::hooks::{Callees, Hook};
 use super::kinds::Kinds;
+use super::ledgers::Ledgers;
 use super::modules::Modules;
+use super::related::Relations;
 use super::report::Reporter;
 use super::sweep::{Stale, sweep};
 use super::triggers;
@@ -84,6 +86,7 @@ const FIGURES: Duration = Duration::from_mins(5);
 /// What a controller needs to work.
 struct Started {
     controller: Arc<Controller>,
+    queue: Arc<Queue<Key>>,
     kinds: Kinds,
     modules: Modules,
 }
@@ -102,12 +105,14 @@ impl Run {
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
         let (parent, rules) = kinds.clone();
+        let queue = Arc::new(Queue::new());
         let controller = Controller {
             tools: self.tools.clone(),
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&parent),
             children: rules.iter().map(|rule| self.tools.stores.open(&rule.resource)).collect(),
             terms: Terms {
+                controller: self.object.key.name.to_string(),
                 selection: Selection {
                     labels: checked.parent_selector.clone(),
                     finalizer: gate::finalizer(&self.object.key.name),
@@ -122,10 +127,13 @@ impl Run {
                 max_children: self.tools.max_children,
             },
             hooks,
+            relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
+            ledgers: Ledgers::default(),
+            started: Instant::now(),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };
-        Some(Started { controller: Arc::new(controller), kinds, modules })
+        Some(Started { controller: Arc::new(controller), queue, kinds, modules })
     }
 
     fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
@@ -174,7 +182,7 @@ impl Run {
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
-    async fn serve(&self, checked: &Composite, Started { controller, kinds, modules }: Started) {
+    async fn serve(&self, checked: &Composite, Started { controller, queue, kinds, modules }: Started) {
         if self.synced(&controller).await.is_none() {
             return;
         }
@@ -187,7 +195,6 @@ impl Run {
         );
         let nobodys = Stale::OfNobody(Arc::clone(&self.controllers));
         tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
-        let queue = Arc::new(Queue::new());
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
         let triggers = triggers::spawn(&controller, &queue, self.begun);

@@ -1,3 +1,5 @@
 //! The contract with users of Metacontroller, section by section.
 
+pub(crate) mod api_objects;
+pub(crate) mod hook_protocol;
 pub(crate) mod parent_reconcile;

@@ -155,19 +155,18 @@ pub(crate) async fn foreground_deletion_asks_the_finalize_hook_and_leaves_childr
     let webhook = synced(test, program, finalized).await?;
     test.create(test.parent("p")).await?;
     test.config_maps().until("a", "made", |_| true).await?;
-    // What a deletion in the foreground puts on.
-    let ours = ours(test);
-    test.parents().merge("p", &json!({ "metadata": { "finalizers": [ours, "orphan"] } })).await?;
-    test.parents().delete("p").await?;
+    // The garbage collector waits for it.
+    test.config_maps().merge("a", &json!({ "metadata": { "finalizers": [FOREIGN] } })).await?;
+    test.parents().delete_in_foreground("p").await?;
     test.parents().until("p", "was asked about", |p| p["status"]["asked"] == true).await?;
+    let parent = test.parents().get("p").await?;
+    ensure!(finalizers(&parent).contains(&"foregroundDeletion"), "{parent}");
     ensure!(test.config_maps().find("other").await?.is_none(), "children were written");
     webhook.answer(json!({ "finalized": true }));
     test.parents().merge("p", &json!({ "spec": { "more": 1 } })).await?;
-    test.parents()
-        .until("p", "rid of ours", |p| !finalizers(p).contains(&ours.as_str()))
-        .await
-        .map(drop)
-        .or_else(|error| if format!("{error:#}").contains("no such object") { Ok(()) } else { Err(error) })
+    test.parents().until("p", "rid of ours", |p| finalizers(p) == ["foregroundDeletion"]).await?;
+    test.config_maps().merge("a", &json!({ "metadata": { "finalizers": null } })).await?;
+    test.parents().until_gone("p").await
 }
 
 pub(crate) async fn once_our_finalizer_is_off_the_finalize_hook_is_still_asked(
@@ -179,7 +178,7 @@ pub(crate) async fn once_our_finalizer_is_off_the_finalize_hook_is_still_asked(
         _ => json!({ "children": [], "finalized": true, "status": { "saw": asked.body["parent"]["spec"].clone() } }).into(),
     }
     };
-    synced(test, program, finalized).await?;
+    let _webhook = synced(test, program, finalized).await?;
     test.create(test.parent("p")).await?;
     test.config_maps().until("a", "made", |_| true).await?;
     hold(test, "p").await?;
@@ -286,9 +285,11 @@ pub(crate) async fn claims_follow_owner_labels_and_deletion(test: &mut Fixture) 
         json!({ "children": have.map(|name| labelled(name, "p")).collect::<Vec<_>>() }).into()
     };
     let webhook = synced(test, program, |c, _| c.by_own_selectors()).await?;
-    let other =
-        json!([{ "apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": true }]);
     let place = test.config_maps();
+    let owner = test.make(&place, child("owner")).await?;
+    let other = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid(&owner), "controller": true,
+    }]);
     for object in [labelled("adopted", "p"), labelled("unwanted", "p"), labelled("stranger", "other")] {
         test.make(&place, object).await?;
     }
@@ -326,7 +327,7 @@ pub(crate) async fn a_parent_that_goes_neither_adopts_nor_releases(test: &mut Fi
         json!({ "children": [labelled("a", "p"), labelled("b", "p")], "status": { "children": count } })
             .into()
     };
-    synced(test, program, |c, _| c.by_own_selectors()).await?;
+    let _webhook = synced(test, program, |c, _| c.by_own_selectors()).await?;
     test.create(test.parent("p").selecting("app", "p")).await?;
     test.parents().until("p", "has two", |p| p["status"]["children"] == 2).await?;
     hold(test, "p").await?;
@@ -347,7 +348,7 @@ pub(crate) async fn a_child_that_does_not_match_refuses_the_whole_answer(test: &
         let bad = asked.body["parent"]["spec"]["bad"] == true;
         json!({ "children": [labelled("a", "p"), labelled("b", if bad { "x" } else { "p" })], "status": { "bad": bad } }).into()
     };
-    synced(test, answer, |c, _| c.by_own_selectors()).await?;
+    let _webhook = synced(test, answer, |c, _| c.by_own_selectors()).await?;
     let mut parent = test.parent("p").selecting("app", "p").json();
     parent["spec"]["bad"] = json!(true);
     test.make(&test.parents(), parent).await?;
@@ -404,7 +405,7 @@ pub(crate) async fn a_webhooks_strays_are_made_once_and_told_of(test: &mut Fixtu
     };
     let priority = acceptance::api::Kind::new("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses");
     let secret = acceptance::api::Kind::new("", "v1", "Secret", "secrets");
-    synced(test, answer, |c, _| c.making(&POD, "InPlace")).await?;
+    let _webhook = synced(test, answer, |c, _| c.making(&POD, "InPlace")).await?;
     test.create(test.parent("p")).await?;
     test.within(&secret).until("stray", "made", |_| true).await?;
     let name = format!("stray-{}", test.name());

@@ -151,6 +151,10 @@ fn make_structural(schema: &mut Value) -> Result<()> {
     if schema.get("default").is_some_and(|default| !default.is_string()) {
         schema.remove("default");
     }
+    // "Any members" prunes all that is within them; x-kubernetes-preserve-unknown-fields is what keeps it.
+    if schema.get("additionalProperties") == Some(&json!(true)) {
+        schema.remove("additionalProperties");
+    }
     if schema.get("format") == Some(&json!("uint64")) {
         schema.insert("format".to_owned(), json!("int64"));
     }

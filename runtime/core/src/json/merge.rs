@@ -4,99 +4,145 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// Fields that name the items of a list, in the order they are tried. A convention: most lists of the
-/// Kubernetes API that are maps at heart use one of them.
+use super::lists::{ListKind, Lists};
+
+/// Fields that name the items of a list about which nothing is published, in the order they are tried. A convention:
+/// most lists of the Kubernetes API that are maps at heart use one of them.
 const MERGE_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "uid", "ip", "path"];
 
 /// What `observed` becomes when `desired` is applied over it, given that `last` was applied before.
 ///
 /// # Guarantees
-/// Fields that neither `last` nor `desired` mention stay. Fields of `last` that `desired` no longer mentions go.
+/// Fields that neither `last` nor `desired` mention stay. Fields of `last` that `desired` no longer mentions go. A null
+/// mentions nothing, but of an object that was applied before it takes only what was applied.
 /// Where the types of `observed` and `desired` differ, `desired` wins whole.
-pub fn merge(observed: &Value, last: Option<&Value>, desired: &Value) -> Value {
+pub fn merge(observed: &Value, last: Option<&Value>, desired: &Value, lists: Option<&Lists>) -> Value {
     match (observed, desired) {
         (Value::Object(observed), Value::Object(desired)) => {
-            Value::Object(objects(observed, last.and_then(Value::as_object), desired))
+            Value::Object(objects(observed, last.and_then(Value::as_object), desired, |key| {
+                lists.and_then(|lists| lists.member(key))
+            }))
         }
         (Value::Array(observed), Value::Array(desired)) => {
-            lists(observed, last.and_then(Value::as_array).map_or(&[], Vec::as_slice), desired)
+            arrays(observed, last.and_then(Value::as_array).map_or(&[], Vec::as_slice), desired, lists)
         }
         _ => desired.clone(),
     }
 }
 
-fn objects(
+fn objects<'a>(
     observed: &Map<String, Value>,
     last: Option<&Map<String, Value>>,
     desired: &Map<String, Value>,
+    below: impl Fn(&str) -> Option<&'a Lists>,
 ) -> Map<String, Value> {
-    let given_up =
-        |key: &String| last.is_some_and(|last| last.contains_key(key)) && !desired.contains_key(key);
-    let mut merged: Map<_, _> = observed
-        .iter()
-        .filter(|(key, _)| !given_up(key))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    for (key, wanted) in desired {
-        let value = match observed.get(key) {
-            Some(existing) => merge(existing, last.and_then(|last| last.get(key)), wanted),
-            None => wanted.clone(),
+    let applied = |key: &str| last.and_then(|last| last.get(key)).filter(|value| !value.is_null());
+    let mut merged = Map::new();
+    for (key, existing) in observed {
+        let value = match desired.get(key) {
+            Some(Value::Null) if existing.is_object() => {
+                merge(existing, applied(key), &Value::Object(Map::new()), below(key))
+            }
+            None | Some(Value::Null) if applied(key).is_some() => continue,
+            None | Some(Value::Null) => existing.clone(),
+            Some(wanted) => merge(existing, applied(key), wanted, below(key)),
         };
         merged.insert(key.clone(), value);
+    }
+    for (key, wanted) in
+        desired.iter().filter(|(key, wanted)| !wanted.is_null() && !observed.contains_key(*key))
+    {
+        merged.insert(key.clone(), wanted.clone());
     }
     merged
 }
 
-fn lists(observed: &[Value], last: &[Value], desired: &[Value]) -> Value {
-    let Some(key) = merge_key([observed, last, desired]) else {
+fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&Lists>) -> Value {
+    let Some(by) = Identity::of([observed, last, desired], lists.and_then(|lists| lists.kind.as_ref()))
+    else {
         return Value::Array(desired.to_vec());
     };
-    let merged = objects(&by_key(observed, key), Some(&by_key(last, key)), &by_key(desired, key));
+    let named = |items: &[Value]| by.named(items).map(|(name, item)| (name, item.clone())).collect();
+    let (before, last, wanted): (Map<_, _>, Map<_, _>, Map<_, _>) =
+        (named(observed), named(last), named(desired));
+    let merged = objects(&before, Some(&last), &wanted, |_| lists.and_then(Lists::item));
     let mut seen = BTreeSet::new();
-    let names = observed.iter().chain(desired).filter_map(|item| name_of(item, key));
     Value::Array(
-        names
-            .filter(|name| seen.insert(name.clone()))
-            .filter_map(|name| merged.get(&name).cloned())
+        by.named(observed)
+            .chain(by.named(desired))
+            .filter(|(name, _)| seen.insert(name.clone()))
+            .filter_map(|(name, _)| merged.get(&name).cloned())
             .collect(),
     )
 }
 
-/// The first of the conventional keys that every item of all three lists has, and that tells the items of each list
-/// apart: merged by another one, the ports 53/TCP and 53/UDP would become one.
-fn merge_key(lists: [&[Value]; 3]) -> Option<&'static str> {
-    if lists.iter().all(|list| list.is_empty()) {
-        return None;
+/// What tells the items of some lists apart.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Identity<'a> {
+    /// One field, by convention.
+    Field(&'static str),
+    /// What is published.
+    Kind(&'a ListKind),
+}
+
+impl<'a> Identity<'a> {
+    /// `None` where the lists are values as a whole: they are published to be, or nothing tells their items apart. By
+    /// convention it is the first field that every item of all lists has, and that differs within each list: told
+    /// apart by `port` alone, 53/TCP and 53/UDP would become one.
+    pub(super) fn of<const N: usize>(all: [&[Value]; N], kind: Option<&'a ListKind>) -> Option<Self> {
+        let tells_apart = |by: &Self| {
+            all.iter().all(|list| {
+                let mut names = BTreeSet::new();
+                list.iter().all(|item| by.name(item).is_some_and(|name| names.insert(name)))
+            })
+        };
+        match kind {
+            Some(ListKind::Atomic) => None,
+            Some(kind @ (ListKind::Set | ListKind::Map(_))) => Some(Self::Kind(kind)).filter(tells_apart),
+            None if all.iter().all(|list| list.is_empty()) => None,
+            None => MERGE_KEYS.into_iter().map(Self::Field).find(tells_apart),
+        }
     }
-    let tells_apart = |list: &[Value], key: &str| {
-        let mut names = BTreeSet::new();
-        list.iter().all(|item| name_of(item, key).is_some_and(|name| names.insert(name)))
-    };
-    MERGE_KEYS.into_iter().find(|key| lists.iter().all(|list| tells_apart(list, key)))
+
+    pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (String, &Value)> {
+        items.iter().filter_map(move |item| Some((self.name(item)?, item)))
+    }
+
+    /// What an item is called in its list, for a reader too.
+    pub(super) fn name(&self, item: &Value) -> Option<String> {
+        match self {
+            Self::Field(field) => Some(format!("{field}={}", text(item.get(field)?))),
+            Self::Kind(ListKind::Map(keys)) => {
+                let item = item.as_object()?;
+                let value = |field: &str, default| item.get(field).or(default).map_or_else(String::new, text);
+                let parts: BTreeMap<_, _> =
+                    keys.iter().map(|key| (&key.field, value(&key.field, key.default.as_ref()))).collect();
+                let parts: Vec<_> =
+                    parts.into_iter().map(|(field, value)| format!("{field}={value}")).collect();
+                Some(parts.join(","))
+            }
+            Self::Kind(ListKind::Set) => Some(text(item)),
+            Self::Kind(ListKind::Atomic) => None,
+        }
+    }
 }
 
-fn by_key(items: &[Value], key: &str) -> Map<String, Value> {
-    items
-        .iter()
-        .filter_map(|item| Some((name_of(item, key)?, item.clone())))
-        .collect::<BTreeMap<_, _>>()
-        .into_iter()
-        .collect()
-}
-
-fn name_of(item: &Value, key: &str) -> Option<String> {
-    Some(match item.get(key)? {
+fn text(value: &Value) -> String {
+    match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::json::lists::ListKey;
     use crate::object::testing::any_json;
 
     #[test]
@@ -104,9 +150,9 @@ mod tests {
         let named = json!([{"name": "tcp", "port": 53}, {"name": "udp", "port": 53}]);
         let nodes =
             json!([{"name": "tcp", "port": 53, "nodePort": 1}, {"name": "udp", "port": 53, "nodePort": 2}]);
-        assert_eq!(merge(&nodes, Some(&named), &named), nodes);
+        assert_eq!(merge(&nodes, Some(&named), &named, None), nodes);
         let nameless = json!([{"port": 53}, {"port": 53}]);
-        assert_eq!(merge(&nameless, Some(&nameless), &nameless), nameless);
+        assert_eq!(merge(&nameless, Some(&nameless), &nameless, None), nameless);
     }
 
     #[test]
@@ -143,7 +189,7 @@ mod tests {
                 json!({"l":[{"name":"a"}]}),
             ),
         ] {
-            assert_eq!(merge(&observed, Some(&last), &desired), expected);
+            assert_eq!(merge(&observed, Some(&last), &desired, None), expected);
         }
     }
 
@@ -152,7 +198,7 @@ mod tests {
         for (observed, desired) in
             [(json!({"a":{"b":1}}), json!({"a":1})), (json!({"a":[1]}), json!({"a":{"b":1}}))]
         {
-            assert_eq!(merge(&observed, None, &desired), desired);
+            assert_eq!(merge(&observed, None, &desired, None), desired);
         }
     }
 
@@ -160,36 +206,88 @@ mod tests {
     fn an_empty_list_removes_only_what_was_applied() {
         let observed = json!({"l":[{"name":"ours"},{"name":"theirs"}]});
         let last = json!({"l":[{"name":"ours"}]});
-        assert_eq!(merge(&observed, Some(&last), &json!({"l":[]})), json!({"l":[{"name":"theirs"}]}));
+        assert_eq!(merge(&observed, Some(&last), &json!({"l":[]}), None), json!({"l":[{"name":"theirs"}]}));
+    }
+
+    fn tree(kind: ListKind) -> Lists {
+        let below = Lists { kind: Some(kind), ..Lists::default() };
+        Lists { members: [("l".to_owned(), Arc::new(below))].into(), ..Lists::default() }
+    }
+
+    #[test]
+    fn published_keys_tell_ports_apart_also_where_one_is_defaulted() {
+        let key = |field: &str, default: Option<Value>| ListKey { field: field.to_owned(), default };
+        let ports = tree(ListKind::Map(vec![key("port", None), key("protocol", Some(json!("TCP")))]));
+        let observed = json!({"l":[{"port":53,"protocol":"TCP","nodePort":1},{"port":53,"protocol":"UDP","nodePort":2}]});
+        let last = json!({"l":[{"port":53},{"port":53,"protocol":"UDP"}]});
+        assert_eq!(merge(&observed, Some(&last), &last, Some(&ports)), observed);
+        let less = json!({"l":[{"port":53}]});
+        let expected = json!({"l":[{"port":53,"protocol":"TCP","nodePort":1}]});
+        assert_eq!(merge(&observed, Some(&last), &less, Some(&ports)), expected);
+    }
+
+    #[test]
+    fn of_a_published_set_others_items_stay() {
+        let merged = merge(
+            &json!({"l":["theirs","dropped","kept"]}),
+            Some(&json!({"l":["dropped","kept"]})),
+            &json!({"l":["kept","new"]}),
+            Some(&tree(ListKind::Set)),
+        );
+        assert_eq!(merged, json!({"l":["theirs","kept","new"]}));
+    }
+
+    #[test]
+    fn a_list_published_as_one_value_is_replaced_whole_whatever_its_items_are_called() {
+        let observed = json!({"l":[{"name":"a","added":1},{"name":"b"}]});
+        let desired = json!({"l":[{"name":"a"}]});
+        assert_eq!(merge(&observed, None, &desired, Some(&tree(ListKind::Atomic))), desired);
+        let by_name = merge(&observed, None, &desired, None);
+        assert_eq!(by_name, json!({"l":[{"name":"a","added":1},{"name":"b"}]}), "by convention");
+    }
+
+    #[test]
+    fn a_null_takes_away_what_was_applied_and_nothing_else() {
+        let observed = json!({"o":{"ours":1,"theirs":2},"ours":1,"theirs":1});
+        let last = json!({"o":{"ours":1},"ours":1,"theirs":null});
+        let desired = json!({"o":null,"ours":null,"theirs":null,"missing":null});
+        assert_eq!(merge(&observed, Some(&last), &desired, None), json!({"o":{"theirs":2},"theirs":1}));
+    }
+
+    fn any_kind() -> impl Strategy<Value = Option<ListKind>> {
+        let key = |field: &str| ListKey { field: field.to_owned(), default: None };
+        prop_oneof![
+            2 => Just(None),
+            1 => Just(Some(ListKind::Atomic)),
+            1 => Just(Some(ListKind::Set)),
+            1 => Just(Some(ListKind::Map(vec![key("name")]))),
+            1 => Just(Some(ListKind::Map(vec![key("a"), key("port")]))),
+        ]
+    }
+
+    /// The same is published about every list of a value.
+    fn everywhere() -> impl Strategy<Value = Option<Lists>> {
+        any_kind().prop_map(|kind| {
+            let mut lists = Lists { kind: kind.clone(), ..Lists::default() };
+            for _ in 0..4 {
+                lists = Lists { kind: kind.clone(), each: Some(Arc::new(lists)), ..Lists::default() };
+            }
+            kind.map(|_| lists)
+        })
     }
 
     proptest! {
         #[test]
-        fn merging_a_value_into_itself_changes_nothing(value in any_json()) {
-            // Items of one name collapse; that is the convention's known price.
-            prop_assume!(no_list_has_twins(&value));
-            prop_assert_eq!(merge(&value, Some(&value), &value), value);
+        fn merging_a_value_into_itself_changes_nothing(value in any_json(), lists in everywhere()) {
+            // An item that is named twice is called so once.
+            prop_assert_eq!(merge(&value, Some(&value), &value, lists.as_ref()), value);
         }
 
         #[test]
-        fn applying_twice_is_applying_once(observed in any_json(), last in any_json(), desired in any_json()) {
-            prop_assume!(no_list_has_twins(&desired) && no_list_has_twins(&observed));
-            let once = merge(&observed, Some(&last), &desired);
-            prop_assert_eq!(merge(&once, Some(&desired), &desired), once);
-        }
-    }
-
-    fn no_list_has_twins(value: &Value) -> bool {
-        match value {
-            Value::Object(members) => members.values().all(no_list_has_twins),
-            Value::Array(items) => {
-                let twins = MERGE_KEYS.into_iter().any(|key| {
-                    let mut seen = BTreeSet::new();
-                    items.iter().filter_map(|item| name_of(item, key)).any(|name| !seen.insert(name))
-                });
-                !twins && items.iter().all(no_list_has_twins)
-            }
-            _ => true,
+        fn applying_twice_is_applying_once(observed in any_json(), last in any_json(), desired in any_json(), lists in everywhere()) {
+            let lists = lists.as_ref();
+            let once = merge(&observed, Some(&last), &desired, lists);
+            prop_assert_eq!(merge(&once, Some(&desired), &desired, lists), once);
         }
     }
 }

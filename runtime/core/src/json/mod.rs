@@ -1,5 +1,8 @@
 //! JSON values: written as Go writes them, merged three ways, compared as Kubernetes would.
 
+pub mod difference;
 pub mod go;
+pub mod lists;
 pub mod merge;
+pub mod published;
 pub mod same;

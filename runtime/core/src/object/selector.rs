@@ -24,10 +24,10 @@ pub struct Expression {
 }
 
 /// A checked selector: all of its requirements have to hold. Without any, it matches everything.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector(Vec<Requirement>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Requirement {
     In(String, BTreeSet<String>),
     NotIn(String, BTreeSet<String>),
@@ -99,6 +99,14 @@ impl Selector {
             Requirement::Exists(label) => Some(Pin::Exists(label)),
             Requirement::In(..) | Requirement::NotIn(..) | Requirement::DoesNotExist(_) => None,
         })
+    }
+
+    /// A label that all objects that match have, where there is one.
+    pub fn pinned(&self) -> Option<(&str, &str)> {
+        match self.pin()? {
+            Pin::In(label, values) if values.len() == 1 => Some((label, values.first()?)),
+            Pin::In(..) | Pin::Exists(_) => None,
+        }
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

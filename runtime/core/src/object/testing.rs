@@ -67,10 +67,6 @@ impl Build {
         self.with("metadata.deletionTimestamp", json!("2026-01-01T00:00:00Z"))
     }
 
-    pub(crate) fn value(self) -> Value {
-        self.0
-    }
-
     pub(crate) fn object(self) -> Arc<Object> {
         Arc::new(Object::parse(&self.0.to_string(), None).unwrap())
     }

@@ -6,19 +6,56 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::children::UID_LABEL;
+use crate::json::lists::Lists;
 use crate::object::Object;
 use crate::object::id::{Gvk, Key, Resource};
 use crate::object::selector::Selector;
-use crate::spec::composite::UpdateMethod;
+use crate::spec::composite::{ApplyStrategy, UpdateMethod};
 
 /// Desired children by resource and name.
 pub type Desired = BTreeMap<Arc<Resource>, BTreeMap<Key, Value>>;
 
 /// A declared kind of children as the API server serves it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     pub resource: Arc<Resource>,
     pub method: UpdateMethod,
+    pub apply: Apply,
+    /// What the API server publishes about the kind's lists.
+    pub lists: Arc<Lists>,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Apply {
+    /// By a merge of our own, with a record of what was applied last.
+    Dynamic,
+    /// By the API server's merge, as this field manager.
+    ServerSide(Arc<str>),
+}
+
+/// How children are written where no controller says anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applying {
+    pub strategy: ApplyStrategy,
+    /// Server-side apply's field manager.
+    pub manager: Arc<str>,
+}
+
+impl Applying {
+    pub fn of(&self, asked: Option<ApplyStrategy>) -> Apply {
+        match asked.unwrap_or(self.strategy) {
+            ApplyStrategy::DynamicApply => Apply::Dynamic,
+            ApplyStrategy::ServerSideApply => Apply::ServerSide(Arc::clone(&self.manager)),
+        }
+    }
+}
+
+impl Rule {
+    /// Written by dynamic apply, with lists merged by convention.
+    pub fn new(resource: Arc<Resource>, method: UpdateMethod) -> Self {
+        Self { resource, method, apply: Apply::Dynamic, lists: Arc::default() }
+    }
 }
 
 /// What a controller lets its hook ask for.
@@ -247,8 +284,8 @@ mod tests {
 
     fn try_as(strays: Strays, parent: &str, children: Value) -> Result<Wanted, String> {
         let rules = [
-            Rule { resource: resource("v1", "Pod"), method: UpdateMethod::InPlace },
-            Rule { resource: cluster_resource("v1", "Namespace"), method: UpdateMethod::InPlace },
+            Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace),
+            Rule::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
         ];
         let parent = a("e/v1", "P", parent).uid("u").object();
         let selector = Selector::equals("controller-uid", "u");

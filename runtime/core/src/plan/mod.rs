@@ -1,19 +1,41 @@
 //! What should happen to the cluster, operation by operation, and why nothing happens where nothing does.
 
+mod child;
 pub mod children;
 pub mod desired;
+pub mod flip;
+#[cfg(test)]
+mod laws;
+pub mod ledger;
+pub mod record;
+pub mod ssa;
 pub mod stages;
 pub mod status;
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::index::Event;
+use crate::object::id::{ObjectId, Resource, Uid};
+use crate::object::{Object, Version};
+use desired::Rule;
+use ledger::Drift;
 
-use crate::object::id::{ObjectId, Uid};
+/// Whose children are planned, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner<'a> {
+    pub parent: &'a Object,
+    /// The controller's name.
+    pub controller: &'a str,
+    pub rules: &'a [Rule],
+    /// The values of Secrets are recorded as hashes; Metacontroller cannot go on from there.
+    pub hash_secrets: bool,
+}
 
-/// One operation; carried out by one request each, but for `Recreate`.
+/// One operation; carried out by one request each, where nothing else is said.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     Create {
@@ -25,15 +47,37 @@ pub enum Op {
         id: ObjectId,
         body: Value,
     },
+    /// Server-side apply. Where `over` names no object, there must be none: what others have is not taken over.
+    Apply {
+        id: ObjectId,
+        over: Option<(Uid, Version)>,
+        body: Value,
+        manager: Arc<str>,
+    },
+    /// Fields that dynamic apply wrote become what `manager` applied, and the record of dynamic apply goes: a read and
+    /// a write of the managed fields.
+    HandOver {
+        id: ObjectId,
+        uid: Uid,
+        manager: Arc<str>,
+    },
+    /// A dry run of `write`, a `Replace` or an `Apply`. What comes of it decides what is done: see
+    /// [`children::judge`].
+    Probe {
+        write: Box<Op>,
+        otherwise: Box<Op>,
+    },
     Delete {
         id: ObjectId,
         uid: Uid,
     },
-    /// Delete, and create at once where the deletion is final; else the next pass creates.
+    /// Delete, and create at once where the deletion is final; else the next pass creates. By server-side apply where
+    /// there is a `manager`.
     Recreate {
         id: ObjectId,
         uid: Uid,
         body: Value,
+        manager: Option<Arc<str>>,
     },
     /// The status alone; `resourceVersion` is inside.
     Status {
@@ -50,6 +94,8 @@ pub enum Skip {
     /// It differs, but its strategy leaves it until somebody deletes it.
     OnDelete,
     BeingDeleted,
+    /// Somebody else keeps changing it back: it is put right later.
+    Flips,
 }
 
 /// # Guarantees
@@ -60,6 +106,12 @@ pub struct Plan {
     pub skips: Vec<(ObjectId, Skip)>,
     /// Children that no decision can be made about; the others go on.
     pub problems: Vec<(ObjectId, Problem)>,
+    /// What operations put right though nobody wants anything else than before.
+    pub drifts: Vec<Drift>,
+    /// What somebody else keeps changing back, and what is left alone for a while.
+    pub flips: Vec<Drift>,
+    /// When something that is left now is due.
+    pub again: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -77,19 +129,30 @@ impl Op {
         match self {
             Self::Create { id, .. }
             | Self::Replace { id, .. }
+            | Self::Apply { id, .. }
+            | Self::HandOver { id, .. }
             | Self::Delete { id, .. }
             | Self::Recreate { id, .. }
             | Self::Status { id, .. } => id,
+            Self::Probe { write, .. } => write.id(),
         }
     }
 
     /// Whether the API server's answer says that something changed: an update that changes nothing, as one whose fields
     /// are all pruned, leaves the version as it was, and no event will follow.
     pub fn is_answered_by_a_change(&self, answer: &[Event]) -> bool {
-        let (Self::Replace { body, .. } | Self::Status { body, .. }) = self else {
-            return true;
+        let before = match self {
+            Self::Replace { body, .. } | Self::Status { body, .. } => {
+                body.pointer("/metadata/resourceVersion").and_then(Value::as_str)
+            }
+            Self::Apply { over: Some((_, version)), .. } => Some(version.as_str()),
+            Self::Create { .. }
+            | Self::Apply { over: None, .. }
+            | Self::HandOver { .. }
+            | Self::Probe { .. }
+            | Self::Delete { .. }
+            | Self::Recreate { .. } => return true,
         };
-        let before = body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         answer.iter().any(|event| match event {
             Event::Wrote(object) => Some(object.version.as_str()) != before,
             _ => true,
@@ -101,6 +164,9 @@ impl Op {
         match self {
             Self::Create { .. } => "create",
             Self::Replace { .. } => "replace",
+            Self::Apply { .. } => "apply",
+            Self::HandOver { .. } => "hand over",
+            Self::Probe { .. } => "probe",
             Self::Delete { .. } => "delete",
             Self::Recreate { .. } => "recreate",
             Self::Status { .. } => "status",
@@ -108,16 +174,43 @@ impl Op {
     }
 }
 
+impl Owner<'_> {
+    fn rule(&self, resource: &Resource) -> Option<&Rule> {
+        self.rules.iter().find(|rule| *rule.resource == *resource)
+    }
+
+    /// What makes hashes of this parent's Secrets its own.
+    fn salt(&self) -> Option<&Uid> {
+        self.hash_secrets.then_some(&self.parent.uid)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, id) = (self.verb(), self.id());
+        match self {
+            Self::Delete { uid, .. } => write!(f, "{verb} {id} (uid {uid})"),
+            Self::Create { body, .. } | Self::Replace { body, .. } | Self::Status { body, .. } => {
+                write!(f, "{verb} {id}\n  {body}")
+            }
+            Self::Apply { over, body, manager, .. } => {
+                let over = over.as_ref().map_or("a new one".to_owned(), |(uid, _)| format!("uid {uid}"));
+                write!(f, "{verb} {id} ({over}) as {manager}\n  {body}")
+            }
+            Self::HandOver { uid, manager, .. } => write!(f, "{verb} {id} (uid {uid}) to {manager}"),
+            Self::Probe { write, otherwise } => write!(f, "{verb} whether to {write}\n  or to {otherwise}"),
+            Self::Recreate { uid, body, manager, .. } => {
+                let manager = manager.as_ref().map_or(String::new(), |manager| format!(" as {manager}"));
+                write!(f, "{verb} {id} (uid {uid}){manager}\n  {body}")
+            }
+        }
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for op in &self.ops {
-            match op {
-                Op::Delete { id, uid } => writeln!(f, "delete {id} (uid {uid})")?,
-                Op::Create { id, body } | Op::Replace { id, body } | Op::Status { id, body } => {
-                    writeln!(f, "{} {id}\n  {body}", op.verb())?;
-                }
-                Op::Recreate { id, uid, body } => writeln!(f, "recreate {id} (uid {uid})\n  {body}")?,
-            }
+            writeln!(f, "{op}")?;
         }
         for (id, skip) in &self.skips {
             writeln!(f, "leave {id}: {skip:?}")?;

@@ -67,7 +67,7 @@ mod tests {
             delete("ConfigMap", "a"),
             delete("Pod", "b"),
             create("ConfigMap", "c"),
-            Op::Recreate { id: id("ConfigMap", "d"), uid: Uid::new("u"), body: json!({}) },
+            Op::Recreate { id: id("ConfigMap", "d"), uid: Uid::new("u"), body: json!({}), manager: None },
             create("Pod", "e"),
         ];
         let names: Vec<Vec<_>> =

@@ -1,5 +1,6 @@
 //! What hooks are asked and what they answer: JSON, the same for modules and webhooks.
 
+pub mod customize;
 pub mod read;
 pub mod request;
 pub mod response;

@@ -10,6 +10,8 @@ pub struct Sync<'a> {
     pub controller: &'a str,
     pub parent: &'a Object,
     pub children: &'a ChildMap,
+    /// What the customize hook asked for.
+    pub related: &'a ChildMap,
     /// JSON from the controller's spec; only Wasm hooks have it.
     pub settings: Option<&'a str>,
     pub naming: Naming,
@@ -18,17 +20,20 @@ pub struct Sync<'a> {
 
 impl Sync<'_> {
     /// # Guarantees
-    /// Every declared kind has its group, also an empty one. The same input gives the same bytes.
+    /// Every kind that is declared or asked for has its group, also an empty one. The same input gives the same bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        let objects: usize = self.children.objects().map(|(_, object)| object.json().len() + 64).sum();
+        let objects = self.children.objects().chain(self.related.objects());
+        let objects: usize = objects.map(|(_, object)| object.json().len() + 64).sum();
         let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
         out.push_str(r#"{"controller":"#);
         out.push_str(self.controller);
         out.push_str(r#","parent":"#);
         out.push_str(self.parent.json());
         out.push_str(r#","children":"#);
-        self.write_children(&mut out);
-        out.push_str(r#","related":{},"finalizing":"#);
+        self.write_groups(self.children, &mut out);
+        out.push_str(r#","related":"#);
+        self.write_groups(self.related, &mut out);
+        out.push_str(r#","finalizing":"#);
         out.push_str(if self.finalizing { "true" } else { "false" });
         if let Some(settings) = self.settings {
             out.push_str(r#","settings":"#);
@@ -38,9 +43,9 @@ impl Sync<'_> {
         out.into_bytes()
     }
 
-    fn write_children(&self, out: &mut String) {
+    fn write_groups(&self, objects: &ChildMap, out: &mut String) {
         let mut groups: Vec<_> =
-            self.children.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects)).collect();
+            objects.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects)).collect();
         groups.sort_by(|a, b| a.0.cmp(&b.0));
         out.push('{');
         for (i, (key, objects)) in groups.iter().enumerate() {
@@ -87,6 +92,7 @@ mod tests {
             controller: r#"{"kind":"C"}"#,
             parent: &parent,
             children: &children,
+            related: &ChildMap::default(),
             settings,
             naming,
             finalizing: false,

@@ -31,6 +31,9 @@ pub struct CompositeControllerSpec {
     /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
+    /// How children are written, where their kind says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -71,9 +74,23 @@ pub struct ChildResource {
 pub struct ChildUpdateStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<UpdateMethod>,
+    /// How children of this kind are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
     /// Hooks see it also where it is empty.
     #[serde(default)]
     pub status_checks: StatusChecks,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplyStrategy {
+    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
+    #[default]
+    DynamicApply,
+    /// The API server merges, and knows which fields are whose.
+    ServerSideApply,
 }
 
 /// What happens to a child that is not as desired.
@@ -146,6 +163,8 @@ pub struct Composite {
 pub struct ChildRule {
     pub resource: Gvr,
     pub method: UpdateMethod,
+    /// `None`: as the server's flag says.
+    pub apply: Option<ApplyStrategy>,
 }
 
 /// Why a CompositeController does not run.
@@ -210,15 +229,16 @@ impl CompositeControllerSpec {
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
             let resource = Gvr::new(&child.api_version, &child.resource);
-            let method =
-                child.update_strategy.as_ref().and_then(|strategy| strategy.method).unwrap_or_default();
+            let strategy = child.update_strategy.as_ref();
+            let method = strategy.and_then(|strategy| strategy.method).unwrap_or_default();
+            let apply = strategy.and_then(|strategy| strategy.apply_strategy).or(self.apply_strategy);
             if matches!(method, UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace) {
                 return Err(not_yet(&format!("{field}.updateStrategy.method"), "rolls nothing out"));
             }
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
-            rules.push(ChildRule { resource, method });
+            rules.push(ChildRule { resource, method, apply });
         }
         Ok(rules)
     }
@@ -259,7 +279,7 @@ mod tests {
         let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate }]
+            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate, apply: None }]
         );
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
     }
@@ -303,6 +323,21 @@ mod tests {
             refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
                 .starts_with("spec.childResources[0].updateStrategy.method: not served")
         );
+    }
+
+    #[test]
+    fn a_kind_is_written_as_it_says_else_as_the_controller_says() {
+        let apply = |own: Value, all: Value| {
+            let spec = spec(|spec| {
+                spec["applyStrategy"] = all;
+                spec["childResources"][0]["updateStrategy"]["applyStrategy"] = own;
+            });
+            spec.check("c", &HookPolicy::default()).unwrap().children[0].apply
+        };
+        let (dynamic, server) = (json!("dynamic-apply"), json!("server-side-apply"));
+        assert_eq!(apply(json!(null), json!(null)), None);
+        assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
+        assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
     }
 
     #[test]

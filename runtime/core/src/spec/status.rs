@@ -89,6 +89,8 @@ pub struct Report {
     pub modules: Finding,
     pub kinds: Finding,
     pub pure: Finding,
+    /// Whether nobody keeps changing children back.
+    pub stable: Finding,
     pub hooks: BTreeMap<String, HookStatus>,
     pub parents: i64,
     pub settled: i64,
@@ -167,6 +169,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
             condition("ModulesLoaded", &report.modules),
             condition("KindsServed", &report.kinds),
             condition("Pure", &report.pure),
+            condition("ChildrenStable", &report.stable),
         ],
         hooks: report.hooks.clone(),
         parents: Some(report.parents),

@@ -9,10 +9,11 @@ mod server;
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::standing::Purity;
 use proptest::prelude::*;
-use server::{Deed, Saving, Server};
+use server::{Deed, Saving, Server, Told};
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let parent = 0..3_u8;
+    let told = prop::sample::select(vec![Told::Parents, Told::Children, Told::Settings]);
     let deed = prop_oneof![
         3 => (parent.clone(), 0..4_u8).prop_map(|(parent, children)| Deed::Parent { parent, children }),
         1 => parent.clone().prop_map(Deed::NoParent),
@@ -21,7 +22,9 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::NoChild { parent, child }),
         1 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::Orphan { parent, child }),
         1 => (0..3_u8).prop_map(Deed::Module),
-        3 => (any::<bool>(), 1..4_u8).prop_map(|(parents, events)| Deed::Deliver { parents, events }),
+        2 => (0..4_u8, prop::option::weighted(0.8, parent.clone()), 0..3_u8)
+            .prop_map(|(setting, parent, data)| Deed::Setting { setting, parent, data }),
+        3 => (told, 1..4_u8).prop_map(|(of, events)| Deed::Deliver { of, events }),
         4 => parent.prop_map(Deed::Pass),
         4 => Just(Deed::Work),
     ];

@@ -74,7 +74,7 @@ impl Model {
         match op {
             Op::Create { id, body } => self.create(id, body.clone()),
             Op::Delete { id, uid } => self.delete(id, Some(uid)),
-            Op::Recreate { id, uid, body } => {
+            Op::Recreate { id, uid, body, manager: None } => {
                 let mut events = self.delete(id, Some(uid))?;
                 events.extend(self.create(id, body.clone())?);
                 Ok(events)
@@ -82,6 +82,9 @@ impl Model {
             Op::Replace { id, body } => {
                 self.same_version(id, body)?;
                 Ok(self.put(id, body.clone(), Event::Applied))
+            }
+            Op::Apply { .. } | Op::HandOver { .. } | Op::Probe { .. } | Op::Recreate { .. } => {
+                unreachable!("these parents' children are written by dynamic apply")
             }
             Op::Status { id, body } => {
                 self.same_version(id, body)?;

@@ -1,27 +1,35 @@
 //! The server in small: stores fed by the model's watches, a queue, and passes made of the core's decisions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::children::UID_LABEL;
 use metahook_core::claim::Claim;
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
-use metahook_core::index::{Index, Touched};
+use metahook_core::index::{Event, Index, Touched};
+use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::pass::{HookTerms, Seen, Terms};
-use metahook_core::plan::children::owner_reference;
+use metahook_core::object::selector::Selector;
+use metahook_core::pass::{Before, HookTerms, Seen, Terms};
+use metahook_core::plan::children::{Probed, judge, learn};
 use metahook_core::plan::desired::Rule;
+use metahook_core::plan::ledger::{Ledger, Past};
+use metahook_core::plan::record::owner_reference;
 use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
+use metahook_core::related::interests::Interests;
+use metahook_core::related::rule::{Finds, Place};
+use metahook_core::related::{self, selection::Related};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Standings};
 use metahook_core::trigger::{self, Selection};
 use serde_json::{Value, json};
 
-use crate::model::{Conflict, Model, resource};
+use crate::model::{Conflict, Model, object, resource};
 
 /// What happens in the cluster or in the server.
 #[derive(Debug, Clone, Copy)]
@@ -51,16 +59,30 @@ pub(crate) enum Deed {
         parent: u8,
         child: u8,
     },
+    /// What hooks are shown besides their children: for one parent, or gone.
+    Setting {
+        setting: u8,
+        parent: Option<u8>,
+        data: u8,
+    },
     /// Another version of the module.
     Module(u8),
     Deliver {
-        parents: bool,
+        of: Told,
         events: u8,
     },
     /// A pass that nothing asked for, as a resync makes.
     Pass(u8),
     /// Everything is delivered and worked off.
     Work,
+}
+
+/// Whose watch tells something.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Told {
+    Parents,
+    Children,
+    Settings,
 }
 
 /// How the server saves calls.
@@ -84,10 +106,14 @@ pub(crate) struct Server {
     terms: Terms,
     parent_kind: Arc<Resource>,
     child_kind: Arc<Resource>,
+    setting_kind: Arc<Resource>,
     parents: Index,
     children: Index,
+    settings: Index,
+    interests: Interests,
     queue: BTreeSet<Key>,
     module: u8,
+    ledgers: BTreeMap<Key, Ledger>,
 }
 
 /// Nothing here takes more passes to come to rest.
@@ -104,8 +130,9 @@ impl Server {
             seed: 0,
             saving,
             terms: Terms {
+                controller: "c".to_owned(),
                 selection: Selection { finalizer: "f".to_owned(), ..Selection::default() },
-                rules: vec![Rule { resource: Arc::clone(&child_kind), method }],
+                rules: vec![Rule::new(Arc::clone(&child_kind), method)],
                 generate_selector: true,
                 snapshot: "{}".to_owned(),
                 hooks: PerHook {
@@ -117,10 +144,14 @@ impl Server {
             },
             parent_kind: resource("e/v1", "Parent"),
             child_kind,
+            setting_kind: resource("v1", "Secret"),
             parents: Index::default(),
             children: Index::default(),
+            settings: Index::default(),
+            interests: Interests::default(),
             queue: BTreeSet::new(),
             module: 0,
+            ledgers: BTreeMap::new(),
         }
     }
 
@@ -138,13 +169,14 @@ impl Server {
             }
             Deed::NoChild { parent, child } => drop(self.cluster.delete(&self.child(parent, child), None)),
             Deed::Orphan { parent, child } => self.orphan(parent, child),
+            Deed::Setting { setting, parent, data } => self.set(setting, parent, data),
             Deed::Module(module) => {
                 self.module = module;
                 self.resync();
             }
-            Deed::Deliver { parents, events } => {
+            Deed::Deliver { of, events } => {
                 for _ in 0..events {
-                    self.deliver(parents);
+                    self.deliver(of);
                 }
             }
             Deed::Pass(parent) => self.pass(&self.parent(parent).key),
@@ -202,6 +234,33 @@ impl Server {
         }
     }
 
+    fn set(&mut self, setting: u8, parent: Option<u8>, data: u8) {
+        let name = format!("s{setting}");
+        let id = ObjectId { resource: Arc::clone(&self.setting_kind), key: Key::new("n", &name) };
+        let Some(parent) = parent else { return drop(self.cluster.delete(&id, None)) };
+        let labels = json!({ "for": format!("p{parent}") });
+        let value =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"labels": labels}, "data": data});
+        if self
+            .cluster
+            .edit(&id, |object| (object["metadata"]["labels"], object["data"]) = (labels, json!(data)))
+            .is_none()
+        {
+            self.cluster.create(&id, value).unwrap();
+        }
+    }
+
+    /// What a customize hook would ask for: settings by label, and one by a name that follows from the spec.
+    fn asks_for(&self, parent: &Object) -> Vec<related::rule::Rule> {
+        let name = format!("s{}", parent.value().unwrap()["spec"]["children"]);
+        let of = |finds| related::rule::Rule { resource: Arc::clone(&self.setting_kind), finds };
+        let names = [name.into()].into();
+        vec![
+            of(Finds::Labels { place: Place::Anywhere, labels: Selector::equals("for", &parent.key.name) }),
+            of(Finds::Names { namespace: Some("n".into()), names }),
+        ]
+    }
+
     fn resync(&mut self) {
         self.queue.extend(self.parents.all().map(|parent| parent.key.clone()));
     }
@@ -209,7 +268,9 @@ impl Server {
     fn work(&mut self) {
         let mut failures = 0;
         for _ in 0..MOST_PASSES {
-            while self.deliver(true) || self.deliver(false) {}
+            while self.deliver(Told::Parents) || self.deliver(Told::Children) || self.deliver(Told::Settings)
+            {
+            }
             let Some(key) = self.queue.pop_first() else { return };
             self.pass(&key);
             // Where a stranger holds the name of a child, trying again does not help.
@@ -224,20 +285,24 @@ impl Server {
     }
 
     /// One event of a watch; false where there is none.
-    fn deliver(&mut self, parents: bool) -> bool {
-        let kind = if parents { &self.parent_kind } else { &self.child_kind };
+    fn deliver(&mut self, of: Told) -> bool {
+        let (kind, index) = match of {
+            Told::Parents => (&self.parent_kind, &mut self.parents),
+            Told::Children => (&self.child_kind, &mut self.children),
+            Told::Settings => (&self.setting_kind, &mut self.settings),
+        };
         let Some(event) = self.cluster.next_event(kind) else { return false };
-        let touched = if parents { self.parents.apply(event) } else { self.children.apply(event) };
-        self.trigger(&touched, parents, None);
+        let touched = index.apply(event);
+        self.trigger(&touched, of, None);
         true
     }
 
-    fn trigger(&mut self, touched: &[Touched], parents: bool, but: Option<&Key>) {
+    fn trigger(&mut self, touched: &[Touched], of: Told, but: Option<&Key>) {
         for touched in touched {
-            let keys: Vec<Key> = if parents {
-                trigger::on_parent(touched, &self.terms.selection).into_iter().collect()
-            } else {
-                trigger::on_child(touched, &self.parents, None).into_iter().collect()
+            let keys = match of {
+                Told::Parents => trigger::on_parent(touched, &self.terms.selection).into_iter().collect(),
+                Told::Children => trigger::on_child(touched, &self.parents, None).into_iter().collect(),
+                Told::Settings => self.interests.on_object(&self.setting_kind, touched, |_| None),
             };
             self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
         }
@@ -246,13 +311,18 @@ impl Server {
     /// The pass of `controller::composite`, with the model in the place of the API server.
     fn pass(&mut self, key: &Key) {
         let Some(parent) = self.parents.get(key).cloned() else {
+            self.interests.remove(key);
             return self.standings.forget(key);
         };
         assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
+        let rules = self.asks_for(&parent);
+        self.interests.set(key, rules.clone());
+        let related = Related::find(&parent, &rules, |rule| rule.select(&self.settings, &BTreeSet::new()));
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let seen = self.terms.see(&parent, HookName::Sync, hook, candidates).unwrap();
+        let before = Before { ask: HookName::Sync, hooks: hook, related };
+        let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => seen.fingerprint(),
@@ -287,12 +357,41 @@ impl Server {
         if expected.is_some_and(|expected| expected != print) {
             self.standings.differed(seen.hooks);
         }
-        let decided = self.terms.decide(seen, &children, &answer).unwrap();
+        let mut ledger = self.ledgers.remove(&seen.parent.key).unwrap_or_default();
+        let decided = self
+            .terms
+            .decide(seen, &children, &answer, Past { ledger: &ledger, now: Duration::ZERO })
+            .unwrap();
         let (mut result, mut wrote_children) = (Ok(()), false);
         for op in decided.plan.ops {
-            wrote_children |=
-                self.write(&op, &seen.parent.key).map_err(|conflict| result = Err(conflict)).is_ok();
+            // The model keeps what it is given: what a dry run shows is what is written.
+            let op = match op {
+                Op::Probe { write, otherwise } => {
+                    let id = write.id();
+                    let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
+                    let now = children.get(&id.resource, &id.key).unwrap();
+                    match judge((*write).clone(), *otherwise, now, &Probed::Becomes(Box::new(object(body))))
+                        .unwrap()
+                    {
+                        Some(op) => op,
+                        None => continue,
+                    }
+                }
+                op => op,
+            };
+            match self.write(&op, &seen.parent.key) {
+                Ok(answer) => {
+                    wrote_children = true;
+                    let desired =
+                        decided.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
+                    if let (Some(answer), Some(desired)) = (answer, desired) {
+                        learn(&mut ledger, self.terms.owner(&seen.parent), op.id(), desired, &answer);
+                    }
+                }
+                Err(conflict) => result = Err(conflict),
+            }
         }
+        self.ledgers.insert(seen.parent.key.clone(), ledger);
         wrote |= wrote_children;
         let due = self.standings.take_status_due(&seen.parent.key);
         let so_far = SoFar { wrote_children, failed: result.is_err(), due };
@@ -334,13 +433,18 @@ impl Server {
         Ok((children, wrote))
     }
 
-    fn write(&mut self, op: &Op, parent: &Key) -> Result<(), Conflict> {
+    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Object>, Conflict> {
         let of_parent = op.id().resource == self.parent_kind;
+        let mut answer = None;
         for event in self.cluster.carry_out(op)? {
+            if let Event::Wrote(object) = &event {
+                answer = Some(object.clone());
+            }
             let touched = if of_parent { self.parents.apply(event) } else { self.children.apply(event) };
-            self.trigger(&touched, of_parent, Some(parent));
+            let of = if of_parent { Told::Parents } else { Told::Children };
+            self.trigger(&touched, of, Some(parent));
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// A hook that makes its children one after the other, each once the one before it is observed.
@@ -359,6 +463,10 @@ impl Server {
             })
             .collect();
         let texts: Vec<&Value> = observed.values().map(|child| &child["data"]["text"]).collect();
-        json!({"children": children, "status": {"texts": texts, "seed": self.seed}}).to_string().into_bytes()
+        let settings: Vec<&Value> =
+            request["related"]["Secret.v1"].as_object().unwrap().values().map(|one| &one["data"]).collect();
+        json!({"children": children, "status": {"texts": texts, "settings": settings, "seed": self.seed}})
+            .to_string()
+            .into_bytes()
     }
 }

@@ -1,0 +1,158 @@
+//! Where two values differ, place by place, in words a user can follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::go;
+use super::lists::Lists;
+use super::merge::Identity;
+use super::same::same;
+use crate::fingerprint::{Fingerprint, Fingerprinter};
+
+/// One place, and what stands there; a missing value is a null.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Difference {
+    /// `spec.containers[name=web].image`
+    pub path: String,
+    pub wanted: Value,
+    pub found: Value,
+}
+
+impl Difference {
+    /// The same for the same two values at the same place.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let mut all = Fingerprinter::default();
+        for text in [&self.path, &go::to_string(&self.wanted), &go::to_string(&self.found)] {
+            all.add(text.as_bytes());
+        }
+        all.finish()
+    }
+}
+
+/// # Guarantees
+/// Empty exactly if the two are the same to the API server, but for the order of items that something tells apart.
+pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<Difference> {
+    let mut all = Vec::new();
+    // Nearly always, and much cheaper.
+    if !same(wanted, found) {
+        compare(&mut all, &mut String::new(), (wanted, found), lists);
+    }
+    all
+}
+
+fn compare(
+    all: &mut Vec<Difference>,
+    path: &mut String,
+    (wanted, found): (&Value, &Value),
+    lists: Option<&Lists>,
+) {
+    match (wanted, found) {
+        (Value::Object(wanted), Value::Object(found)) => {
+            let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+            for name in names {
+                let dot = if path.is_empty() { "" } else { "." };
+                let below = lists.and_then(|lists| lists.member(name));
+                let pair = (member(wanted, name), member(found, name));
+                at(path, &format!("{dot}{name}"), |path| compare(all, path, pair, below));
+            }
+        }
+        (Value::Array(wanted), Value::Array(found)) => {
+            let kind = lists.and_then(|lists| lists.kind.as_ref());
+            let below = lists.and_then(Lists::item);
+            if let Some(by) = Identity::of([wanted, found], kind) {
+                let wanted: BTreeMap<_, _> = by.named(wanted).collect();
+                let found: BTreeMap<_, _> = by.named(found).collect();
+                let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
+                for name in names {
+                    let item = |of: &BTreeMap<String, _>| of.get(name).copied().unwrap_or(&Value::Null);
+                    let pair = (item(&wanted), item(&found));
+                    at(path, &format!("[{name}]"), |path| compare(all, path, pair, below));
+                }
+            } else if wanted.len() == found.len() {
+                for (i, pair) in wanted.iter().zip(found).enumerate() {
+                    at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
+                }
+            } else {
+                all.push(Difference {
+                    path: path.clone(),
+                    wanted: Value::Array(wanted.clone()),
+                    found: Value::Array(found.clone()),
+                });
+            }
+        }
+        _ if same(wanted, found) => {}
+        _ => all.push(Difference { path: path.clone(), wanted: wanted.clone(), found: found.clone() }),
+    }
+}
+
+fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
+    of.get(name).unwrap_or(&Value::Null)
+}
+
+fn at(path: &mut String, step: &str, look: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push_str(step);
+    look(path);
+    path.truncate(length);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::testing::any_json;
+
+    fn paths(wanted: &Value, found: &Value) -> Vec<String> {
+        differences(wanted, found, None).into_iter().map(|difference| difference.path).collect()
+    }
+
+    #[test]
+    fn a_difference_is_named_by_its_place() {
+        let wanted = json!({"spec": {"containers": [{"name": "web", "image": "a", "cpu": 1}], "args": ["x", "y"], "off": null}});
+        let found = json!({"spec": {"containers": [{"name": "log"}, {"name": "web", "image": "b", "cpu": 1.0}], "args": ["x", "z"]}});
+        assert_eq!(
+            paths(&wanted, &found),
+            ["spec.args[1]", "spec.containers[name=log]", "spec.containers[name=web].image"]
+        );
+    }
+
+    #[test]
+    fn lists_of_another_length_differ_as_a_whole() {
+        let found = differences(&json!({"l": [1]}), &json!({"l": [1, 2]}), None);
+        let expected = Difference { path: "l".to_owned(), wanted: json!([1]), found: json!([1, 2]) };
+        assert_eq!(found, [expected]);
+    }
+
+    #[test]
+    fn numbers_and_texts_are_not_confused() {
+        assert_eq!(paths(&json!({"port": 80}), &json!({"port": "80"})), ["port"]);
+        assert_eq!(paths(&json!({"port": 80}), &json!({"port": 80.0})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn values_apart_have_other_fingerprints() {
+        let print = |wanted: Value, found: Value| differences(&wanted, &found, None)[0].fingerprint();
+        let usual = print(json!({"a": 1}), json!({"a": 2}));
+        assert_eq!(usual, print(json!({"a": 1}), json!({"a": 2})));
+        for (wanted, found) in [
+            (json!({"b": 1}), json!({"b": 2})),
+            (json!({"a": 1}), json!({"a": 3})),
+            (json!({"a": "1"}), json!({"a": 2})),
+        ] {
+            assert_ne!(usual, print(wanted, found));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_the_same_has_no_differences(a in any_json(), b in any_json()) {
+            prop_assert!(differences(&a, &a, None).is_empty());
+            if same(&a, &b) {
+                prop_assert!(differences(&a, &b, None).is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One desired child and the object it is now: what is to be done about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::desired::{Apply, Rule};
+use super::ledger::Past;
+use super::record::{
+    LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
+};
+use super::{Op, Owner, Problem, Skip, ssa};
+use crate::json::difference::{Difference, differences};
+use crate::json::go;
+use crate::json::merge::merge;
+use crate::json::same::same;
+use crate::object::Object;
+use crate::object::id::ObjectId;
+use crate::spec::composite::UpdateMethod;
+
+/// One desired child.
+pub(super) struct Child<'a> {
+    pub(super) owner: Owner<'a>,
+    /// `None`: the controller declares no such kind; the child is made and then left alone.
+    pub(super) rule: Option<&'a Rule>,
+    pub(super) desired: &'a Value,
+    pub(super) id: &'a ObjectId,
+}
+
+pub(super) enum Decision {
+    Do(Op),
+    /// Somebody else changed these values.
+    PutRight(Op, Vec<Difference>),
+    Leave(Skip),
+    /// Somebody else keeps changing these values: they are left alone for a while.
+    Wait(Duration, Vec<Difference>),
+}
+
+/// What dynamic apply would make of an object.
+pub(super) struct Compared {
+    pub(super) merged: Value,
+    /// Where it is not that, but for the record.
+    pub(super) differences: Vec<Difference>,
+    /// The record says what is wanted now.
+    pub(super) recorded: bool,
+    /// What was applied last is something else.
+    pub(super) changed_mind: bool,
+}
+
+impl Compared {
+    /// In the first generation of an object nobody has changed anything but its metadata since it was made: what is
+    /// different there is what the API server made of what was applied.
+    pub(super) fn beyond_first_generation(&self, object: &Object) -> Vec<Difference> {
+        let first = object.generation == 1 && self.recorded && !self.changed_mind;
+        let counts = |difference: &&Difference| !first || difference.path.starts_with("metadata");
+        self.differences.iter().filter(counts).cloned().collect()
+    }
+}
+
+impl Child<'_> {
+    pub(super) fn apply(&self) -> &Apply {
+        self.rule.map_or(&Apply::Dynamic, |rule| &rule.apply)
+    }
+
+    fn method(&self) -> UpdateMethod {
+        self.rule.map(|rule| rule.method).unwrap_or_default()
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted::of(self.desired, self.owner.salt())
+    }
+
+    pub(super) fn create(&self) -> Op {
+        let (id, body) = (self.id.clone(), self.new_object());
+        match self.apply() {
+            Apply::Dynamic => Op::Create { id, body },
+            Apply::ServerSide(manager) => Op::Apply { id, over: None, body, manager: Arc::clone(manager) },
+        }
+    }
+
+    fn recreate(&self, object: &Object) -> Op {
+        let manager = match self.apply() {
+            Apply::Dynamic => None,
+            Apply::ServerSide(manager) => Some(Arc::clone(manager)),
+        };
+        Op::Recreate { id: self.id.clone(), uid: object.uid.clone(), body: self.new_object(), manager }
+    }
+
+    /// The object to create: what is wanted, what was applied, who made it and whose it is.
+    pub(super) fn new_object(&self) -> Value {
+        let wanted = self.wanted();
+        match self.apply() {
+            Apply::ServerSide(_) => ssa::body(self.owner, wanted, None),
+            Apply::Dynamic => {
+                let mut object = wanted.object;
+                // A hook may have copied them from an object it saw.
+                if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                    metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
+                }
+                annotate(&mut object, LAST_APPLIED, go::to_string(&wanted.record));
+                annotate(&mut object, MADE_BY, self.owner.controller.to_owned());
+                own(&mut object, self.owner.parent);
+                object
+            }
+        }
+    }
+
+    pub(super) fn update(&self, object: &Object, past: Past<'_>) -> Result<Decision, Problem> {
+        let observed = object.value().map_err(|_invalid| Problem::Observed)?;
+        match self.apply() {
+            Apply::Dynamic => self.merge(object, &observed, past),
+            Apply::ServerSide(manager) => Ok(self.apply_server_side(object, &observed, manager, past)),
+        }
+    }
+
+    fn merge(&self, object: &Object, observed: &Value, past: Past<'_>) -> Result<Decision, Problem> {
+        let compared = self.compare(observed)?;
+        let drift = past.ledger.unknown(self.id, object, compared.beyond_first_generation(object));
+        if drift.is_empty() && compared.recorded {
+            return Ok(Decision::Leave(Skip::Unchanged));
+        }
+        if object.deleting {
+            return Ok(Decision::Leave(Skip::BeingDeleted));
+        }
+        let replace = Op::Replace { id: self.id.clone(), body: compared.merged };
+        let op = match self.method() {
+            UpdateMethod::OnDelete => return Ok(Decision::Leave(Skip::OnDelete)),
+            UpdateMethod::InPlace | UpdateMethod::RollingInPlace => replace,
+            // What is in the object is as wanted: that is no reason to make it anew.
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate if drift.is_empty() => replace,
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate if compared.changed_mind => {
+                self.recreate(object)
+            }
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate => {
+                Op::Probe { write: Box::new(replace), otherwise: Box::new(self.recreate(object)) }
+            }
+        };
+        let put_right = compared.recorded && !drift.is_empty();
+        Ok(self.put_right(object, op, if put_right { drift } else { Vec::new() }, past))
+    }
+
+    fn apply_server_side(
+        &self,
+        object: &Object,
+        observed: &Value,
+        manager: &Arc<str>,
+        past: Past<'_>,
+    ) -> Decision {
+        let (mut body, differences) = self.compare_applied(observed);
+        let differences = past.ledger.unknown(self.id, object, differences);
+        let applied = past.ledger.has_applied(self.id, object, ssa::print(&body));
+        if applied && differences.is_empty() {
+            return Decision::Leave(Skip::Unchanged);
+        }
+        if object.deleting {
+            return Decision::Leave(Skip::BeingDeleted);
+        }
+        if self.method() == UpdateMethod::OnDelete {
+            let skip = if differences.is_empty() { Skip::Unchanged } else { Skip::OnDelete };
+            return Decision::Leave(skip);
+        }
+        if annotation(observed, LAST_APPLIED).is_some() {
+            let (id, uid) = (self.id.clone(), object.uid.clone());
+            return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) });
+        }
+        // Another object of that name is none of ours.
+        if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+            metadata.insert("uid".to_owned(), Value::String(object.uid.as_str().to_owned()));
+        }
+        let write = Op::Apply {
+            id: self.id.clone(),
+            over: Some((object.uid.clone(), object.version.clone())),
+            body,
+            manager: Arc::clone(manager),
+        };
+        let op = match self.method() {
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate => {
+                Op::Probe { write: Box::new(write), otherwise: Box::new(self.recreate(object)) }
+            }
+            UpdateMethod::OnDelete | UpdateMethod::InPlace | UpdateMethod::RollingInPlace => write,
+        };
+        self.put_right(object, op, if applied { differences } else { Vec::new() }, past)
+    }
+
+    fn put_right(&self, object: &Object, op: Op, drift: Vec<Difference>, past: Past<'_>) -> Decision {
+        if drift.is_empty() {
+            return Decision::Do(op);
+        }
+        match past.wait(self.id, object, &drift) {
+            Some(pause) => Decision::Wait(pause, drift),
+            None => Decision::PutRight(op, drift),
+        }
+    }
+
+    pub(super) fn compare(&self, observed: &Value) -> Result<Compared, Problem> {
+        let Wanted { object: wanted, record } = self.wanted();
+        let last = last_applied(observed)?;
+        let folded = last.as_ref().map(|(last, _)| {
+            let mut last = last.clone();
+            if is_secret(&wanted) {
+                fold(&mut last);
+            }
+            last
+        });
+        let lists = self.rule.map(|rule| rule.lists.as_ref());
+        let mut merged = merge(observed, folded.as_ref(), &wanted, lists);
+        restore(&mut merged, observed, "status");
+        if let (Some(metadata), Some(seen)) = (merged.get_mut("metadata"), observed.get("metadata")) {
+            for field in SYSTEM_FIELDS {
+                restore(metadata, seen, field);
+            }
+        }
+        for name in [LAST_APPLIED, MADE_BY] {
+            if let Some(text) = annotation(observed, name) {
+                annotate(&mut merged, name, text.to_owned());
+            }
+        }
+        let differences = differences(&merged, observed, lists);
+        // Other bytes with the same meaning, as another version may have written, are no reason to write.
+        let recorded = last.as_ref().is_some_and(|(last, _)| same(last, &record));
+        if !recorded {
+            annotate(&mut merged, LAST_APPLIED, go::to_string(&record));
+        }
+        // A record in plain text where hashes are wanted says the same, and the other way round nothing.
+        let changed_mind =
+            !recorded && last.is_some_and(|(last, _)| !same(&last, &Wanted::of(self.desired, None).record));
+        Ok(Compared { merged, differences, recorded, changed_mind })
+    }
+
+    /// What is applied, and where `observed` is not so.
+    pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
+        let body = ssa::body(self.owner, self.wanted(), Some(observed));
+        let lists = self.rule.map(|rule| rule.lists.as_ref());
+        let differences = differences(&merge(observed, None, &body, lists), observed, lists);
+        (body, differences)
+    }
+}
+
+fn restore(merged: &mut Value, observed: &Value, field: &str) {
+    if let Value::Object(merged) = merged {
+        match observed.get(field) {
+            Some(value) => merged.insert(field.to_owned(), value.clone()),
+            None => merged.remove(field),
+        };
+    }
+}

@@ -1,0 +1,193 @@
+//! What the server leaves on a child besides what is wanted: what was applied last, who made it, whose it is.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value, json};
+
+use super::Problem;
+use crate::fingerprint::Fingerprinter;
+use crate::object::Object;
+use crate::object::id::Uid;
+
+/// What was applied last stands in this annotation of each child, in the bytes Metacontroller would write.
+pub const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration";
+
+/// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
+pub const MADE_BY: &str = "metahook.dev/controller";
+
+/// Fields of the metadata that belong to the API server.
+pub(super) const SYSTEM_FIELDS: [&str; 8] = [
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+];
+
+/// A child as its hook wants it, less the annotations that are the server's.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) object: Value,
+    /// What is recorded as applied.
+    pub(super) record: Value,
+}
+
+impl Wanted {
+    /// With a `salt` the values of Secrets are recorded as hashes.
+    pub(super) fn of(desired: &Value, salt: Option<&Uid>) -> Self {
+        let mut object = desired.clone();
+        if let Some(annotations) = annotations(&mut object) {
+            annotations.remove(LAST_APPLIED);
+            annotations.remove(MADE_BY);
+        }
+        let mut record = object.clone();
+        if is_secret(&object) {
+            if let Some(salt) = salt {
+                hash(&mut record, salt);
+            }
+            fold(&mut object);
+        }
+        Self { object, record }
+    }
+}
+
+/// What was applied to an object last, and the text it is recorded as.
+pub(super) fn last_applied(observed: &Value) -> Result<Option<(Value, &str)>, Problem> {
+    match annotation(observed, LAST_APPLIED) {
+        None | Some("") => Ok(None),
+        Some(text) => match serde_json::from_str(text) {
+            Ok(last) => Ok(Some((last, text))),
+            Err(_invalid) => Err(Problem::LastApplied),
+        },
+    }
+}
+
+pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(name)?.as_str()
+}
+
+pub(super) fn annotate(object: &mut Value, name: &str, text: String) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let annotations = metadata.entry("annotations").or_insert(Value::Null);
+        if !annotations.is_object() {
+            *annotations = json!({});
+        }
+        if let Value::Object(annotations) = annotations {
+            annotations.insert(name.to_owned(), Value::String(text));
+        }
+    }
+}
+
+/// Makes `parent` an owner of an object that does not name it.
+pub(super) fn own(object: &mut Value, parent: &Object) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let owners = metadata.entry("ownerReferences").or_insert(Value::Null);
+        if owners.is_null() {
+            *owners = json!([]);
+        }
+        if let Value::Array(owners) = owners
+            && !owners
+                .iter()
+                .any(|owner| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()))
+        {
+            owners.push(owner_reference(parent));
+        }
+    }
+}
+
+/// The reference that makes `parent` the controller of an object.
+pub fn owner_reference(parent: &Object) -> Value {
+    json!({
+        "apiVersion": parent.gvk.api_version(),
+        "kind": &*parent.gvk.kind,
+        "name": &*parent.key.name,
+        "uid": parent.uid.as_str(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+pub(super) fn is_secret(object: &Value) -> bool {
+    let is = |field: &str, text: &str| object.get(field).and_then(Value::as_str) == Some(text);
+    is("apiVersion", "v1") && is("kind", "Secret")
+}
+
+/// `stringData` can only be written: the API server keeps it as `data`, and so it has to be compared.
+pub(super) fn fold(secret: &mut Value) {
+    let Value::Object(secret) = secret else { return };
+    let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
+    let data = secret.entry("data").or_insert(Value::Null);
+    if data.is_null() {
+        *data = json!({});
+    }
+    if let Value::Object(data) = data {
+        for (key, text) in texts {
+            let encoded = text.as_str().map_or(text.clone(), |text| json!(BASE64.encode(text)));
+            data.insert(key, encoded);
+        }
+    }
+}
+
+/// Values that a record need only recognise, not give away.
+fn hash(secret: &mut Value, salt: &Uid) {
+    for field in ["data", "stringData"] {
+        for (key, value) in secret.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
+            let mut all = Fingerprinter::default();
+            for text in [salt.as_str(), field, key, &value.to_string()] {
+                all.add(text.as_bytes());
+            }
+            *value = json!(format!("sha256:{}", BASE64.encode(all.finish().as_bytes())));
+        }
+    }
+}
+
+fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret() -> Value {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eA=="}, "stringData": {"b": "y"}})
+    }
+
+    #[test]
+    fn the_servers_annotations_are_no_part_of_what_is_wanted() {
+        let desired = json!({"metadata": {"annotations": {LAST_APPLIED: "{}", MADE_BY: "x", "a": "b"}}});
+        let wanted = Wanted::of(&desired, None);
+        assert_eq!(wanted.object, json!({"metadata": {"annotations": {"a": "b"}}}));
+        assert_eq!(wanted.record, wanted.object);
+    }
+
+    #[test]
+    fn texts_of_a_secret_are_compared_as_data_and_recorded_as_the_hook_wrote_them() {
+        let wanted = Wanted::of(&secret(), None);
+        assert_eq!(wanted.object["data"], json!({"a": "eA==", "b": "eQ=="}));
+        assert_eq!(wanted.object.get("stringData"), None);
+        assert_eq!(wanted.record, secret());
+    }
+
+    #[test]
+    fn hashed_values_tell_nothing_but_whether_they_changed() {
+        let of = |secret: &Value, salt: &str| Wanted::of(secret, Some(&Uid::new(salt))).record;
+        let usual = of(&secret(), "u");
+        assert!(usual["data"]["a"].as_str().unwrap().starts_with("sha256:"));
+        assert!(usual["stringData"]["b"].as_str().unwrap().starts_with("sha256:"));
+        assert_eq!(usual, of(&secret(), "u"));
+        let mut other = secret();
+        other["data"]["a"] = json!("eQ==");
+        assert_ne!(usual, of(&other, "u"), "another value");
+        assert_ne!(usual["data"], of(&secret(), "v")["data"], "another parent");
+    }
+
+    #[test]
+    fn only_secrets_are_hashed() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}});
+        assert_eq!(Wanted::of(&map, Some(&Uid::new("u"))).record, map);
+    }
+}

@@ -1,0 +1,11 @@
+//! Related objects, those that a customize hook asks to see besides the parent's children, in the order of the data:
+//!
+//! - [`remembered`]: what the hook asked for, without asking it again
+//! - [`rule`]: what one of its rules means, of whichever kind
+//! - [`selection`]: the objects that rules find
+//! - [`interests`]: which parents a change of an object concerns
+
+pub mod interests;
+pub mod remembered;
+pub mod rule;
+pub mod selection;

@@ -1,0 +1,189 @@
+//! Server-side apply, dry runs, and the handing over of fields from dynamic apply.
+
+use std::borrow::Cow;
+
+use http::{Method, StatusCode};
+use metahook_core::index::Event;
+use metahook_core::object::id::{ObjectId, Uid};
+use metahook_core::plan::children::Probed;
+use metahook_core::plan::record::LAST_APPLIED;
+use metahook_core::plan::{Op, ssa};
+use serde_json::{Value, json};
+
+use super::apply::{ApplyError, FIELD_MANAGER, Why, gone_uid, object};
+use super::rest::{Answer, Rest, object_path, segment};
+
+/// How a server-side apply is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Run {
+    /// Where somebody else has a field, theirs is kept and nothing is applied.
+    Careful,
+    Forced,
+    /// Only tried.
+    Dry,
+}
+
+impl Rest {
+    /// Applies over the object with this uid, which is inside.
+    pub(super) async fn apply_over(
+        &self,
+        id: &ObjectId,
+        uid: &Uid,
+        body: &Value,
+        manager: &str,
+    ) -> Result<Vec<Event>, Why> {
+        let answer = self.apply_as(id, body, manager, Run::Forced).await?;
+        match answer.status {
+            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+            StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
+        }
+    }
+
+    /// Makes an object by server-side apply. There is no way to ask for "only if there is none": whether there is one is
+    /// asked first, and who makes one in between keeps what is theirs, since nothing is forced.
+    /// `None` where the name is taken.
+    pub(super) async fn apply_new(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        manager: &str,
+    ) -> Result<Option<Vec<Event>>, Why> {
+        if self.get(&object_path(&id.resource, &id.key)).await?.status != StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let answer = self.apply_as(id, body, manager, Run::Careful).await?;
+        match answer.status {
+            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?)])),
+        }
+    }
+
+    async fn apply_as(&self, id: &ObjectId, body: &Value, manager: &str, run: Run) -> Result<Answer, Why> {
+        let how = match run {
+            Run::Careful => "force=false",
+            Run::Forced => "force=true",
+            Run::Dry => "force=true&dryRun=All",
+        };
+        let path = object_path(&id.resource, &id.key);
+        let path = format!("{path}?fieldManager={}&{how}", segment(manager));
+        Ok(self.apply(&path, body.to_string()).await?)
+    }
+
+    /// A write that is only tried.
+    pub(crate) async fn probe(&self, write: &Op) -> Result<Probed, ApplyError> {
+        let id = write.id();
+        let answer = match write {
+            Op::Apply { body, manager, .. } => self.apply_as(id, body, manager, Run::Dry).await,
+            Op::Replace { body, .. } => {
+                let path = format!("{}?{FIELD_MANAGER}&dryRun=All", object_path(&id.resource, &id.key));
+                self.send(Method::PUT, &path, Some(body.to_string())).await.map_err(Why::from)
+            }
+            Op::Create { .. }
+            | Op::HandOver { .. }
+            | Op::Probe { .. }
+            | Op::Delete { .. }
+            | Op::Recreate { .. }
+            | Op::Status { .. } => Ok(Answer { status: StatusCode::BAD_REQUEST, body: String::new() }),
+        };
+        let probed = answer.and_then(|answer| match answer.status {
+            StatusCode::UNPROCESSABLE_ENTITY => Ok(Probed::Refused),
+            // A webhook of the cluster does not allow dry runs, or an account may not make them.
+            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN => Ok(Probed::Unable),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
+            _ => Ok(Probed::Becomes(Box::new(object(id, &answer)?))),
+        });
+        probed.map_err(|why| ApplyError::new("probe", id, why))
+    }
+
+    /// Makes the fields that dynamic apply wrote those of `manager`, and takes away its record.
+    pub(super) async fn hand_over(&self, id: &ObjectId, uid: &Uid, manager: &str) -> Result<Vec<Event>, Why> {
+        let path = object_path(&id.resource, &id.key);
+        let answer = self.get(&path).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(gone_uid(id, uid.clone()));
+        }
+        let seen = object(id, &answer)?;
+        if seen.uid != *uid {
+            return Ok(gone_uid(id, uid.clone()));
+        }
+        let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let mut steps = vec![
+            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": seen.version.as_str()}),
+        ];
+        if live.pointer("/metadata/annotations").is_some_and(|all| all.get(LAST_APPLIED).is_some()) {
+            let escaped = LAST_APPLIED.replace('/', "~1");
+            steps.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
+        }
+        let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
+        if let Some(fields) = ssa::handed_over(fields, manager) {
+            steps.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": fields}));
+        }
+        let answer =
+            self.json_patch(&format!("{path}?{FIELD_MANAGER}"), Value::Array(steps).to_string()).await?;
+        match answer.status {
+            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+            StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
+        }
+    }
+
+    /// Why a name cannot be had: who has it.
+    pub(super) async fn taken(&self, id: &ObjectId, body: &Value) -> Result<Why, Why> {
+        let answer = self.get(&object_path(&id.resource, &id.key)).await?;
+        if !answer.status.is_success() {
+            return Ok(Why::Conflict("it was there a moment ago".to_owned()));
+        }
+        let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let theirs = controller(&live);
+        let uid = |owner: Option<&Value>| owner.and_then(|owner| owner.get("uid")).cloned();
+        if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && stamp(&live) == stamp(body) {
+            return Ok(Why::Conflict("it is this parent's, and has not been observed yet".to_owned()));
+        }
+        Ok(Why::Exists(holder(&live)))
+    }
+
+    /// What is in the cluster now, managed fields included; `None` where it is not there.
+    pub(crate) async fn live(&self, id: &ObjectId) -> Option<Value> {
+        let answer = self.get(&object_path(&id.resource, &id.key)).await.ok()?;
+        answer.status.is_success().then(|| serde_json::from_str(&answer.body).ok())?
+    }
+}
+
+fn controller(object: &Value) -> Option<&Value> {
+    let owners = object.pointer("/metadata/ownerReferences")?.as_array()?;
+    owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
+}
+
+fn stamp(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/annotations")?.get(metahook_core::plan::record::MADE_BY)?.as_str()
+}
+
+/// Whose an object is, in words.
+fn holder(live: &Value) -> String {
+    let text =
+        |owner: &Value, field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("?").to_owned();
+    let owner = match controller(live) {
+        Some(owner) => Cow::Owned(format!("{} {} controls it", text(owner, "kind"), text(owner, "name"))),
+        None => Cow::Borrowed("nobody controls it, and it does not match what the parent selects"),
+    };
+    match stamp(live) {
+        Some(maker) => format!("{owner}, made by the controller {maker}"),
+        None => owner.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_name_is_told() {
+        let owner = json!({"kind": "ReplicaSet", "name": "x", "uid": "u", "controller": true});
+        let held = json!({"metadata": {"ownerReferences": [{"kind": "A", "name": "a"}, owner]}});
+        assert_eq!(holder(&held), "ReplicaSet x controls it");
+        let stamped = json!({"metadata": {"annotations": {"metahook.dev/controller": "other"}, "ownerReferences": [owner]}});
+        assert_eq!(holder(&stamped), "ReplicaSet x controls it, made by the controller other");
+        assert!(holder(&json!({"metadata": {}})).starts_with("nobody controls it"));
+    }
+}

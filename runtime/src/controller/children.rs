@@ -1,0 +1,100 @@
+//! One operation on a child, with its dry run, and what is learned of it; values that somebody keeps changing back.
+
+use std::sync::Arc;
+
+use metahook_core::json::difference::Difference;
+use metahook_core::object::Object;
+use metahook_core::object::id::ObjectId;
+use metahook_core::plan::children::{judge, learn};
+use metahook_core::plan::flip::others;
+use metahook_core::plan::ledger::Drift;
+use metahook_core::plan::{Op, ssa};
+use serde_json::Value;
+
+use super::acting::Acted;
+use super::composite::{Controller, Decision, SyncError};
+use crate::cluster::events::Severity;
+use crate::store::Writer;
+
+impl Controller {
+    /// One operation on a child; what comes of it is learned.
+    pub(super) async fn act_on(
+        &self,
+        op: &Op,
+        decision: &Decision,
+        writer: &Writer,
+    ) -> Result<Acted, SyncError> {
+        let id = op.id();
+        let op = match op {
+            Op::Probe { write, otherwise } => {
+                let Some(observed) = self.observed(id) else { return Ok(Acted::Wrote) };
+                let probed = self.tools.rest.probe(write).await?;
+                let next = judge((**write).clone(), (**otherwise).clone(), &observed, &probed)
+                    .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
+                let Some(next) = next else {
+                    self.learn(id, decision, &observed);
+                    return Ok(Acted::InVain);
+                };
+                next
+            }
+            op => op.clone(),
+        };
+        let (changed, answer) = self.write(&op, writer).await?;
+        if let Some(answer) = answer.filter(|_| !matches!(op, Op::HandOver { .. })) {
+            self.learn(id, decision, &answer);
+        }
+        if let Some(drift) = decision.decided.plan.drifts.iter().find(|drift| drift.id == *id) {
+            let now = self.started.elapsed();
+            self.ledgers.change(&decision.parent.key, |ledger| ledger.put_right(drift, now));
+        }
+        Ok(Acted::of(changed))
+    }
+
+    fn observed(&self, id: &ObjectId) -> Option<Arc<Object>> {
+        self.children.iter().find(|store| *store.resource() == id.resource)?.get(&id.key)
+    }
+
+    fn learn(&self, id: &ObjectId, decision: &Decision, answer: &Object) {
+        let Decision { parent, decided, .. } = decision;
+        if let Some(desired) = decided.desired.get(&id.resource).and_then(|group| group.get(&id.key)) {
+            let owner = self.terms.owner(parent);
+            self.ledgers.change(&parent.key, |ledger| learn(ledger, owner, id, desired, answer));
+        }
+    }
+
+    /// Names values that somebody else keeps changing back, with both values and the other manager; of Secrets the
+    /// places alone.
+    pub(super) async fn tell_flips(&self, decision: &Decision) {
+        for flip in &decision.decided.plan.flips {
+            let mut news = false;
+            self.ledgers.change(&decision.parent.key, |ledger| news = ledger.tell(flip));
+            if !news {
+                continue;
+            }
+            let live = self.tools.rest.live(&flip.id).await.unwrap_or_default();
+            let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
+            let message = flipping(flip, fields, &[ssa::DYNAMIC_MANAGER, &self.tools.applying.manager]);
+            self.tools.recorder.record(&decision.parent, Severity::Warning, "ValueFlips", &message);
+        }
+    }
+}
+
+/// What a user is told of values that flip.
+fn flipping(flip: &Drift, fields: &Value, ours: &[&str]) -> String {
+    let secret = flip.id.resource.gvk.kind.as_ref() == "Secret";
+    let told: Vec<_> = flip
+        .values
+        .iter()
+        .map(|Difference { path, wanted, found }| {
+            let others: Vec<_> = others(fields, path, ours).into_iter().collect();
+            let by = if others.is_empty() { String::new() } else { format!(", by {}", others.join(", ")) };
+            let values = if secret { String::new() } else { format!(" ({wanted} becomes {found}{by})") };
+            format!("{path}{}", if secret { by } else { values })
+        })
+        .collect();
+    format!(
+        "{} is changed back again and again: {}; it is put right less and less often, so stop the one or the other",
+        flip.id,
+        told.join("; ")
+    )
+}

@@ -1,0 +1,294 @@
+//! Related objects as passes see them: what the customize hook asks for, where it is found, whom its changes wake.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use metahook_core::fingerprint::Fingerprint;
+use metahook_core::index::Touched;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvr, Key, Resource, Uid};
+use metahook_core::outcome::Retry;
+use metahook_core::pass::Seen;
+use metahook_core::protocol::customize::{self, CustomizeError};
+use metahook_core::related::interests::Interests;
+use metahook_core::related::remembered::{self, Answer, Remembered};
+use metahook_core::related::rule::{self, Asker, Rule, RuleError};
+use metahook_core::related::selection::{Hidden, Related};
+use metahook_core::spec::hook::{HookName, Via};
+use metahook_core::standing::Purity;
+use tokio::sync::mpsc;
+
+use super::composite::Controller;
+use super::hooks::{Callees, HookError};
+use crate::cluster::discovery::DiscoveryError;
+use crate::cluster::events::Severity;
+use crate::queue::Queue;
+use crate::store::{Change, Store, Writer};
+
+/// What one controller knows of related objects.
+pub(super) struct Relations {
+    controller: Uid,
+    queue: Arc<Queue<Key>>,
+    /// Times are counted from here.
+    start: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    remembered: Remembered,
+    interests: Interests,
+    /// Opened on first use, kept until the controller stops.
+    open: BTreeMap<Arc<Resource>, Arc<Store>>,
+    /// Only where a rule selects namespaces.
+    namespaces: Option<Arc<Store>>,
+    /// What was said last about what requests do not show.
+    told: BTreeMap<Key, Vec<Hidden>>,
+}
+
+/// What the customize hook said about one parent, now or before.
+pub(super) struct Customized {
+    answer: Answer,
+    /// Whether the request alone brought it about; `None` where that is not known.
+    pub(super) pure: Option<bool>,
+}
+
+/// Whether an answer that is remembered will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asking {
+    OnlyWhatIsNew,
+    Anew,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RelatedError {
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    #[error("customize hook")]
+    Answer(#[from] CustomizeError),
+    #[error("customize hook")]
+    Rule(#[from] RuleError),
+    #[error("customize hook: the hook's answer: relatedResources[{at}]")]
+    Kind { at: usize, source: DiscoveryError },
+    #[error("customize hook: the hook's answer: relatedResources[{at}]: {trouble}")]
+    NotListed { at: usize, trouble: String },
+    #[error("related objects of relatedResources[{at}] are still being listed")]
+    NotSynced { at: usize },
+}
+
+impl RelatedError {
+    /// One word, for metrics and for the controller's status.
+    pub(super) fn category(&self) -> &'static str {
+        match self {
+            Self::Hook(error) => error.category(),
+            Self::Answer(_) | Self::Rule(_) => "HookAnswer",
+            Self::Kind { .. } | Self::NotListed { .. } | Self::NotSynced { .. } => "Related",
+        }
+    }
+
+    pub(super) fn retry(&self) -> Retry {
+        match self {
+            Self::Hook(error) => error.retry(),
+            Self::NotSynced { .. } => Retry::Quiet,
+            Self::Answer(_) | Self::Rule(_) | Self::Kind { .. } | Self::NotListed { .. } => Retry::Loud,
+        }
+    }
+}
+
+impl Customized {
+    /// What the hook answered.
+    pub(super) fn print(&self) -> Fingerprint {
+        self.answer.print
+    }
+}
+
+impl Controller {
+    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
+    pub(super) async fn customize(
+        &self,
+        callees: &Callees,
+        parent: &Object,
+        asking: Asking,
+    ) -> Result<Customized, RelatedError> {
+        let Some(hook) = &self.terms.hooks.customize else {
+            let answer = Answer { rules: Arc::new([]), print: Fingerprint::of(b"") };
+            return Ok(Customized { answer, pure: Some(true) });
+        };
+        let relations = &self.relations;
+        let (question, pure) = match hook.via {
+            Via::Wasm => (remembered::to_module(callees.identity, parent), Some(true)),
+            Via::Webhook => (remembered::to_webhook(parent), None),
+        };
+        let anew = asking == Asking::Anew
+            || (hook.via == Via::Wasm
+                && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
+        let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
+        if !anew && let Some(answer) = recall() {
+            return Ok(Customized { answer, pure });
+        }
+        let request = self.terms.customize_request(parent);
+        let answered = self.ask(callees, HookName::Customize, parent, request).await?;
+        let customize::Response { rules, oddities } = customize::rules(&answered.bytes, hook.via, hook.mode)?;
+        for odd in oddities {
+            tracing::debug!(controller = %self.object.key, parent = %parent.key, "the customize hook's answer {odd}");
+        }
+        let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };
+        let until = match (hook.via, answered.pure) {
+            (Via::Webhook, _) => Some(Some(relations.start.elapsed() + remembered::WEBHOOK)),
+            (Via::Wasm, Some(true)) => Some(None),
+            (Via::Wasm, Some(false) | None) => None,
+        };
+        if let Some(until) = until {
+            relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
+        }
+        Ok(Customized { answer, pure: answered.pure })
+    }
+
+    /// The objects that a parent's rules find. From here on their changes wake it.
+    pub(super) async fn related(&self, parent: &Object, asked: &Customized) -> Result<Related, RelatedError> {
+        let rules = self.rules(parent, asked).await?;
+        let namespaces = match rules.iter().position(|rule| rule.namespace_selector().is_some()) {
+            Some(at) => Some((at, self.namespaces(at).await?)),
+            None => None,
+        };
+        let stores: Vec<_> = rules.iter().map(|rule| self.open(&rule.resource)).collect();
+        // Before anything is looked at: whatever changes from now on is told.
+        self.relations.lock().interests.set(&parent.key, rules.clone());
+        for (at, store) in stores.iter().enumerate().chain(namespaces.iter().map(|(at, store)| (*at, store)))
+        {
+            filled(at, store).await?;
+        }
+        let namespaces = namespaces.map(|(_, store)| store);
+        Ok(Related::find(parent, &rules, |rule| {
+            let within = rule.namespace_selector().zip(namespaces.as_ref());
+            let within = within.map(|(selector, store)| store.view(|all| rule::namespaces(selector, all)));
+            let store = stores.iter().find(|store| *store.resource() == rule.resource);
+            store
+                .map(|store| store.view(|all| rule.select(all, &within.unwrap_or_default())))
+                .unwrap_or_default()
+        }))
+    }
+
+    async fn rules(&self, parent: &Object, customized: &Customized) -> Result<Vec<Rule>, RelatedError> {
+        let Some(hook) = &self.terms.hooks.customize else {
+            return Ok(Vec::new());
+        };
+        let asker = Asker { version: hook.version, parent_namespace: &parent.key.namespace };
+        let mut rules = Vec::with_capacity(customized.answer.rules.len());
+        for (at, asked) in customized.answer.rules.iter().enumerate() {
+            let resource = self.tools.discovery.resolve(&asked.gvr).await;
+            let resource = resource.map_err(|source| RelatedError::Kind { at, source })?;
+            rules.push(asked.rule(at, &resource, asker)?);
+        }
+        Ok(rules)
+    }
+
+    async fn namespaces(&self, at: usize) -> Result<Arc<Store>, RelatedError> {
+        if let Some(store) = &self.relations.lock().namespaces {
+            return Ok(Arc::clone(store));
+        }
+        let resource = self.tools.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
+        let store = self.open(&resource.map_err(|source| RelatedError::Kind { at, source })?);
+        self.relations.lock().namespaces = Some(Arc::clone(&store));
+        Ok(store)
+    }
+
+    /// The store of a resource, whose changes wake whom they concern.
+    fn open(&self, resource: &Arc<Resource>) -> Arc<Store> {
+        let mut state = self.relations.lock();
+        if let Some(store) = state.open.get(resource) {
+            return Arc::clone(store);
+        }
+        let store = self.tools.stores.open(resource);
+        state.open.insert(Arc::clone(resource), Arc::clone(&store));
+        let relations = Arc::downgrade(&self.relations);
+        // It ends with the store's last holder, or with the controller.
+        tokio::spawn(follow(relations, Arc::clone(resource), store.changes()));
+        store
+    }
+
+    /// Says, once per change, what the hook is not shown because its version has no names for it.
+    pub(super) fn tell_hidden(&self, seen: &Seen) {
+        let Some(hook) = self.terms.hooks.get(seen.ask) else { return };
+        let (parent, hidden) = (&seen.parent, seen.related.hidden(hook.version.naming()));
+        let before = {
+            let told = &mut self.relations.lock().told;
+            if hidden.is_empty() {
+                told.remove(&parent.key)
+            } else {
+                told.insert(parent.key.clone(), hidden.clone())
+            }
+        };
+        if hidden.is_empty() || before.as_ref() == Some(&hidden) {
+            return;
+        }
+        let rules: Vec<_> = hidden.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "The {} hook is not shown what the customize hook asked for outside of namespace {}: {}. Declare version v2 for it and for customize",
+            seen.ask,
+            parent.key.namespace,
+            rules.join(", ")
+        );
+        self.tools.recorder.record(parent, Severity::Warning, "RelatedHidden", &message);
+    }
+}
+
+impl Relations {
+    pub(super) fn new(controller: Uid, queue: Arc<Queue<Key>>) -> Self {
+        Self { controller, queue, start: Instant::now(), state: Mutex::default() }
+    }
+
+    /// The parent is gone, or no longer this controller's.
+    pub(super) fn forget(&self, parent: &Key) {
+        let mut state = self.lock();
+        state.remembered.forget(parent);
+        state.interests.remove(parent);
+        state.told.remove(parent);
+    }
+
+    fn wake(&self, resource: &Arc<Resource>, touched: &Touched, by: Option<&Writer>) {
+        let keys = {
+            let state = self.lock();
+            let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
+            let mut keys = state.interests.on_object(resource, touched, namespace);
+            if state.namespaces.as_ref().is_some_and(|store| store.resource() == resource) {
+                keys.append(&mut state.interests.on_namespace(touched));
+            }
+            keys
+        };
+        // The pass that wrote it looks again by itself.
+        let own = by.filter(|writer| writer.controller == self.controller).map(|writer| &writer.parent);
+        keys.into_iter().filter(|key| own != Some(key)).for_each(|key| self.queue.add(key));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn follow(
+    relations: Weak<Relations>,
+    resource: Arc<Resource>,
+    mut changes: mpsc::UnboundedReceiver<Change>,
+) {
+    while let Some(Change { touched, by }) = changes.recv().await {
+        let Some(relations) = relations.upgrade() else { return };
+        relations.wake(&resource, &touched, by.as_ref());
+    }
+}
+
+/// Waits a little for the first list of a store. Who finds it unfinished is woken by what it brings, and tries again.
+async fn filled(at: usize, store: &Store) -> Result<(), RelatedError> {
+    const STEP: Duration = Duration::from_millis(100);
+    const STEPS: u32 = 20;
+    for _ in 0..STEPS {
+        if tokio::time::timeout(STEP, store.synced()).await.is_ok() {
+            return Ok(());
+        }
+        if let Some(trouble) = store.trouble() {
+            return Err(RelatedError::NotListed { at, trouble });
+        }
+    }
+    Err(RelatedError::NotSynced { at })
+}

@@ -1,0 +1,396 @@
+//! Section 6 of the compatibility contract: the customize hook and related objects.
+
+use std::collections::BTreeMap;
+
+use acceptance::api::{self, Kind, Objects};
+use acceptance::fixture::Fixture;
+use acceptance::objects::{Composite, Hook, definition, is_true, text};
+use acceptance::webhook::{Answer, Asked, Webhook};
+use anyhow::{Result, ensure};
+use serde_json::{Map, Value, json};
+
+/// The rules are in the parent's spec; what came of them is told in its status.
+fn program(asked: &Asked) -> Answer {
+    match asked.path.as_str() {
+        "/customize" => match &asked.body["parent"]["spec"]["answer"] {
+            Value::Null => json!({ "relatedResources": asked.body["parent"]["spec"]["rules"] }).into(),
+            answer => answer.clone().into(),
+        },
+        _ => json!({ "status": { "related": names(&asked.body["related"]) }, "finalized": true }).into(),
+    }
+}
+
+/// The names in each group, in order: `{"Thing": "a b"}`.
+fn names(related: &Value) -> Value {
+    let groups = related.as_object().into_iter().flatten();
+    let told = groups.map(|(group, objects)| {
+        let kind = group.split('.').next().unwrap_or_default();
+        let names: Vec<_> = objects.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        (kind.to_owned(), Value::from(names.join(" ")))
+    });
+    told.collect::<Map<_, _>>().into()
+}
+
+/// A test with a webhook, a namespaced and a cluster-scoped kind of related objects, and another namespace.
+struct Place {
+    webhook: Webhook,
+    thing: Kind,
+    wide: Kind,
+    away: String,
+}
+
+impl Place {
+    async fn new(test: &mut Fixture) -> Result<Self> {
+        let group = format!("related.{}", test.kind().group);
+        let thing = Kind::new(&group, "v1", "Thing", "things");
+        let wide = Kind::new(&group, "v1", "Wide", "wides");
+        test.define(&thing).await?;
+        define_cluster_scoped(test, &wide).await?;
+        test.define_kind().await?;
+        let away = format!("{}-away", test.name());
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": away } });
+        let namespaces = test.everywhere(&api::NAMESPACE);
+        test.make(&namespaces, namespace).await?;
+        Ok(Self { webhook: Webhook::serve(program).await?, thing, wide, away })
+    }
+
+    /// The hooks of a controller in one version.
+    fn hooked(&self, controller: Composite, version: &str) -> Composite {
+        let hook = |path: &str| Hook::webhook(&self.webhook.url(path)).version(version);
+        controller.synced_by(hook("/sync")).customized_by(hook("/customize"))
+    }
+
+    fn rule(&self, fields: Value) -> Value {
+        rule(&self.thing, fields)
+    }
+
+    fn things(&self, test: &Fixture) -> Objects {
+        test.within(&self.thing)
+    }
+
+    async fn thing(&self, test: &mut Fixture, name: &str, labels: Value) -> Result<Value> {
+        let place = self.things(test);
+        test.make(&place, object(&self.thing, name, labels)).await
+    }
+
+    /// How often a hook was asked about a parent.
+    fn calls(&self, path: &str, parent: &str) -> usize {
+        let about = |asked: &&Asked| {
+            asked.path == path && text(&asked.body, "/parent/metadata/name") == parent
+        };
+        self.webhook.asked().iter().filter(about).count()
+    }
+}
+
+fn rule(kind: &Kind, mut fields: Value) -> Value {
+    fields["apiVersion"] = json!(kind.api_version());
+    fields["resource"] = json!(kind.plural);
+    fields
+}
+
+fn object(kind: &Kind, name: &str, labels: Value) -> Value {
+    let metadata = json!({ "name": name, "labels": labels });
+    json!({ "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata, "spec": {} })
+}
+
+fn parent(kind: &Kind, name: &str, rules: &[Value]) -> Value {
+    let mut parent = object(kind, name, json!({}));
+    parent["spec"]["rules"] = json!(rules);
+    parent
+}
+
+async fn define_cluster_scoped(test: &Fixture, kind: &Kind) -> Result<()> {
+    let mut definition = definition(kind);
+    definition["spec"]["scope"] = json!("Cluster");
+    let name = text(&definition, "/metadata/name").to_owned();
+    test.definitions().create(definition).await?;
+    test.definitions().until(&name, "established", |crd| is_true(crd, "Established")).await?;
+    Ok(())
+}
+
+/// A parent's status tells of exactly these.
+async fn sees(parents: &Objects, parent: &str, related: &Value) -> Result<()> {
+    let what = format!("sees {related}");
+    parents.until(parent, &what, |parent| parent["status"]["related"] == *related).await.map(drop)
+}
+
+/// Rules of every class, in both versions, about parents with and without a namespace.
+pub(crate) async fn each_class_of_rules_finds_what_its_version_and_scopes_say(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = Place::new(test).await?;
+    let (home, away) = (test.name().to_owned(), place.away.clone());
+    for namespace in [&home, &away] {
+        let objects = test.within_other(&place.thing, namespace);
+        for name in ["a", "b"] {
+            objects.create(object(&place.thing, name, json!({ "l": name }))).await?;
+        }
+        let team = json!({ "metadata": { "labels": { "team": test.name() } } });
+        test.everywhere(&api::NAMESPACE).merge(namespace, &team).await?;
+    }
+    let wides = test.everywhere(&place.wide);
+    test.make(&wides, object(&place.wide, "w", json!({ "l": "a" }))).await?;
+    test.serve()?;
+
+    // Per version and scope of the parent: what each row comes to, or the error.
+    let (labels, team) =
+        (json!({ "matchLabels": { "l": "a" } }), json!({ "matchLabels": { "team": test.name() } }));
+    let (h, a) = (&home, &away);
+    let everything = format!("{h}/a {h}/b {a}/a {a}/b");
+    let v1 = "a customize hook of version v1";
+    let things = |fields: Value| (place.rule(fields), "Thing");
+    let rows = [
+        (things(json!({})), "a b", everything.as_str()),
+        (things(json!({ "labelSelector": null, "names": [] })), "a b", &everything),
+        (things(json!({ "labelSelector": labels })), "a", &format!("{h}/a {a}/a")),
+        (things(json!({ "labelSelector": {}, "namespace": h })), "a b", &format!("{h}/a {h}/b")),
+        (things(json!({ "labelSelector": labels, "namespace": a })), v1, &format!("{a}/a")),
+        (things(json!({ "namespace": a })), v1, &format!("{a}/a {a}/b")),
+        (things(json!({ "namespace": a, "names": ["b"] })), v1, &format!("{a}/b")),
+        (things(json!({ "names": ["b", "x"] })), "b", &format!("{h}/b {a}/b")),
+        (things(json!({ "namespaceSelector": team })), v1, &everything),
+        (things(json!({ "namespaceSelector": team, "labelSelector": labels })), v1, &format!("{h}/a {a}/a")),
+        ((rule(&place.wide, json!({})), "Wide"), "", "w"),
+        ((rule(&place.wide, json!({ "names": ["w"] })), "Wide"), "", "w"),
+        (
+            (rule(&place.wide, json!({ "namespaceSelector": {} })), "Wide"),
+            "has no namespaces",
+            "has no namespaces",
+        ),
+    ];
+    let mut expected = BTreeMap::new();
+    for (version, scoped) in [("v1", true), ("v1", false), ("v2", true), ("v2", false)] {
+        let name = format!("{version}-{}", if scoped { "in" } else { "out" });
+        let kind = Kind::new(&format!("{name}.{}", test.kind().group), "v1", "Greeting", "greetings");
+        if scoped { test.define(&kind).await? } else { define_cluster_scoped(test, &kind).await? }
+        let controller = test.controller().renamed(&format!("{}-{name}", test.name())).over(&kind);
+        test.host(place.hooked(controller, version)).await?;
+        let parents = if scoped { test.within(&kind) } else { test.everywhere(&kind) };
+        for (row, ((rule, group), relative, uniform)) in rows.iter().enumerate() {
+            let parent_name = format!("row-{row}");
+            test.make(&parents, parent(&kind, &parent_name, std::slice::from_ref(rule))).await?;
+            let finds = if version == "v1" && scoped { relative } else { uniform };
+            expected.insert((name.clone(), row), (parents.clone(), kind.clone(), *group, (*finds).to_owned()));
+        }
+    }
+    for ((name, row), (parents, kind, group, finds)) in expected {
+        let parent = format!("row-{row}");
+        let mut words: Vec<_> = finds.split(' ').collect();
+        words.sort_unstable();
+        if finds == v1 || finds.starts_with("has no") {
+            let namespace = if name.ends_with("in") { home.as_str() } else { "default" };
+            let events = test.within_other(&api::EVENT, namespace);
+            let fields = format!("involvedObject.name={parent},reason=SyncError");
+            let says = |event: &Value| {
+                let (about, message) = (text(event, "/involvedObject/apiVersion"), text(event, "/message"));
+                let path = "Sync error: customize hook: the hook's answer: relatedResources[0].namespace";
+                about == kind.api_version() && message.starts_with(path) && message.contains(&finds)
+            };
+            events.until_some(&fields, &format!("{name}/{parent}: {finds}"), says).await?;
+        } else {
+            sees(&parents, &parent, &json!({ group: words.join(" ") })).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Objects come, change, lose the label that they were selected by, and go; so do namespaces and rules.
+pub(crate) async fn whoever_sees_something_else_after_a_change_is_asked_about(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = Place::new(test).await?;
+    test.serve()?;
+    test.host(place.hooked(test.controller(), "v2")).await?;
+    let (h, a) = (test.name().to_owned(), place.away.clone());
+    let labels = json!({ "matchLabels": { "app": "x" } });
+    let team = json!({ "matchLabels": { "team": test.name() } });
+    let parents = test.parents();
+    for (name, rules) in [
+        ("by-name", vec![place.rule(json!({ "namespace": h, "names": ["one"] }))]),
+        ("by-label", vec![place.rule(json!({ "labelSelector": labels }))]),
+        ("by-team", vec![place.rule(json!({ "namespaceSelector": team }))]),
+        ("by-both", vec![place.rule(json!({ "names": ["one"] })), place.rule(json!({ "labelSelector": labels }))]),
+    ] {
+        test.make(&parents, parent(test.kind(), name, &rules)).await?;
+    }
+    let nothing = json!({ "Thing": "" });
+    for name in ["by-name", "by-label", "by-team", "by-both"] {
+        sees(&parents, name, &nothing).await?;
+    }
+    let (one, two) = (format!("{h}/one"), format!("{a}/two"));
+    place.thing(test, "one", json!({ "app": "x" })).await?;
+    let elsewhere = test.within_other(&place.thing, &a);
+    elsewhere.create(object(&place.thing, "two", json!({ "app": "x" }))).await?;
+    let both = |first: &str, second: &str| {
+        let mut all = [first, second];
+        all.sort_unstable();
+        json!({ "Thing": all.join(" ") })
+    };
+    sees(&parents, "by-name", &json!({ "Thing": one })).await?;
+    sees(&parents, "by-label", &both(&one, &two)).await?;
+    sees(&parents, "by-both", &both(&one, &two)).await?;
+
+    // As it was: the label is gone afterwards.
+    let off = json!({ "metadata": { "labels": { "app": null } } });
+    place.things(test).merge("one", &off).await?;
+    sees(&parents, "by-label", &json!({ "Thing": two })).await?;
+    sees(&parents, "by-both", &both(&one, &two)).await?;
+
+    // A namespace: labelled, and no longer.
+    let label = |team: Value| json!({ "metadata": { "labels": { "team": team } } });
+    test.everywhere(&api::NAMESPACE).merge(&a, &label(json!(test.name()))).await?;
+    sees(&parents, "by-team", &json!({ "Thing": two })).await?;
+    test.everywhere(&api::NAMESPACE).merge(&a, &label(Value::Null)).await?;
+    sees(&parents, "by-team", &nothing).await?;
+
+    // Other rules: the objects of the new ones are seen and followed.
+    let rules = json!({ "spec": { "rules": [place.rule(json!({ "namespace": a, "names": ["two"] }))] } });
+    parents.merge("by-name", &rules).await?;
+    sees(&parents, "by-name", &json!({ "Thing": two })).await?;
+    elsewhere.delete("two").await?;
+    for name in ["by-name", "by-label"] {
+        sees(&parents, name, &nothing).await?;
+    }
+    place.things(test).delete("one").await?;
+    sees(&parents, "by-both", &nothing).await
+}
+
+/// The customize hook is a webhook: asked once per content of the parent, however often the parent is synced.
+pub(crate) async fn a_webhook_is_asked_for_rules_once_per_content_of_the_parent(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = Place::new(test).await?;
+    test.serve()?;
+    test.host(place.hooked(test.controller(), "v2")).await?;
+    let parents = test.parents();
+    let rules = [place.rule(json!({ "labelSelector": { "matchLabels": { "app": "x" } } }))];
+    test.make(&parents, parent(test.kind(), "a", &rules)).await?;
+    sees(&parents, "a", &json!({ "Thing": "" })).await?;
+    let mut seen = Vec::new();
+    for name in ["one", "two", "three"] {
+        place.thing(test, name, json!({ "app": "x" })).await?;
+        seen.push(format!("{}/{name}", test.name()));
+        seen.sort_unstable();
+        sees(&parents, "a", &json!({ "Thing": seen.join(" ") })).await?;
+    }
+    ensure!(place.calls("/sync", "a") >= 4, "synced only {} times", place.calls("/sync", "a"));
+    let calls = place.calls("/customize", "a");
+    ensure!(calls == 1, "asked for rules {calls} times");
+
+    let synced = place.calls("/sync", "a");
+    parents.merge("a", &json!({ "metadata": { "labels": { "touched": "once" } } })).await?;
+    place
+        .webhook
+        .until_asked("about the touched parent", |asked| {
+            asked.path == "/sync" && text(&asked.body, "/parent/metadata/labels/touched") == "once"
+        })
+        .await?;
+    ensure!(place.calls("/sync", "a") > synced, "not synced");
+    let calls = place.calls("/customize", "a");
+    ensure!(calls == 2, "asked for rules {calls} times: a label is content");
+    let asked = place.webhook.asked();
+    let request = asked.iter().find(|asked| asked.path == "/customize");
+    let fields = request.and_then(|asked| asked.body.as_object()).map(|body| body.keys().cloned().collect());
+    ensure!(fields == Some(vec!["controller".to_owned(), "parent".to_owned()]), "asked with {fields:?}");
+    Ok(())
+}
+
+/// Whatever is wrong is told on the parent, by its path, and heals with the next good answer.
+pub(crate) async fn what_is_wrong_with_rules_is_told_on_the_parent_and_heals(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = Place::new(test).await?;
+    test.serve()?;
+    test.host(place.hooked(test.controller(), "v2")).await?;
+    let parents = test.parents();
+    let answer = |rule: Value| json!({ "relatedResources": [rule] });
+    let of = |fields: Value| answer(place.rule(fields));
+    let rows = [
+        ("list", json!([place.rule(json!({}))]), "the answer must be an object, not a list"),
+        ("null", answer(Value::Null), "relatedResources[0] must be an object, not null"),
+        ("both", of(json!({ "names": ["a"], "labelSelector": {} })), "relatedResources[0] has names and a labelSelector"),
+        (
+            "twice",
+            of(json!({ "namespace": "n", "namespaceSelector": {} })),
+            "relatedResources[0] has a namespace and a namespaceSelector",
+        ),
+        ("name", of(json!({ "names": "a" })), "relatedResources[0].names must be a list, not a string"),
+        ("odd", of(json!({ "selector": {} })), "has the unknown field relatedResources[0].selector"),
+        (
+            "unknown",
+            answer(json!({ "apiVersion": "v1", "resource": "nothings" })),
+            "relatedResources[0]: the API server serves no v1 nothings",
+        ),
+        (
+            "unlisted",
+            answer(json!({ "apiVersion": "authentication.k8s.io/v1", "resource": "tokenreviews" })),
+            "relatedResources[0]: authentication.k8s.io/v1 TokenReview cannot be listed",
+        ),
+    ];
+    for (name, answer, _) in &rows {
+        let mut parent = parent(test.kind(), name, &[place.rule(json!({}))]);
+        parent["spec"]["answer"] = answer.clone();
+        test.make(&parents, parent).await?;
+    }
+    for (name, _, says) in &rows {
+        let says = |event: &Value| {
+            let message = text(event, "/message");
+            message.starts_with("Sync error: customize hook") && message.contains(says)
+        };
+        test.until_event(name, "SyncError", says).await?;
+        let calls = place.calls("/sync", name);
+        ensure!(calls == 0, "{name}: the sync hook was called {calls} times");
+    }
+    let heal = json!({ "spec": { "answer": null } });
+    for (name, ..) in &rows {
+        parents.merge(name, &heal).await?;
+    }
+    for (name, ..) in &rows {
+        sees(&parents, name, &json!({ "Thing": "" })).await?;
+    }
+    Ok(())
+}
+
+/// A sync hook of version v1 has no names for what is not in its parent's namespace.
+pub(crate) async fn what_v1_does_not_show_is_told_by_its_rule(test: &mut Fixture) -> Result<()> {
+    let place = Place::new(test).await?;
+    test.serve()?;
+    test.host(place.hooked(test.controller(), "v1")).await?;
+    let wides = test.everywhere(&place.wide);
+    test.make(&wides, object(&place.wide, "w", json!({}))).await?;
+    place.thing(test, "one", json!({})).await?;
+    let parents = test.parents();
+    let rules = [place.rule(json!({})), rule(&place.wide, json!({}))];
+    test.make(&parents, parent(test.kind(), "a", &rules)).await?;
+    sees(&parents, "a", &json!({ "Thing": "one", "Wide": "" })).await?;
+    let says = |event: &Value| {
+        let message = text(event, "/message");
+        event["type"] == "Warning" && message.contains("1 of relatedResources[1] (") && message.contains("version v2")
+    };
+    test.until_event("a", "RelatedHidden", says).await?;
+    Ok(())
+}
+
+/// Also where the parent is being deleted the finalize hook is shown what the customize hook asks for.
+pub(crate) async fn a_finalize_hook_is_shown_related_objects(test: &mut Fixture) -> Result<()> {
+    let place = Place::new(test).await?;
+    test.serve()?;
+    // A finalizer's name may not be longer than 63 characters.
+    let short = test.name().rsplit('-').take(2).collect::<Vec<_>>().join("-");
+    let controller = test.controller().renamed(&format!("related-{short}"));
+    let finalize = Hook::webhook(&place.webhook.url("/finalize")).version("v1");
+    test.host(place.hooked(controller, "v2").finalized_by(finalize)).await?;
+    place.webhook.program(|asked| match asked.path.as_str() {
+        "/sync" => json!({ "status": { "related": names(&asked.body["related"]) } }).into(),
+        _ => program(asked),
+    });
+    place.thing(test, "one", json!({})).await?;
+    let parents = test.parents();
+    test.make(&parents, parent(test.kind(), "a", &[place.rule(json!({ "names": ["one"] }))])).await?;
+    sees(&parents, "a", &json!({ "Thing": format!("{}/one", test.name()) })).await?;
+    parents.delete("a").await?;
+    let asked = place.webhook.until_asked("to finalize", |asked| asked.path == "/finalize").await?;
+    let related = names(&asked.body["related"]);
+    ensure!(related == json!({ "Thing": "one" }) && asked.body["finalizing"] == true, "{related}");
+    parents.until_gone("a").await
+}
