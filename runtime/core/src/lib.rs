@@ -18,11 +18,14 @@
 //! - [`outcome`]: how a pass that ended goes on
 //! - [`spread`]: when each of many parents is looked at again
 //! - [`tally`]: what a controller did so far
+//! - [`bucket`]: how long a request waits where their number is limited
+//! - [`rbac`]: the rights that a controller needs
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod adopters;
+pub mod bucket;
 pub mod children;
 pub mod claim;
 pub mod fingerprint;
@@ -35,6 +38,7 @@ pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod protocol;
+pub mod rbac;
 pub mod related;
 pub mod rollout;
 pub mod spec;

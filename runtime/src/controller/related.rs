@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::index::Touched;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvr, Key, Resource, Uid};
+use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};
 use metahook_core::outcome::Retry;
 use metahook_core::pass::Seen;
 use metahook_core::protocol::customize::{self, CustomizeError};
 use metahook_core::related::interests::Interests;
 use metahook_core::related::remembered::{self, Answer, Remembered};
 use metahook_core::related::rule::{self, Asker, Rule, RuleError};
-use metahook_core::related::selection::{Hidden, Related};
+use metahook_core::related::selection::Related;
 use metahook_core::spec::hook::{HookName, Via};
 use metahook_core::standing::Purity;
 use tokio::sync::mpsc;
@@ -43,8 +43,8 @@ struct State {
     open: BTreeMap<Arc<Resource>, Arc<Store>>,
     /// Only where a rule selects namespaces.
     namespaces: Option<Arc<Store>>,
-    /// What was said last about what requests do not show.
-    told: BTreeMap<Key, Vec<Hidden>>,
+    /// Of which rules it was said last that requests do not show all that they find.
+    told: BTreeMap<Key, Vec<(usize, Gvk)>>,
 }
 
 /// What the customize hook said about one parent, now or before.
@@ -223,19 +223,20 @@ impl Controller {
         store
     }
 
-    /// Says, once per change, what the hook is not shown because its version has no names for it.
+    /// Says, once until the rules are others, what the hook is not shown because its version has no names for it.
     pub(super) fn tell_hidden(&self, seen: &Seen) {
         let Some(hook) = self.terms.hooks.get(seen.ask) else { return };
         let (parent, hidden) = (&seen.parent, seen.related.hidden(hook.version.naming()));
+        let which: Vec<_> = hidden.iter().map(|rule| (rule.at, rule.gvk.clone())).collect();
         let before = {
             let told = &mut self.relations.lock().told;
-            if hidden.is_empty() {
+            if which.is_empty() {
                 told.remove(&parent.key)
             } else {
-                told.insert(parent.key.clone(), hidden.clone())
+                told.insert(parent.key.clone(), which.clone())
             }
         };
-        if hidden.is_empty() || before.as_ref() == Some(&hidden) {
+        if which.is_empty() || before == Some(which) {
             return;
         }
         let rules: Vec<_> = hidden.iter().map(ToString::to_string).collect();

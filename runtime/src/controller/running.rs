@@ -108,7 +108,7 @@ impl Run {
         let home = self.tools.rest.client().default_namespace().to_owned();
         let queue = Arc::new(Queue::new());
         let controller = Controller {
-            tools: self.tools.clone(),
+            tools: self.tools.acting_as(checked.account.as_ref()),
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&kinds.parent),
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
