@@ -119,7 +119,7 @@ pub(crate) async fn the_finalizer_comes_first_and_goes_when_the_hook_says_finali
     let last = webhook.asked().into_iter().rfind(|asked| asked.path == "/finalize");
     let last = last.ok_or_else(|| anyhow::anyhow!("the finalize hook was never asked"))?;
     ensure!(last.body["finalizing"] == true && names(&last).is_empty(), "{}", last.body);
-    ensure!(text(&last.body, "/parent/metadata/deletionTimestamp") != "", "{}", last.body["parent"]);
+    ensure!(!text(&last.body, "/parent/metadata/deletionTimestamp").is_empty(), "{}", last.body["parent"]);
     let late = test.config_maps().find("late").await?;
     ensure!(late.is_none(), "children were written in the pass that said finalized");
     Ok(())
@@ -332,7 +332,7 @@ pub(crate) async fn a_parent_that_goes_neither_adopts_nor_releases(test: &mut Fi
     test.parents().until("p", "has two", |p| p["status"]["children"] == 2).await?;
     hold(test, "p").await?;
     test.parents().delete("p").await?;
-    test.parents().until("p", "going", |p| text(p, "/metadata/deletionTimestamp") != "").await?;
+    test.parents().until("p", "going", |p| !text(p, "/metadata/deletionTimestamp").is_empty()).await?;
     test.config_maps().merge("a", &json!({ "metadata": { "labels": { "app": "x" } } })).await?;
     test.parents().until("p", "one stopped matching", |p| p["status"]["children"] == 1).await?;
     test.make(&test.config_maps(), labelled("orphan", "p")).await?;
