@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people watch what is printed")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+mod accounts;
 mod compat;
 mod composite;
 mod crds;
@@ -200,6 +201,10 @@ fn of_hooks() -> Vec<Test> {
             a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept,
             a_mounted_file_is_read_and_a_changed_one_is_read_again,
             rights_to_the_named_objects_alone_suffice,
+        },
+        accounts::{
+            a_controller_does_what_the_printed_roles_of_its_account_allow,
+            a_webhook_decides_within_the_rights_of_its_controllers_account,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,
