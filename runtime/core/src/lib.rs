@@ -17,6 +17,7 @@
 //! - [`outcome`]: how a pass that ended goes on
 //! - [`spread`]: when each of many parents is looked at again
 //! - [`tally`]: what a controller did so far
+//! - [`rbac`]: the rights that a controller needs
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -34,6 +35,7 @@ pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod protocol;
+pub mod rbac;
 pub mod related;
 pub mod spec;
 pub mod spread;

@@ -7,7 +7,10 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use metahook_core::object::id::{Key, Resource};
+use metahook_core::spec::account::ServiceAccountRef;
 use serde::Deserialize;
+
+use super::acting::ActingAs;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,6 +43,12 @@ pub enum Unreachable {
 impl Rest {
     pub(crate) fn new(client: Client) -> Self {
         Self { client }
+    }
+
+    /// The same, with the rights of a ServiceAccount instead of ours.
+    pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
+        let service = ActingAs::new(self.client.clone(), account);
+        Self { client: Client::new(service, self.client.default_namespace()) }
     }
 
     pub(crate) fn client(&self) -> Client {

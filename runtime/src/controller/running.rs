@@ -108,7 +108,7 @@ impl Run {
         let (parent, rules) = kinds.clone();
         let queue = Arc::new(Queue::new());
         let controller = Controller {
-            tools: self.tools.clone(),
+            tools: self.tools.acting_as(checked.account.as_ref()),
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&parent),
             children: rules.iter().map(|rule| self.tools.stores.open(&rule.resource)).collect(),

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
+use super::account::ServiceAccountRef;
 use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
@@ -34,6 +35,9 @@ pub struct CompositeControllerSpec {
     /// How children are written, where their kind says nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
+    /// Whose rights bound what the controller does; the server's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ServiceAccountRef>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -150,6 +154,8 @@ pub struct Composite {
     pub parent_selector: Selector,
     pub children: Vec<ChildRule>,
     pub hooks: PerHook<EnabledHook>,
+    /// Who writes; the server itself when absent.
+    pub account: Option<ServiceAccountRef>,
     pub generate_selector: bool,
     pub ignore_status_changes: bool,
     /// All parents are looked at again this often.
@@ -185,7 +191,7 @@ impl CompositeControllerSpec {
         let mut disabled_hooks = Vec::new();
         let mut enabled = |name: HookName, hook: &Option<Hook>| {
             let Some(hook) = hook else { return Ok(None) };
-            let checked = hook.check(&format!("spec.hooks.{name}"), policy)?;
+            let checked = self.check_hook(name, hook, policy)?;
             if checked.is_none() {
                 disabled_hooks.push(name);
             }
@@ -195,11 +201,6 @@ impl CompositeControllerSpec {
         let customize = enabled(HookName::Customize, &hooks.customize)?;
         let sync = enabled(HookName::Sync, &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
         let hooks = PerHook { sync, finalize, customize };
-        for (_, hook) in hooks.iter() {
-            if let Call::Webhook(target) = &hook.call {
-                target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
-            }
-        }
         if hooks.finalize.is_some() {
             gate::check_name(name)?;
         }
@@ -211,6 +212,7 @@ impl CompositeControllerSpec {
             parent_selector,
             children: self.check_children()?,
             hooks,
+            account: self.service_account_ref.clone(),
             generate_selector: self.generate_selector.unwrap_or_default(),
             ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
             resync_period: self
@@ -218,6 +220,31 @@ impl CompositeControllerSpec {
                 .map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
             disabled_hooks,
         })
+    }
+
+    fn check_hook(
+        &self,
+        name: HookName,
+        hook: &Hook,
+        policy: &HookPolicy,
+    ) -> Result<Option<EnabledHook>, SpecError> {
+        let field = format!("spec.hooks.{name}");
+        let Some(account) = &self.service_account_ref else {
+            return self.check_endpoint(hook.check(&field, policy)?);
+        };
+        account.check("spec.serviceAccountRef")?;
+        let mut checked = hook.check(&field, &policy.by_account())?;
+        if let Some(hook) = &mut checked {
+            hook.read_as(account);
+        }
+        self.check_endpoint(checked)
+    }
+
+    fn check_endpoint(&self, hook: Option<EnabledHook>) -> Result<Option<EnabledHook>, SpecError> {
+        if let Some(EnabledHook { call: Call::Webhook(target), .. }) = &hook {
+            target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
+        }
+        Ok(hook)
     }
 
     fn check_children(&self) -> Result<Vec<ChildRule>, SpecError> {
@@ -315,6 +342,26 @@ mod tests {
             refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
                 .starts_with("spec.childResources[0].updateStrategy.method: not served")
         );
+    }
+
+    #[test]
+    fn with_an_account_of_its_own_a_controller_reads_by_its_rights() {
+        let account = json!({"namespace": "n", "name": "a"});
+        let spec = |account: &Value| {
+            let mount = json!([{"path": "/x", "secret": {"namespace": "n", "name": "s"}}]);
+            spec(|spec| {
+                spec["hooks"]["sync"]["wasm"]["mounts"] = mount;
+                spec["serviceAccountRef"] = account.clone();
+            })
+        };
+        let own = spec(&account).check("c", &HookPolicy::default()).unwrap();
+        let Call::Wasm(hook) = &own.hooks.sync.call else { panic!() };
+        assert_eq!(hook.module.reader.as_ref().map(ToString::to_string).as_deref(), Some("n/a"));
+        assert_eq!((&hook.mounts[0].reader, &own.account), (&hook.module.reader, &hook.module.reader));
+        let refused = spec(&Value::Null).check("c", &HookPolicy::default()).unwrap_err().to_string();
+        assert!(refused.contains("--mount-secret-namespaces"), "{refused}");
+        let refused = spec(&json!({"namespace": "n", "name": "A"})).check("c", &HookPolicy::default());
+        assert!(refused.unwrap_err().to_string().starts_with("spec.serviceAccountRef.name: \"A\""));
     }
 
     #[test]
