@@ -18,11 +18,13 @@
 //! - [`spread`]: when each of many parents is looked at again
 //! - [`tally`]: what a controller did so far
 //! - [`rbac`]: the rights that a controller needs
+//! - [`bucket`]: how long a request waits where their number is limited
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod adopters;
+pub mod bucket;
 pub mod children;
 pub mod claim;
 pub mod fingerprint;
