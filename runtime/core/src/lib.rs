@@ -10,6 +10,7 @@
 //! - [`claim`]: keep, adopt, release or leave
 //! - [`related`]: what a hook is shown besides its children, and whom a change of it concerns
 //! - [`protocol`]: what a hook is asked and what it answers
+//! - [`rollout`]: which state of its parent each child is at, and which child goes to the latest next
 //! - [`plan`]: what is to be written
 //! - [`pass`]: these in a row: what a pass sees, asks and decides
 //! - [`fingerprint`]: what a pass saw, as 128 bits
@@ -39,6 +40,7 @@ pub mod plan;
 pub mod protocol;
 pub mod rbac;
 pub mod related;
+pub mod rollout;
 pub mod spec;
 pub mod spread;
 pub mod standing;

@@ -199,6 +199,7 @@ items:
             file: "/nowhere".into(),
             server_namespace: "s".to_owned(),
             server_account: "a".to_owned(),
+            apply_strategy: "dynamic-apply".to_owned(),
         };
         assert!(
             absent.run(Vec::new(), Vec::new()).unwrap_err().to_string().contains("/nowhere cannot be read")

@@ -59,7 +59,7 @@ impl Rest {
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
         let service = ActingAs::new(self.client.clone(), account);
-        Self { client: Client::new(service, self.client.default_namespace()) }
+        Self { client: Client::new(service, self.client.default_namespace()), limit: self.limit.clone() }
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -37,7 +37,8 @@ impl Acted {
 }
 
 impl Controller {
-    /// Goes on after a failed operation, so that one child does not hold the others.
+    /// Goes on after a failed operation, so that one child does not hold the others. But no child is written before it is
+    /// recorded which revision it is at.
     pub(super) async fn act(
         &self,
         decision: &Decision,
@@ -46,6 +47,9 @@ impl Controller {
     ) -> Result<Acted, SyncError> {
         let Decision { parent, decided, .. } = decision;
         let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
+        for op in &decided.revisions {
+            acted = acted.max(Acted::of(self.carry_out(op, writer).await?));
+        }
         if decided.finalized && gate::has_finalizer(parent, &self.terms.selection) {
             self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
             acted = Acted::Wrote;

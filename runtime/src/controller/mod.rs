@@ -12,6 +12,7 @@ mod ledgers;
 mod modules;
 mod related;
 mod report;
+mod rolling;
 mod running;
 mod sweep;
 mod triggers;

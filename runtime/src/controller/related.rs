@@ -105,7 +105,7 @@ impl Customized {
 
 impl Controller {
     /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
-    pub(super) async fn customize(
+    async fn customize(
         &self,
         callees: &Callees,
         parent: &Object,
@@ -145,29 +145,44 @@ impl Controller {
         Ok(Customized { answer, pure: answered.pure })
     }
 
-    /// The objects that a parent's rules find. From here on their changes wake it.
-    pub(super) async fn related(&self, parent: &Object, asked: &Customized) -> Result<Related, RelatedError> {
-        let rules = self.rules(parent, asked).await?;
-        let namespaces = match rules.iter().position(|rule| rule.namespace_selector().is_some()) {
-            Some(at) => Some((at, self.namespaces(at).await?)),
+    /// The objects that the rules of a parent find, and of the older states of it that its children are at. From here on
+    /// their changes wake it.
+    pub(super) async fn related(
+        &self,
+        callees: &Callees,
+        states: &[Arc<Object>],
+        asking: Asking,
+    ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
+        let (mut asked, mut rules) = (Vec::new(), Vec::new());
+        for state in states {
+            let customized = self.customize(callees, state, asking).await?;
+            rules.push(self.rules(state, &customized).await?);
+            asked.push(customized);
+        }
+        let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
+        let namespaces = match all().find(|(_, rule)| rule.namespace_selector().is_some()) {
+            Some((at, _)) => Some((at, self.namespaces(at).await?)),
             None => None,
         };
-        let stores: Vec<_> = rules.iter().map(|rule| self.open(&rule.resource)).collect();
+        let stores: Vec<_> = all().map(|(at, rule)| (at, self.open(&rule.resource))).collect();
         // Before anything is looked at: whatever changes from now on is told.
-        self.relations.lock().interests.set(&parent.key, rules.clone());
-        for (at, store) in stores.iter().enumerate().chain(namespaces.iter().map(|(at, store)| (*at, store)))
-        {
-            filled(at, store).await?;
+        if let Some(parent) = states.first() {
+            self.relations.lock().interests.set(&parent.key, rules.concat());
+        }
+        for (at, store) in stores.iter().chain(&namespaces) {
+            filled(*at, store).await?;
         }
         let namespaces = namespaces.map(|(_, store)| store);
-        Ok(Related::find(parent, &rules, |rule| {
+        let select = |rule: &Rule| {
             let within = rule.namespace_selector().zip(namespaces.as_ref());
             let within = within.map(|(selector, store)| store.view(|all| rule::namespaces(selector, all)));
-            let store = stores.iter().find(|store| *store.resource() == rule.resource);
+            let store = stores.iter().find(|(_, store)| *store.resource() == rule.resource);
             store
-                .map(|store| store.view(|all| rule.select(all, &within.unwrap_or_default())))
+                .map(|(_, store)| store.view(|all| rule.select(all, &within.unwrap_or_default())))
                 .unwrap_or_default()
-        }))
+        };
+        let related = states.iter().zip(&rules).map(|(state, rules)| Related::find(state, rules, select));
+        Ok((related.collect(), asked))
     }
 
     async fn rules(&self, parent: &Object, customized: &Customized) -> Result<Vec<Rule>, RelatedError> {

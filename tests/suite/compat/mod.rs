@@ -4,3 +4,4 @@ pub(crate) mod api_objects;
 pub(crate) mod customize;
 pub(crate) mod hook_protocol;
 pub(crate) mod parent_reconcile;
+pub(crate) mod rolling_update;

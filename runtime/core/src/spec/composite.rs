@@ -114,6 +114,13 @@ pub enum UpdateMethod {
     RollingInPlace,
 }
 
+impl UpdateMethod {
+    /// One child after the other.
+    pub fn is_rolling(self) -> bool {
+        matches!(self, Self::RollingRecreate | Self::RollingInPlace)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusChecks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,6 +160,8 @@ pub struct Composite {
     pub parent: Gvr,
     pub parent_selector: Selector,
     pub children: Vec<ChildRule>,
+    /// The fields of a parent that a ControllerRevision keeps.
+    pub revision_paths: Vec<String>,
     pub hooks: PerHook<EnabledHook>,
     /// Who writes; the server itself when absent.
     pub account: Option<ServiceAccountRef>,
@@ -171,6 +180,8 @@ pub struct ChildRule {
     pub method: UpdateMethod,
     /// `None`: as the server's flag says.
     pub apply: Option<ApplyStrategy>,
+    /// What has to hold of children that a rolling update has reached before it reaches the next one.
+    pub checks: Vec<ConditionCheck>,
 }
 
 /// Why a CompositeController does not run.
@@ -211,6 +222,7 @@ impl CompositeControllerSpec {
             parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
             parent_selector,
             children: self.check_children()?,
+            revision_paths: self.revision_paths(),
             hooks,
             account: self.service_account_ref.clone(),
             generate_selector: self.generate_selector.unwrap_or_default(),
@@ -253,28 +265,25 @@ impl CompositeControllerSpec {
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
             let resource = Gvr::new(&child.api_version, &child.resource);
-            let strategy = child.update_strategy.as_ref();
-            let method = strategy.and_then(|strategy| strategy.method).unwrap_or_default();
-            let apply = strategy.and_then(|strategy| strategy.apply_strategy).or(self.apply_strategy);
-            if matches!(method, UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace) {
-                return Err(not_yet(&format!("{field}.updateStrategy.method"), "rolls nothing out"));
-            }
+            let strategy = child.update_strategy.clone().unwrap_or_default();
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
-            rules.push(ChildRule { resource, method, apply });
+            rules.push(ChildRule {
+                resource,
+                method: strategy.method.unwrap_or_default(),
+                apply: strategy.apply_strategy.or(self.apply_strategy),
+                checks: strategy.status_checks.conditions.unwrap_or_default(),
+            });
         }
         Ok(rules)
     }
-}
 
-fn not_yet(field: &str, what: &str) -> SpecError {
-    SpecError::new(
-        field,
-        format!(
-            "not served: this version of the server {what}; the controller is not run, so that nothing is half done"
-        ),
-    )
+    fn revision_paths(&self) -> Vec<String> {
+        let given =
+            self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
+        given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
+    }
 }
 
 #[cfg(test)]
@@ -303,8 +312,14 @@ mod tests {
         let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate, apply: None }]
+            [ChildRule {
+                resource: Gvr::new("v1", "pods"),
+                method: UpdateMethod::Recreate,
+                apply: None,
+                checks: vec![]
+            }]
         );
+        assert_eq!(checked.revision_paths, ["spec"]);
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
     }
 
@@ -338,10 +353,23 @@ mod tests {
             s["endpointConfigs"] = json!([{"host": "x", "caBundle": {"inline": "x"}}]);
         });
         assert!(matching.starts_with("spec.endpointConfigs[0].caBundle: not served"), "{matching}");
-        assert!(
-            refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
-                .starts_with("spec.childResources[0].updateStrategy.method: not served")
+    }
+
+    #[test]
+    fn a_rolling_update_has_its_checks_and_its_field_paths() {
+        let checked = spec(|s| {
+            s["childResources"][0]["updateStrategy"] = json!({"method": "RollingInPlace", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            s["parentResource"]["revisionHistory"] = json!({"fieldPaths": ["spec.template"]});
+        });
+        let checked = checked.check("c", &HookPolicy::default()).unwrap();
+        let ready = ConditionCheck { kind: "Ready".into(), status: Some("True".into()), reason: None };
+        assert_eq!(
+            (checked.children[0].method, &checked.children[0].checks),
+            (UpdateMethod::RollingInPlace, &vec![ready])
         );
+        assert_eq!(checked.revision_paths, ["spec.template"]);
+        let empty = spec(|s| s["parentResource"]["revisionHistory"] = json!({"fieldPaths": []}));
+        assert_eq!(empty.check("c", &HookPolicy::default()).unwrap().revision_paths, ["spec"]);
     }
 
     #[test]
