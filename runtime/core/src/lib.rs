@@ -18,8 +18,8 @@
 //! - [`outcome`]: how a pass that ended goes on
 //! - [`spread`]: when each of many parents is looked at again
 //! - [`tally`]: what a controller did so far
-//! - [`rbac`]: the rights that a controller needs
 //! - [`bucket`]: how long a request waits where their number is limited
+//! - [`rbac`]: the rights that a controller needs
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
