@@ -195,12 +195,7 @@ items:
             let error = run(manifest).0.unwrap_err();
             assert!(error.contains(says), "{error}");
         }
-        let absent = Rbac {
-            file: "/nowhere".into(),
-            server_namespace: "s".to_owned(),
-            server_account: "a".to_owned(),
-            apply_strategy: "dynamic-apply".to_owned(),
-        };
+        let absent = rbac("/nowhere".into());
         assert!(
             absent.run(Vec::new(), Vec::new()).unwrap_err().to_string().contains("/nowhere cannot be read")
         );
