@@ -252,6 +252,49 @@ pub(crate) async fn a_rollout_outlives_its_server_and_changes_of_size_and_goes_b
     Ok(())
 }
 
+pub(crate) async fn each_state_of_a_parent_has_the_related_objects_that_it_asks_for(
+    test: &mut Fixture,
+) -> Result<()> {
+    let program = |asked: &Asked| {
+        let image = &asked.body["parent"]["spec"]["image"];
+        if asked.path == "/customize" {
+            let rule =
+                json!({ "apiVersion": "v1", "resource": "configmaps", "names": [format!("image-{image}")] });
+            return json!({ "relatedResources": [rule] }).into();
+        }
+        let mut said = answer(asked);
+        let shown = &asked.body["related"]["ConfigMap.v1"];
+        for member in said["children"].as_array_mut().into_iter().flatten() {
+            member["spec"]["shown"] = shown[format!("image-{image}")]["data"]["is"].clone();
+        }
+        said.into()
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.define_kind().await?;
+    test.define(&member(test)).await?;
+    test.serve()?;
+    let customized = controller(test, "RollingInPlace", ready(), &webhook);
+    test.host(customized.customized_by(Hook::webhook(&webhook.url("/customize")))).await?;
+    for (name, is) in [("image-1", "one"), ("image-2", "two")] {
+        test.config_maps().create(config_map(name, json!({}), json!({ "is": is }))).await?;
+    }
+    let all = members(test);
+    let shown = async |wanted: &[&str]| {
+        let is = |all: &[Value]| all.iter().map(|one| text(one, "/spec/shown")).eq(wanted.iter().copied());
+        all.until_all(&format!("shown {wanted:?}"), is).await
+    };
+    test.create(test.parent("p").with(json!({ "image": 1, "replicas": 3 }))).await?;
+    shown(&["one", "one", "one"]).await?;
+    asks_for(test, json!({ "image": 2 })).await?;
+    shown(&["two", "one", "one"]).await?;
+    // A change of what the older state asks for wakes the parent, and is no change of the state.
+    test.config_maps().merge("image-1", &json!({ "data": { "is": "uno" } })).await?;
+    shown(&["two", "uno", "uno"]).await?;
+    says(test, "m-0", "True").await?;
+    shown(&["two", "two", "uno"]).await?;
+    Ok(())
+}
+
 /// Revisions with bare names, labelled after a template, and children as Metacontroller leaves them in the middle.
 pub(crate) async fn a_rollout_that_metacontroller_began_is_brought_to_its_end(
     test: &mut Fixture,
