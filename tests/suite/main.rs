@@ -155,6 +155,7 @@ fn of_the_contract() -> Vec<Test> {
             a_finalize_hook_is_shown_related_objects,
             a_parent_rests_until_something_that_it_sees_changes,
             a_customize_hook_that_gives_two_answers_is_named,
+            related_objects_are_read_with_the_rights_of_the_controllers_account,
         },
         rolling_update::{
             in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
