@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use compat::{api_objects, customize, hook_protocol, parent_reconcile, rolling_update};
+use compat::{api_objects, child_management, customize, hook_protocol, parent_reconcile, rolling_update};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
@@ -129,6 +129,9 @@ fn of_the_contract() -> Vec<Test> {
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
+        child_management::{
+            after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy,
         },
         parent_reconcile::{
             a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do,
