@@ -13,6 +13,7 @@ use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
 use metahook_core::plan::ledger::Past;
+use metahook_core::related::selection::Related;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
@@ -163,7 +164,9 @@ impl Controller {
         };
         let print = seen.fingerprint();
         let mut calls = Calls::default();
-        calls.customized(&asked);
+        if let Some(asked) = &asked {
+            calls.customized(asked);
+        }
         let (children, claimed) = self.claim(&seen, writer).await.map_err(SyncError::Claim)?;
         let answer = self.ask(&callees, ask, &parent, self.terms.request(&seen, &children)).await?;
         calls.add(&answer);
@@ -178,7 +181,9 @@ impl Controller {
             self.ledgers.change(&parent.key, |ledger| ledger.keep(&children, &decided.desired));
         }
         self.say(ask, &parent, &decided.said);
-        self.tell_hidden(&seen);
+        if asked.is_some() {
+            self.tell_hidden(&seen);
+        }
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
@@ -192,9 +197,12 @@ impl Controller {
         parent: &Arc<Object>,
         ask: HookName,
         asking: Asking,
-    ) -> Result<(Seen, Customized), SyncError> {
+    ) -> Result<(Seen, Option<Customized>), SyncError> {
         let asked = self.customize(callees, parent, asking).await?;
-        let related = self.related(parent, &asked).await?;
+        let related = match &asked {
+            Some(asked) => self.related(parent, asked).await?,
+            None => Related::default(),
+        };
         let before = Before { ask, hooks: callees.identity, related };
         let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
         let seen = self.terms.see(parent, before, candidates)?;

@@ -104,16 +104,16 @@ impl Customized {
 }
 
 impl Controller {
-    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
+    /// What the customize hook asks for about a parent; `None` without such a hook. It is asked where its answer is not
+    /// known already.
     pub(super) async fn customize(
         &self,
         callees: &Callees,
         parent: &Object,
         asking: Asking,
-    ) -> Result<Customized, RelatedError> {
+    ) -> Result<Option<Customized>, RelatedError> {
         let Some(hook) = &self.terms.hooks.customize else {
-            let answer = Answer { rules: Arc::new([]), print: Fingerprint::of(b"") };
-            return Ok(Customized { answer, pure: Some(true) });
+            return Ok(None);
         };
         let relations = &self.relations;
         let (question, pure) = match hook.via {
@@ -125,7 +125,7 @@ impl Controller {
                 && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
         let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
         if !anew && let Some(answer) = recall() {
-            return Ok(Customized { answer, pure });
+            return Ok(Some(Customized { answer, pure }));
         }
         let request = self.terms.customize_request(parent);
         let answered = self.ask(callees, HookName::Customize, parent, request).await?;
@@ -142,7 +142,7 @@ impl Controller {
         if let Some(until) = until {
             relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
         }
-        Ok(Customized { answer, pure: answered.pure })
+        Ok(Some(Customized { answer, pure: answered.pure }))
     }
 
     /// The objects that a parent's rules find. From here on their changes wake it.
