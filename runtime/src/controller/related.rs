@@ -111,16 +111,16 @@ impl Customized {
 }
 
 impl Controller {
-    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
+    /// What the customize hook asks for about a parent; `None` without such a hook. It is asked where its answer is not
+    /// known already.
     async fn customize(
         &self,
         callees: &Callees,
         parent: &Object,
         asking: Asking,
-    ) -> Result<Customized, RelatedError> {
+    ) -> Result<Option<Customized>, RelatedError> {
         let Some(hook) = &self.terms.hooks.customize else {
-            let answer = Answer { rules: Arc::new([]), print: Fingerprint::of(b"") };
-            return Ok(Customized { answer, pure: Some(true) });
+            return Ok(None);
         };
         let relations = &self.relations;
         let (question, pure) = match hook.via {
@@ -132,7 +132,7 @@ impl Controller {
                 && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
         let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
         if !anew && let Some(answer) = recall() {
-            return Ok(Customized { answer, pure });
+            return Ok(Some(Customized { answer, pure }));
         }
         let request = self.terms.customize_request(parent);
         let answered = self.ask(callees, HookName::Customize, parent, request).await?;
@@ -149,7 +149,7 @@ impl Controller {
         if let Some(until) = until {
             relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
         }
-        Ok(Customized { answer, pure: answered.pure })
+        Ok(Some(Customized { answer, pure: answered.pure }))
     }
 
     /// The objects that the rules of a parent find, and of the older states of it that its children are at. From here on
@@ -162,7 +162,9 @@ impl Controller {
     ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
         let (mut asked, mut rules) = (Vec::new(), Vec::new());
         for state in states {
-            let customized = self.customize(callees, state, asking).await?;
+            let Some(customized) = self.customize(callees, state, asking).await? else {
+                return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
+            };
             rules.push(self.rules(state, &customized).await?);
             asked.push(customized);
         }

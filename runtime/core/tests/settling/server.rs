@@ -446,7 +446,7 @@ impl Server {
         Ok((children, wrote))
     }
 
-    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Object>, Conflict> {
+    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {
         let resource = &op.id().resource;
         let of = match () {
             () if *resource == self.parent_kind => Told::Parents,
@@ -456,7 +456,7 @@ impl Server {
         let mut answer = None;
         for event in self.cluster.carry_out(op)? {
             if let Event::Wrote(object) = &event {
-                answer = Some(object.clone());
+                answer = Some(Arc::clone(object));
             }
             let touched = match of {
                 Told::Parents => self.parents.apply(event),
