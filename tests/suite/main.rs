@@ -167,6 +167,7 @@ fn of_the_contract() -> Vec<Test> {
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
             a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
             a_parent_rests_until_somebody_changes_its_revisions,
+            what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },
