@@ -49,6 +49,8 @@ pub(crate) struct Tools {
     pub(crate) max_children: usize,
     /// One in so many settled parents is asked about all the same.
     pub(crate) purity_check: u64,
+    /// All parents are looked at again this often, where their controller says nothing else.
+    pub(crate) resync: Option<Duration>,
     /// Kinds that are not served are asked for again at least this often.
     pub(crate) discovery_interval: Duration,
 }
