@@ -1,5 +1,6 @@
 //! One operation on a child, with its dry run, and what is learned of it; values that somebody keeps changing back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use metahook_core::json::difference::Difference;
@@ -30,18 +31,19 @@ impl Controller {
             Op::Probe { write, otherwise } => {
                 let Some(observed) = self.observed(id) else { return Ok(Acted::Wrote) };
                 let probed = self.tools.rest.probe(write).await?;
+                tracing::debug!(controller = %self.object.key, parent = %writer.parent, object = %id, "tried by a dry run");
                 let next = judge((**write).clone(), (**otherwise).clone(), &observed, &probed)
                     .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
                 let Some(next) = next else {
                     self.learn(id, decision, &observed);
                     return Ok(Acted::InVain);
                 };
-                next
+                Cow::Owned(next)
             }
-            op => op.clone(),
+            op => Cow::Borrowed(op),
         };
         let (changed, answer) = self.write(&op, writer).await?;
-        if let Some(answer) = answer.filter(|_| !matches!(op, Op::HandOver { .. })) {
+        if let Some(answer) = answer.filter(|_| !matches!(*op, Op::HandOver { .. })) {
             self.learn(id, decision, &answer);
         }
         if let Some(drift) = decision.decided.plan.drifts.iter().find(|drift| drift.id == *id) {
