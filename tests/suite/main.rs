@@ -211,6 +211,7 @@ fn of_hooks() -> Vec<Test> {
         accounts::{
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
+            related_objects_are_those_that_its_controllers_account_may_read,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,

@@ -56,11 +56,11 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// For a controller whose account this is: it writes with the rights of that one.
+    /// For a controller whose account this is: it writes with the rights of that one, and what it opens is watched with
+    /// them.
     fn acting_as(&self, account: Option<&ServiceAccountRef>) -> Self {
-        match account {
-            Some(account) => Self { rest: self.rest.acting_as(account), ..self.clone() },
-            None => self.clone(),
-        }
+        let Some(account) = account else { return self.clone() };
+        let rest = self.rest.acting_as(account);
+        Self { stores: Arc::new(Stores::new(rest.clone())), rest, ..self.clone() }
     }
 }
