@@ -9,7 +9,7 @@ use metahook_core::index::Touched;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};
 use metahook_core::outcome::Retry;
-use metahook_core::pass::Seen;
+use metahook_core::pass::{HookTerms, Seen};
 use metahook_core::protocol::customize::{self, CustomizeError};
 use metahook_core::related::interests::Interests;
 use metahook_core::related::remembered::{self, Answer, Remembered};
@@ -114,14 +114,11 @@ impl Controller {
     /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
     async fn customize(
         &self,
+        hook: &HookTerms,
         callees: &Callees,
         parent: &Object,
         asking: Asking,
     ) -> Result<Customized, RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            let answer = Answer { rules: Arc::new([]), print: Fingerprint::of(b"") };
-            return Ok(Customized { answer, pure: Some(true) });
-        };
         let relations = &self.relations;
         let (question, pure) = match hook.via {
             Via::Wasm => (remembered::to_module(callees.identity, parent), Some(true)),
@@ -160,10 +157,13 @@ impl Controller {
         states: &[Arc<Object>],
         asking: Asking,
     ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
+        let Some(hook) = &self.terms.hooks.customize else {
+            return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
+        };
         let (mut asked, mut rules) = (Vec::new(), Vec::new());
         for state in states {
-            let customized = self.customize(callees, state, asking).await?;
-            rules.push(self.rules(state, &customized).await?);
+            let customized = self.customize(hook, callees, state, asking).await?;
+            rules.push(self.rules(hook, state, &customized).await?);
             asked.push(customized);
         }
         let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
@@ -189,10 +189,12 @@ impl Controller {
         Ok((related.collect(), asked))
     }
 
-    async fn rules(&self, parent: &Object, customized: &Customized) -> Result<Vec<Rule>, RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            return Ok(Vec::new());
-        };
+    async fn rules(
+        &self,
+        hook: &HookTerms,
+        parent: &Object,
+        customized: &Customized,
+    ) -> Result<Vec<Rule>, RelatedError> {
         let asker = Asker { version: hook.version, parent_namespace: &parent.key.namespace };
         let mut rules = Vec::with_capacity(customized.answer.rules.len());
         for (at, asked) in customized.answer.rules.iter().enumerate() {
