@@ -1,6 +1,6 @@
 //! Related objects as passes see them: what the customize hook asks for, where it is found, whom its changes wake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,8 +50,17 @@ struct State {
     open: BTreeMap<Place, Arc<Store>>,
     /// Only where a rule selects namespaces.
     namespaces: Option<Arc<Store>>,
+    /// Parents whose rules cannot be followed yet, and why.
+    waiting: BTreeMap<Key, Wait>,
     /// Of which rules it was said last that requests do not show all that they find.
     told: BTreeMap<Key, Vec<(usize, Gvk)>>,
+}
+
+/// What a kind that a rule names has to become.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    Served(Gvr),
+    Listed(Gvr),
 }
 
 /// What the customize hook said about one parent, now or before.
@@ -175,9 +184,11 @@ impl Controller {
         // Before anything is looked at: whatever changes from now on is told.
         if let Some(parent) = states.first() {
             self.relations.lock().interests.set(&parent.key, rules.concat());
-        }
-        for (at, store) in stores.iter().chain(&namespaces) {
-            filled(*at, store).await?;
+            for (at, store) in stores.iter().chain(&namespaces).filter(|(_, store)| !store.is_synced()) {
+                self.relations.wait(parent, Wait::Listed(store.resource().gvr()));
+                filled(*at, store).await?;
+            }
+            self.relations.lock().waiting.remove(&parent.key);
         }
         let namespaces = namespaces.map(|(_, store)| store);
         let select = |rule: &Rule| {
@@ -199,7 +210,10 @@ impl Controller {
         let mut rules = Vec::with_capacity(customized.answer.rules.len());
         for (at, asked) in customized.answer.rules.iter().enumerate() {
             let resource = self.tools.discovery.resolve(&asked.gvr).await;
-            let resource = resource.map_err(|source| RelatedError::Kind { at, source })?;
+            let resource = resource.map_err(|source| {
+                self.relations.wait(parent, Wait::Served(asked.gvr.clone()));
+                RelatedError::Kind { at, source }
+            })?;
             rules.push(asked.rule(at, &resource, asker)?);
         }
         Ok(rules)
@@ -229,9 +243,25 @@ impl Controller {
         let store = self.relations.stores.open_within(resource, namespace);
         state.open.insert(place, Arc::clone(&store));
         let relations = Arc::downgrade(&self.relations);
-        // It ends with the store's last holder, or with the controller.
-        tokio::spawn(follow(relations, Arc::clone(resource), store.changes()));
+        // They end with the store's last holder, or with the controller.
+        tokio::spawn(follow(Weak::clone(&relations), Arc::clone(resource), store.changes()));
+        tokio::spawn(listed(relations, Arc::downgrade(&store)));
         store
+    }
+
+    /// Wakes whose rules name a kind that is served from now on.
+    pub(super) async fn wake_where_kinds_appear(&self) {
+        let mut changes = self.tools.discovery.changes();
+        while changes.changed().await.is_ok() {
+            let waits: BTreeSet<_> = self.relations.lock().waiting.values().cloned().collect();
+            for wait in waits {
+                if let Wait::Served(gvr) = &wait
+                    && self.tools.discovery.resolve(gvr).await.is_ok()
+                {
+                    self.relations.over(&wait);
+                }
+            }
+        }
     }
 
     /// Says, once until the rules are others, what the hook is not shown because its version has no names for it.
@@ -274,7 +304,21 @@ impl Relations {
         let mut state = self.lock();
         state.remembered.forget(parent);
         state.interests.remove(parent);
+        state.waiting.remove(parent);
         state.told.remove(parent);
+    }
+
+    fn wait(&self, parent: &Object, wait: Wait) {
+        self.lock().waiting.insert(parent.key.clone(), wait);
+    }
+
+    /// What parents waited for has come: their failures lie in the past.
+    fn over(&self, wait: &Wait) {
+        let over = |(_, waits): &(&Key, &Wait)| waits == &wait;
+        let keys: Vec<_> = self.lock().waiting.iter().filter(over).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.queue.add_fresh(key, Duration::ZERO);
+        }
     }
 
     fn wake(&self, resource: &Arc<Resource>, touched: &Touched, by: Option<&Writer>) {
@@ -308,7 +352,20 @@ async fn follow(
     }
 }
 
-/// Waits a little for the first list of a store. Who finds it unfinished is woken by what it brings, and tries again.
+/// Wakes who waits for the first list of a store.
+async fn listed(relations: Weak<Relations>, store: Weak<Store>) {
+    // Held for moments only, so that a watch which never gets anywhere ends with its controller.
+    while let Some(held) = store.upgrade() {
+        if tokio::time::timeout(Duration::from_secs(1), held.synced()).await.is_ok() {
+            if let Some(relations) = relations.upgrade() {
+                relations.over(&Wait::Listed(held.resource().gvr()));
+            }
+            return;
+        }
+    }
+}
+
+/// Waits a little for the first list of a store. Who finds it unfinished is woken by its end.
 async fn filled(at: usize, store: &Store) -> Result<(), RelatedError> {
     const STEP: Duration = Duration::from_millis(100);
     const STEPS: u32 = 20;
