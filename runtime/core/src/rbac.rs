@@ -81,6 +81,16 @@ impl Needs {
         format!("{}-reads", self.name)
     }
 
+    /// The name of the role by which related objects are read: the account's, where the controller has one.
+    pub fn reads_related(&self) -> String {
+        if self.account.is_some() { self.writes_by() } else { self.reads() }
+    }
+
+    /// The name of the role by which everything is written.
+    fn writes_by(&self) -> String {
+        format!("{}-writes", self.name)
+    }
+
     /// Roles and their bindings; `server` is the account that the server runs as.
     pub fn roles(&self, server: &ServiceAccountRef) -> Vec<Value> {
         let account = self.account.as_ref().unwrap_or(server);
@@ -90,7 +100,7 @@ impl Needs {
             .chain(self.children.keys())
             .map(|kind| rule(kind, "", &["get", "list", "watch"]));
         let mut all = Vec::from(bound(&self.reads(), None, &reads.collect::<Vec<_>>(), server));
-        all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
+        all.extend(bound(&self.writes_by(), None, &self.writes(), account));
         for (namespace, objects) in &self.objects {
             let rules = [("configmaps", &objects.config_maps), ("secrets", &objects.secrets)];
             let rules = rules.into_iter().filter(|(_, names)| !names.is_empty());
@@ -275,6 +285,13 @@ mod tests {
     }
 
     #[test]
+    fn an_account_reads_related_objects_itself() {
+        let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
+        let needs = Needs { name: "x".to_owned(), account: Some(account), ..Needs::default() };
+        assert_eq!(needs.reads_related(), "x-writes");
+    }
+
+    #[test]
     fn a_decorators_targets_are_its_parents() {
         let spec = json!({
             "resources": [{"apiVersion": "apps/v1", "resource": "deployments"}],
@@ -284,6 +301,7 @@ mod tests {
         let spec = serde_json::from_value(spec).unwrap();
         let needs = Needs::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
         assert!(needs.customizes);
+        assert_eq!(needs.reads_related(), "metahook-decorator-d-reads");
         let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();
         assert_eq!(
             roles[2],

@@ -80,8 +80,8 @@ impl Rbac {
             if needs.customizes {
                 writeln!(
                     say,
-                    "{kind} {name}: add get, list and watch of the related objects that its customize hook names to the server's role {}",
-                    needs.reads()
+                    "{kind} {name}: add get, list and watch of the related objects that its customize hook names to the role {}",
+                    needs.reads_related()
                 )?;
             }
             roles.extend(needs.roles(&server));
