@@ -222,6 +222,7 @@ impl Run {
         tokio::select! {
             () = self.stop.cancelled() => {}
             () = self.kinds_change(checked, &kinds) => {}
+            () = controller.wake_where_kinds_appear() => {}
             () = self.follow(&controller, &queue, modules, called) => {}
             () = triggers::resync(&controller, &queue, checked.resync_period.or(self.tools.resync)) => {}
         }
