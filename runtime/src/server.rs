@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::bucket::Rate;
 use metahook_core::object::selector::Selector;
 use metahook_core::plan::desired::Applying;
 use metahook_core::spec::policy::HookPolicy;
@@ -51,6 +52,8 @@ pub struct Settings {
     pub applying: Applying,
     pub mount_dir: MountDir,
     pub modules: ModuleSettings,
+    /// How many requests to the API server there may be; `None` is any number.
+    pub rate: Option<Rate>,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
     /// Where metrics are told.
@@ -94,7 +97,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         None => None,
     };
     let client = client::connect(settings.kubeconfig.as_deref()).await?;
-    let rest = Rest::new(client);
+    let rest = Rest::new(client, settings.rate);
     tokio::select! {
         reached = client::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),

@@ -28,13 +28,24 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use compat::{api_objects, child_management, hook_protocol, parent_reconcile};
+use compat::{
+    api_objects, child_management, customize, hook_protocol, migration, parent_reconcile, rolling_update,
+};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), of_bounds(), of_controllers(), of_the_contract(), of_hooks(), without_a_server()].concat()
+    [
+        on_a_node(),
+        of_bounds(),
+        of_controllers(),
+        of_the_contract(),
+        of_children(),
+        of_hooks(),
+        without_a_server(),
+    ]
+    .concat()
 }
 
 /// Skipped where there can be no node.
@@ -111,6 +122,24 @@ fn of_controllers() -> Vec<Test> {
     ]
 }
 
+fn of_children() -> Vec<Test> {
+    tests![
+        child_management::{
+            after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy,
+            what_changed_is_written_made_anew_or_left_as_the_strategy_says,
+            a_taken_name_is_told_with_its_owner_and_nobody_is_taken_over,
+            another_strategy_takes_over_what_was_written_and_what_is_dropped_goes,
+            lists_are_merged_by_what_the_api_server_publishes,
+            a_value_that_keeps_flipping_is_named_and_put_right_less_often,
+            a_secrets_record_holds_hashes_where_its_hook_is_a_module,
+            two_controllers_of_one_parent_leave_each_others_children_alone,
+        },
+        migration::{
+            what_metacontroller_wrote_is_taken_over_under_every_strategy_and_it_finds_its_bytes_again,
+        },
+    ]
+}
+
 fn of_the_contract() -> Vec<Test> {
     tests![
         api_objects::{
@@ -129,9 +158,6 @@ fn of_the_contract() -> Vec<Test> {
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
         },
-        child_management::{
-            after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy,
-        },
         parent_reconcile::{
             a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do,
             the_finalizer_comes_first_and_goes_when_the_hook_says_finalized,
@@ -147,6 +173,24 @@ fn of_the_contract() -> Vec<Test> {
             a_child_that_does_not_match_refuses_the_whole_answer,
             the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
             a_webhooks_strays_are_made_once_and_told_of,
+        },
+        customize::{
+            each_class_of_rules_finds_what_its_version_and_scopes_say,
+            whoever_sees_something_else_after_a_change_is_asked_about,
+            a_webhook_is_asked_for_rules_once_per_content_of_the_parent,
+            what_is_wrong_with_rules_is_told_on_the_parent_and_heals,
+            what_v1_does_not_show_is_told_by_its_rule,
+            a_finalize_hook_is_shown_related_objects,
+            a_parent_rests_until_something_that_it_sees_changes,
+            a_customize_hook_that_gives_two_answers_is_named,
+        },
+        rolling_update::{
+            in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
+            recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
+            a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
+            each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
+            a_rollout_that_metacontroller_began_is_brought_to_its_end,
+            parents_without_a_namespace_are_rolled_out,
         },
     ]
 }

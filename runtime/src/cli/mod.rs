@@ -4,6 +4,7 @@ mod modules;
 pub mod pack;
 mod peer;
 mod policy;
+pub mod rbac;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
+use metahook_core::bucket::RateError;
 use metahook_core::object::selector::Selector;
 use metahook_core::spec::hook::{LimitBounds, Limits};
 use metahook_core::spec::units;
@@ -33,6 +35,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
+    /// Print the rights that controllers need, as roles.
+    Rbac(rbac::Rbac),
 }
 
 impl Cli {
@@ -118,9 +122,11 @@ pub struct HookLimits {
 
 /// A flag whose value does not go with another's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("--{flag} is above --{flag}-max: lower the one or raise the other")]
-pub struct FlagError {
-    flag: &'static str,
+pub enum FlagError {
+    #[error("--{0} is above --{0}-max: lower the one or raise the other")]
+    AboveMax(&'static str),
+    #[error("--client-go-qps and --client-go-burst: {0}")]
+    Rate(#[source] RateError),
 }
 
 impl HookLimits {
@@ -133,7 +139,7 @@ impl HookLimits {
             ("hook-log", self.hook_log <= self.hook_log_max),
         ] {
             if !fits {
-                return Err(FlagError { flag });
+                return Err(FlagError::AboveMax(flag));
             }
         }
         Ok(LimitBounds {
@@ -180,6 +186,7 @@ impl Serve {
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
             mount_dir: self.hook_policy.mount_dir(),
             modules: self.modules.settings(cores),
+            rate: self.peer.rate()?,
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,
         })
@@ -271,6 +278,7 @@ mod tests {
             module_namespaces: ["a".to_owned(), "b".to_owned()].into(),
             require_pin: true,
             mount_secret_namespaces: ["c".to_owned()].into(),
+            secrets_by_account: false,
         };
         assert_eq!(parse(&flags).unwrap().hook_policy, expected);
     }

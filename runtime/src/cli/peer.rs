@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
+use metahook_core::bucket::Rate;
 use metahook_core::plan::desired::Applying;
 use metahook_core::spec::composite::ApplyStrategy;
 
+use super::FlagError;
 use crate::telemetry::log::Format;
 
 /// Flags that Metacontroller's manifests and charts pass. What metahook does otherwise, or not yet, is said at start.
@@ -28,6 +30,12 @@ pub struct PeerFlags {
     /// The field manager of server-side apply.
     #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
     pub apply_strategy_ssa_field_manager: String,
+    /// Requests to the API server in a second; without it and --client-go-burst there is no limit.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub client_go_qps: Option<f64>,
+    /// Requests to the API server at once, before their number is limited.
+    #[arg(long, value_name = "N")]
+    pub client_go_burst: Option<u32>,
     /// Not served: run one replica.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub leader_election: bool,
@@ -40,10 +48,6 @@ pub struct PeerFlags {
 pub struct IgnoredFlags {
     #[arg(long, hide = true)]
     cache_flush_interval: Option<String>,
-    #[arg(long, hide = true)]
-    client_go_qps: Option<String>,
-    #[arg(long, hide = true)]
-    client_go_burst: Option<String>,
     #[arg(long, hide = true)]
     events_qps: Option<String>,
     #[arg(long, hide = true)]
@@ -98,6 +102,11 @@ impl PeerFlags {
         })
     }
 
+    /// How many requests there may be.
+    pub(super) fn rate(&self) -> Result<Option<Rate>, FlagError> {
+        Rate::of(self.client_go_qps, self.client_go_burst).map_err(FlagError::Rate)
+    }
+
     /// What is asked for and not done.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -122,8 +131,6 @@ impl IgnoredFlags {
     fn given(&self) -> Vec<&'static str> {
         let all = [
             ("--cache-flush-interval", &self.cache_flush_interval),
-            ("--client-go-qps", &self.client_go_qps),
-            ("--client-go-burst", &self.client_go_burst),
             ("--events-qps", &self.events_qps),
             ("--events-burst", &self.events_burst),
             ("--pprof-address", &self.pprof_address),
@@ -212,6 +219,18 @@ mod tests {
         assert_eq!(serve.workers, 7);
         assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
         assert_eq!(serve.peer.warnings().len(), 2, "no leader, and --events-qps");
+    }
+
+    #[test]
+    fn requests_are_limited_where_somebody_asks_for_it() {
+        let rate = |line: &str| serve(line).unwrap().settings().map(|settings| settings.rate);
+        assert_eq!(rate("metacontroller"), Ok(None));
+        assert_eq!(rate("metacontroller -client-go-qps=-1"), Ok(None));
+        let limited = Rate::of(Some(0.5), Some(3)).unwrap();
+        assert_eq!(rate("metacontroller -client-go-qps 0.5 -client-go-burst 3"), Ok(limited));
+        let refused = rate("metacontroller --client-go-burst=0").unwrap_err().to_string();
+        assert!(refused.starts_with("--client-go-qps and --client-go-burst: "), "{refused}");
+        assert!(serve("metacontroller --client-go-qps=many").is_err());
     }
 
     #[test]

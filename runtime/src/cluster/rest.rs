@@ -1,13 +1,19 @@
 //! One request and its answer, as bytes; and where objects live.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use metahook_core::bucket::{Bucket, Rate};
 use metahook_core::object::id::{Key, Resource};
+use metahook_core::spec::account::ServiceAccountRef;
 use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::acting::ActingAs;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -15,6 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct Rest {
     client: Client,
+    limit: Option<Arc<Limit>>,
+}
+
+/// All requests but watches, whoever makes them, share it.
+struct Limit {
+    start: Instant,
+    bucket: Mutex<Bucket>,
 }
 
 pub(crate) struct Answer {
@@ -38,8 +51,15 @@ pub enum Unreachable {
 }
 
 impl Rest {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+    pub(crate) fn new(client: Client, rate: Option<Rate>) -> Self {
+        let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(Bucket::new(rate)) };
+        Self { client, limit: rate.map(limit).map(Arc::new) }
+    }
+
+    /// The same, with the rights of a ServiceAccount instead of ours.
+    pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
+        let service = ActingAs::new(self.client.clone(), account);
+        Self { client: Client::new(service, self.client.default_namespace()), limit: self.limit.clone() }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -84,6 +104,9 @@ impl Rest {
             .header(http::header::CONTENT_TYPE, kind)
             .body(body.map_or_else(Body::empty, |text| Body::from(text.into_bytes())))
             .map_err(Unreachable::Request)?;
+        if let Some(limit) = &self.limit {
+            tokio::time::sleep(limit.take()).await;
+        }
         let exchange = async {
             let (head, body) = self.client.send(request).await.map_err(Unreachable::Send)?.into_parts();
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
@@ -91,6 +114,12 @@ impl Rest {
             Ok(Answer { status: head.status, body })
         };
         tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
+    }
+}
+
+impl Limit {
+    fn take(&self) -> Duration {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.start.elapsed())
     }
 }
 

@@ -2,6 +2,9 @@
 
 pub(crate) mod api_objects;
 pub(crate) mod child_management;
+pub(crate) mod customize;
 pub(crate) mod hook_protocol;
 mod kinds;
+pub(crate) mod migration;
 pub(crate) mod parent_reconcile;
+pub(crate) mod rolling_update;

@@ -2,9 +2,13 @@
 
 use anyhow::{Result, ensure};
 use metahook_core::json::go;
+use metahook_core::plan::record::{LAST_APPLIED, MADE_BY};
 use serde_json::{Value, json};
 
 use crate::api::Made;
+
+/// The controller, and where its module lies.
+pub(crate) const CONTROLLER: &str = "hello";
 
 const API_VERSION: &str = "example.com/v1";
 const KIND: &str = "HelloWorld";
@@ -33,7 +37,7 @@ pub(crate) fn pod(namespace: &str, name: &str, parent: &Made, who: &str) -> Valu
         },
     });
     let applied = go::to_string(&pod);
-    pod["metadata"]["annotations"] = json!({ "metacontroller.k8s.io/last-applied-configuration": applied });
+    pod["metadata"]["annotations"] = json!({ LAST_APPLIED: applied, MADE_BY: CONTROLLER });
     pod["metadata"]["ownerReferences"] = json!([{
         "apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": parent.uid,
         "controller": true, "blockOwnerDeletion": true,

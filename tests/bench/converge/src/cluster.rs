@@ -14,11 +14,9 @@ use kube::Client;
 use serde_json::json;
 
 use crate::api::{Api, Kind};
+use crate::bodies::CONTROLLER;
 use crate::crowd;
 use crate::usage;
-
-/// Where the module lies, and the controller's name.
-const NAME: &str = "hello";
 
 pub(crate) struct Cluster {
     plane: ControlPlane,
@@ -39,15 +37,15 @@ impl Cluster {
         let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
         let client = plane.client().await?;
         let cluster = Self { plane, client, flags };
-        let api = cluster.namespace(NAME).await?;
+        let api = cluster.namespace(CONTROLLER).await?;
         let module = module("hook", &guest("hello")?);
         Objects::within(&cluster.client, &CONFIG_MAP, &api.namespace).create(module).await?;
         let parents = Named::new("example.com", "v1", "HelloWorld", "helloworlds");
-        let controller = Composite::named(NAME)
+        let controller = Composite::named(CONTROLLER)
             .over(&parents)
             .generating_selectors()
             .making(&POD, "Recreate")
-            .synced_by(Hook::wasm(NAME, "hook"));
+            .synced_by(Hook::wasm(CONTROLLER, "hook"));
         cluster.controllers().create(controller.json()).await?;
         Ok(cluster)
     }
@@ -82,9 +80,9 @@ impl Cluster {
         self.flags.iter().for_each(|flag| server.flag(flag));
         self.looks_again_each_second(false).await?;
         // What its predecessor said is no news.
-        self.controllers().merge_status(NAME, &json!({ "status": null })).await?;
+        self.controllers().merge_status(CONTROLLER, &json!({ "status": null })).await?;
         server.start()?;
-        self.controllers().until(NAME, "Ready", |controller| is_true(controller, "Ready")).await?;
+        self.controllers().until(CONTROLLER, "Ready", |controller| is_true(controller, "Ready")).await?;
         usage::quiet().await?;
         Ok(Running { pid: server.pid()?, metrics, server })
     }
@@ -93,7 +91,7 @@ impl Cluster {
     pub(crate) async fn looks_again_each_second(&self, does: bool) -> Result<()> {
         let period = if does { json!(1) } else { json!(null) };
         let patch = json!({ "spec": { "resyncPeriodSeconds": period } });
-        self.controllers().merge(NAME, &patch).await.map(drop)
+        self.controllers().merge(CONTROLLER, &patch).await.map(drop)
     }
 
     fn controllers(&self) -> Objects {
