@@ -370,8 +370,8 @@ pub(crate) async fn a_value_that_keeps_flipping_is_named_and_put_right_less_ofte
     for (place, ours, theirs) in
         [(&maps, json!("ours"), json!("theirs")), (&secrets, json!("b3Vycw=="), json!("dGhlaXJz"))]
     {
-        // So often it is put right at once.
-        for _ in 0..5 {
+        // Put right at once five times.
+        for _ in 0..6 {
             place.until("child", "as the hook wants it", |child| child["data"]["k"] == ours).await?;
             place.merge("child", &json!({ "data": { "k": theirs } })).await?;
         }
