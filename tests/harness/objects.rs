@@ -20,6 +20,11 @@ impl Composite {
         }))
     }
 
+    /// As it is written.
+    pub fn of(json: Value) -> Self {
+        Self(json)
+    }
+
     pub fn renamed(mut self, name: &str) -> Self {
         self.0["metadata"]["name"] = json!(name);
         self
@@ -181,6 +186,12 @@ impl Parent {
 
     pub fn labelled(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["labels"][key] = json!(value);
+        self
+    }
+
+    /// Fields of the spec.
+    pub fn with(mut self, spec: Value) -> Self {
+        self.0["spec"] = spec;
         self
     }
 

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use compat::{api_objects, hook_protocol, parent_reconcile};
+use compat::{api_objects, customize, hook_protocol, parent_reconcile, rolling_update};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
@@ -144,6 +144,24 @@ fn of_the_contract() -> Vec<Test> {
             a_child_that_does_not_match_refuses_the_whole_answer,
             the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
             a_webhooks_strays_are_made_once_and_told_of,
+        },
+        customize::{
+            each_class_of_rules_finds_what_its_version_and_scopes_say,
+            whoever_sees_something_else_after_a_change_is_asked_about,
+            a_webhook_is_asked_for_rules_once_per_content_of_the_parent,
+            what_is_wrong_with_rules_is_told_on_the_parent_and_heals,
+            what_v1_does_not_show_is_told_by_its_rule,
+            a_finalize_hook_is_shown_related_objects,
+            a_parent_rests_until_something_that_it_sees_changes,
+            a_customize_hook_that_gives_two_answers_is_named,
+        },
+        rolling_update::{
+            in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
+            recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
+            a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
+            each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
+            a_rollout_that_metacontroller_began_is_brought_to_its_end,
+            parents_without_a_namespace_are_rolled_out,
         },
     ]
 }

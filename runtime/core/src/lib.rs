@@ -10,6 +10,7 @@
 //! - [`claim`]: keep, adopt, release or leave
 //! - [`related`]: what a hook is shown besides its children, and whom a change of it concerns
 //! - [`protocol`]: what a hook is asked and what it answers
+//! - [`rollout`]: which state of its parent each child is at, and which child goes to the latest next
 //! - [`plan`]: what is to be written
 //! - [`pass`]: these in a row: what a pass sees, asks and decides
 //! - [`fingerprint`]: what a pass saw, as 128 bits
@@ -18,6 +19,7 @@
 //! - [`spread`]: when each of many parents is looked at again
 //! - [`tally`]: what a controller did so far
 //! - [`bucket`]: how long a request waits where their number is limited
+//! - [`rbac`]: the rights that a controller needs
 //! - [`text`]: text cut to a length
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -36,7 +38,9 @@ pub mod outcome;
 pub mod pass;
 pub mod plan;
 pub mod protocol;
+pub mod rbac;
 pub mod related;
+pub mod rollout;
 pub mod spec;
 pub mod spread;
 pub mod standing;

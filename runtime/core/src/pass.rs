@@ -15,12 +15,14 @@ use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
 use crate::plan::ledger::Past;
-use crate::plan::{self, Owner, Plan};
+use crate::plan::{self, Op, Owner, Plan};
 use crate::protocol::customize;
 use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
 use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
 use crate::related::selection::Related;
+use crate::rollout::Rolling;
+use crate::rollout::pass::Rolled;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
@@ -37,6 +39,8 @@ pub struct Terms {
     pub snapshot: String,
     pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
+    /// Where there are kinds that are updated one child after the other.
+    pub rolling: Option<Rolling>,
 }
 
 /// How one hook is asked, and how its answers are read.
@@ -63,6 +67,8 @@ pub struct Seen {
     pub selector: Option<Selector>,
     /// What is the parent's, and what could be; without what it leaves alone.
     pub claims: Vec<Claimed>,
+    /// The states of the parent that its children are at, where they are updated one after the other.
+    pub rolled: Option<Rolled>,
 }
 
 /// What a pass knows before it looks at children.
@@ -71,6 +77,7 @@ pub struct Before {
     pub ask: HookName,
     pub hooks: Fingerprint,
     pub related: Related,
+    pub rolled: Option<Rolled>,
 }
 
 /// One object and what becomes of it.
@@ -84,6 +91,8 @@ pub struct Claimed {
 /// What a pass wants done, once its claims are carried out.
 #[derive(Debug, Default)]
 pub struct Decided {
+    /// Claims of revisions: written before any child is, and where that fails no child is.
+    pub revisions: Vec<Op>,
     pub plan: Plan,
     /// What the plan is made from.
     pub desired: Desired,
@@ -113,6 +122,8 @@ pub enum AnswerError {
     Response(#[from] ResponseError),
     #[error(transparent)]
     Desired(#[from] DesiredError),
+    #[error("asked about the parent as it was at ControllerRevision {revision}")]
+    Older { revision: String, source: Box<AnswerError> },
 }
 
 impl Terms {
@@ -127,7 +138,7 @@ impl Terms {
         before: Before,
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
-        let Before { ask, hooks, related } = before;
+        let Before { ask, hooks, related, rolled } = before;
         let selector = match children::selector(parent, self.generate_selector) {
             Ok(selector) => Some(selector),
             Err(_) if ask == HookName::Finalize => None,
@@ -142,17 +153,22 @@ impl Terms {
                 }
             }
         }
-        Ok(Seen { parent: Arc::clone(parent), ask, hooks, related, selector, claims })
+        Ok(Seen { parent: Arc::clone(parent), ask, hooks, related, selector, claims, rolled })
     }
 
-    /// What the hook is asked.
-    pub fn request(&self, seen: &Seen, children: &ChildMap) -> Vec<u8> {
+    /// What the hook is asked about the parent, as it is or as it was.
+    pub fn request(
+        &self,
+        seen: &Seen,
+        (parent, related): (&Object, &Related),
+        children: &ChildMap,
+    ) -> Vec<u8> {
         let hook = self.hook(seen.ask);
         let request = request::Sync {
             controller: &self.snapshot,
-            parent: &seen.parent,
+            parent,
             children,
-            related: &seen.related.objects,
+            related: &related.objects,
             settings: hook.settings.as_deref(),
             naming: hook.version.naming(),
             finalizing: seen.ask == HookName::Finalize,
@@ -177,34 +193,41 @@ impl Terms {
         answer: &[u8],
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
-        let hook = self.hook(seen.ask);
-        let reading = Reading { via: hook.via, mode: hook.mode, max_children: self.max_children };
-        let response = response::sync(answer, reading)?;
         let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
-            response;
+            self.read(seen, answer)?;
         let said = Said { events, oddities, forgot: 0 };
         let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
-            let bounds = Bounds {
-                rules: &self.rules,
-                selector: seen.selector.as_ref(),
-                generated: self.generate_selector,
-                strays: match hook.via {
-                    Via::Wasm => Strays::Refused,
-                    Via::Webhook => Strays::Created,
-                },
-            };
-            let Wanted { desired, strays } = plan::desired::desired(&seen.parent, bounds, wanted)?;
-            decided.plan = plan::children::children(self.owner(&seen.parent), children, &desired, past);
-            decided.desired = desired;
-            let soonest = [decided.resync_after, decided.plan.again].into_iter().flatten().min();
-            decided.resync_after = soonest;
+            let Wanted { desired, strays, .. } = self.wanted(seen, wanted)?;
+            decided.plan_for(desired, self.owner(&seen.parent), children, past);
             decided.strays = strays;
             if forgot_children && decided.plan.ops.len() > 1 {
                 decided.said.forgot = decided.plan.ops.len();
             }
         }
         Ok(decided)
+    }
+
+    pub(crate) fn read(&self, seen: &Seen, answer: &[u8]) -> Result<Response, ResponseError> {
+        let hook = self.hook(seen.ask);
+        response::sync(answer, Reading { via: hook.via, mode: hook.mode, max_children: self.max_children })
+    }
+
+    pub(crate) fn wanted(
+        &self,
+        seen: &Seen,
+        children: Vec<Map<String, Value>>,
+    ) -> Result<Wanted, DesiredError> {
+        let bounds = Bounds {
+            rules: &self.rules,
+            selector: seen.selector.as_ref(),
+            generated: self.generate_selector,
+            strays: match self.hook(seen.ask).via {
+                Via::Wasm => Strays::Refused,
+                Via::Webhook => Strays::Created,
+            },
+        };
+        plan::desired::desired(&seen.parent, bounds, children)
     }
 
     /// Whose children they are, and how they are written.
@@ -225,6 +248,21 @@ impl Terms {
             children.declare(&rule.resource);
         }
         children
+    }
+}
+
+impl Decided {
+    /// Plans for what is wanted of children.
+    pub(crate) fn plan_for(
+        &mut self,
+        desired: Desired,
+        owner: Owner<'_>,
+        children: &ChildMap,
+        past: Past<'_>,
+    ) {
+        self.plan = plan::children::children(owner, children, &desired, past);
+        self.desired = desired;
+        self.resync_after = [self.resync_after, self.plan.again].into_iter().flatten().min();
     }
 }
 
@@ -249,8 +287,13 @@ impl Seen {
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
         all.add(self.hooks.as_bytes());
-        self.related.fingerprint(&mut all);
-        for object in std::iter::once(&self.parent).chain(self.claims.iter().map(|claimed| &claimed.object)) {
+        let rolled = self.rolled.iter();
+        for related in std::iter::once(&self.related).chain(rolled.clone().flat_map(|rolled| &rolled.related))
+        {
+            related.fingerprint(&mut all);
+        }
+        let claims = self.claims.iter().chain(rolled.flat_map(|rolled| &rolled.revisions));
+        for object in std::iter::once(&self.parent).chain(claims.map(|claimed| &claimed.object)) {
             all.add(object.uid.as_str().as_bytes());
             all.add(object.version.as_str().as_bytes());
             all.add(&[u8::from(object.deleting)]);
@@ -279,6 +322,7 @@ mod tests {
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            rolling: None,
         }
     }
 
@@ -291,7 +335,7 @@ mod tests {
     }
 
     fn before(ask: HookName, hook: &[u8]) -> Before {
-        Before { ask, hooks: Fingerprint::of(hook), related: Related::default() }
+        Before { ask, hooks: Fingerprint::of(hook), related: Related::default(), rolled: None }
     }
 
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {

@@ -22,7 +22,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// What one pass decides, in words.
-fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<String, String> {
+fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod, via: Via) -> Result<String, String> {
     let resource = Resource {
         gvk: Gvk::new("v1", "ConfigMap"),
         plural: "configmaps".into(),
@@ -39,11 +39,14 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod) -> Result<Strin
     for object in observed {
         children.insert(&rules[0].resource, Arc::new(Object::parse(&object.to_string(), None).unwrap()));
     }
-    let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: 10 };
+    let reading = Reading { via, mode: Mode::Loose, max_children: 10 };
     let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
-    let bounds =
-        Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
+    let strays = match via {
+        Via::Wasm => Strays::Refused,
+        Via::Webhook => Strays::Created,
+    };
+    let bounds = Bounds { rules: &rules, selector: Some(&selector), generated: true, strays };
     let wanted =
         plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
     let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
@@ -131,30 +134,36 @@ fn method() -> impl Strategy<Value = UpdateMethod> {
     prop::sample::select(vec![UpdateMethod::OnDelete, UpdateMethod::Recreate, UpdateMethod::InPlace])
 }
 
+fn via() -> impl Strategy<Value = Via> {
+    prop::sample::select(vec![Via::Wasm, Via::Webhook])
+}
+
 #[test]
 fn an_answer_in_order_comes_to_a_plan() {
     let answer =
         r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"status":{"is":1}}"#;
-    let decided = pass(answer.as_bytes(), &[], UpdateMethod::InPlace).unwrap();
+    let decided = pass(answer.as_bytes(), &[], UpdateMethod::InPlace, Via::Wasm).unwrap();
     assert!(decided.contains("create") && decided.contains("observedGeneration"), "{decided}");
 }
 
 proptest! {
     #[test]
-    fn no_answer_makes_a_pass_panic(answer in answer(), observed in observed(), method in method()) {
+    fn no_answer_makes_a_pass_panic(
+        answer in answer(), observed in observed(), method in method(), via in via(),
+    ) {
         // A plan or an error, whatever it is.
-        drop(pass(answer.to_string().as_bytes(), &observed, method));
+        drop(pass(answer.to_string().as_bytes(), &observed, method, via));
     }
 
     #[test]
     fn nor_does_one_with_a_piece_that_became_something_else(
-        answer in answer(), observed in observed(), method in method(),
+        answer in answer(), observed in observed(), method in method(), via in via(),
         at in any::<prop::sample::Index>(), cut in 0..20_usize, piece in prop::collection::vec(any::<u8>(), 0..4),
     ) {
         let mut bytes = answer.to_string().into_bytes();
         let start = at.index(bytes.len());
         let end = (start + cut).min(bytes.len());
         bytes.splice(start..end, piece);
-        drop(pass(&bytes, &observed, method));
+        drop(pass(&bytes, &observed, method, via));
     }
 }

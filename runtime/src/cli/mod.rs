@@ -4,6 +4,7 @@ mod modules;
 pub mod pack;
 mod peer;
 mod policy;
+pub mod rbac;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
+    /// Print the rights that controllers need, as roles.
+    Rbac(rbac::Rbac),
 }
 
 impl Cli {
@@ -275,6 +278,7 @@ mod tests {
             module_namespaces: ["a".to_owned(), "b".to_owned()].into(),
             require_pin: true,
             mount_secret_namespaces: ["c".to_owned()].into(),
+            secrets_by_account: false,
         };
         assert_eq!(parse(&flags).unwrap().hook_policy, expected);
     }

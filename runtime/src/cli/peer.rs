@@ -27,15 +27,15 @@ pub struct PeerFlags {
     /// How children are written where their controller says nothing.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
     pub apply_strategy: String,
+    /// The field manager of server-side apply.
+    #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
+    pub apply_strategy_ssa_field_manager: String,
     /// Requests to the API server in a second; without it and --client-go-burst there is no limit.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub client_go_qps: Option<f64>,
     /// Requests to the API server at once, before their number is limited.
     #[arg(long, value_name = "N")]
     pub client_go_burst: Option<u32>,
-    /// The field manager of server-side apply.
-    #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
-    pub apply_strategy_ssa_field_manager: String,
     /// Not served: run one replica.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub leader_election: bool,

@@ -42,6 +42,7 @@ impl PolicyFlags {
             module_namespaces: names(&self.module_namespaces),
             require_pin: self.require_pin,
             mount_secret_namespaces: names(&self.mount_secret_namespaces),
+            secrets_by_account: false,
         }
     }
 }

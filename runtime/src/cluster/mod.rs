@@ -1,5 +1,6 @@
 //! The API server: the only folder that speaks to it.
 
+mod acting;
 pub(crate) mod apply;
 pub(crate) mod client;
 pub(crate) mod config_maps;

@@ -7,6 +7,7 @@ use futures_util::{FutureExt, StreamExt};
 use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
+use metahook_core::spec::account::ServiceAccountRef;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -18,8 +19,11 @@ use crate::told::told;
 /// (`resourceNames`) suffices.
 pub(crate) struct NamedObjects {
     rest: Rest,
-    watched: Mutex<BTreeMap<Reference, Weak<Watched>>>,
+    watched: Mutex<BTreeMap<Read, Weak<Watched>>>,
 }
+
+/// Who reads what.
+type Read = (Option<ServiceAccountRef>, Reference);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {
@@ -61,14 +65,17 @@ impl NamedObjects {
         Self { rest, watched: Mutex::default() }
     }
 
-    pub(crate) fn follow(&self, name: &Reference) -> Follower {
+    /// `reader`: whose rights it is read with; ours where there is none.
+    pub(crate) fn follow(&self, reader: Option<&ServiceAccountRef>, name: &Reference) -> Follower {
         let mut all = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, watched| watched.strong_count() > 0);
-        let watched = all.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
+        let key = (reader.cloned(), name.clone());
+        let watched = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let (sender, known) = watch::channel(Known::NotYet);
-            let task = tokio::spawn(feed(self.rest.clone(), name.clone(), sender));
+            let rest = reader.map_or_else(|| self.rest.clone(), |reader| self.rest.acting_as(reader));
+            let task = tokio::spawn(feed(rest, name.clone(), sender));
             let watched = Arc::new(Watched { known, _task: AbortOnDropHandle::new(task) });
-            all.insert(name.clone(), Arc::downgrade(&watched));
+            all.insert(key, Arc::downgrade(&watched));
             watched
         });
         Follower { known: watched.known.clone(), _watched: watched }

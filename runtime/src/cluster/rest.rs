@@ -9,8 +9,11 @@ use kube::Client;
 use kube::client::Body;
 use metahook_core::bucket::{Bucket, Rate};
 use metahook_core::object::id::{Key, Resource};
+use metahook_core::spec::account::ServiceAccountRef;
 use serde::Deserialize;
 use tokio::time::Instant;
+
+use super::acting::ActingAs;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -51,6 +54,12 @@ impl Rest {
     pub(crate) fn new(client: Client, rate: Option<Rate>) -> Self {
         let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(Bucket::new(rate)) };
         Self { client, limit: rate.map(limit).map(Arc::new) }
+    }
+
+    /// The same, with the rights of a ServiceAccount instead of ours.
+    pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
+        let service = ActingAs::new(self.client.clone(), account);
+        Self { client: Client::new(service, self.client.default_namespace()), limit: self.limit.clone() }
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -12,6 +12,7 @@ use metahook_core::plan::desired::Stray;
 use metahook_core::plan::stages::{Width, stages};
 use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
+use metahook_core::spec::hook::Via;
 use serde_json::{Map, Value};
 
 use super::composite::{Controller, Decision, SyncError};
@@ -36,7 +37,8 @@ impl Acted {
 }
 
 impl Controller {
-    /// Goes on after a failed operation, so that one child does not hold the others.
+    /// Goes on after a failed operation, so that one child does not hold the others. But no child is written before it is
+    /// recorded which revision it is at.
     pub(super) async fn act(
         &self,
         decision: &Decision,
@@ -45,6 +47,9 @@ impl Controller {
     ) -> Result<Acted, SyncError> {
         let Decision { parent, decided, .. } = decision;
         let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
+        for op in &decided.revisions {
+            acted = acted.max(Acted::of(self.carry_out(op, writer).await?));
+        }
         if decided.finalized && gate::has_finalizer(parent, &self.terms.selection) {
             self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
             acted = Acted::Wrote;
@@ -57,7 +62,9 @@ impl Controller {
                 first.get_or_insert(error);
             }
         }
-        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own);
+        // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
+        let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
+        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
         if let Some(op) = self.status(parent, decided.status.clone()) {
             let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
             match plan::status::when(parent, so_far) {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
-use metahook_core::object::id::ObjectId;
+use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::pass::Seen;
 use metahook_core::plan::children::{judge, learn};
 use metahook_core::plan::flip::others;
 use metahook_core::plan::ledger::Drift;
@@ -60,6 +61,29 @@ impl Controller {
         if let Some(desired) = decided.desired.get(&id.resource).and_then(|group| group.get(&id.key)) {
             let owner = self.terms.owner(parent);
             self.ledgers.change(&parent.key, |ledger| learn(ledger, owner, id, desired, answer));
+        }
+    }
+
+    /// The controller whose child this is, if it is another one: what it made is left to it as long as it exists.
+    pub(super) fn anothers<'a>(&self, child: &'a Object) -> Option<&'a str> {
+        let maker = child.made_by.as_deref().filter(|maker| *maker != self.terms.controller)?;
+        self.others.get(&Key::new("", maker)).map(|_| maker)
+    }
+
+    /// Warns of another controller that makes children of the same kind for the same parent.
+    pub(super) fn tell_overlaps(&self, seen: &Seen) {
+        let parent = &seen.parent;
+        for store in &self.children {
+            let all = store.candidates(&parent.uid, &parent.key.namespace, seen.selector.as_ref());
+            let ours = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
+            let overlap = all.iter().filter(ours).find_map(|child| Some((child, self.anothers(child)?)));
+            if let Some((child, other)) = overlap {
+                let message = format!(
+                    "{} {} of this parent was made by the controller {other}, and {} makes such children too: each leaves the other's alone, so see that they choose other names",
+                    child.gvk.kind, child.key, self.terms.controller
+                );
+                self.tools.recorder.record(parent, Severity::Warning, "ControllersOverlap", &message);
+            }
         }
     }
 

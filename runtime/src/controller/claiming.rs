@@ -7,7 +7,7 @@ use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
-use metahook_core::pass::{Claimed, Seen};
+use metahook_core::pass::Claimed;
 use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
 
@@ -37,11 +37,15 @@ impl ClaimError {
 }
 
 impl Controller {
-    /// The parent's children, and whether anything was written on the way.
-    pub(super) async fn claim(&self, seen: &Seen, writer: &Writer) -> Result<(ChildMap, bool), ClaimError> {
-        let parent = &seen.parent;
+    /// What is the parent's, and whether anything was written on the way.
+    pub(super) async fn claim(
+        &self,
+        parent: &Object,
+        claims: &[Claimed],
+        writer: &Writer,
+    ) -> Result<(ChildMap, bool), ClaimError> {
         let (mut children, mut wrote, mut parent_is_there) = (self.terms.no_children(), false, false);
-        for Claimed { resource, object, claim } in &seen.claims {
+        for Claimed { resource, object, claim } in claims {
             let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
             match claim {
                 Claim::Leave => {}

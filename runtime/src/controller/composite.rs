@@ -12,8 +12,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
-use metahook_core::plan::ledger::Past;
-use metahook_core::related::selection::Related;
+use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
@@ -38,11 +37,14 @@ pub(super) struct Controller {
     pub(super) object: Arc<Object>,
     pub(super) terms: Terms,
     pub(super) parents: Arc<Store>,
+    /// Of the kinds of children, and of revisions, which are claimed as they are.
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
     pub(super) relations: Arc<Relations>,
     pub(super) standings: Mutex<Standings>,
     pub(super) ledgers: Ledgers,
+    /// All CompositeControllers there are.
+    pub(super) others: Arc<Store>,
     pub(super) started: Instant,
     pub(super) meter: Arc<Meter>,
 }
@@ -86,6 +88,10 @@ pub(super) enum SyncError {
     Hook(#[from] HookError),
     #[error("{0} hook")]
     Answer(HookName, #[source] AnswerError),
+    #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
+    Older { hook: HookName, revision: String, source: HookError },
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
     #[error(transparent)]
     Related(#[from] RelatedError),
     #[error("claiming children")]
@@ -105,8 +111,8 @@ impl Controller {
     pub(super) async fn sync(&self, key: &Key, streaks: Streaks) -> After {
         let Some(parent) = self.parents.get(key) else {
             self.standings().forget(key);
-            self.relations.forget(key);
             self.ledgers.forget(key);
+            self.relations.forget(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -120,6 +126,7 @@ impl Controller {
                 self.standings().unsettle(key);
                 if matches!(done, Done::NotOurs) {
                     self.relations.forget(key);
+                    self.ledgers.forget(key);
                 }
                 (Ok(matches!(done, Done::Wrote)), None)
             }
@@ -164,26 +171,23 @@ impl Controller {
         };
         let print = seen.fingerprint();
         let mut calls = Calls::default();
-        if let Some(asked) = &asked {
+        for asked in &asked {
             calls.customized(asked);
         }
-        let (children, claimed) = self.claim(&seen, writer).await.map_err(SyncError::Claim)?;
-        let answer = self.ask(&callees, ask, &parent, self.terms.request(&seen, &children)).await?;
-        calls.add(&answer);
-        let ledger = self.ledgers.of(&parent.key);
-        let past = Past { ledger: &ledger, now: self.started.elapsed() };
-        let decided = self
-            .terms
-            .decide(&seen, &children, &answer.bytes, past)
-            .map_err(|error| SyncError::Answer(ask, error))?;
-        if !ledger.is_empty() {
-            drop(ledger);
-            self.ledgers.change(&parent.key, |ledger| ledger.keep(&children, &decided.desired));
+        let (children, claimed) =
+            self.claim(&parent, &seen.claims, writer).await.map_err(SyncError::Claim)?;
+        if let Some(rolled) = &seen.rolled {
+            let (_, wrote) =
+                self.claim(&parent, &rolled.revisions, writer).await.map_err(SyncError::Claim)?;
+            if wrote {
+                // What is claimed by which revision is read when they are the parent's.
+                return Ok(Done::Wrote);
+            }
         }
+        let decided = self.consult(&callees, &seen, &children, &mut calls).await?;
         self.say(ask, &parent, &decided.said);
-        if asked.is_some() {
-            self.tell_hidden(&seen);
-        }
+        self.tell_hidden(&seen);
+        self.tell_overlaps(&seen);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };
         self.judge(&seen, &rest, expected, pure);
@@ -197,14 +201,17 @@ impl Controller {
         parent: &Arc<Object>,
         ask: HookName,
         asking: Asking,
-    ) -> Result<(Seen, Option<Customized>), SyncError> {
-        let asked = self.customize(callees, parent, asking).await?;
-        let related = match &asked {
-            Some(asked) => self.related(parent, asked).await?,
-            None => Related::default(),
-        };
-        let before = Before { ask, hooks: callees.identity, related };
+    ) -> Result<(Seen, Vec<Customized>), SyncError> {
         let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
+        let mut rolled = self.terms.roll(parent, candidates)?;
+        let older = rolled.iter().flat_map(|rolled| rolled.history.older.iter().map(|one| &one.parent));
+        let states: Vec<_> = std::iter::once(parent).chain(older).cloned().collect();
+        let (mut related, asked) = self.related(callees, &states, asking).await?;
+        if let Some(rolled) = &mut rolled {
+            rolled.related = related.split_off(1);
+        }
+        let related = related.pop().unwrap_or_default();
+        let before = Before { ask, hooks: callees.identity, related, rolled };
         let seen = self.terms.see(parent, before, candidates)?;
         Ok((seen, asked))
     }
@@ -268,7 +275,11 @@ impl Controller {
         selector: Option<&Selector>,
     ) -> Vec<Arc<Object>> {
         let store = self.children.iter().find(|store| store.resource() == resource);
-        store.map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector)).unwrap_or_default()
+        let mut all = store
+            .map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector))
+            .unwrap_or_default();
+        all.retain(|object| self.anothers(object).is_none());
+        all
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
@@ -335,13 +346,22 @@ fn failure(error: &SyncError) -> Failure {
     let (category, retry) = match error {
         SyncError::Selector(_) => ("Selector", Retry::Loud),
         SyncError::Hook(error) => (error.category(), error.retry()),
+        SyncError::Older { source, .. } => (source.category(), source.retry()),
+        SyncError::Answer(_, error) => (category(error), Retry::Loud),
+        SyncError::Revision(_) => ("Revision", Retry::Loud),
         SyncError::Related(error) => (error.category(), error.retry()),
-        SyncError::Answer(_, AnswerError::Response(_)) => ("HookAnswer", Retry::Loud),
-        SyncError::Answer(_, AnswerError::Desired(_)) => ("HookChildren", Retry::Loud),
         SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),
         SyncError::Finalizer(error) => ("Finalizer", retry(error.is_conflict())),
         SyncError::Child { .. } | SyncError::Stray(_) => ("Child", Retry::Loud),
         SyncError::Apply(error) => ("Write", retry(error.is_conflict())),
     };
     Failure { category, message: shorten(&told(error), 2048), retry }
+}
+
+fn category(error: &AnswerError) -> &'static str {
+    match error {
+        AnswerError::Response(_) => "HookAnswer",
+        AnswerError::Desired(_) => "HookChildren",
+        AnswerError::Older { source, .. } => category(source),
+    }
 }

@@ -39,15 +39,19 @@ struct Hosted {
     task: JoinHandle<()>,
 }
 
+/// What controllers are stored as.
+pub(super) fn composite_controllers() -> Arc<Resource> {
+    Arc::new(Resource {
+        gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController"),
+        plural: "compositecontrollers".into(),
+        namespaced: false,
+        has_status: true,
+    })
+}
+
 impl Host {
     pub(crate) fn new(tools: Tools, selector: Selector) -> Self {
-        let resource = Arc::new(Resource {
-            gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController"),
-            plural: "compositecontrollers".into(),
-            namespaced: false,
-            has_status: true,
-        });
-        let store = tools.stores.open(&resource);
+        let store = tools.stores.open(&composite_controllers());
         Self { tools, selector, store, hosted: BTreeMap::new(), ends: CancellationToken::new() }
     }
 

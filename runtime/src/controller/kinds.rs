@@ -5,14 +5,47 @@ use std::time::Duration;
 
 use metahook_core::object::id::{Gvr, Resource};
 use metahook_core::plan::desired::Rule;
-use metahook_core::spec::composite::Composite;
+use metahook_core::rollout::revisions::FieldPath;
+use metahook_core::rollout::{Rolling, RollingRule};
+use metahook_core::spec::composite::{Composite, UpdateMethod};
 use metahook_core::spec::status::Finding;
 
 use super::running::Run;
 use crate::cluster::discovery::DiscoveryError;
 
-/// The parents' kind, and what is declared of the children's.
-pub(super) type Kinds = (Arc<Resource>, Vec<Rule>);
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Kinds {
+    pub(super) parent: Arc<Resource>,
+    /// What is declared of the children's.
+    pub(super) rules: Vec<Rule>,
+    /// The kind of revisions, where there are children that are updated one after the other.
+    pub(super) revisions: Option<Arc<Resource>>,
+}
+
+impl Kinds {
+    /// The kinds of children, and of what is claimed as they are.
+    pub(super) fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
+    }
+
+    /// `home`: where revisions of parents without a namespace are kept.
+    pub(super) fn rolling(&self, checked: &Composite, home: &str) -> Option<Rolling> {
+        let rolling = self.rules.iter().zip(&checked.children).filter(|(rule, _)| rule.method.is_rolling());
+        Some(Rolling {
+            paths: checked.revision_paths.iter().map(|path| FieldPath::new(path)).collect(),
+            rules: rolling
+                .map(|(rule, declared)| RollingRule {
+                    resource: Arc::clone(&rule.resource),
+                    in_place: rule.method == UpdateMethod::RollingInPlace,
+                    checks: declared.checks.clone(),
+                })
+                .collect(),
+            parents: Arc::clone(&self.parent),
+            revisions: Arc::clone(self.revisions.as_ref()?),
+            home: home.into(),
+        })
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 enum KindError {
@@ -80,7 +113,17 @@ impl Run {
             let apply = self.tools.applying.of(child.apply);
             rules.push(Rule { resource, method: child.method, apply, lists });
         }
-        Ok((parent, rules))
+        let revisions = if rules.iter().any(|rule| rule.method.is_rolling()) {
+            Some(
+                self.tools
+                    .discovery
+                    .resolve(&Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions"))
+                    .await?,
+            )
+        } else {
+            None
+        };
+        Ok(Kinds { parent, rules, revisions })
     }
 
     /// Ends when a kind is no longer served, or served as another one.

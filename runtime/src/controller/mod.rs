@@ -12,6 +12,7 @@ mod ledgers;
 mod modules;
 mod related;
 mod report;
+mod rolling;
 mod running;
 mod sweep;
 mod triggers;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::plan::desired::Applying;
+use metahook_core::spec::account::ServiceAccountRef;
 use metahook_core::spec::policy::HookPolicy;
 
 use crate::cluster::discovery::Discovery;
@@ -49,4 +51,14 @@ pub(crate) struct Tools {
     pub(crate) purity_check: u64,
     /// Kinds that are not served are asked for again at least this often.
     pub(crate) discovery_interval: Duration,
+}
+
+impl Tools {
+    /// For a controller whose account this is: it writes with the rights of that one.
+    fn acting_as(&self, account: Option<&ServiceAccountRef>) -> Self {
+        match account {
+            Some(account) => Self { rest: self.rest.acting_as(account), ..self.clone() },
+            None => self.clone(),
+        }
+    }
 }

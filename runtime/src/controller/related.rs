@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::index::Touched;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvr, Key, Resource, Uid};
+use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};
 use metahook_core::outcome::Retry;
-use metahook_core::pass::Seen;
+use metahook_core::pass::{HookTerms, Seen};
 use metahook_core::protocol::customize::{self, CustomizeError};
 use metahook_core::related::interests::Interests;
 use metahook_core::related::remembered::{self, Answer, Remembered};
 use metahook_core::related::rule::{self, Asker, Rule, RuleError};
-use metahook_core::related::selection::{Hidden, Related};
+use metahook_core::related::selection::Related;
 use metahook_core::spec::hook::{HookName, Via};
 use metahook_core::standing::Purity;
 use tokio::sync::mpsc;
@@ -43,8 +43,8 @@ struct State {
     open: BTreeMap<Arc<Resource>, Arc<Store>>,
     /// Only where a rule selects namespaces.
     namespaces: Option<Arc<Store>>,
-    /// What was said last about what requests do not show.
-    told: BTreeMap<Key, Vec<Hidden>>,
+    /// Of which rules it was said last that requests do not show all that they find.
+    told: BTreeMap<Key, Vec<(usize, Gvk)>>,
 }
 
 /// What the customize hook said about one parent, now or before.
@@ -104,17 +104,14 @@ impl Customized {
 }
 
 impl Controller {
-    /// What the customize hook asks for about a parent; `None` without such a hook. It is asked where its answer is not
-    /// known already.
-    pub(super) async fn customize(
+    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
+    async fn customize(
         &self,
+        hook: &HookTerms,
         callees: &Callees,
         parent: &Object,
         asking: Asking,
-    ) -> Result<Option<Customized>, RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            return Ok(None);
-        };
+    ) -> Result<Customized, RelatedError> {
         let relations = &self.relations;
         let (question, pure) = match hook.via {
             Via::Wasm => (remembered::to_module(callees.identity, parent), Some(true)),
@@ -125,7 +122,7 @@ impl Controller {
                 && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
         let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
         if !anew && let Some(answer) = recall() {
-            return Ok(Some(Customized { answer, pure }));
+            return Ok(Customized { answer, pure });
         }
         let request = self.terms.customize_request(parent);
         let answered = self.ask(callees, HookName::Customize, parent, request).await?;
@@ -142,38 +139,58 @@ impl Controller {
         if let Some(until) = until {
             relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
         }
-        Ok(Some(Customized { answer, pure: answered.pure }))
+        Ok(Customized { answer, pure: answered.pure })
     }
 
-    /// The objects that a parent's rules find. From here on their changes wake it.
-    pub(super) async fn related(&self, parent: &Object, asked: &Customized) -> Result<Related, RelatedError> {
-        let rules = self.rules(parent, asked).await?;
-        let namespaces = match rules.iter().position(|rule| rule.namespace_selector().is_some()) {
-            Some(at) => Some((at, self.namespaces(at).await?)),
+    /// The objects that the rules of a parent find, and of the older states of it that its children are at. From here on
+    /// their changes wake it.
+    pub(super) async fn related(
+        &self,
+        callees: &Callees,
+        states: &[Arc<Object>],
+        asking: Asking,
+    ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
+        let (mut asked, mut rules) = (Vec::new(), Vec::new());
+        let Some(hook) = &self.terms.hooks.customize else {
+            return Ok((states.iter().map(|_| Related::default()).collect(), asked));
+        };
+        for state in states {
+            let customized = self.customize(hook, callees, state, asking).await?;
+            rules.push(self.rules(hook, state, &customized).await?);
+            asked.push(customized);
+        }
+        let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
+        let namespaces = match all().find(|(_, rule)| rule.namespace_selector().is_some()) {
+            Some((at, _)) => Some((at, self.namespaces(at).await?)),
             None => None,
         };
-        let stores: Vec<_> = rules.iter().map(|rule| self.open(&rule.resource)).collect();
+        let stores: Vec<_> = all().map(|(at, rule)| (at, self.open(&rule.resource))).collect();
         // Before anything is looked at: whatever changes from now on is told.
-        self.relations.lock().interests.set(&parent.key, rules.clone());
-        for (at, store) in stores.iter().enumerate().chain(namespaces.iter().map(|(at, store)| (*at, store)))
-        {
-            filled(at, store).await?;
+        if let Some(parent) = states.first() {
+            self.relations.lock().interests.set(&parent.key, rules.concat());
+        }
+        for (at, store) in stores.iter().chain(&namespaces) {
+            filled(*at, store).await?;
         }
         let namespaces = namespaces.map(|(_, store)| store);
-        Ok(Related::find(parent, &rules, |rule| {
+        let select = |rule: &Rule| {
             let within = rule.namespace_selector().zip(namespaces.as_ref());
             let within = within.map(|(selector, store)| store.view(|all| rule::namespaces(selector, all)));
-            let store = stores.iter().find(|store| *store.resource() == rule.resource);
+            let store = stores.iter().find(|(_, store)| *store.resource() == rule.resource);
             store
-                .map(|store| store.view(|all| rule.select(all, &within.unwrap_or_default())))
+                .map(|(_, store)| store.view(|all| rule.select(all, &within.unwrap_or_default())))
                 .unwrap_or_default()
-        }))
+        };
+        let related = states.iter().zip(&rules).map(|(state, rules)| Related::find(state, rules, select));
+        Ok((related.collect(), asked))
     }
 
-    async fn rules(&self, parent: &Object, customized: &Customized) -> Result<Vec<Rule>, RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            return Ok(Vec::new());
-        };
+    async fn rules(
+        &self,
+        hook: &HookTerms,
+        parent: &Object,
+        customized: &Customized,
+    ) -> Result<Vec<Rule>, RelatedError> {
         let asker = Asker { version: hook.version, parent_namespace: &parent.key.namespace };
         let mut rules = Vec::with_capacity(customized.answer.rules.len());
         for (at, asked) in customized.answer.rules.iter().enumerate() {
@@ -208,19 +225,20 @@ impl Controller {
         store
     }
 
-    /// Says, once per change, what the hook is not shown because its version has no names for it.
+    /// Says, once until the rules are others, what the hook is not shown because its version has no names for it.
     pub(super) fn tell_hidden(&self, seen: &Seen) {
         let Some(hook) = self.terms.hooks.get(seen.ask) else { return };
         let (parent, hidden) = (&seen.parent, seen.related.hidden(hook.version.naming()));
+        let which: Vec<_> = hidden.iter().map(|rule| (rule.at, rule.gvk.clone())).collect();
         let before = {
             let told = &mut self.relations.lock().told;
-            if hidden.is_empty() {
+            if which.is_empty() {
                 told.remove(&parent.key)
             } else {
-                told.insert(parent.key.clone(), hidden.clone())
+                told.insert(parent.key.clone(), which.clone())
             }
         };
-        if hidden.is_empty() || before.as_ref() == Some(&hidden) {
+        if which.is_empty() || before == Some(which) {
             return;
         }
         let rules: Vec<_> = hidden.iter().map(ToString::to_string).collect();

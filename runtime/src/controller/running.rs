@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::Tools;
 use super::composite::{Controller, after_panic};
 use super::hooks::{Callees, Hook};
+use super::host::composite_controllers;
 use super::kinds::Kinds;
 use super::ledgers::Ledgers;
 use super::modules::Modules;
@@ -104,13 +105,13 @@ impl Run {
         };
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
-        let (parent, rules) = kinds.clone();
+        let home = self.tools.rest.client().default_namespace().to_owned();
         let queue = Arc::new(Queue::new());
         let controller = Controller {
-            tools: self.tools.clone(),
+            tools: self.tools.acting_as(checked.account.as_ref()),
             object: Arc::clone(&self.object),
-            parents: self.tools.stores.open(&parent),
-            children: rules.iter().map(|rule| self.tools.stores.open(&rule.resource)).collect(),
+            parents: self.tools.stores.open(&kinds.parent),
+            children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 controller: self.object.key.name.to_string(),
                 selection: Selection {
@@ -119,17 +120,19 @@ impl Run {
                     finalizes: checked.hooks.finalize.is_some(),
                     ignore_status: checked.ignore_status_changes,
                 },
-                rules,
+                rules: kinds.rules.clone(),
                 generate_selector: checked.generate_selector,
                 snapshot: spec(&self.object)
                     .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
                 hooks: checked.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
+                rolling: kinds.rolling(checked, &home),
             },
             hooks,
             relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             ledgers: Ledgers::default(),
+            others: self.tools.stores.open(&composite_controllers()),
             started: Instant::now(),
             meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
         };

@@ -1,13 +1,13 @@
 //! Section 6 of the compatibility contract: the customize hook and related objects.
 
-use std::collections::BTreeMap;
-
 use acceptance::api::{self, Kind, Objects};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, Hook, definition, is_true, text};
+use acceptance::objects::{Composite, Hook, definition, has_condition, is_true, text};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
+
+use crate::wasm::{self, LETTERS, Wat};
 
 /// The rules are in the parent's spec; what came of them is told in its status.
 fn program(asked: &Asked) -> Answer {
@@ -16,7 +16,10 @@ fn program(asked: &Asked) -> Answer {
             Value::Null => json!({ "relatedResources": asked.body["parent"]["spec"]["rules"] }).into(),
             answer => answer.clone().into(),
         },
-        _ => json!({ "status": { "related": names(&asked.body["related"]) }, "finalized": true }).into(),
+        path => {
+            let status = json!({ "related": names(&asked.body["related"]) });
+            json!({ "status": status, "finalized": path == "/finalize" }).into()
+        }
     }
 }
 
@@ -25,7 +28,8 @@ fn names(related: &Value) -> Value {
     let groups = related.as_object().into_iter().flatten();
     let told = groups.map(|(group, objects)| {
         let kind = group.split('.').next().unwrap_or_default();
-        let names: Vec<_> = objects.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<_> =
+            objects.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
         (kind.to_owned(), Value::from(names.join(" ")))
     });
     told.collect::<Map<_, _>>().into()
@@ -68,16 +72,15 @@ impl Place {
         test.within(&self.thing)
     }
 
-    async fn thing(&self, test: &mut Fixture, name: &str, labels: Value) -> Result<Value> {
+    async fn thing(&self, test: &mut Fixture, name: &str, labels: &Value) -> Result<Value> {
         let place = self.things(test);
         test.make(&place, object(&self.thing, name, labels)).await
     }
 
     /// How often a hook was asked about a parent.
     fn calls(&self, path: &str, parent: &str) -> usize {
-        let about = |asked: &&Asked| {
-            asked.path == path && text(&asked.body, "/parent/metadata/name") == parent
-        };
+        let about =
+            |asked: &&Asked| asked.path == path && text(&asked.body, "/parent/metadata/name") == parent;
         self.webhook.asked().iter().filter(about).count()
     }
 }
@@ -88,13 +91,13 @@ fn rule(kind: &Kind, mut fields: Value) -> Value {
     fields
 }
 
-fn object(kind: &Kind, name: &str, labels: Value) -> Value {
+fn object(kind: &Kind, name: &str, labels: &Value) -> Value {
     let metadata = json!({ "name": name, "labels": labels });
     json!({ "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": metadata, "spec": {} })
 }
 
 fn parent(kind: &Kind, name: &str, rules: &[Value]) -> Value {
-    let mut parent = object(kind, name, json!({}));
+    let mut parent = object(kind, name, &json!({}));
     parent["spec"]["rules"] = json!(rules);
     parent
 }
@@ -114,84 +117,126 @@ async fn sees(parents: &Objects, parent: &str, related: &Value) -> Result<()> {
     parents.until(parent, &what, |parent| parent["status"]["related"] == *related).await.map(drop)
 }
 
-/// Rules of every class, in both versions, about parents with and without a namespace.
-pub(crate) async fn each_class_of_rules_finds_what_its_version_and_scopes_say(
-    test: &mut Fixture,
-) -> Result<()> {
-    let place = Place::new(test).await?;
-    let (home, away) = (test.name().to_owned(), place.away.clone());
-    for namespace in [&home, &away] {
-        let objects = test.within_other(&place.thing, namespace);
+/// One rule, the kind it asks for, and what it finds: with version v1 about a parent in a namespace, and otherwise.
+struct Row {
+    rule: Value,
+    kind: &'static str,
+    relative: Finds,
+    uniform: Finds,
+}
+
+/// The names, or what is said instead.
+type Finds = Result<String, &'static str>;
+
+fn rows(place: &Place, home: &str) -> Vec<Row> {
+    const V1: Finds = Err("a customize hook of version v1");
+    const NO_NAMESPACES: Finds = Err("has no namespaces");
+    let finds = |names: &str| -> Finds {
+        let whole = names.replace("h/", &format!("{home}/")).replace("a:", &format!("{}/", place.away));
+        let mut names: Vec<_> = whole.split(' ').collect();
+        names.sort_unstable();
+        Ok(names.join(" "))
+    };
+    let labels = json!({ "matchLabels": { "l": "a" } });
+    let team = json!({ "matchLabels": { "team": home } });
+    let away = &place.away;
+    let all = "h/a h/b a:a a:b";
+    let things = [
+        (json!({}), finds("a b"), finds(all)),
+        (json!({ "labelSelector": null, "names": [] }), finds("a b"), finds(all)),
+        (json!({ "labelSelector": labels }), finds("a"), finds("h/a a:a")),
+        (json!({ "labelSelector": {}, "namespace": home }), finds("a b"), finds("h/a h/b")),
+        (json!({ "labelSelector": labels, "namespace": away }), V1, finds("a:a")),
+        (json!({ "namespace": away }), V1, finds("a:a a:b")),
+        (json!({ "namespace": away, "names": ["b"] }), V1, finds("a:b")),
+        (json!({ "names": ["b", "x"] }), finds("b"), finds("h/b a:b")),
+        (json!({ "namespaceSelector": team }), V1, finds(all)),
+        (json!({ "namespaceSelector": team, "labelSelector": labels }), V1, finds("h/a a:a")),
+    ];
+    let wides = [
+        (json!({}), finds(""), finds("w")),
+        (json!({ "names": ["w"] }), finds(""), finds("w")),
+        (json!({ "namespaceSelector": {} }), NO_NAMESPACES, NO_NAMESPACES),
+    ];
+    let row = |kind: &Kind, name, (fields, relative, uniform)| Row {
+        rule: rule(kind, fields),
+        kind: name,
+        relative,
+        uniform,
+    };
+    let things = things.into_iter().map(|fields| row(&place.thing, "Thing", fields));
+    things.chain(wides.into_iter().map(|fields| row(&place.wide, "Wide", fields))).collect()
+}
+
+/// Things `a` and `b` in two namespaces of one team, and something wide.
+async fn fill(test: &mut Fixture, place: &Place) -> Result<()> {
+    for namespace in [test.name(), &place.away] {
+        let things = test.within_other(&place.thing, namespace);
         for name in ["a", "b"] {
-            objects.create(object(&place.thing, name, json!({ "l": name }))).await?;
+            things.create(object(&place.thing, name, &json!({ "l": name }))).await?;
         }
         let team = json!({ "metadata": { "labels": { "team": test.name() } } });
         test.everywhere(&api::NAMESPACE).merge(namespace, &team).await?;
     }
     let wides = test.everywhere(&place.wide);
-    test.make(&wides, object(&place.wide, "w", json!({ "l": "a" }))).await?;
-    test.serve()?;
+    test.make(&wides, object(&place.wide, "w", &json!({}))).await?;
+    Ok(())
+}
 
-    // Per version and scope of the parent: what each row comes to, or the error.
-    let (labels, team) =
-        (json!({ "matchLabels": { "l": "a" } }), json!({ "matchLabels": { "team": test.name() } }));
-    let (h, a) = (&home, &away);
-    let everything = format!("{h}/a {h}/b {a}/a {a}/b");
-    let v1 = "a customize hook of version v1";
-    let things = |fields: Value| (place.rule(fields), "Thing");
-    let rows = [
-        (things(json!({})), "a b", everything.as_str()),
-        (things(json!({ "labelSelector": null, "names": [] })), "a b", &everything),
-        (things(json!({ "labelSelector": labels })), "a", &format!("{h}/a {a}/a")),
-        (things(json!({ "labelSelector": {}, "namespace": h })), "a b", &format!("{h}/a {h}/b")),
-        (things(json!({ "labelSelector": labels, "namespace": a })), v1, &format!("{a}/a")),
-        (things(json!({ "namespace": a })), v1, &format!("{a}/a {a}/b")),
-        (things(json!({ "namespace": a, "names": ["b"] })), v1, &format!("{a}/b")),
-        (things(json!({ "names": ["b", "x"] })), "b", &format!("{h}/b {a}/b")),
-        (things(json!({ "namespaceSelector": team })), v1, &everything),
-        (things(json!({ "namespaceSelector": team, "labelSelector": labels })), v1, &format!("{h}/a {a}/a")),
-        ((rule(&place.wide, json!({})), "Wide"), "", "w"),
-        ((rule(&place.wide, json!({ "names": ["w"] })), "Wide"), "", "w"),
-        (
-            (rule(&place.wide, json!({ "namespaceSelector": {} })), "Wide"),
-            "has no namespaces",
-            "has no namespaces",
-        ),
-    ];
-    let mut expected = BTreeMap::new();
-    for (version, scoped) in [("v1", true), ("v1", false), ("v2", true), ("v2", false)] {
-        let name = format!("{version}-{}", if scoped { "in" } else { "out" });
+/// Rules of every class, in both versions, about parents with and without a namespace.
+pub(crate) async fn each_class_of_rules_finds_what_its_version_and_scopes_say(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = Place::new(test).await?;
+    fill(test, &place).await?;
+    test.serve()?;
+    let home = test.name().to_owned();
+    let mut looks = Vec::new();
+    for (version, scope) in [("v1", "in"), ("v1", "out"), ("v2", "in"), ("v2", "out")] {
+        let name = format!("{version}-{scope}");
         let kind = Kind::new(&format!("{name}.{}", test.kind().group), "v1", "Greeting", "greetings");
-        if scoped { test.define(&kind).await? } else { define_cluster_scoped(test, &kind).await? }
-        let controller = test.controller().renamed(&format!("{}-{name}", test.name())).over(&kind);
+        let parents = if scope == "in" {
+            test.define(&kind).await?;
+            test.within(&kind)
+        } else {
+            define_cluster_scoped(test, &kind).await?;
+            test.everywhere(&kind)
+        };
+        let controller = test.controller().renamed(&format!("{home}-{name}")).over(&kind);
         test.host(place.hooked(controller, version)).await?;
-        let parents = if scoped { test.within(&kind) } else { test.everywhere(&kind) };
-        for (row, ((rule, group), relative, uniform)) in rows.iter().enumerate() {
-            let parent_name = format!("row-{row}");
-            test.make(&parents, parent(&kind, &parent_name, std::slice::from_ref(rule))).await?;
-            let finds = if version == "v1" && scoped { relative } else { uniform };
-            expected.insert((name.clone(), row), (parents.clone(), kind.clone(), *group, (*finds).to_owned()));
+        for (number, Row { rule, kind: group, relative, uniform }) in
+            rows(&place, &home).into_iter().enumerate()
+        {
+            let name = format!("row-{number}");
+            test.make(&parents, parent(&kind, &name, &[rule])).await?;
+            let finds = if (version, scope) == ("v1", "in") { relative } else { uniform };
+            looks.push((parents.clone(), kind.clone(), name, group, finds));
         }
     }
-    for ((name, row), (parents, kind, group, finds)) in expected {
-        let parent = format!("row-{row}");
-        let mut words: Vec<_> = finds.split(' ').collect();
-        words.sort_unstable();
-        if finds == v1 || finds.starts_with("has no") {
-            let namespace = if name.ends_with("in") { home.as_str() } else { "default" };
-            let events = test.within_other(&api::EVENT, namespace);
-            let fields = format!("involvedObject.name={parent},reason=SyncError");
-            let says = |event: &Value| {
-                let (about, message) = (text(event, "/involvedObject/apiVersion"), text(event, "/message"));
-                let path = "Sync error: customize hook: the hook's answer: relatedResources[0].namespace";
-                about == kind.api_version() && message.starts_with(path) && message.contains(&finds)
-            };
-            events.until_some(&fields, &format!("{name}/{parent}: {finds}"), says).await?;
-        } else {
-            sees(&parents, &parent, &json!({ group: words.join(" ") })).await?;
+    for (parents, kind, name, group, finds) in looks {
+        match finds {
+            Ok(names) => sees(&parents, &name, &json!({ group: names })).await?,
+            Err(says) => says_so(test, &kind, &name, says).await?,
         }
     }
     Ok(())
+}
+
+/// An Event on a parent of this kind, with the path of the rule.
+async fn says_so(test: &Fixture, kind: &Kind, parent: &str, says: &str) -> Result<()> {
+    let is = |event: &Value| {
+        let (about, message) = (text(event, "/involvedObject/apiVersion"), text(event, "/message"));
+        let path = "Sync error: customize hook: the hook's answer: relatedResources[0].namespace";
+        about == kind.api_version() && message.starts_with(path) && message.contains(says)
+    };
+    let fields = format!("involvedObject.name={parent},reason=SyncError");
+    let namespace = if kind.group.starts_with("v1-in") || kind.group.starts_with("v2-in") {
+        test.name()
+    } else {
+        "default"
+    };
+    let events = test.within_other(&api::EVENT, namespace);
+    events.until_some(&fields, &format!("{}: {says}", kind.group), is).await.map(drop)
 }
 
 /// Objects come, change, lose the label that they were selected by, and go; so do namespaces and rules.
@@ -209,7 +254,10 @@ pub(crate) async fn whoever_sees_something_else_after_a_change_is_asked_about(
         ("by-name", vec![place.rule(json!({ "namespace": h, "names": ["one"] }))]),
         ("by-label", vec![place.rule(json!({ "labelSelector": labels }))]),
         ("by-team", vec![place.rule(json!({ "namespaceSelector": team }))]),
-        ("by-both", vec![place.rule(json!({ "names": ["one"] })), place.rule(json!({ "labelSelector": labels }))]),
+        (
+            "by-both",
+            vec![place.rule(json!({ "names": ["one"] })), place.rule(json!({ "labelSelector": labels }))],
+        ),
     ] {
         test.make(&parents, parent(test.kind(), name, &rules)).await?;
     }
@@ -218,9 +266,9 @@ pub(crate) async fn whoever_sees_something_else_after_a_change_is_asked_about(
         sees(&parents, name, &nothing).await?;
     }
     let (one, two) = (format!("{h}/one"), format!("{a}/two"));
-    place.thing(test, "one", json!({ "app": "x" })).await?;
+    place.thing(test, "one", &json!({ "app": "x" })).await?;
     let elsewhere = test.within_other(&place.thing, &a);
-    elsewhere.create(object(&place.thing, "two", json!({ "app": "x" }))).await?;
+    elsewhere.create(object(&place.thing, "two", &json!({ "app": "x" }))).await?;
     let both = |first: &str, second: &str| {
         let mut all = [first, second];
         all.sort_unstable();
@@ -268,7 +316,7 @@ pub(crate) async fn a_webhook_is_asked_for_rules_once_per_content_of_the_parent(
     sees(&parents, "a", &json!({ "Thing": "" })).await?;
     let mut seen = Vec::new();
     for name in ["one", "two", "three"] {
-        place.thing(test, name, json!({ "app": "x" })).await?;
+        place.thing(test, name, &json!({ "app": "x" })).await?;
         seen.push(format!("{}/{name}", test.name()));
         seen.sort_unstable();
         sees(&parents, "a", &json!({ "Thing": seen.join(" ") })).await?;
@@ -308,7 +356,11 @@ pub(crate) async fn what_is_wrong_with_rules_is_told_on_the_parent_and_heals(
     let rows = [
         ("list", json!([place.rule(json!({}))]), "the answer must be an object, not a list"),
         ("null", answer(Value::Null), "relatedResources[0] must be an object, not null"),
-        ("both", of(json!({ "names": ["a"], "labelSelector": {} })), "relatedResources[0] has names and a labelSelector"),
+        (
+            "both",
+            of(json!({ "names": ["a"], "labelSelector": {} })),
+            "relatedResources[0] has names and a labelSelector",
+        ),
         (
             "twice",
             of(json!({ "namespace": "n", "namespaceSelector": {} })),
@@ -357,15 +409,17 @@ pub(crate) async fn what_v1_does_not_show_is_told_by_its_rule(test: &mut Fixture
     test.serve()?;
     test.host(place.hooked(test.controller(), "v1")).await?;
     let wides = test.everywhere(&place.wide);
-    test.make(&wides, object(&place.wide, "w", json!({}))).await?;
-    place.thing(test, "one", json!({})).await?;
+    test.make(&wides, object(&place.wide, "w", &json!({}))).await?;
+    place.thing(test, "one", &json!({})).await?;
     let parents = test.parents();
     let rules = [place.rule(json!({})), rule(&place.wide, json!({}))];
     test.make(&parents, parent(test.kind(), "a", &rules)).await?;
     sees(&parents, "a", &json!({ "Thing": "one", "Wide": "" })).await?;
     let says = |event: &Value| {
         let message = text(event, "/message");
-        event["type"] == "Warning" && message.contains("1 of relatedResources[1] (") && message.contains("version v2")
+        event["type"] == "Warning"
+            && message.contains("1 of relatedResources[1] (")
+            && message.contains("version v2")
     };
     test.until_event("a", "RelatedHidden", says).await?;
     Ok(())
@@ -380,11 +434,7 @@ pub(crate) async fn a_finalize_hook_is_shown_related_objects(test: &mut Fixture)
     let controller = test.controller().renamed(&format!("related-{short}"));
     let finalize = Hook::webhook(&place.webhook.url("/finalize")).version("v1");
     test.host(place.hooked(controller, "v2").finalized_by(finalize)).await?;
-    place.webhook.program(|asked| match asked.path.as_str() {
-        "/sync" => json!({ "status": { "related": names(&asked.body["related"]) } }).into(),
-        _ => program(asked),
-    });
-    place.thing(test, "one", json!({})).await?;
+    place.thing(test, "one", &json!({})).await?;
     let parents = test.parents();
     test.make(&parents, parent(test.kind(), "a", &[place.rule(json!({ "names": ["one"] }))])).await?;
     sees(&parents, "a", &json!({ "Thing": format!("{}/one", test.name()) })).await?;
@@ -393,4 +443,52 @@ pub(crate) async fn a_finalize_hook_is_shown_related_objects(test: &mut Fixture)
     let related = names(&asked.body["related"]);
     ensure!(related == json!({ "Thing": "one" }) && asked.body["finalizing"] == true, "{related}");
     parents.until_gone("a").await
+}
+
+/// Both hooks are modules: neither is called as long as nothing changes that the parent sees.
+pub(crate) async fn a_parent_rests_until_something_that_it_sees_changes(test: &mut Fixture) -> Result<()> {
+    let place = Place::new(test).await?;
+    let rules = [place.rule(json!({ "labelSelector": { "matchLabels": { "app": "x" } } }))];
+    let (rules, nothing) = (json!({ "relatedResources": rules }), json!({ "children": [] }));
+    test.store("rules", &Wat::default().warns("asked for rules").prints(rules.to_string()).wasm()?).await?;
+    test.store("hook", &Wat::default().warns("asked to sync").prints(nothing.to_string()).wasm()?).await?;
+    test.serve()?;
+    let controller = test.controller().resyncing_each_second();
+    let hooked = controller.synced_by(test.hook("hook")).customized_by(test.hook("rules"));
+    test.host(hooked).await?;
+    test.create(test.parent("a")).await?;
+    test.until_controller("one settled parent", |cc| cc["status"]["settled"] == 1).await?;
+
+    let count = |log: &str, text: &str| log.matches(text).count();
+    let before = test.server().until_log("at rest", |log| count(log, "at rest") > 0).await?;
+    place.thing(test, "unseen", &json!({ "app": "y" })).await?;
+    let rests = count(&before, "at rest") + 3;
+    let log = test.server().until_log("at rest again", |log| count(log, "at rest") >= rests).await?;
+    let calls = |log: &str| (count(log, "asked for rules"), count(log, "asked to sync"));
+    ensure!(calls(&log) == calls(&before), "called though nothing changed: {:?}", calls(&log));
+
+    place.thing(test, "seen", &json!({ "app": "x" })).await?;
+    let (asked, synced) = calls(&log);
+    let log = test.server().until_log("synced again", |log| calls(log).1 > synced).await?;
+    ensure!(calls(&log).0 == asked, "asked for rules about the same parent: {:?}", calls(&log));
+    test.until_controller("settled again", |cc| cc["status"]["settled"] == 1).await?;
+    Ok(())
+}
+
+/// A customize hook that cannot be relied on is found out as a sync hook is.
+pub(crate) async fn a_customize_hook_that_gives_two_answers_is_named(test: &mut Fixture) -> Result<()> {
+    test.server().flag("--purity-check=1");
+    test.server().flag("--seed-each-call");
+    let place = Place::new(test).await?;
+    let rules = json!({ "relatedResources": [place.rule(json!({}))], "not looked at": LETTERS });
+    test.store("rules", &wasm::answers_with_letters(&rules)?).await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
+    test.serve()?;
+    let controller = test.controller().resyncing_each_second();
+    let hooked = controller.synced_by(test.hook("hook")).customized_by(test.hook("rules"));
+    test.host(hooked).await?;
+    test.create(test.parent("a")).await?;
+    let differs = |cc: &Value| has_condition(cc, "Pure", "False", "AnswersDiffer");
+    test.until_controller("Pure=False: AnswersDiffer", differs).await?;
+    Ok(())
 }

@@ -279,6 +279,24 @@ pub(crate) async fn a_webhook_that_is_slow_or_gone_says_so_and_heals(test: &mut 
     slow.store(false, Ordering::Relaxed);
     test.config_maps().until("a", "made", |_| true).await?;
 
+    // The API server speaks TLS, and its certificate is signed by nobody that the system trusts.
+    let kubeconfig = std::fs::read_to_string(test.plane().kubeconfig())?;
+    let (_, server) = kubeconfig.split_once("https://").context("no API server")?;
+    let address: String =
+        server.chars().take_while(|c| c.is_ascii_alphanumeric() || ".:".contains(*c)).collect();
+    let strangers = format!("https://{address}/sync");
+    let url = json!({ "spec": { "hooks": { "sync": { "webhook": { "url": strangers } } } } });
+    test.controllers().merge(test.name(), &url).await?;
+    let stranger = |event: &Value| text(event, "/message").contains("invalid peer certificate");
+    test.until_event("a", "SyncError", stranger).await?;
+    let url = json!({ "spec": { "hooks": { "sync": { "webhook": { "url": hook.url("/sync") } } } } });
+    let asked = hook.count();
+    test.controllers().merge(test.name(), &url).await?;
+    until("it is asked again", PATIENCE, async || {
+        Ok(if hook.count() > asked { Ok(()) } else { Err(String::new()) })
+    })
+    .await?;
+
     drop(hook);
     test.parents().merge("a", &json!({ "spec": { "who": "touched" } })).await?;
     let gone = format!("Sync error: sync hook: the webhook at {host} cannot be reached: ");

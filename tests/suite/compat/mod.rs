@@ -1,5 +1,7 @@
 //! The contract with users of Metacontroller, section by section.
 
 pub(crate) mod api_objects;
+pub(crate) mod customize;
 pub(crate) mod hook_protocol;
 pub(crate) mod parent_reconcile;
+pub(crate) mod rolling_update;

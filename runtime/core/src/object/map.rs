@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Object;
-use super::id::{Key, Resource};
+use super::id::{Key, ObjectId, Resource};
 
 /// Observed objects by resource and name. Every declared resource has an entry, also an empty one.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,13 @@ impl ChildMap {
 
     pub fn insert(&mut self, resource: &Arc<Resource>, object: Arc<Object>) {
         self.0.entry(Arc::clone(resource)).or_default().insert(object.key.clone(), object);
+    }
+
+    /// Without one object; its resource stays declared.
+    pub fn remove(&mut self, id: &ObjectId) {
+        if let Some(objects) = self.0.get_mut(&id.resource) {
+            objects.remove(&id.key);
+        }
     }
 
     pub fn get(&self, resource: &Arc<Resource>, key: &Key) -> Option<&Arc<Object>> {

@@ -32,6 +32,8 @@ pub struct Object {
     /// The uid in the owner reference with `controller: true`, if there is one.
     pub controller: Option<Uid>,
     pub finalizers: Vec<String>,
+    /// The controller that made it, as its annotation says.
+    pub made_by: Option<Box<str>>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
@@ -100,6 +102,7 @@ impl Object {
             labels: meta.labels.unwrap_or_default(),
             controller: controller.map(|owner| Uid::new(&owner.uid.0)),
             finalizers: meta.finalizers.unwrap_or_default(),
+            made_by: meta.annotations.and_then(|all| all.made_by).map(|name| name.0.into()),
             deleting: meta.deletion_timestamp.is_some(),
         })
     }
@@ -145,12 +148,20 @@ struct Metadata<'a> {
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
     #[serde(borrow)]
+    annotations: Option<Annotations<'a>>,
+    #[serde(borrow)]
     owner_references: Option<Vec<OwnerReference<'a>>>,
     finalizers: Option<Vec<String>>,
     #[serde(borrow)]
     deletion_timestamp: Option<Text<'a>>,
     #[serde(borrow)]
     managed_fields: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Annotations<'a> {
+    #[serde(borrow, rename = "metahook.dev/controller")]
+    made_by: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -187,11 +198,11 @@ mod tests {
 
     #[test]
     fn the_fields_of_every_pass_are_read_and_the_bytes_kept() {
-        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
+        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"annotations":{"x":"y","metahook.dev/controller":"c"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
         let object = Object::parse(text, None).unwrap();
         assert_eq!(object.json(), text);
         assert_eq!(object.key, Key::new("n", "ab"));
-        assert_eq!(object.generation, 3);
+        assert_eq!((object.generation, object.made_by.as_deref()), (3, Some("c")));
         assert!(object.deleting && object.controller == Some(Uid::new("o2")));
         assert!(object.controller != Some(Uid::new("o1")), "an owner that does not control is no controller");
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::children::UID_LABEL;
 use crate::json::lists::Lists;
 use crate::object::Object;
-use crate::object::id::{Gvk, Key, Resource};
+use crate::object::id::{Gvk, Key, ObjectId, Resource};
 use crate::object::selector::Selector;
 use crate::spec::composite::{ApplyStrategy, UpdateMethod};
 
@@ -92,6 +92,8 @@ pub struct Stray {
 #[derive(Debug, Default, PartialEq)]
 pub struct Wanted {
     pub desired: Desired,
+    /// The desired children in the order of the answer.
+    pub sequence: Vec<ObjectId>,
     pub strays: Vec<Stray>,
 }
 
@@ -135,6 +137,7 @@ pub fn desired(
         let Child { gvk, key, body, place } = one(parent, bounds, at, child)?;
         match place {
             Place::Declared(resource) => {
+                wanted.sequence.push(ObjectId { resource: Arc::clone(&resource), key: key.clone() });
                 let twice = wanted.desired.entry(resource).or_default().insert(key.clone(), body);
                 if twice.is_some() && bounds.strays == Strays::Refused {
                     return Err(DesiredError::Twice { at, gvk, key });
@@ -379,7 +382,7 @@ mod tests {
     #[test]
     fn a_webhooks_strays_are_kept_apart_and_the_last_of_twins_wins() {
         let child = |kind: &str, namespace: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
-        let Wanted { desired, strays } = try_as(
+        let Wanted { desired, strays, .. } = try_as(
             Strays::Created,
             "n/p",
             json!([

@@ -8,7 +8,7 @@ use super::rule::{Finds, Place, Rule};
 use crate::index::Touched;
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
-use crate::object::selector::Selector;
+use crate::object::selector::{Pin, Selector};
 
 /// The rules of a controller's parents.
 ///
@@ -169,7 +169,7 @@ impl Kind {
 
 impl Selectors {
     fn add(&mut self, parent: &Key, selector: &Selector) {
-        let all = match selector.pinned() {
+        let all = match label(selector) {
             Some((key, value)) => {
                 self.pinned.entry(key.to_owned()).or_default().entry(value.to_owned()).or_default()
             }
@@ -186,7 +186,7 @@ impl Selectors {
                 parents.is_empty()
             })
         };
-        match selector.pinned() {
+        match label(selector) {
             Some((key, value)) => within(&mut self.pinned, key, |values| within(values, value, from)),
             None => from(&mut self.others),
         };
@@ -206,6 +206,14 @@ impl Selectors {
 
     fn is_empty(&self) -> bool {
         self.pinned.is_empty() && self.others.is_empty()
+    }
+}
+
+/// A label and its value that all objects that match have, where there is one.
+fn label(selector: &Selector) -> Option<(&str, &str)> {
+    match selector.pin() {
+        Some(Pin::In(label, values)) if values.len() == 1 => Some((label, values.first()?)),
+        Some(Pin::In(..) | Pin::Exists(_)) | None => None,
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
+use super::account::ServiceAccountRef;
 use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
@@ -34,6 +35,9 @@ pub struct CompositeControllerSpec {
     /// How children are written, where their kind says nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
+    /// Whose rights bound what the controller does; the server's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ServiceAccountRef>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -110,6 +114,13 @@ pub enum UpdateMethod {
     RollingInPlace,
 }
 
+impl UpdateMethod {
+    /// One child after the other.
+    pub fn is_rolling(self) -> bool {
+        matches!(self, Self::RollingRecreate | Self::RollingInPlace)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusChecks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +160,11 @@ pub struct Composite {
     pub parent: Gvr,
     pub parent_selector: Selector,
     pub children: Vec<ChildRule>,
+    /// The fields of a parent that a ControllerRevision keeps.
+    pub revision_paths: Vec<String>,
     pub hooks: PerHook<EnabledHook>,
+    /// Who writes; the server itself when absent.
+    pub account: Option<ServiceAccountRef>,
     pub generate_selector: bool,
     pub ignore_status_changes: bool,
     /// All parents are looked at again this often.
@@ -165,6 +180,8 @@ pub struct ChildRule {
     pub method: UpdateMethod,
     /// `None`: as the server's flag says.
     pub apply: Option<ApplyStrategy>,
+    /// What has to hold of children that a rolling update has reached before it reaches the next one.
+    pub checks: Vec<ConditionCheck>,
 }
 
 /// Why a CompositeController does not run.
@@ -185,7 +202,7 @@ impl CompositeControllerSpec {
         let mut disabled_hooks = Vec::new();
         let mut enabled = |name: HookName, hook: &Option<Hook>| {
             let Some(hook) = hook else { return Ok(None) };
-            let checked = hook.check(&format!("spec.hooks.{name}"), policy)?;
+            let checked = self.check_hook(name, hook, policy)?;
             if checked.is_none() {
                 disabled_hooks.push(name);
             }
@@ -195,14 +212,6 @@ impl CompositeControllerSpec {
         let customize = enabled(HookName::Customize, &hooks.customize)?;
         let sync = enabled(HookName::Sync, &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
         let hooks = PerHook { sync, finalize, customize };
-        for (_, hook) in hooks.iter() {
-            if let Call::Webhook(target) = &hook.call {
-                target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
-            }
-        }
-        if hooks.customize.is_some() {
-            return Err(not_yet("spec.hooks.customize", "calls sync and finalize hooks only").into());
-        }
         if hooks.finalize.is_some() {
             gate::check_name(name)?;
         }
@@ -213,7 +222,9 @@ impl CompositeControllerSpec {
             parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
             parent_selector,
             children: self.check_children()?,
+            revision_paths: self.revision_paths(),
             hooks,
+            account: self.service_account_ref.clone(),
             generate_selector: self.generate_selector.unwrap_or_default(),
             ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
             resync_period: self
@@ -223,34 +234,56 @@ impl CompositeControllerSpec {
         })
     }
 
+    fn check_hook(
+        &self,
+        name: HookName,
+        hook: &Hook,
+        policy: &HookPolicy,
+    ) -> Result<Option<EnabledHook>, SpecError> {
+        let field = format!("spec.hooks.{name}");
+        let Some(account) = &self.service_account_ref else {
+            return self.check_endpoint(hook.check(&field, policy)?);
+        };
+        account.check("spec.serviceAccountRef")?;
+        let mut checked = hook.check(&field, &policy.by_account())?;
+        if let Some(hook) = &mut checked {
+            hook.read_as(account);
+        }
+        self.check_endpoint(checked)
+    }
+
+    fn check_endpoint(&self, hook: Option<EnabledHook>) -> Result<Option<EnabledHook>, SpecError> {
+        if let Some(EnabledHook { call: Call::Webhook(target), .. }) = &hook {
+            target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
+        }
+        Ok(hook)
+    }
+
     fn check_children(&self) -> Result<Vec<ChildRule>, SpecError> {
         let mut seen = BTreeSet::new();
         let mut rules = Vec::new();
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
             let resource = Gvr::new(&child.api_version, &child.resource);
-            let strategy = child.update_strategy.as_ref();
-            let method = strategy.and_then(|strategy| strategy.method).unwrap_or_default();
-            let apply = strategy.and_then(|strategy| strategy.apply_strategy).or(self.apply_strategy);
-            if matches!(method, UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace) {
-                return Err(not_yet(&format!("{field}.updateStrategy.method"), "rolls nothing out"));
-            }
+            let strategy = child.update_strategy.clone().unwrap_or_default();
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
             }
-            rules.push(ChildRule { resource, method, apply });
+            rules.push(ChildRule {
+                resource,
+                method: strategy.method.unwrap_or_default(),
+                apply: strategy.apply_strategy.or(self.apply_strategy),
+                checks: strategy.status_checks.conditions.unwrap_or_default(),
+            });
         }
         Ok(rules)
     }
-}
 
-fn not_yet(field: &str, what: &str) -> SpecError {
-    SpecError::new(
-        field,
-        format!(
-            "not served: this version of the server {what}; the controller is not run, so that nothing is half done"
-        ),
-    )
+    fn revision_paths(&self) -> Vec<String> {
+        let given =
+            self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
+        given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
+    }
 }
 
 #[cfg(test)]
@@ -279,8 +312,14 @@ mod tests {
         let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
             checked.children,
-            [ChildRule { resource: Gvr::new("v1", "pods"), method: UpdateMethod::Recreate, apply: None }]
+            [ChildRule {
+                resource: Gvr::new("v1", "pods"),
+                method: UpdateMethod::Recreate,
+                apply: None,
+                checks: vec![]
+            }]
         );
+        assert_eq!(checked.revision_paths, ["spec"]);
         assert!(checked.generate_selector && checked.parent_selector.is_empty());
     }
 
@@ -309,20 +348,48 @@ mod tests {
 
     #[test]
     fn what_this_version_cannot_do_is_refused_by_field() {
-        let hook = json!({"wasm": {"configMap": {"namespace": "n", "name": "m"}}});
-        assert!(
-            refusal(|s| s["hooks"]["customize"] = hook.clone())
-                .starts_with("spec.hooks.customize: not served")
-        );
         let matching = refusal(|s| {
             s["hooks"]["finalize"] = json!({"webhook": {"url": "http://x/y"}});
             s["endpointConfigs"] = json!([{"host": "x", "caBundle": {"inline": "x"}}]);
         });
         assert!(matching.starts_with("spec.endpointConfigs[0].caBundle: not served"), "{matching}");
-        assert!(
-            refusal(|s| s["childResources"][0]["updateStrategy"]["method"] = json!("RollingInPlace"))
-                .starts_with("spec.childResources[0].updateStrategy.method: not served")
+    }
+
+    #[test]
+    fn a_rolling_update_has_its_checks_and_its_field_paths() {
+        let checked = spec(|s| {
+            s["childResources"][0]["updateStrategy"] = json!({"method": "RollingInPlace", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            s["parentResource"]["revisionHistory"] = json!({"fieldPaths": ["spec.template"]});
+        });
+        let checked = checked.check("c", &HookPolicy::default()).unwrap();
+        let ready = ConditionCheck { kind: "Ready".into(), status: Some("True".into()), reason: None };
+        assert_eq!(
+            (checked.children[0].method, &checked.children[0].checks),
+            (UpdateMethod::RollingInPlace, &vec![ready])
         );
+        assert_eq!(checked.revision_paths, ["spec.template"]);
+        let empty = spec(|s| s["parentResource"]["revisionHistory"] = json!({"fieldPaths": []}));
+        assert_eq!(empty.check("c", &HookPolicy::default()).unwrap().revision_paths, ["spec"]);
+    }
+
+    #[test]
+    fn with_an_account_of_its_own_a_controller_reads_by_its_rights() {
+        let account = json!({"namespace": "n", "name": "a"});
+        let spec = |account: &Value| {
+            let mount = json!([{"path": "/x", "secret": {"namespace": "n", "name": "s"}}]);
+            spec(|spec| {
+                spec["hooks"]["sync"]["wasm"]["mounts"] = mount;
+                spec["serviceAccountRef"] = account.clone();
+            })
+        };
+        let own = spec(&account).check("c", &HookPolicy::default()).unwrap();
+        let Call::Wasm(hook) = &own.hooks.sync.call else { panic!() };
+        assert_eq!(hook.module.reader.as_ref().map(ToString::to_string).as_deref(), Some("n/a"));
+        assert_eq!((&hook.mounts[0].reader, &own.account), (&hook.module.reader, &hook.module.reader));
+        let refused = spec(&Value::Null).check("c", &HookPolicy::default()).unwrap_err().to_string();
+        assert!(refused.contains("--mount-secret-namespaces"), "{refused}");
+        let refused = spec(&json!({"namespace": "n", "name": "A"})).check("c", &HookPolicy::default());
+        assert!(refused.unwrap_err().to_string().starts_with("spec.serviceAccountRef.name: \"A\""));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::account::ServiceAccountRef;
 use super::composite::UpdateMethod;
 use super::hook::Hook;
 use super::webhook::EndpointConfig;
@@ -24,6 +25,9 @@ pub struct DecoratorControllerSpec {
     /// All targets are synced again after this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
+    /// Whose rights bound what the controller does; the server's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ServiceAccountRef>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::account::ServiceAccountRef;
 use super::endpoint::WebhookTarget;
 use super::mount::{self, Mount, MountRef};
 use super::policy::HookPolicy;
@@ -232,7 +233,7 @@ impl<T> PerHook<T> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
     Wasm(WasmHook),
-    Webhook(Box<WebhookTarget>),
+    Webhook(WebhookTarget),
 }
 
 /// A Wasm hook, checked.
@@ -251,6 +252,8 @@ pub struct ModuleRef {
     pub name: String,
     pub key: String,
     pub sha256: Option<String>,
+    /// Who reads it; the server itself when absent.
+    pub reader: Option<ServiceAccountRef>,
 }
 
 impl EnabledHook {
@@ -258,6 +261,16 @@ impl EnabledHook {
         match self.call {
             Call::Wasm(_) => Via::Wasm,
             Call::Webhook(_) => Via::Webhook,
+        }
+    }
+
+    /// What it is made of is read with the rights of `account`.
+    pub fn read_as(&mut self, account: &ServiceAccountRef) {
+        if let Call::Wasm(WasmHook { module, mounts, .. }) = &mut self.call {
+            module.reader = Some(account.clone());
+            for mount in mounts {
+                mount.reader = Some(account.clone());
+            }
         }
     }
 
@@ -282,7 +295,7 @@ impl Hook {
                     "a hook is either a webhook or a wasm module, not both: remove one",
                 ));
             }
-            (Some(webhook), None) => Call::Webhook(Box::new(webhook.check(&format!("{field}.webhook"))?)),
+            (Some(webhook), None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
             (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
         };
         Ok(Some(EnabledHook { version: self.version, call }))
@@ -302,6 +315,7 @@ impl Wasm {
             name: map.name.clone(),
             key: map.key.clone().filter(|key| !key.is_empty()).unwrap_or_else(|| "hook.wasm".to_owned()),
             sha256: self.sha256.clone(),
+            reader: None,
         };
         policy.allows_module(field, &module)?;
         let mounts = self.mounts.as_deref().unwrap_or_default();

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
+use super::account::ServiceAccountRef;
 use super::policy::HookPolicy;
 
 /// Folders of one hook.
@@ -43,6 +44,8 @@ pub struct MountRef {
     pub kind: MountKind,
     pub namespace: String,
     pub name: String,
+    /// Who reads it; the server itself when absent.
+    pub reader: Option<ServiceAccountRef>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +108,7 @@ impl Mount {
             policy.allows_secret(field, &named.namespace)?;
         }
         let Named { namespace, name } = named.clone();
-        Ok(MountRef { path: self.path.clone(), kind, namespace, name })
+        Ok(MountRef { path: self.path.clone(), kind, namespace, name, reader: None })
     }
 }
 
@@ -145,6 +148,7 @@ mod tests {
             kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
+            reader: None,
         };
         assert_eq!(
             check(&both),

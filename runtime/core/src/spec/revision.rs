@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 #[serde(rename_all = "camelCase")]
 pub struct ControllerRevision {
     /// The part of the parent that is kept: the fields named by `revisionHistory.fieldPaths`.
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    // Not as a map of anything: what is in its values would be dropped.
+    #[schemars(with = "Value", extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub parent_patch: Map<String, Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Vec<RevisionChildren>>,

@@ -141,6 +141,7 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
+                rolling: None,
             },
             parent_kind: resource("e/v1", "Parent"),
             child_kind,
@@ -321,7 +322,7 @@ impl Server {
         let related = Related::find(&parent, &rules, |rule| rule.select(&self.settings, &BTreeSet::new()));
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let before = Before { ask: HookName::Sync, hooks: hook, related };
+        let before = Before { ask: HookName::Sync, hooks: hook, related, rolled: None };
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
@@ -351,7 +352,7 @@ impl Server {
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(seen)?;
-        let answer = self.call(&self.terms.request(seen, &children));
+        let answer = self.call(&self.terms.request(seen, (&seen.parent, &seen.related), &children));
         let print = Fingerprint::of(&answer);
         self.standings.called(seen.hooks, true);
         if expected.is_some_and(|expected| expected != print) {

@@ -98,7 +98,7 @@ impl MountSet {
         folders: Result<Arc<Folders>, Arc<str>>,
     ) -> Self {
         let mount = |what: &MountRef| {
-            let object = objects.follow(&name(what));
+            let object = objects.follow(what.reader.as_ref(), &name(what));
             Mount { what: what.clone(), object, good: None }
         };
         Self { folders, mounts: what.iter().map(mount).collect() }
@@ -267,6 +267,7 @@ mod tests {
                 kind: MountKind::ConfigMap,
                 namespace: "n".to_owned(),
                 name: name.to_owned(),
+                reader: None,
             },
             object: Follower::fed_by(known),
             good: None,

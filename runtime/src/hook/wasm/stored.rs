@@ -182,7 +182,7 @@ struct Loader {
 
 impl Loader {
     fn new(objects: Arc<NamedObjects>, runtime: Arc<Runtime>, what: ModuleRef) -> Self {
-        let map = objects.follow(&config_map(&what.namespace, &what.name));
+        let map = objects.follow(what.reader.as_ref(), &config_map(&what.namespace, &what.name));
         Self { objects, runtime, what, map, parts: BTreeMap::new() }
     }
 
@@ -241,7 +241,7 @@ impl Loader {
         let (mut stored, mut waits) = (Vec::new(), false);
         for (number, name) in index.parts.iter().enumerate() {
             let part = config_map(&self.what.namespace, name);
-            let follow = || self.objects.follow(&part);
+            let follow = || self.objects.follow(self.what.reader.as_ref(), &part);
             let known = self.parts.entry(name.clone()).or_insert_with(follow).now();
             let of = || format!("{}/{}", self.what.namespace, self.what.name);
             match known {
@@ -261,7 +261,7 @@ impl Loader {
     }
 
     async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, StoredError> {
-        let ModuleRef { namespace, name, key, sha256 } = self.what.clone();
+        let ModuleRef { namespace, name, key, sha256, reader: _ } = self.what.clone();
         let refused = |source, found| StoredError::Module {
             namespace: namespace.clone(),
             name: name.clone(),
@@ -339,7 +339,7 @@ mod tests {
 
     fn hook(json: &str) -> Result<Content, String> {
         let (namespace, name, key) = ("n".to_owned(), "m".to_owned(), "hook.wasm".to_owned());
-        let what = ModuleRef { namespace, name, key, sha256: None };
+        let what = ModuleRef { namespace, name, key, sha256: None, reader: None };
         content(&what, json, 1 << 20).map_err(|error| error.to_string())
     }
 

@@ -38,6 +38,7 @@ fn request(children: usize) -> Result<Vec<u8>> {
         controller: &controller,
         parent: &parent,
         children: &observed,
+        related: &ChildMap::default(),
         settings: None,
         naming: Naming::Relative,
         finalizing: false,

@@ -1,0 +1,285 @@
+//! The part of a pass that only parents have whose children are updated one after the other.
+
+use std::sync::Arc;
+
+use super::Rolling;
+use super::record;
+use super::revisions::{History, Revision, RevisionError};
+use super::step::{self, At, Situation};
+use crate::children;
+use crate::claim::Claim;
+use crate::gate;
+use crate::object::Object;
+use crate::object::id::Resource;
+use crate::object::map::ChildMap;
+use crate::object::selector::Selector;
+use crate::pass::{AnswerError, Claimed, Decided, Said, Seen, Terms};
+use crate::plan::children::is_as_wanted;
+use crate::plan::desired::Wanted;
+use crate::plan::ledger::Past;
+use crate::related::selection::Related;
+
+/// The states of a parent that its children are at.
+#[derive(Debug)]
+pub struct Rolled {
+    /// The revisions that the parent has or could have.
+    pub revisions: Vec<Claimed>,
+    pub history: History,
+    /// What the customize hook asks for about each of the older states.
+    pub related: Vec<Related>,
+}
+
+impl Terms {
+    /// The states of a parent that its children are at; `None` where they are all at the one that it has.
+    pub fn roll(
+        &self,
+        parent: &Arc<Object>,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
+    ) -> Result<Option<Rolled>, RevisionError> {
+        let Some(rolling) = self.rolls(parent) else {
+            return Ok(None);
+        };
+        let selector = children::selector(parent, self.generate_selector).ok();
+        let of_the_kind = record::of_the_kind(&rolling.parents);
+        let claimed = candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| Claimed {
+            claim: record::claim(rolling, parent, selector.as_ref(), &object),
+            resource: Arc::clone(&rolling.revisions),
+            object,
+        });
+        let revisions: Vec<_> = claimed.filter(|one| one.claim != Claim::Leave).collect();
+        let kept = revisions.iter().filter(|one| one.claim == Claim::Keep);
+        let kept: Vec<_> = kept.map(|one| Arc::clone(&one.object)).collect();
+        let history = History::of(rolling, parent, &kept)?;
+        Ok(Some(Rolled { revisions, history, related: Vec::new() }))
+    }
+
+    /// A parent whose children are not looked after any longer is at no revision.
+    fn rolls(&self, parent: &Object) -> Option<&Rolling> {
+        self.rolling.as_ref().filter(|_| gate::manages_children(parent, &self.selection, false))
+    }
+
+    /// What is to be done because the hook gave this answer about the parent, and these about the older states of it, if
+    /// there are such.
+    ///
+    /// # Errors
+    /// Whatever is wrong with one of the answers refuses all of them.
+    pub fn decide_rolling(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        (answer, older): (&[u8], &[Vec<u8>]),
+        past: Past<'_>,
+    ) -> Result<Decided, AnswerError> {
+        let Some(Rolled { history, .. }) = &seen.rolled else {
+            return self.decide(seen, children, answer, past);
+        };
+        let latest = self.read(seen, answer)?;
+        let then = history.older.iter().zip(older).map(|(revision, answer)| {
+            let response = self.read(seen, answer).map_err(|error| at(revision, error))?;
+            Ok((revision, response))
+        });
+        let then = then.collect::<Result<Vec<_>, AnswerError>>()?;
+        let mut decided = Decided {
+            resync_after: then
+                .iter()
+                .filter_map(|(_, one)| one.resync_after)
+                .chain(latest.resync_after)
+                .min(),
+            finalized: latest.finalized && then.iter().all(|(_, one)| one.finalized),
+            status: latest.status,
+            said: Said { events: latest.events, oddities: latest.oddities, forgot: 0 },
+            ..Decided::default()
+        };
+        let manages = gate::manages_children(&seen.parent, &self.selection, decided.finalized);
+        let Some(rolling) = self.rolling.as_ref().filter(|_| manages) else {
+            return Ok(decided);
+        };
+        let Wanted { desired, sequence, strays } = self.wanted(seen, latest.children)?;
+        let then = then.into_iter().map(|(revision, response)| {
+            let wanted = self.wanted(seen, response.children).map_err(|error| at(revision, error))?;
+            Ok((&revision.claims, wanted.desired))
+        });
+        let then = then.collect::<Result<Vec<_>, AnswerError>>()?;
+        let owner = self.owner(&seen.parent);
+        let step = Situation {
+            rolling,
+            observed: children,
+            latest: At { claims: &history.latest.claims, desired: &desired },
+            sequence: &sequence,
+            older: &then.iter().map(|(claims, desired)| At { claims, desired }).collect::<Vec<_>>(),
+            up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.ledger),
+        }
+        .step();
+        let condition = step.progress.condition(&seen.parent.key.namespace, &history.latest.name);
+        step::put_condition(&mut decided.status, condition);
+        let mut moved = children.clone();
+        step.held.iter().for_each(|id| moved.remove(id));
+        decided.plan_for(step.desired, owner, &moved, past);
+        decided.strays = strays;
+        if latest.forgot_children && decided.plan.ops.len() > 1 {
+            decided.said.forgot = decided.plan.ops.len();
+        }
+        decided.revisions =
+            record::writes(rolling, &seen.parent, self.generate_selector, history, &step.claims);
+        Ok(decided)
+    }
+}
+
+fn at(revision: &Revision, error: impl Into<AnswerError>) -> AnswerError {
+    AnswerError::Older { revision: revision.name.clone(), source: Box::new(error.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::children::UID_LABEL;
+    use crate::fingerprint::Fingerprint;
+    use crate::object::testing::{Build, a, resource};
+    use crate::pass::{Before, HookTerms};
+    use crate::plan::desired::Rule;
+    use crate::plan::ledger::Ledger;
+    use crate::rollout::RollingRule;
+    use crate::rollout::revisions::FieldPath;
+    use crate::spec::composite::UpdateMethod;
+    use crate::spec::hook::{HookName, HookVersion, PerHook};
+    use crate::trigger::Selection;
+
+    fn terms() -> Terms {
+        let pods = resource("v1", "Pod");
+        Terms {
+            selection: Selection { finalizer: "f".into(), finalizes: true, ..Selection::default() },
+            rules: vec![Rule::new(Arc::clone(&pods), UpdateMethod::RollingInPlace)],
+            generate_selector: true,
+            controller: "c".to_owned(),
+            snapshot: "{}".to_owned(),
+            hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
+            max_children: 10,
+            rolling: Some(Rolling {
+                paths: vec![FieldPath::new("spec.image")],
+                rules: vec![RollingRule { resource: pods, in_place: true, checks: vec![] }],
+                parents: resource("e/v1", "P"),
+                revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
+                home: "server".into(),
+            }),
+        }
+    }
+
+    fn parent() -> Build {
+        a("e/v1", "P", "n/p")
+            .uid("p")
+            .with("spec", json!({"image": 2}))
+            .with("metadata.finalizers", json!(["f"]))
+    }
+
+    fn pod(name: &str, image: i64) -> Build {
+        a("v1", "Pod", &format!("n/{name}"))
+            .label(UID_LABEL, "p")
+            .controlled_by("p")
+            .with("spec", json!({"image": image}))
+    }
+
+    fn revision(image: i64, pods: &[&str]) -> Build {
+        a("metacontroller.k8s.io/v1alpha1", "ControllerRevision", &format!("n/r{image}"))
+            .label("metacontroller.k8s.io/apiGroup", "e")
+            .label("metacontroller.k8s.io/resource", "ps")
+            .controlled_by("p")
+            .with("parentPatch", json!({"spec": {"image": image}}))
+            .with("children", json!([{"apiGroup": "", "kind": "Pod", "names": pods}]))
+    }
+
+    fn answer(image: i64, more: &Value) -> Vec<u8> {
+        let pods = ["a", "b"].map(|name| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"image": image}}));
+        let mut answer = json!({"children": pods});
+        answer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        answer.to_string().into_bytes()
+    }
+
+    fn see(terms: &Terms, parent: Build) -> Seen {
+        let kept = [revision(1, &["a", "b"]), revision(3, &[])].map(Build::object);
+        let pods = [pod("a", 1), pod("b", 1)].map(Build::object);
+        looks(terms, parent, &kept, &pods)
+    }
+
+    fn looks(terms: &Terms, parent: Build, kept: &[Arc<Object>], pods: &[Arc<Object>]) -> Seen {
+        let parent = parent.object();
+        let rolled = terms.roll(&parent, |_, _| kept.to_vec()).unwrap();
+        let hooks = Fingerprint::of(b"");
+        let before = Before { ask: HookName::Sync, hooks, related: Related::default(), rolled };
+        terms.see(&parent, before, |_, _| pods.to_vec()).unwrap()
+    }
+
+    /// The hook's answers about image 2, and about image 1.
+    fn decided(latest: &[u8], older: Vec<u8>) -> Result<Decided, AnswerError> {
+        let terms = terms();
+        let seen = see(&terms, parent());
+        let mut children = terms.no_children();
+        seen.claims.iter().for_each(|one| children.insert(&one.resource, Arc::clone(&one.object)));
+        let history = &seen.rolled.as_ref().unwrap().history;
+        assert_eq!(history.older.len(), 1);
+        let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+        terms.decide_rolling(&seen, &children, (latest, &[older]), past)
+    }
+
+    #[test]
+    fn claims_are_written_before_the_one_child_that_moves() {
+        let decided = decided(&answer(2, &json!({})), answer(1, &json!({}))).unwrap();
+        let verbs = |ops: &[crate::plan::Op]| {
+            ops.iter().map(|op| format!("{} {}", op.verb(), op.id().key.name)).collect::<Vec<_>>()
+        };
+        let created = &decided.revisions[0].id().key.name;
+        assert_eq!(verbs(&decided.revisions), [&format!("create {created}"), "replace r1", "delete r3"]);
+        let images: Vec<_> =
+            decided.plan.ops.iter().map(|op| format!("{op:?}").contains("Number(2)")).collect();
+        assert_eq!(images, [true, false], "b is only given what was applied to it");
+        let condition = &decided.status["conditions"][0];
+        assert_eq!(
+            (&condition["reason"], &condition["message"]),
+            (&json!("RolloutProgressing"), &json!("updating Pod a"))
+        );
+    }
+
+    #[test]
+    fn the_status_is_the_latests_the_earliest_time_counts_and_all_have_to_agree_on_the_end() {
+        let said = |status: &str, seconds: f64, finalized: bool| json!({"status": {"is": status}, "resyncAfterSeconds": seconds, "finalized": finalized});
+        let all = |latest: Value, older: Value| decided(&answer(2, &latest), answer(1, &older)).unwrap();
+        let found = all(said("new", 7.0, true), said("old", 3.0, false));
+        assert_eq!((&found.status["is"], found.resync_after), (&json!("new"), Some(Duration::from_secs(3))));
+        assert!(!found.finalized && all(said("", 0.0, true), said("", 0.0, true)).finalized);
+        assert_eq!(
+            all(said("", 7.0, false), said("", 0.0, false)).resync_after,
+            Some(Duration::from_secs(7))
+        );
+    }
+
+    #[test]
+    fn a_bad_answer_about_an_older_state_says_about_which() {
+        let error = decided(&answer(2, &json!({})), b"{".to_vec()).unwrap_err();
+        assert_eq!(error.to_string(), "asked about the parent as it was at ControllerRevision r1");
+        assert!(
+            decided(&answer(2, &json!({})), answer(1, &json!({"children": [{"kind": "Secret"}]}))).is_err()
+        );
+    }
+
+    #[test]
+    fn revisions_are_seen_until_children_are_left_alone() {
+        let terms = terms();
+        let revisions = |parent: Build| see(&terms, parent).rolled.map(|rolled| rolled.revisions.len());
+        assert_eq!(revisions(parent()), Some(2));
+        assert_eq!(revisions(parent().deleting()), Some(2), "it waits for the finalize hook");
+        assert_eq!(revisions(parent().deleting().with("metadata.finalizers", json!([]))), None);
+    }
+
+    #[test]
+    fn a_change_of_a_revision_is_a_change_of_what_is_seen() {
+        let terms = terms();
+        let print = |version: &str| {
+            looks(&terms, parent(), &[revision(1, &["a"]).version(version).object()], &[]).fingerprint()
+        };
+        assert_eq!(print("1"), print("1"));
+        assert_ne!(print("1"), print("2"));
+    }
+}

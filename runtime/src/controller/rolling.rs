@@ -1,0 +1,59 @@
+//! Hooks asked about a parent, and about the older states of it that its children are at.
+
+use futures_util::future::try_join_all;
+use metahook_core::object::map::ChildMap;
+use metahook_core::pass::{Decided, Seen};
+use metahook_core::plan::ledger::Past;
+use metahook_core::rollout::pass::Rolled;
+
+use super::composite::{Controller, SyncError};
+use super::hooks::{Answer, Callees, Calls};
+
+impl Controller {
+    /// Asks the hook, and decides on what it answers.
+    pub(super) async fn consult(
+        &self,
+        callees: &Callees,
+        seen: &Seen,
+        children: &ChildMap,
+        calls: &mut Calls,
+    ) -> Result<Decided, SyncError> {
+        let request = self.terms.request(seen, (&seen.parent, &seen.related), children);
+        let answer = self.ask(callees, seen.ask, &seen.parent, request).await?;
+        calls.add(&answer);
+        let older = match &seen.rolled {
+            Some(rolled) => self.ask_about_older(callees, seen, rolled, children).await?,
+            None => Vec::new(),
+        };
+        for answer in &older {
+            calls.add(answer);
+        }
+        let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
+        let ledger = self.ledgers.of(&seen.parent.key);
+        let past = Past { ledger: &ledger, now: self.started.elapsed() };
+        let decided = self.terms.decide_rolling(seen, children, (&answer.bytes, &older), past);
+        let decided = decided.map_err(|error| SyncError::Answer(seen.ask, error))?;
+        if !ledger.is_empty() {
+            drop(ledger);
+            self.ledgers.change(&seen.parent.key, |ledger| ledger.keep(children, &decided.desired));
+        }
+        Ok(decided)
+    }
+
+    async fn ask_about_older(
+        &self,
+        callees: &Callees,
+        seen: &Seen,
+        rolled: &Rolled,
+        children: &ChildMap,
+    ) -> Result<Vec<Answer>, SyncError> {
+        let asked =
+            rolled.history.older.iter().zip(&rolled.related).map(async |(revision, related)| {
+                let request = self.terms.request(seen, (&revision.parent, related), children);
+                self.ask(callees, seen.ask, &revision.parent, request).await.map_err(|source| {
+                    SyncError::Older { hook: seen.ask, revision: revision.name.clone(), source }
+                })
+            });
+        try_join_all(asked).await
+    }
+}
