@@ -20,6 +20,8 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone)]
 pub(crate) enum Scope {
     All,
+    /// Those in a namespace: needs no right to see the others.
+    Within(String),
     /// One object by name: needs no right to see the others.
     One {
         namespace: String,
@@ -42,6 +44,9 @@ pub(crate) fn watch(
     };
     let (api, config): (Api<Wire>, _) = match scope {
         Scope::All => (Api::all_with(client, &kind), watcher::Config::default()),
+        Scope::Within(namespace) => {
+            (Api::namespaced_with(client, namespace, &kind), watcher::Config::default())
+        }
         Scope::One { namespace, name } => (
             Api::namespaced_with(client, namespace, &kind),
             watcher::Config::default().fields(&format!("metadata.name={name}")),

@@ -149,6 +149,8 @@ impl Controller {
         if changed {
             self.meter.tally().wrote(op.verb());
             tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
+        } else {
+            tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written in vain");
         }
         let answer = known.iter().rev().find_map(|event| match event {
             index::Event::Wrote(object) => Some(Arc::clone(object)),

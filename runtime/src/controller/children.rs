@@ -31,6 +31,7 @@ impl Controller {
             Op::Probe { write, otherwise } => {
                 let Some(observed) = self.observed(id) else { return Ok(Acted::Wrote) };
                 let probed = self.tools.rest.probe(write).await?;
+                tracing::debug!(controller = %self.object.key, parent = %writer.parent, object = %id, "tried by a dry run");
                 let next = judge((**write).clone(), (**otherwise).clone(), &observed, &probed)
                     .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
                 let Some(next) = next else {

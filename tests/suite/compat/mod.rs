@@ -1,7 +1,9 @@
 //! The contract with users of Metacontroller, section by section.
 
 pub(crate) mod api_objects;
+pub(crate) mod child_management;
 pub(crate) mod customize;
 pub(crate) mod hook_protocol;
+mod kinds;
 pub(crate) mod parent_reconcile;
 pub(crate) mod rolling_update;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Problem;
 use crate::fingerprint::Fingerprinter;
+use crate::json::go;
 use crate::object::Object;
 use crate::object::id::Uid;
 
@@ -39,6 +40,7 @@ impl Wanted {
     /// With a `salt` the values of Secrets are recorded as hashes.
     pub(super) fn of(desired: &Value, salt: Option<&Uid>) -> Self {
         let mut object = desired.clone();
+        plain_numbers(&mut object);
         if let Some(annotations) = annotations(&mut object) {
             annotations.remove(LAST_APPLIED);
             annotations.remove(MADE_BY);
@@ -144,6 +146,21 @@ fn hash(secret: &mut Value, salt: &Uid) {
     }
 }
 
+/// `1.0` as `1`: the API server takes no other for an integer, and hooks write both.
+fn plain_numbers(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(plain_numbers),
+        Value::Array(items) => items.iter_mut().for_each(plain_numbers),
+        Value::Number(number) if number.is_f64() => {
+            // Written so by Go, which reads it back as an integer.
+            if let Ok(integer) = go::to_string(&Value::Number(number.clone())).parse::<i64>() {
+                *number = integer.into();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
 fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()
 }
@@ -183,6 +200,12 @@ mod tests {
         other["data"]["a"] = json!("eQ==");
         assert_ne!(usual, of(&other, "u"), "another value");
         assert_ne!(usual["data"], of(&secret(), "v")["data"], "another parent");
+    }
+
+    #[test]
+    fn whole_numbers_are_written_as_such() {
+        let wanted = Wanted::of(&json!({"a": 30.0, "b": [0.5, -0.0], "c": 1e30}), None).object;
+        assert_eq!(wanted.to_string(), r#"{"a":30,"b":[0.5,0],"c":1e+30}"#);
     }
 
     #[test]
