@@ -166,6 +166,8 @@ fn of_the_contract() -> Vec<Test> {
             recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
             a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
+            a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
+            a_parent_rests_until_somebody_changes_its_revisions,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },

@@ -113,7 +113,14 @@ struct Unread(Arc<str>);
 impl Wire {
     fn object(self, resource: &Resource) -> Option<Object> {
         let read = match self.read {
-            Ok(object) => Ok(Arc::unwrap_or_clone(object)),
+            Ok(object) => {
+                let mut object = Arc::unwrap_or_clone(object);
+                // One copy of the words for all objects of a kind.
+                if object.gvk == resource.gvk {
+                    object.gvk.clone_from(&resource.gvk);
+                }
+                Ok(object)
+            }
             Err(Unread(json)) => Object::parse(&json, Some(&resource.gvk)),
         };
         let complain = |error: &ObjectError| {
