@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "people watch what is printed")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+mod accounts;
 mod compat;
 mod composite;
 mod crds;
@@ -183,12 +184,15 @@ fn of_the_contract() -> Vec<Test> {
             a_finalize_hook_is_shown_related_objects,
             a_parent_rests_until_something_that_it_sees_changes,
             a_customize_hook_that_gives_two_answers_is_named,
+            related_objects_are_read_with_the_rights_of_the_controllers_account,
         },
         rolling_update::{
             in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
             recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
             a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
+            a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
+            a_parent_rests_until_somebody_changes_its_revisions,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },
@@ -229,6 +233,10 @@ fn of_hooks() -> Vec<Test> {
             a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept,
             a_mounted_file_is_read_and_a_changed_one_is_read_again,
             rights_to_the_named_objects_alone_suffice,
+        },
+        accounts::{
+            a_controller_does_what_the_printed_roles_of_its_account_allow,
+            a_webhook_decides_within_the_rights_of_its_controllers_account,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,

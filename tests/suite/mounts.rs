@@ -201,8 +201,8 @@ pub(crate) async fn mounted_files_are_gone_with_their_controller_and_their_serve
     test.server().start()
 }
 
-/// An account that may read one ConfigMap and one Secret by their names, and what else a server needs; its token.
-async fn limited(test: &mut Fixture) -> Result<String> {
+/// An account that may read one ConfigMap and one Secret by their names, and what else a server needs.
+async fn limited(test: &mut Fixture) -> Result<()> {
     let (group, name) = (test.kind().group.clone(), test.name().to_owned());
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "limited" } });
     test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
@@ -227,17 +227,24 @@ async fn limited(test: &mut Fixture) -> Result<String> {
             test.make(&place, object).await?;
         }
     }
-    test.plane().kubectl().run(&["create", "token", "limited", "-n", &name]).await
+    Ok(())
 }
 
-pub(crate) async fn rights_to_the_named_objects_alone_suffice(test: &mut Fixture) -> Result<()> {
-    let token = limited(test).await?;
+/// The server reaches the API server as a `ServiceAccount` of the test's namespace.
+pub(crate) async fn reach_as(test: &mut Fixture, account: &str) -> Result<()> {
+    let token = test.plane().kubectl().run(&["create", "token", account, "-n", test.name()]).await?;
     let admin = fs::read_to_string(test.plane().kubeconfig())?;
     let (before, rest) = admin.split_once("token: ").context("a kubeconfig without a token")?;
     let (_, after) = rest.split_once('}').context("a kubeconfig without an end of its token")?;
     let file = test.plane().scratch().join(format!("{}-kubeconfig", test.name()));
     fs::write(&file, format!("{before}token: {token}}}{after}"))?;
     test.server().reach_by(&file);
+    Ok(())
+}
+
+pub(crate) async fn rights_to_the_named_objects_alone_suffice(test: &mut Fixture) -> Result<()> {
+    limited(test).await?;
+    reach_as(test, "limited").await?;
     let allowed = format!("--mount-secret-namespaces={}", test.name());
     test.server().flag(&allowed);
 

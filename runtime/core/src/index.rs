@@ -41,7 +41,7 @@ pub enum Event {
     Applied(Object),
     Deleted(Object),
     /// The API server's answer to our own create or update.
-    Wrote(Object),
+    Wrote(Arc<Object>),
     /// The API server accepted our deletion; an event will say when the object is gone.
     Deleting(Key, Uid),
     /// A read found that there is no such object, or another one of that name.
@@ -176,7 +176,7 @@ impl Index {
         }
     }
 
-    fn absorb(&mut self, object: Object) -> Vec<Touched> {
+    fn absorb(&mut self, object: Arc<Object>) -> Vec<Touched> {
         let Some(version) = object.version.number() else {
             return Vec::new();
         };
@@ -184,7 +184,7 @@ impl Index {
             Some(known) if !known.object.version.is_older_than(&object.version) => Vec::new(),
             // Events have passed it by: it has been deleted since.
             None if self.latest.is_some_and(|latest| version < latest) => Vec::new(),
-            Some(_) | None => self.put(Arc::new(object), false),
+            Some(_) | None => self.put(object, false),
         }
     }
 
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn the_end_of_an_earlier_object_of_that_name_is_not_the_end_of_this_one() {
         let mut index = Index::default();
-        index.apply(Event::Wrote(pod("a", "2", 9)));
+        index.apply(Event::Wrote(pod("a", "2", 9).into()));
         assert!(index.apply(Event::Applied(pod("a", "1", 7))).is_empty());
         assert!(index.apply(Event::Deleted(pod("a", "1", 8))).is_empty());
         assert_eq!(known(&index, "a"), Some(("2".to_owned(), 9)));
@@ -294,7 +294,7 @@ mod tests {
     fn an_answer_survives_a_list_that_is_older_until_somebody_has_looked() {
         let mut index = Index::default();
         index.apply(Event::Applied(pod("old", "1", 1)));
-        index.apply(Event::Wrote(pod("new", "2", 9)));
+        index.apply(Event::Wrote(pod("new", "2", 9).into()));
         index.apply(Event::ListBegins);
         index.apply(Event::Listed(pod("other", "3", 3)));
         assert_eq!(index.apply(Event::ListEnds).len(), 1, "what the list does not name is gone");
@@ -309,9 +309,9 @@ mod tests {
         let mut index = Index::default();
         index.apply(Event::Applied(pod("a", "1", 9)));
         index.apply(Event::Deleted(pod("a", "1", 11)));
-        assert!(index.apply(Event::Wrote(pod("a", "1", 10))).is_empty());
+        assert!(index.apply(Event::Wrote(pod("a", "1", 10).into())).is_empty());
         assert_eq!(known(&index, "a"), None);
-        assert_eq!(index.apply(Event::Wrote(pod("a", "2", 12))).len(), 1);
+        assert_eq!(index.apply(Event::Wrote(pod("a", "2", 12).into())).len(), 1);
     }
 
     #[test]
@@ -328,7 +328,7 @@ mod tests {
     fn versions_that_are_no_numbers_are_never_absorbed() {
         let mut index = Index::default();
         let object = a("v1", "Pod", "n/a").version("abc").object();
-        assert!(index.apply(Event::Wrote((*object).clone())).is_empty());
+        assert!(index.apply(Event::Wrote(object)).is_empty());
     }
 
     #[test]
@@ -457,7 +457,7 @@ mod tests {
                 match step {
                     Step::Event(n, v, true) => index.apply(Event::Deleted(object(n, v))),
                     Step::Event(n, v, false) => index.apply(Event::Applied(object(n, v))),
-                    Step::Write(n, v) => index.apply(Event::Wrote(object(n, v))),
+                    Step::Write(n, v) => index.apply(Event::Wrote(object(n, v).into())),
                 };
                 let owned = index.owned.values().map(BTreeSet::len).sum::<usize>();
                 let orphans = index.orphans.len();

@@ -104,10 +104,10 @@ impl Rest {
         }
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
         let answer = self.send(Method::POST, &path, Some(body.to_string())).await?;
-        match (answer.status, answer.reason().as_str()) {
-            (StatusCode::CONFLICT, "AlreadyExists") => Ok(None),
-            (StatusCode::CONFLICT, _) => Err(Why::Conflict(answer.message())),
-            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?)])),
+        match answer.status {
+            StatusCode::CONFLICT if answer.reason() == "AlreadyExists" => Ok(None),
+            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?.into())])),
         }
     }
 
@@ -118,7 +118,7 @@ impl Rest {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             // The object, or only its status subresource?
             StatusCode::NOT_FOUND if self.is_gone(id).await? => Ok(gone(id, body)),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?.into())]),
         }
     }
 

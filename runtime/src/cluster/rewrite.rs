@@ -38,7 +38,7 @@ impl Rest {
             let mut body = before.clone();
             change(&mut body);
             if body == before {
-                return Ok(vec![Event::Wrote(now)]);
+                return Ok(vec![Event::Wrote(now.into())]);
             }
             match self.carry_out(&Op::Replace { id: id.clone(), body }).await {
                 Err(error) if error.is_conflict() && tries < TRIES => {}

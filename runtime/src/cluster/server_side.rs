@@ -36,7 +36,7 @@ impl Rest {
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?.into())]),
         }
     }
 
@@ -55,7 +55,7 @@ impl Rest {
         let answer = self.apply_as(id, body, manager, Run::Careful).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?)])),
+            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?.into())])),
         }
     }
 
@@ -124,7 +124,7 @@ impl Rest {
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?)]),
+            _ => Ok(vec![Event::Wrote(object(id, &answer)?.into())]),
         }
     }
 

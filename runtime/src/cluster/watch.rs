@@ -20,6 +20,8 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone)]
 pub(crate) enum Scope {
     All,
+    /// Those in a namespace: needs no right to see the others.
+    Within(String),
     /// One object by name: needs no right to see the others.
     One {
         namespace: String,
@@ -42,6 +44,9 @@ pub(crate) fn watch(
     };
     let (api, config): (Api<Wire>, _) = match scope {
         Scope::All => (Api::all_with(client, &kind), watcher::Config::default()),
+        Scope::Within(namespace) => {
+            (Api::namespaced_with(client, namespace, &kind), watcher::Config::default())
+        }
         Scope::One { namespace, name } => (
             Api::namespaced_with(client, namespace, &kind),
             watcher::Config::default().fields(&format!("metadata.name={name}")),
@@ -108,7 +113,14 @@ struct Unread(Arc<str>);
 impl Wire {
     fn object(self, resource: &Resource) -> Option<Object> {
         let read = match self.read {
-            Ok(object) => Ok(Arc::unwrap_or_clone(object)),
+            Ok(object) => {
+                let mut object = Arc::unwrap_or_clone(object);
+                // One copy of the words for all objects of a kind.
+                if object.gvk == resource.gvk {
+                    object.gvk.clone_from(&resource.gvk);
+                }
+                Ok(object)
+            }
             Err(Unread(json)) => Object::parse(&json, Some(&resource.gvk)),
         };
         let complain = |error: &ObjectError| {

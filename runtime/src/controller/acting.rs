@@ -139,7 +139,11 @@ impl Controller {
     }
 
     /// As above, and the object as the API server answered.
-    pub(super) async fn write(&self, op: &Op, writer: &Writer) -> Result<(bool, Option<Object>), SyncError> {
+    pub(super) async fn write(
+        &self,
+        op: &Op,
+        writer: &Writer,
+    ) -> Result<(bool, Option<Arc<Object>>), SyncError> {
         let known = self.tools.rest.carry_out(op).await?;
         let changed = op.is_answered_by_a_change(&known);
         if changed {
@@ -149,7 +153,7 @@ impl Controller {
             tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written in vain");
         }
         let answer = known.iter().rev().find_map(|event| match event {
-            index::Event::Wrote(object) => Some(object.clone()),
+            index::Event::Wrote(object) => Some(Arc::clone(object)),
             _ => None,
         });
         self.absorb(op.id(), known, writer);

@@ -1,5 +1,6 @@
 //! One operation on a child, with its dry run, and what is learned of it; values that somebody keeps changing back.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use metahook_core::json::difference::Difference;
@@ -37,12 +38,12 @@ impl Controller {
                     self.learn(id, decision, &observed);
                     return Ok(Acted::InVain);
                 };
-                next
+                Cow::Owned(next)
             }
-            op => op.clone(),
+            op => Cow::Borrowed(op),
         };
         let (changed, answer) = self.write(&op, writer).await?;
-        if let Some(answer) = answer.filter(|_| !matches!(op, Op::HandOver { .. })) {
+        if let Some(answer) = answer.filter(|_| !matches!(*op, Op::HandOver { .. })) {
             self.learn(id, decision, &answer);
         }
         if let Some(drift) = decision.decided.plan.drifts.iter().find(|drift| drift.id == *id) {

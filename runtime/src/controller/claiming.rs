@@ -128,7 +128,7 @@ impl Controller {
     ) -> Result<Option<Arc<Object>>, ClaimError> {
         let known = self.tools.rest.rewrite(id, uid, change).await?;
         let became = known.iter().find_map(|event| match event {
-            Event::Wrote(object) => Some(Arc::new(object.clone())),
+            Event::Wrote(object) => Some(Arc::clone(object)),
             _ => None,
         });
         self.absorb(id, known, writer);

@@ -186,7 +186,9 @@ impl Controller {
         }
         let decided = self.consult(&callees, &seen, &children, &mut calls).await?;
         self.say(ask, &parent, &decided.said);
-        self.tell_hidden(&seen);
+        if !asked.is_empty() {
+            self.tell_hidden(&seen);
+        }
         self.tell_overlaps(&seen);
         let (answers, pure) = calls.finish();
         let rest = Rest { seen: print, answer: answers };

@@ -19,28 +19,35 @@ use metahook_core::spec::hook::{HookName, Via};
 use metahook_core::standing::Purity;
 use tokio::sync::mpsc;
 
+use super::Tools;
 use super::composite::Controller;
 use super::hooks::{Callees, HookError};
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
 use crate::queue::Queue;
-use crate::store::{Change, Store, Writer};
+use crate::store::{Change, Store, Stores, Writer};
 
 /// What one controller knows of related objects.
 pub(super) struct Relations {
     controller: Uid,
     queue: Arc<Queue<Key>>,
+    stores: Arc<Stores>,
+    /// The rights to read may end at a namespace: no more is read than a rule may find.
+    narrow: bool,
     /// Times are counted from here.
     start: Instant,
     state: Mutex<State>,
 }
+
+/// A resource, in one namespace or in all.
+type Place = (Arc<Resource>, Option<Arc<str>>);
 
 #[derive(Default)]
 struct State {
     remembered: Remembered,
     interests: Interests,
     /// Opened on first use, kept until the controller stops.
-    open: BTreeMap<Arc<Resource>, Arc<Store>>,
+    open: BTreeMap<Place, Arc<Store>>,
     /// Only where a rule selects namespaces.
     namespaces: Option<Arc<Store>>,
     /// Of which rules it was said last that requests do not show all that they find.
@@ -104,16 +111,16 @@ impl Customized {
 }
 
 impl Controller {
-    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
+    /// What the customize hook asks for about a parent; `None` without such a hook. It is asked where its answer is not
+    /// known already.
     async fn customize(
         &self,
         callees: &Callees,
         parent: &Object,
         asking: Asking,
-    ) -> Result<Customized, RelatedError> {
+    ) -> Result<Option<Customized>, RelatedError> {
         let Some(hook) = &self.terms.hooks.customize else {
-            let answer = Answer { rules: Arc::new([]), print: Fingerprint::of(b"") };
-            return Ok(Customized { answer, pure: Some(true) });
+            return Ok(None);
         };
         let relations = &self.relations;
         let (question, pure) = match hook.via {
@@ -125,7 +132,7 @@ impl Controller {
                 && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
         let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
         if !anew && let Some(answer) = recall() {
-            return Ok(Customized { answer, pure });
+            return Ok(Some(Customized { answer, pure }));
         }
         let request = self.terms.customize_request(parent);
         let answered = self.ask(callees, HookName::Customize, parent, request).await?;
@@ -142,7 +149,7 @@ impl Controller {
         if let Some(until) = until {
             relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
         }
-        Ok(Customized { answer, pure: answered.pure })
+        Ok(Some(Customized { answer, pure: answered.pure }))
     }
 
     /// The objects that the rules of a parent find, and of the older states of it that its children are at. From here on
@@ -155,7 +162,9 @@ impl Controller {
     ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
         let (mut asked, mut rules) = (Vec::new(), Vec::new());
         for state in states {
-            let customized = self.customize(callees, state, asking).await?;
+            let Some(customized) = self.customize(callees, state, asking).await? else {
+                return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
+            };
             rules.push(self.rules(state, &customized).await?);
             asked.push(customized);
         }
@@ -164,7 +173,7 @@ impl Controller {
             Some((at, _)) => Some((at, self.namespaces(at).await?)),
             None => None,
         };
-        let stores: Vec<_> = all().map(|(at, rule)| (at, self.open(&rule.resource))).collect();
+        let stores: Vec<_> = all().map(|(at, rule)| (at, self.store(rule))).collect();
         // Before anything is looked at: whatever changes from now on is told.
         if let Some(parent) = states.first() {
             self.relations.lock().interests.set(&parent.key, rules.concat());
@@ -176,10 +185,7 @@ impl Controller {
         let select = |rule: &Rule| {
             let within = rule.namespace_selector().zip(namespaces.as_ref());
             let within = within.map(|(selector, store)| store.view(|all| rule::namespaces(selector, all)));
-            let store = stores.iter().find(|(_, store)| *store.resource() == rule.resource);
-            store
-                .map(|(_, store)| store.view(|all| rule.select(all, &within.unwrap_or_default())))
-                .unwrap_or_default()
+            self.store(rule).view(|all| rule.select(all, &within.unwrap_or_default()))
         };
         let related = states.iter().zip(&rules).map(|(state, rules)| Related::find(state, rules, select));
         Ok((related.collect(), asked))
@@ -204,19 +210,24 @@ impl Controller {
             return Ok(Arc::clone(store));
         }
         let resource = self.tools.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
-        let store = self.open(&resource.map_err(|source| RelatedError::Kind { at, source })?);
+        let store = self.open(&resource.map_err(|source| RelatedError::Kind { at, source })?, None);
         self.relations.lock().namespaces = Some(Arc::clone(&store));
         Ok(store)
     }
 
+    fn store(&self, rule: &Rule) -> Arc<Store> {
+        self.open(&rule.resource, rule.reach().filter(|_| self.relations.narrow))
+    }
+
     /// The store of a resource, whose changes wake whom they concern.
-    fn open(&self, resource: &Arc<Resource>) -> Arc<Store> {
+    fn open(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
+        let place = (Arc::clone(resource), namespace.cloned());
         let mut state = self.relations.lock();
-        if let Some(store) = state.open.get(resource) {
+        if let Some(store) = state.open.get(&place) {
             return Arc::clone(store);
         }
-        let store = self.tools.stores.open(resource);
-        state.open.insert(Arc::clone(resource), Arc::clone(&store));
+        let store = self.relations.stores.open_within(resource, namespace);
+        state.open.insert(place, Arc::clone(&store));
         let relations = Arc::downgrade(&self.relations);
         // It ends with the store's last holder, or with the controller.
         tokio::spawn(follow(relations, Arc::clone(resource), store.changes()));
@@ -251,8 +262,11 @@ impl Controller {
 }
 
 impl Relations {
-    pub(super) fn new(controller: Uid, queue: Arc<Queue<Key>>) -> Self {
-        Self { controller, queue, start: Instant::now(), state: Mutex::default() }
+    /// What all controllers read is shared; one that has an account reads with the rights of that.
+    pub(super) fn new(controller: Uid, queue: Arc<Queue<Key>>, tools: &Tools, account: bool) -> Self {
+        let stores =
+            if account { Arc::new(Stores::new(tools.rest.clone())) } else { Arc::clone(&tools.stores) };
+        Self { controller, queue, stores, narrow: account, start: Instant::now(), state: Mutex::default() }
     }
 
     /// The parent is gone, or no longer this controller's.

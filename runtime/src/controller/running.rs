@@ -107,8 +107,11 @@ impl Run {
         self.loaded(&mut modules).await?;
         let home = self.tools.rest.client().default_namespace().to_owned();
         let queue = Arc::new(Queue::new());
+        let tools = self.tools.acting_as(checked.account.as_ref());
+        let uid = self.object.uid.clone();
+        let relations = Relations::new(uid, Arc::clone(&queue), &tools, checked.account.is_some());
         let controller = Controller {
-            tools: self.tools.acting_as(checked.account.as_ref()),
+            tools,
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&kinds.parent),
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
@@ -129,7 +132,7 @@ impl Run {
                 rolling: kinds.rolling(checked, &home),
             },
             hooks,
-            relations: Arc::new(Relations::new(self.object.uid.clone(), Arc::clone(&queue))),
+            relations: Arc::new(relations),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             ledgers: Ledgers::default(),
             others: self.tools.stores.open(&composite_controllers()),

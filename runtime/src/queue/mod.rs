@@ -68,14 +68,17 @@ impl<K: Ord + Clone> Queue<K> {
     /// Something about the key changed: a worker shall look at it now. A time it waits for stays as it is.
     pub(crate) fn add(&self, key: K) {
         let mut state = self.lock();
-        let entry = state.entries.entry(key.clone()).or_default();
+        let State { entries, ready, .. } = &mut *state;
+        let entry = entries.entry(key.clone()).or_default();
         // While its worker runs this may well be the echo of its own write.
         if !entry.running {
             entry.own = 0;
         }
-        state.push(key);
+        let news = entry.push(key, ready);
         drop(state);
-        self.wake.notify_one();
+        if news {
+            self.wake.notify_one();
+        }
     }
 
     /// A worker shall look at the key after this time, unless one does before. From that look on its failures lie in the
@@ -126,8 +129,8 @@ impl<K: Ord + Clone> Queue<K> {
     /// Gives a key back that [`Queue::next`] handed out.
     pub(crate) fn done(&self, key: &K, how: After) {
         let mut state = self.lock();
-        let now = Instant::now();
-        let Some(entry) = state.entries.get_mut(key) else {
+        let State { entries, ready, .. } = &mut *state;
+        let Some(entry) = entries.get_mut(key) else {
             return;
         };
         entry.running = false;
@@ -148,19 +151,19 @@ impl<K: Ord + Clone> Queue<K> {
             After::Postponed(after) => Some(after),
         };
         // A time too far away to be told is never.
-        let due = after.filter(|after| !after.is_zero()).and_then(|after| now.checked_add(after));
+        let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
         let at_once = after.is_some_and(|after| after.is_zero());
         // A key that has woken itself too often has to wait, also when it was added meanwhile.
         let held = matches!(how, After::FollowUp(after) | After::Postponed(after) if !after.is_zero());
+        // Nobody is woken: who gives a key back comes for the next one.
         if at_once || (again && !held) {
-            state.push(key.clone());
+            entry.push(key.clone(), ready);
         }
         if let Some(at) = due {
             state.delay(key.clone(), at);
+        } else if entry.says_nothing() {
+            entries.remove(key);
         }
-        state.forget(key);
-        drop(state);
-        self.wake.notify_one();
     }
 
     /// No key is handed out any more.
@@ -176,13 +179,7 @@ impl<K: Ord + Clone> Queue<K> {
 
 impl<K: Ord + Clone> State<K> {
     fn push(&mut self, key: K) {
-        let entry = self.entries.entry(key.clone()).or_default();
-        if entry.running {
-            entry.again = true;
-        } else if !entry.queued {
-            entry.queued = true;
-            self.ready.push_back(key);
-        }
+        self.entries.entry(key.clone()).or_default().push(key, &mut self.ready);
     }
 
     fn delay(&mut self, key: K, at: Instant) {
@@ -224,12 +221,25 @@ impl<K: Ord + Clone> State<K> {
         }
         Some((key, Streaks { failures: entry.failures, own: entry.own }))
     }
+}
 
-    fn forget(&mut self, key: &K) {
-        let idle = |e: &Entry| !e.queued && !e.running && e.due.is_none() && e.failures == 0 && e.own == 0;
-        if self.entries.get(key).is_some_and(idle) {
-            self.entries.remove(key);
+impl Entry {
+    /// Whether there is something for a worker now that was not there.
+    fn push<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
+        if self.running {
+            self.again = true;
+            return false;
         }
+        if !self.queued {
+            self.queued = true;
+            ready.push_back(key);
+            return true;
+        }
+        false
+    }
+
+    fn says_nothing(&self) -> bool {
+        !self.queued && !self.running && self.due.is_none() && self.failures == 0 && self.own == 0
     }
 }
 

@@ -18,8 +18,11 @@ use crate::told::told;
 /// All stores that somebody uses at the moment.
 pub(crate) struct Stores {
     rest: Rest,
-    open: Mutex<BTreeMap<Gvr, Weak<Store>>>,
+    open: Mutex<BTreeMap<Place, Weak<Store>>>,
 }
+
+/// A resource, in one namespace or in all.
+type Place = (Gvr, Option<Arc<str>>);
 
 /// The objects of one resource. Its watch ends with the last one who holds it.
 pub(crate) struct Store {
@@ -58,9 +61,15 @@ impl Stores {
 
     /// The store of a resource; its watch is started by the first who asks.
     pub(crate) fn open(&self, resource: &Arc<Resource>) -> Arc<Store> {
+        self.open_within(resource, None)
+    }
+
+    /// The same for one namespace alone, where the right to see the others may be missing.
+    pub(crate) fn open_within(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
+        let place = (resource.gvr(), namespace.cloned());
         let mut open = lock(&self.open);
         open.retain(|_, store| store.strong_count() > 0);
-        let existing = open.get(&resource.gvr()).and_then(Weak::upgrade);
+        let existing = open.get(&place).and_then(Weak::upgrade);
         // A kind that was taken away and came back with another scope is another resource.
         if let Some(store) = existing.filter(|store| store.resource == *resource) {
             return store;
@@ -71,9 +80,11 @@ impl Stores {
             synced: watch::Sender::new(false),
             task: Mutex::default(),
         });
-        let task = tokio::spawn(follow(Arc::downgrade(&store), Arc::clone(resource), self.rest.clone()));
+        let scope = namespace.map_or(Scope::All, |namespace| Scope::Within(namespace.to_string()));
+        let of = (Arc::clone(resource), scope);
+        let task = tokio::spawn(follow(Arc::downgrade(&store), of, self.rest.clone()));
         *lock(&store.task) = Some(task.abort_handle());
-        open.insert(resource.gvr(), Arc::downgrade(&store));
+        open.insert(place, Arc::downgrade(&store));
         store
     }
 }
@@ -161,8 +172,8 @@ impl Drop for Store {
 }
 
 /// Feeds a store from its watch for as long as somebody holds it.
-async fn follow(store: Weak<Store>, resource: Arc<Resource>, rest: Rest) {
-    let mut events = std::pin::pin!(watch_resource(rest.client(), &resource, &Scope::All));
+async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), rest: Rest) {
+    let mut events = std::pin::pin!(watch_resource(rest.client(), &resource, &scope));
     while let Some(event) = events.next().await {
         let event = match event {
             Ok(event) => event,

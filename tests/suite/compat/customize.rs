@@ -492,3 +492,53 @@ pub(crate) async fn a_customize_hook_that_gives_two_answers_is_named(test: &mut 
     test.until_controller("Pure=False: AnswersDiffer", differs).await?;
     Ok(())
 }
+
+/// With an account of its own a controller shows its hooks what that account may see; a namespace's rights suffice for
+/// rules that stay within it.
+pub(crate) async fn related_objects_are_read_with_the_rights_of_the_controllers_account(
+    test: &mut Fixture,
+) -> Result<()> {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let place = Place::new(test).await?;
+    let name = test.name().to_owned();
+    let metadata = json!({ "name": name });
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata });
+    let accounts = test.within(&api::SERVICE_ACCOUNT);
+    test.make(&accounts, account).await?;
+    let may = |kind: &Kind, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [kind.group], "resources": resources, "verbs": verbs });
+    let rules = [
+        may(&place.thing, &["things"], &["list", "watch"]),
+        may(test.kind(), &["greetings", "greetings/status"], &["get", "update", "patch"]),
+    ];
+    let role = json!({ "kind": "Role", "metadata": metadata, "rules": rules });
+    let binding = json!({
+        "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": name, "name": name }],
+    });
+    for mut object in [role, binding] {
+        object["apiVersion"] = json!(format!("{RBAC}/v1"));
+        let kind = text(&object, "/kind");
+        let kind = Kind::new(RBAC, "v1", kind, &format!("{}s", kind.to_lowercase()));
+        let granted = test.within(&kind);
+        test.make(&granted, object).await?;
+    }
+    test.serve()?;
+    let controller = test.controller().with("serviceAccountRef", json!({ "namespace": name, "name": name }));
+    test.host(place.hooked(controller, "v2")).await?;
+    let parents = test.parents();
+    let home = place.rule(json!({ "namespace": name }));
+    test.make(&parents, parent(test.kind(), "near", &[home])).await?;
+    test.make(&parents, parent(test.kind(), "far", &[place.rule(json!({}))])).await?;
+    sees(&parents, "near", &json!({ "Thing": "" })).await?;
+    place.thing(test, "one", &json!({})).await?;
+    sees(&parents, "near", &json!({ "Thing": format!("{name}/one") })).await?;
+    let says = |event: &Value| {
+        let message = text(event, "/message");
+        message.contains("relatedResources[0]")
+            && message.contains("cannot be listed")
+            && message.contains("forbidden")
+    };
+    test.until_event("far", "SyncError", says).await?;
+    Ok(())
+}

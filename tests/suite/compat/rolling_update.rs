@@ -1,6 +1,6 @@
 //! Section 5 of the compatibility contract: revisions, claims, the gate, one child after the other.
 
-use acceptance::api::{CONTROLLER_REVISION, Kind, Objects};
+use acceptance::api::{CONFIG_MAP, CONTROLLER_REVISION, Kind, Objects};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{
     Composite, Hook, condition, config_map, definition, has_condition, is_true, text, uid, version,
@@ -8,6 +8,8 @@ use acceptance::objects::{
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+
+use crate::wasm;
 
 /// The kind of children: with a status, as one who looks after them writes it.
 fn member(test: &Fixture) -> Kind {
@@ -292,6 +294,64 @@ pub(crate) async fn each_state_of_a_parent_has_the_related_objects_that_it_asks_
     shown(&["two", "uno", "uno"]).await?;
     says(test, "m-0", "True").await?;
     shown(&["two", "two", "uno"]).await?;
+    Ok(())
+}
+
+/// It ends when the answers about all of its states say so.
+pub(crate) async fn a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states(
+    test: &mut Fixture,
+) -> Result<()> {
+    let program = |asked: &Asked| match asked.path.as_str() {
+        "/sync" => rolls(asked),
+        // Both states: the older one is never done, so that it has to be given up.
+        _ if asked.body["parent"]["spec"]["image"] == 1 => {
+            json!({ "children": [], "finalized": false }).into()
+        }
+        _ => json!({ "children": [], "finalized": true }).into(),
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.define_kind().await?;
+    test.define(&member(test)).await?;
+    test.serve()?;
+    let finalized = controller(test, "RollingInPlace", ready(), &webhook);
+    test.host(finalized.finalized_by(Hook::webhook(&webhook.url("/finalize")))).await?;
+    test.create(test.parent("p").with(json!({ "image": 1, "replicas": 3 }))).await?;
+    have(test, &[1, 1, 1]).await?;
+    asks_for(test, json!({ "image": 2 })).await?;
+    updated(test, "False", "RolloutWaiting", "waiting for Member m-0").await?;
+    test.parents().delete("p").await?;
+    test.parents().until_gone("p").await?;
+    let asked = webhook.asked();
+    let about = |image: i64| {
+        let is = |one: &&Asked| one.path == "/finalize" && one.body["parent"]["spec"]["image"] == image;
+        asked.iter().filter(is).count()
+    };
+    ensure!(about(1) >= 1 && about(2) > about(1), "asked {} and {} times", about(1), about(2));
+    ensure!(asked.iter().filter(|one| one.path == "/finalize").all(|one| one.body["finalizing"] == true));
+    Ok(())
+}
+
+pub(crate) async fn a_parent_rests_until_somebody_changes_its_revisions(test: &mut Fixture) -> Result<()> {
+    let child = config_map("child", json!({}), json!({ "is": "here" }));
+    test.define_kind().await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [child] }))?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().making(&CONFIG_MAP, "RollingInPlace").synced_by(hook)).await?;
+    test.create(test.parent("p").with(json!({ "image": 1 }))).await?;
+    let rests = |cc: &Value| cc["status"]["settled"] == 1;
+    test.until_controller("one settled parent", rests).await?;
+    let names =
+        |all: &[Value]| -> Vec<Value> { all.iter().map(|one| one["children"][0]["names"].clone()).collect() };
+    let whole = |all: &[Value]| names(all) == [json!(["child"])];
+    let all = revisions(test).until_all("the claim", whole).await?;
+    let name = text(&all[0], "/metadata/name");
+    revisions(test).merge(name, &json!({ "children": [] })).await?;
+    revisions(test).until_all("the claim again", whole).await?;
+    revisions(test).delete(name).await?;
+    let anew = |now: &[Value]| whole(now) && uid(&now[0]) != uid(&all[0]);
+    revisions(test).until_all("the revision anew", anew).await?;
+    test.until_controller("rest", rests).await?;
     Ok(())
 }
 

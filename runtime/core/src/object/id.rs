@@ -48,6 +48,10 @@ impl Gvk {
         join_api_version(&self.group, &self.version)
     }
 
+    pub fn is_named(&self, api_version: &str, kind: &str) -> bool {
+        (&*self.group, &*self.version) == split_api_version(api_version) && *self.kind == *kind
+    }
+
     /// The key of this kind's objects in a hook request: `Pod.v1`, `Deployment.apps/v1`.
     pub fn group_key(&self) -> String {
         format!("{}.{}", self.kind, self.api_version())
@@ -160,7 +164,9 @@ mod tests {
     #[test]
     fn api_versions_survive_parsing_and_printing() {
         for text in ["v1", "apps/v1", "example.com/v1alpha1"] {
-            assert_eq!(Gvk::new(text, "X").api_version(), text);
+            let gvk = Gvk::new(text, "X");
+            assert_eq!(gvk.api_version(), text);
+            assert!(gvk.is_named(text, "X") && !gvk.is_named(text, "Y") && !gvk.is_named("x/v1", "X"));
             assert_eq!(Gvr::new(text, "xs").api_version(), text);
         }
     }

@@ -76,11 +76,15 @@ impl Object {
     /// Reads an object; `assumed` stands in where it names no kind, as items of a list do not.
     pub fn parse(json: &str, assumed: Option<&Gvk>) -> Result<Self, ObjectError> {
         let head: Head<'_> = serde_json::from_str(json).map_err(ObjectError::Json)?;
-        let named = match (&head.api_version, &head.kind) {
-            (Some(version), Some(kind)) => Some(Gvk::new(&version.0, &kind.0)),
-            _ => None,
+        let named = head.api_version.as_ref().zip(head.kind.as_ref());
+        let gvk = match (named, assumed) {
+            // One copy of the words for all objects of a kind.
+            (Some((version, kind)), Some(assumed)) if assumed.is_named(&version.0, &kind.0) => {
+                assumed.clone()
+            }
+            (Some((version, kind)), _) => Gvk::new(&version.0, &kind.0),
+            (None, assumed) => assumed.ok_or(ObjectError::NoKind)?.clone(),
         };
-        let gvk = named.as_ref().or(assumed).ok_or(ObjectError::NoKind)?.clone();
         let meta = head.metadata;
         let text = match meta.managed_fields {
             Some(fields) => Cow::Owned(cut_member(json, fields.get()).ok_or(ObjectError::Cut)?),

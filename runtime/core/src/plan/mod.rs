@@ -234,8 +234,7 @@ mod tests {
     fn a_write_that_leaves_the_version_is_no_change() {
         let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
         let op = Op::Status { id: id.clone(), body: json!({"metadata": {"resourceVersion": "7"}}) };
-        let answer =
-            |version: &str| [Event::Wrote((*a("v1", "Pod", "n/x").version(version).object()).clone())];
+        let answer = |version: &str| [Event::Wrote(a("v1", "Pod", "n/x").version(version).object())];
         assert!(!op.is_answered_by_a_change(&answer("7")));
         assert!(op.is_answered_by_a_change(&answer("8")));
         let create = Op::Create { id, body: json!({}) };

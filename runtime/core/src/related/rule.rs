@@ -151,6 +151,15 @@ impl Rule {
         }
     }
 
+    /// The namespace of all that the rule may ever find, where it is one.
+    pub fn reach(&self) -> Option<&Arc<str>> {
+        match &self.finds {
+            Finds::Names { namespace, .. } => namespace.as_ref(),
+            Finds::Labels { place: Place::Namespace(namespace), .. } => Some(namespace),
+            Finds::Labels { place: Place::Anywhere | Place::Namespaces(_), .. } => None,
+        }
+    }
+
     /// All objects of its kind that the rule finds; `namespaces` are those that its selector, if it has one, finds.
     pub fn select(&self, index: &Index, namespaces: &BTreeSet<Arc<str>>) -> Vec<Arc<Object>> {
         match &self.finds {

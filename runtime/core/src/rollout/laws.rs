@@ -118,9 +118,9 @@ impl Cluster {
             up_to_date: &|_, child, wanted| wanted["spec"]["image"] == image(child),
         }
         .step();
-        let writes = record::writes(&rolling, &parent, true, &history, &step.claims);
         let rules = self.rules();
         let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let writes = record::writes(&rolling, owner, true, &history, &step.claims);
         let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
         let plan = plan::children::children(owner, &observed, &step.desired, past);
         (step, writes, plan.ops)

@@ -119,8 +119,7 @@ impl Terms {
         if latest.forgot_children && decided.plan.ops.len() > 1 {
             decided.said.forgot = decided.plan.ops.len();
         }
-        decided.revisions =
-            record::writes(rolling, &seen.parent, self.generate_selector, history, &step.claims);
+        decided.revisions = record::writes(rolling, owner, self.generate_selector, history, &step.claims);
         Ok(decided)
     }
 }

@@ -14,8 +14,8 @@ use crate::claim::Claim;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::{LabelSelector, Selector};
-use crate::plan::Op;
-use crate::plan::record::owner_reference;
+use crate::plan::record::{MADE_BY, owner_reference};
+use crate::plan::{Op, Owner};
 use crate::spec::revision::RevisionChildren;
 
 /// Labels that say whose parents' states a ControllerRevision keeps.
@@ -86,7 +86,7 @@ impl Rolling {
 /// order. What claims nothing any longer goes at the end, so that a claim is never lost on the way.
 pub fn writes(
     rolling: &Rolling,
-    parent: &Object,
+    owner: Owner<'_>,
     generated: bool,
     history: &History,
     claims: &[Claims],
@@ -95,9 +95,9 @@ pub fn writes(
     let revisions =
         std::iter::once((&history.latest, true)).chain(history.older.iter().map(|one| (one, false)));
     for ((revision, latest), claims) in revisions.zip(claims) {
-        let children = claims::write(&parent.key.namespace, claims);
+        let children = claims::write(&owner.parent.key.namespace, claims);
         match &revision.stored {
-            None => ops.push(create(rolling, parent, generated, revision, &children)),
+            None => ops.push(create(rolling, owner, generated, revision, &children)),
             Some(stored) if claims.is_empty() && !latest => surplus.push(Arc::clone(stored)),
             Some(stored) if children != revision.children => {
                 // It has been read once already.
@@ -116,11 +116,12 @@ pub fn writes(
 
 fn create(
     rolling: &Rolling,
-    parent: &Object,
+    owner: Owner<'_>,
     generated: bool,
     revision: &Revision,
     children: &[RevisionChildren],
 ) -> Op {
+    let Owner { parent, controller, .. } = owner;
     let (gvk, namespace) = (&rolling.revisions.gvk, rolling.namespace(parent));
     let body = json!({
         "apiVersion": gvk.api_version(),
@@ -129,6 +130,8 @@ fn create(
             "name": revision.name,
             "namespace": &*namespace,
             "labels": labels(parent, &rolling.parents, generated),
+            // Two controllers of one parent would take each other's claims for mistakes.
+            "annotations": {MADE_BY: controller},
             "ownerReferences": [owner_reference(parent)],
         },
         "parentPatch": revision.patch,
@@ -211,6 +214,10 @@ mod tests {
         assert_eq!(claimed(parent().deleting(), revision(&latest)), Claim::Leave);
     }
 
+    fn owner(parent: &Object) -> Owner<'_> {
+        Owner { parent, controller: "c", rules: &[], hash_secrets: false }
+    }
+
     fn stored(name: &str, image: i64, pods: &[&str]) -> Arc<Object> {
         let children = json!([{"apiGroup": "", "kind": "Pod", "names": pods}]);
         revision(name)
@@ -224,7 +231,7 @@ mod tests {
         let history = History::of(&rolling(), &parent, stored).unwrap();
         let pod = |name: &&str| ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", name) };
         let claims: Vec<Claims> = claims.iter().map(|names| names.iter().map(pod).collect()).collect();
-        let ops = writes(&rolling(), &parent, false, &history, &claims);
+        let ops = writes(&rolling(), owner(&parent), false, &history, &claims);
         let names = |op: &Op| match op {
             Op::Create { body, .. } | Op::Replace { body, .. } => body["children"][0]["names"].to_string(),
             _ => String::new(),
@@ -251,7 +258,7 @@ mod tests {
         let made = |parent: Build| {
             let parent = parent.with("spec.image", json!(7)).object();
             let history = History::of(&rolling(), &parent, &[]).unwrap();
-            let mut ops = writes(&rolling(), &parent, false, &history, &[Claims::new()]);
+            let mut ops = writes(&rolling(), owner(&parent), false, &history, &[Claims::new()]);
             let Op::Create { id, body } = ops.remove(0) else { panic!("{ops:?}") };
             assert_eq!(body["metadata"]["namespace"], *id.key.namespace);
             (parent, history.latest.name, body)
@@ -263,6 +270,7 @@ mod tests {
                 "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "ControllerRevision",
                 "metadata": {
                     "name": name, "namespace": "n", "labels": labels(&parent, &parents(), false),
+                    "annotations": {"metahook.dev/controller": "c"},
                     "ownerReferences": [owner_reference(&parent)],
                 },
                 "parentPatch": {"spec": {"image": 7}}, "children": [],

@@ -110,7 +110,7 @@ impl Model {
         self.versions += 1;
         value["metadata"]["resourceVersion"] = json!(self.versions.to_string());
         self.told.entry(Arc::clone(&id.resource.gvk.kind)).or_default().push_back(tell(object(&value)));
-        let answer = Event::Wrote(object(&value));
+        let answer = Event::Wrote(object(&value).into());
         self.objects.insert(place(id), value);
         vec![answer]
     }

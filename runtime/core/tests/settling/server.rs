@@ -434,12 +434,12 @@ impl Server {
         Ok((children, wrote))
     }
 
-    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Object>, Conflict> {
+    fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {
         let of_parent = op.id().resource == self.parent_kind;
         let mut answer = None;
         for event in self.cluster.carry_out(op)? {
             if let Event::Wrote(object) = &event {
-                answer = Some(object.clone());
+                answer = Some(Arc::clone(object));
             }
             let touched = if of_parent { self.parents.apply(event) } else { self.children.apply(event) };
             let of = if of_parent { Told::Parents } else { Told::Children };

@@ -1,0 +1,157 @@
+//! A controller with a ServiceAccount of its own can do what that one may, and nothing else.
+
+use std::fs;
+
+use acceptance::api::{CONFIG_MAP, EVENT, Kind, SERVICE_ACCOUNT};
+use acceptance::fixture::Fixture;
+use acceptance::objects::{Hook, condition, config_map, is_true, text};
+use acceptance::webhook::Webhook;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::mounts::reach_as;
+use crate::wasm;
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Makes the roles whose names end so.
+async fn grant(test: &mut Fixture, roles: &[Value], ends: &str) -> Result<()> {
+    let wanted: Vec<_> =
+        roles.iter().filter(|role| text(role, "/metadata/name").ends_with(ends)).cloned().collect();
+    ensure!(!wanted.is_empty(), "no role ends with {ends}: {roles:?}");
+    for role in wanted {
+        let kind = text(&role, "/kind");
+        let kind = Kind::new(RBAC, "v1", kind, &format!("{}s", kind.to_lowercase()));
+        let place =
+            if role["metadata"]["namespace"].is_null() { test.everywhere(&kind) } else { test.within(&kind) };
+        test.make(&place, role).await?;
+    }
+    Ok(())
+}
+
+/// The roles that `metahook rbac` prints for a controller; the server is the account `limited`.
+async fn roles(test: &mut Fixture, controller: &Value) -> Result<Vec<Value>> {
+    let file = test.plane().scratch().join(format!("{}.json", test.name()));
+    fs::write(&file, controller.to_string())?;
+    let (file, namespace) = (file.display().to_string(), format!("--server-namespace={}", test.name()));
+    let args = ["rbac", &file, &namespace, "--server-account=limited"];
+    let (printed, _) = test.server().run(&args).await?;
+    let list: Value = serde_json::from_str(&printed)?;
+    Ok(list["items"].as_array().context("no list")?.clone())
+}
+
+/// What every server needs, whatever it hosts.
+async fn grant_the_server_its_own(test: &mut Fixture) -> Result<()> {
+    let name = test.name().to_owned();
+    let rules = json!([
+        { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get", "list", "watch"] },
+        { "apiGroups": ["metacontroller.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"] },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+        { "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["metahook-seed"], "verbs": ["get"] },
+    ]);
+    let metadata = json!({ "name": name });
+    let subject = json!({ "kind": "ServiceAccount", "namespace": name, "name": "limited" });
+    let own = [
+        json!({ "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": rules }),
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": name },
+            "subjects": [subject],
+        }),
+    ];
+    grant(test, &own, "").await
+}
+
+/// The controller's name: with a finalize hook a longer one is refused.
+fn short(test: &Fixture) -> String {
+    let unique: Vec<_> = test.name().rsplit('-').take(2).collect();
+    format!("acts-{}", unique.join("-"))
+}
+
+async fn until_controller(test: &Fixture, what: &str, is: impl Fn(&Value) -> bool) -> Result<Value> {
+    test.controllers().until(&short(test), what, is).await
+}
+
+/// A server and an account that may nothing but what is granted, and a controller that is to be that account.
+async fn nothing_granted(test: &mut Fixture, sync: Hook, finalize: Option<Hook>) -> Result<Vec<Value>> {
+    for name in ["limited", "greeter"] {
+        let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
+        test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    }
+    grant_the_server_its_own(test).await?;
+    reach_as(test, "limited").await?;
+    test.define_kind().await?;
+    let account = json!({ "namespace": test.name(), "name": "greeter" });
+    let controller = test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace").synced_by(sync);
+    let mut controller = controller.with("serviceAccountRef", account);
+    if let Some(finalize) = finalize {
+        controller = controller.finalized_by(finalize);
+    }
+    let roles = roles(test, &controller.clone().json()).await?;
+    grant(test, &roles, "-reads").await?;
+    test.serve()?;
+    test.host(controller).await?;
+    Ok(roles)
+}
+
+pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allow(
+    test: &mut Fixture,
+) -> Result<()> {
+    let child = |number: &str| config_map("child", json!({}), json!({ "number": number }));
+    let answer = |number: &str| json!({ "status": { "number": number }, "children": [child(number)] });
+    test.store("hook", &wasm::answers(&answer("1"))?).await?;
+    let roles = nothing_granted(test, test.hook("hook"), None).await?;
+    let says = |what: String| {
+        move |cc: &Value| {
+            condition(cc, "Ready")
+                .is_some_and(|ready| ready["status"] == "False" && text(ready, "/message").contains(&what))
+        }
+    };
+    let account = format!("system:serviceaccount:{}:greeter", test.name());
+    // Nobody takes us for somebody else unasked.
+    until_controller(test, "no right to act", says("cannot impersonate".to_owned())).await?;
+    grant(test, &roles, "-acts").await?;
+    let forbidden = format!("User \"{account}\" cannot list resource \"configmaps\"");
+    until_controller(test, "no right to read the module", says(forbidden)).await?;
+    grant(test, &roles, "-hooks").await?;
+    until_controller(test, "ready", |cc| is_true(cc, "Ready")).await?;
+
+    test.create(test.parent("a")).await?;
+    let forbidden = format!("User \"{account}\" cannot create resource \"configmaps\"");
+    test.until_event("a", "SyncError", |event| text(event, "/message").contains(&forbidden)).await?;
+    ensure!(test.config_maps().find("child").await?.is_none(), "the child was made all the same");
+    grant(test, &roles, "-writes").await?;
+    test.config_maps().until("child", "made", |child| child["data"]["number"] == "1").await?;
+    test.parents().until("a", "its status", |parent| parent["status"]["number"] == "1").await?;
+
+    test.store("hook", &wasm::answers(&answer("2"))?).await?;
+    test.config_maps().until("child", "updated", |child| child["data"]["number"] == "2").await?;
+    test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
+    test.config_maps().until_gone("child").await?;
+    until_controller(test, "no parent failing", |cc| cc["status"]["failing"] == 0).await?;
+    Ok(())
+}
+
+/// The finalizer is put on and taken off with the account's rights, and so is the rest when a webhook decides.
+pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_account(
+    test: &mut Fixture,
+) -> Result<()> {
+    let hook = Webhook::serve(|asked| {
+        let finalized = asked.path == "/finalize";
+        json!({ "status": { "said": "so" }, "finalized": finalized }).into()
+    })
+    .await?;
+    let finalize = Hook::webhook(&hook.url("/finalize"));
+    let roles = nothing_granted(test, Hook::webhook(&hook.url("/sync")), Some(finalize)).await?;
+    test.create(test.parent("a")).await?;
+    let acts = |event: &Value| text(event, "/message").contains("cannot impersonate");
+    let fields = "involvedObject.name=a,reason=SyncError";
+    test.within(&EVENT).until_some(fields, "no right to act", acts).await?;
+    grant(test, &roles, "-acts").await?;
+    grant(test, &roles, "-writes").await?;
+    test.parents().until("a", "its status", |parent| parent["status"]["said"] == "so").await?;
+    test.parents().delete("a").await?;
+    test.parents().until_gone("a").await?;
+    hook.until_asked("to finalize", |asked| asked.path == "/finalize").await?;
+    Ok(())
+}
