@@ -180,6 +180,7 @@ fn of_the_contract() -> Vec<Test> {
             whoever_sees_something_else_after_a_change_is_asked_about,
             a_webhook_is_asked_for_rules_once_per_content_of_the_parent,
             what_is_wrong_with_rules_is_told_on_the_parent_and_heals,
+            a_kind_that_is_defined_later_is_seen_then,
             what_v1_does_not_show_is_told_by_its_rule,
             a_finalize_hook_is_shown_related_objects,
             a_parent_rests_until_something_that_it_sees_changes,
@@ -237,6 +238,7 @@ fn of_hooks() -> Vec<Test> {
         accounts::{
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
+            related_objects_are_those_that_its_controllers_account_may_read,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,
