@@ -42,4 +42,11 @@ mod tests {
             assert!(!same(&a, &b), "{a} {b}");
         }
     }
+
+    #[test]
+    fn deep_values_are_compared_in_the_time_of_their_size() {
+        let deep = (0..1000).fold(json!(1), |inner, _| json!({"a": inner, "b": 1.0}));
+        let other = (0..1000).fold(json!(1.0), |inner, _| json!({"a": inner, "b": 1, "c": null}));
+        assert!(same(&deep, &other));
+    }
 }
