@@ -174,6 +174,7 @@ fn of_the_contract() -> Vec<Test> {
             a_child_that_does_not_match_refuses_the_whole_answer,
             the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
             a_webhooks_strays_are_made_once_and_told_of,
+            a_built_in_kind_with_a_status_can_be_a_parent,
         },
         customize::{
             each_class_of_rules_finds_what_its_version_and_scopes_say,
