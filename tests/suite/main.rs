@@ -208,6 +208,7 @@ fn of_hooks() -> Vec<Test> {
             a_parent_for_which_nothing_changed_is_not_asked_about,
             a_hook_that_asks_for_the_time_is_named_and_called_each_time,
             a_hook_that_gives_two_answers_is_named_and_called_each_time,
+            a_hook_whose_status_never_rests_is_called_more_and_more_seldom,
             a_restarted_server_gives_hooks_the_same_random_numbers,
             calls_that_were_made_and_skipped_are_told_as_metrics,
         },

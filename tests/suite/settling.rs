@@ -1,11 +1,14 @@
 //! A hook is asked when something changed, and a hook that cannot be relied on is asked each time.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{config_map, has_condition, text};
+use acceptance::objects::{Hook, config_map, has_condition, text};
 use acceptance::wait::{PATIENCE, until};
+use acceptance::webhook::{Answer, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -122,6 +125,42 @@ pub(crate) async fn a_hook_that_asks_for_the_time_is_named_and_called_each_time(
     let log = test.server().until_log("called again and again", |log| count(log, "synced") > 3).await?;
     ensure!(count(&log, "at rest") == 0, "a parent was taken for settled");
     Ok(())
+}
+
+pub(crate) async fn a_hook_whose_status_never_rests_is_called_more_and_more_seldom(
+    test: &mut Fixture,
+) -> Result<()> {
+    let calls = AtomicUsize::new(0);
+    let hook = Webhook::serve(move |_| {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        Answer::from(json!({ "children": [], "status": { "call": call } }))
+    })
+    .await?;
+    test.define_kind().await?;
+    test.serve()?;
+    let webhook = Hook::webhook(&hook.url("/sync")).version("v1");
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").resyncing_each_second();
+    test.host(controller.synced_by(webhook)).await?;
+    test.create(test.parent("a")).await?;
+    // Longer than the period: the passes in between were left out.
+    let pause = Duration::from_millis(1500);
+    let gaps = || hook.asked().windows(2).map(|two| two[1].at - two[0].at).collect::<Vec<_>>();
+    until("a pause between two calls", PATIENCE, async || {
+        let gaps = gaps();
+        Ok(if gaps.iter().any(|gap| *gap >= pause) { Ok(()) } else { Err(format!("{gaps:?}")) })
+    })
+    .await?;
+    // Eleven, and then 100 ms doubled up to the pause; the parent's creation and the first look may be two.
+    let before = gaps().iter().take_while(|gap| **gap < pause).count();
+    ensure!(before <= 20, "{before} calls before the first pause: {:?}", gaps());
+
+    let asked = hook.count();
+    test.parents().merge("a", &json!({ "spec": { "changed": true } })).await?;
+    until("ten passes at once", PATIENCE, async || {
+        let count = hook.count() - asked;
+        Ok(if count >= 10 { Ok(()) } else { Err(format!("{count} calls")) })
+    })
+    .await
 }
 
 pub(crate) async fn a_restarted_server_gives_hooks_the_same_random_numbers(test: &mut Fixture) -> Result<()> {

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::composite::{Controller, Decision, SyncError};
 use crate::cluster::events::Severity;
 use crate::queue::Streaks;
-use crate::store::Writer;
+use crate::store::{Writer, Writing};
 
 /// What became of what a pass wanted done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,6 +144,7 @@ impl Controller {
         op: &Op,
         writer: &Writer,
     ) -> Result<(bool, Option<Arc<Object>>), SyncError> {
+        let writing = self.writing(op.id(), writer);
         let known = self.tools.rest.carry_out(op).await?;
         let changed = op.is_answered_by_a_change(&known);
         if changed {
@@ -156,15 +157,15 @@ impl Controller {
             index::Event::Wrote(object) => Some(Arc::clone(object)),
             _ => None,
         });
-        self.absorb(op.id(), known, writer);
+        if let Some(writing) = writing {
+            writing.answered(known);
+        }
         Ok((changed, answer))
     }
 
-    pub(super) fn absorb(&self, id: &ObjectId, known: Vec<index::Event>, writer: &Writer) {
-        if let Some(store) =
-            self.children.iter().chain([&self.parents]).find(|store| *store.resource() == id.resource)
-        {
-            store.absorb(known, Some(writer));
-        }
+    /// `None` where nobody looks at such objects.
+    pub(super) fn writing(&self, id: &ObjectId, writer: &Writer) -> Option<Writing> {
+        let mut stores = self.children.iter().chain([&self.parents]);
+        stores.find(|store| *store.resource() == id.resource).map(|store| store.writing(&id.key, writer))
     }
 }

@@ -126,12 +126,15 @@ impl Controller {
         writer: &Writer,
         change: impl Fn(&mut Value),
     ) -> Result<Option<Arc<Object>>, ClaimError> {
+        let writing = self.writing(id, writer);
         let known = self.tools.rest.rewrite(id, uid, change).await?;
         let became = known.iter().find_map(|event| match event {
             Event::Wrote(object) => Some(Arc::clone(object)),
             _ => None,
         });
-        self.absorb(id, known, writer);
+        if let Some(writing) = writing {
+            writing.answered(known);
+        }
         Ok(became)
     }
 }

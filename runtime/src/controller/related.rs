@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use metahook_core::fingerprint::Fingerprint;
-use metahook_core::index::Touched;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};
 use metahook_core::outcome::Retry;
@@ -22,10 +21,11 @@ use tokio::sync::mpsc;
 use super::Tools;
 use super::composite::Controller;
 use super::hooks::{Callees, HookError};
+use super::triggers;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
 use crate::queue::Queue;
-use crate::store::{Change, Store, Stores, Writer};
+use crate::store::{Change, Store, Stores};
 
 /// What one controller knows of related objects.
 pub(super) struct Relations {
@@ -321,7 +321,8 @@ impl Relations {
         }
     }
 
-    fn wake(&self, resource: &Arc<Resource>, touched: &Touched, by: Option<&Writer>) {
+    fn wake(&self, resource: &Arc<Resource>, change: &Change) {
+        let touched = &change.touched;
         let keys = {
             let state = self.lock();
             let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
@@ -331,9 +332,7 @@ impl Relations {
             }
             keys
         };
-        // The pass that wrote it looks again by itself.
-        let own = by.filter(|writer| writer.controller == self.controller).map(|writer| &writer.parent);
-        keys.into_iter().filter(|key| own != Some(key)).for_each(|key| self.queue.add(key));
+        triggers::wake(&self.queue, keys, change, &self.controller);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -346,9 +345,9 @@ async fn follow(
     resource: Arc<Resource>,
     mut changes: mpsc::UnboundedReceiver<Change>,
 ) {
-    while let Some(Change { touched, by }) = changes.recv().await {
+    while let Some(change) = changes.recv().await {
         let Some(relations) = relations.upgrade() else { return };
-        relations.wake(&resource, &touched, by.as_ref());
+        relations.wake(&resource, &change);
     }
 }
 

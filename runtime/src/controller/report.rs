@@ -138,7 +138,7 @@ async fn write(rest: &Rest, store: &Arc<Store>, key: &Key, report: &Report) -> R
         Event::Wrote(object) => !seen(object).conditions.is_empty(),
         _ => true,
     });
-    store.absorb(known, None);
+    store.absorb(known);
     Ok(kept)
 }
 

@@ -74,7 +74,7 @@ async fn once(
         let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
         let known = clean(tools, &id, &object, stale).await?;
         tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
-        store.absorb(known, None);
+        store.absorb(known);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metahook_core::adopters::Adopters;
 use metahook_core::index::Touched;
-use metahook_core::object::id::Key;
+use metahook_core::object::id::{Key, Uid};
 use metahook_core::spread;
 use metahook_core::trigger;
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
         for (round, keys) in (0_u32..).zip(keys.chunks(together)) {
             tokio::time::sleep_until(start + pause * round).await;
             for key in keys {
-                queue.add(key.clone());
+                queue.look(key.clone());
             }
         }
     }
@@ -88,12 +88,10 @@ struct Trigger {
 
 impl Trigger {
     async fn all(self, mut changes: mpsc::UnboundedReceiver<Change>) {
-        while let Some(Change { touched, by }) = changes.recv().await {
-            let own = by.filter(|writer| writer.controller == self.controller.object.uid);
-            let own = own.map(|writer| writer.parent);
-            let keys = if self.child { self.child(&touched) } else { self.parent(&touched) };
-            // The pass that wrote it looks again by itself.
-            keys.into_iter().filter(|key| own.as_ref() != Some(key)).for_each(|key| self.queue.add(key));
+        while let Some(change) = changes.recv().await {
+            let touched = &change.touched;
+            let keys = if self.child { self.child(touched) } else { self.parent(touched) };
+            wake(&self.queue, keys, &change, &self.controller.object.uid);
         }
     }
 
@@ -109,6 +107,20 @@ impl Trigger {
             Some(adopters) => trigger::on_child(touched, parents, Some(&lock(adopters))),
             None => trigger::on_child(touched, parents, None),
         })
+    }
+}
+
+/// Wakes the parents that a change concerns.
+pub(super) fn wake(queue: &Queue<Key>, keys: BTreeSet<Key>, change: &Change, controller: &Uid) {
+    let own =
+        change.by.as_ref().filter(|writer| writer.controller == *controller).map(|writer| &writer.parent);
+    for key in keys {
+        if own != Some(&key) {
+            queue.add(key);
+        } else if change.touched.after.is_none() {
+            // What a pass deleted may be gone long after the last look.
+            queue.look(key);
+        } // The pass that wrote it looks again by itself.
     }
 }
 

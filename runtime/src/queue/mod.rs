@@ -9,9 +9,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// When somebody changed something while a worker had been told to come later: the shortest time that one may be told.
+const FLOOR: Duration = Duration::from_secs(1);
+
 /// # Guarantees
-/// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts.
-/// Bounded by the number of distinct keys.
+/// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key
+/// that is held waits until somebody else changes something. Bounded by the number of distinct keys.
 pub(crate) struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
@@ -28,9 +31,13 @@ struct State<K> {
 struct Entry {
     queued: bool,
     running: bool,
-    /// Added while it was running.
+    /// Somebody changed something while it was running.
     again: bool,
+    /// It was to be looked at while it was running.
+    look: bool,
     due: Option<Instant>,
+    /// Until it is due only a change counts.
+    held: bool,
     /// It shall be looked at by then, and what happened before is forgotten.
     fresh: Option<Instant>,
     /// Failed passes in a row.
@@ -65,16 +72,26 @@ impl<K: Ord + Clone> Queue<K> {
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Something about the key changed: a worker shall look at it now. A time it waits for stays as it is.
+    /// Somebody else changed something about the key: a worker shall look at it now, whatever its own writes did. A time
+    /// that it asked for stays as it is.
     pub(crate) fn add(&self, key: K) {
         let mut state = self.lock();
         let State { entries, ready, .. } = &mut *state;
         let entry = entries.entry(key.clone()).or_default();
-        // While its worker runs this may well be the echo of its own write.
-        if !entry.running {
-            entry.own = 0;
-        }
+        entry.own = 0;
         let news = entry.push(key, ready);
+        drop(state);
+        if news {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Time has passed, or what the key's own writes began has come to its end: a worker shall look at it now, unless it
+    /// is held.
+    pub(crate) fn look(&self, key: K) {
+        let mut state = self.lock();
+        let State { entries, ready, .. } = &mut *state;
+        let news = entries.entry(key.clone()).or_default().look(key, ready);
         drop(state);
         if news {
             self.wake.notify_one();
@@ -134,35 +151,36 @@ impl<K: Ord + Clone> Queue<K> {
             return;
         };
         entry.running = false;
-        let again = std::mem::take(&mut entry.again);
-        let after = match how {
+        let (changed, look) = (std::mem::take(&mut entry.again), std::mem::take(&mut entry.look));
+        let (after, held) = match how {
             After::Settled(after) => {
                 (entry.failures, entry.own) = (0, 0);
-                after
+                (after, false)
             }
             After::FollowUp(after) => {
-                (entry.failures, entry.own) = (0, entry.own.saturating_add(1));
-                Some(after)
+                (entry.failures, entry.own) = (0, if changed { 0 } else { entry.own.saturating_add(1) });
+                (Some(after), !changed)
             }
             After::Failed(after) => {
                 entry.failures = entry.failures.saturating_add(1);
-                Some(after)
+                (Some(after), false)
             }
-            After::Postponed(after) => Some(after),
+            After::Postponed(after) => (Some(if changed { after.min(FLOOR) } else { after }), true),
         };
+        let at_once = after.is_some_and(|after| after.is_zero())
+            || (changed && !held)
+            || (look && matches!(how, After::Settled(_)));
         // A time too far away to be told is never.
         let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
-        let at_once = after.is_some_and(|after| after.is_zero());
-        // A key that has woken itself too often has to wait, also when it was added meanwhile.
-        let held = matches!(how, After::FollowUp(after) | After::Postponed(after) if !after.is_zero());
         // Nobody is woken: who gives a key back comes for the next one.
-        if at_once || (again && !held) {
+        if at_once {
             entry.push(key.clone(), ready);
         }
-        if let Some(at) = due {
-            state.delay(key.clone(), at);
-        } else if entry.says_nothing() {
-            entries.remove(key);
+        match due {
+            Some(at) if held => state.hold(key.clone(), at),
+            Some(at) => state.delay(key.clone(), at),
+            None if entry.says_nothing() => drop(entries.remove(key)),
+            None => {}
         }
     }
 
@@ -195,16 +213,33 @@ impl<K: Ord + Clone> State<K> {
         self.due.insert((at, key));
     }
 
+    /// Not before that time, whatever it waited for until now, unless a fresh look is to come earlier.
+    fn hold(&mut self, key: K, at: Instant) {
+        let entry = self.entries.entry(key.clone()).or_default();
+        // One that is due already is a change like others.
+        let fresh = entry.fresh.filter(|fresh| *fresh > Instant::now());
+        let at = fresh.map_or(at, |fresh| fresh.min(at));
+        entry.held = true;
+        if let Some(before) = entry.due.replace(at) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((at, key));
+    }
+
     fn ripen(&mut self, now: Instant) {
         while let Some((at, key)) = self.due.first().cloned() {
             if at > now {
                 return;
             }
             self.due.remove(&(at, key.clone()));
-            if let Some(entry) = self.entries.get_mut(&key) {
-                entry.due = None;
+            let State { entries, ready, .. } = self;
+            let entry = entries.entry(key.clone()).or_default();
+            (entry.due, entry.held) = (None, false);
+            if entry.fresh.is_some_and(|fresh| fresh <= now) {
+                entry.push(key, ready);
+            } else {
+                entry.look(key, ready);
             }
-            self.push(key);
         }
     }
 
@@ -212,12 +247,14 @@ impl<K: Ord + Clone> State<K> {
         let key = self.ready.pop_front()?;
         let entry = self.entries.entry(key.clone()).or_default();
         (entry.queued, entry.running) = (false, true);
-        if let Some(at) = entry.fresh.take() {
+        let fresh = entry.fresh.take();
+        if fresh.is_some() {
             (entry.failures, entry.own) = (0, 0);
-            if entry.due == Some(at) {
-                entry.due = None;
-                self.due.remove(&(at, key.clone()));
-            }
+        }
+        // What it waited for is this look.
+        let over = std::mem::take(&mut entry.held) || entry.due == fresh;
+        if over && let Some(at) = entry.due.take() {
+            self.due.remove(&(at, key.clone()));
         }
         Some((key, Streaks { failures: entry.failures, own: entry.own }))
     }
@@ -236,6 +273,15 @@ impl Entry {
             return true;
         }
         false
+    }
+
+    /// The same for what is no change.
+    fn look<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
+        if self.running {
+            self.look = true;
+            return false;
+        }
+        !self.held && self.push(key, ready)
     }
 
     fn says_nothing(&self) -> bool {
@@ -299,24 +345,66 @@ mod tests {
         assert_eq!(now(&queue).await, None);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn echoes_of_its_own_writes_do_not_free_a_key_that_is_held() {
-        let queue = Queue::new();
+    /// A key that its own writes have caused ten passes of, and which is held from now on.
+    async fn held(queue: &Queue<u32>) {
         queue.add(1);
-        for own in 0..12 {
+        for own in 0..11 {
             let (key, streaks) = queue.next().await.unwrap();
             assert_eq!(streaks.own, own);
-            queue.add(1);
-            let held = Duration::from_secs(u64::from(own >= 10) * 30);
-            queue.done(&key, After::FollowUp(held));
+            queue.look(1);
+            queue.done(&key, After::FollowUp(Duration::from_secs(u64::from(own >= 10) * 30)));
         }
-        assert_eq!(now(&queue).await, None, "held, though it was added while it ran");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_time_nor_what_a_key_did_itself_frees_it_when_it_is_held() {
+        let (queue, start) = (Queue::new(), Instant::now());
+        held(&queue).await;
+        for _ in 0..3 {
+            queue.look(1);
+            assert_eq!(now(&queue).await, None, "held, though it is to be looked at");
+        }
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 11 })), "and not forgotten");
+        assert_eq!(start.elapsed().as_secs(), 30);
+        queue.done(&1, After::Settled(None));
+        assert!(queue.lock().entries.is_empty() && queue.lock().due.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_that_was_asked_for_before_does_not_free_a_held_key() {
+        let (queue, start) = (Queue::new(), Instant::now());
         queue.add(1);
-        assert_eq!(
-            queue.next().await,
-            Some((1, Streaks { failures: 0, own: 0 })),
-            "a change while it waits frees it"
-        );
+        now(&queue).await;
+        queue.done(&1, After::Settled(Some(Duration::from_secs(5))));
+        held(&queue).await;
+        queue.next().await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_frees_a_held_key_whether_it_waits_or_runs() {
+        let (queue, start) = (Queue::new(), Instant::now());
+        held(&queue).await;
+        queue.add(1);
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })), "while it waits");
+        queue.done(&1, After::Settled(None));
+        assert_eq!(tokio::time::timeout(Duration::from_secs(100), queue.next()).await.ok(), None);
+        held(&queue).await;
+        queue.next().await.unwrap();
+        queue.add(1);
+        queue.done(&1, After::FollowUp(Duration::from_secs(30)));
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })), "while it runs");
+        assert_eq!(start.elapsed().as_secs(), 130);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_to_be_looked_at_while_it_runs_is_looked_at_again() {
+        let queue = Queue::new();
+        queue.look(1);
+        assert_eq!(now(&queue).await, Some(1));
+        queue.look(1);
+        queue.done(&1, After::Settled(None));
+        assert_eq!(now(&queue).await, Some(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -334,21 +422,37 @@ mod tests {
         assert_eq!(streaks(After::FollowUp(Duration::from_secs(1))).await, (0, 1));
         queue.add(1);
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "somebody else changed something");
-        assert_eq!(streaks(After::Settled(None)).await, (0, 0), "the time it waited for has come");
         assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_postponed_key_waits_whatever_happens_while_it_runs_and_its_failures_stay() {
+    async fn a_postponed_key_waits_and_its_failures_stay() {
         let (queue, start) = (Queue::new(), Instant::now());
         queue.add(1);
         now(&queue).await;
         queue.done(&1, After::Failed(Duration::ZERO));
         assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, own: 0 })));
-        queue.add(1);
+        queue.look(1);
         queue.done(&1, After::Postponed(Duration::from_secs(20)));
+        queue.look(1);
         assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, own: 0 })));
         assert_eq!(start.elapsed().as_secs(), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_comes_during_a_postponed_pass_is_looked_at_within_a_second() {
+        let (queue, start) = (Queue::new(), Instant::now());
+        queue.add(1);
+        now(&queue).await;
+        queue.add(1);
+        queue.done(&1, After::Postponed(Duration::from_secs(3600)));
+        assert_eq!(now(&queue).await, None, "but not at once");
+        assert!(queue.next().await.is_some());
+        assert_eq!(start.elapsed().as_secs(), 1);
+        queue.add_fresh(1, Duration::ZERO);
+        queue.done(&1, After::Postponed(Duration::from_secs(3600)));
+        assert!(queue.next().await.is_some());
+        assert_eq!(start.elapsed().as_secs(), 2, "nor is a fresh look put off");
     }
 
     #[tokio::test(start_paused = true)]
@@ -388,6 +492,9 @@ mod tests {
         queue.add_fresh(1, Duration::ZERO);
         queue.done(&1, After::Failed(Duration::from_secs(100)));
         assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })));
+        queue.add_fresh(1, Duration::ZERO);
+        queue.done(&1, After::FollowUp(Duration::from_secs(100)));
+        assert_eq!(now(&queue).await, Some(1), "nor does it wait for one that is held");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! What is known of the cluster: one watch and one index per resource, shared by all who look at it.
 
+mod ours;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -14,6 +16,7 @@ use tokio::task::AbortHandle;
 use crate::cluster::rest::Rest;
 use crate::cluster::watch::{Scope, watch as watch_resource};
 use crate::told::told;
+use ours::Ours;
 
 /// All stores that somebody uses at the moment.
 pub(crate) struct Stores {
@@ -35,6 +38,7 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct State {
     index: Index,
+    ours: Ours,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
     /// Why nothing could be listed so far.
     trouble: Option<String>,
@@ -89,16 +93,56 @@ impl Stores {
     }
 }
 
+/// A write of one of the objects, until its answer has come or will not.
+pub(crate) struct Writing {
+    store: Arc<Store>,
+    key: Key,
+    by: Writer,
+}
+
+impl Change {
+    fn key(&self) -> Option<&Key> {
+        let Touched { before, after } = &self.touched;
+        after.as_ref().or(before.as_ref()).map(|object| &object.key)
+    }
+}
+
+impl Writing {
+    /// Takes in what the answer says.
+    pub(crate) fn answered(self, events: Vec<Event>) {
+        let mut state = lock(&self.store.state);
+        for event in events {
+            state.ours.learn(&self.key, &event, &self.by);
+            state.apply(event, Some(&self.by));
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut state = lock(&self.store.state);
+        for change in state.ours.end(&self.key) {
+            state.tell(&change);
+        }
+    }
+}
+
 impl Store {
     pub(crate) fn resource(&self) -> &Arc<Resource> {
         &self.resource
     }
 
-    /// Takes in what an answer to our own write says.
-    pub(crate) fn absorb(&self, events: Vec<Event>, by: Option<&Writer>) {
+    /// To be called before one of the objects is written.
+    pub(crate) fn writing(self: &Arc<Self>, key: &Key, by: &Writer) -> Writing {
+        lock(&self.state).ours.begin(key);
+        Writing { store: Arc::clone(self), key: key.clone(), by: by.clone() }
+    }
+
+    /// Takes in what an answer to a write says that no pass made.
+    pub(crate) fn absorb(&self, events: Vec<Event>) {
         let mut state = lock(&self.state);
         for event in events {
-            state.apply(event, by);
+            state.apply(event, None);
         }
     }
 
@@ -162,9 +206,18 @@ impl Store {
 impl State {
     fn apply(&mut self, event: Event, by: Option<&Writer>) {
         for touched in self.index.apply(event) {
-            let change = Change { touched, by: by.cloned() };
-            self.listeners.retain(|listener| listener.send(change.clone()).is_ok());
+            let change = match by {
+                Some(by) => Some(Change { touched, by: Some(by.clone()) }),
+                None => self.ours.sort(touched),
+            };
+            if let Some(change) = change {
+                self.tell(&change);
+            }
         }
+    }
+
+    fn tell(&mut self, change: &Change) {
+        self.listeners.retain(|listener| listener.send(change.clone()).is_ok());
     }
 }
 
@@ -225,3 +278,6 @@ async fn look_again(store: &Weak<Store>, resource: &Arc<Resource>, rest: &Rest, 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
