@@ -16,6 +16,7 @@ mod controller;
 pub mod hook;
 mod pack;
 mod queue;
+mod retry_after;
 pub mod server;
 mod store;
 mod telemetry;

@@ -4,6 +4,7 @@ use http::{Method, StatusCode};
 use metahook_core::index::Event;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{Object, ObjectError};
+use metahook_core::outcome::Retry;
 use metahook_core::plan::Op;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,9 +48,18 @@ impl ApplyError {
         matches!(self.why, Why::Exists(_))
     }
 
-    /// Somebody else was faster; an event is on its way.
+    /// How what failed is taken up again: somebody else who was faster is no reason to say anything, as an event is on its
+    /// way, nor is an API server that is busy.
+    pub(crate) fn retry(&self) -> Retry {
+        match &self.why {
+            Why::Conflict(_) => Retry::Quiet,
+            Why::Unreachable(error) => error.busy().map_or(Retry::Loud, Retry::After),
+            Why::Exists(_) | Why::Refused(_) | Why::Answer(_) => Retry::Loud,
+        }
+    }
+
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self.why, Why::Conflict(_))
+        self.retry() == Retry::Quiet
     }
 }
 

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use metahook_core::json::lists::Lists;
 use metahook_core::object::id::{Gvk, Gvr, Resource};
+use metahook_core::outcome::Retry;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,14 @@ pub(crate) enum DiscoveryError {
 }
 
 impl DiscoveryError {
+    /// How a pass that needs the kind is taken up again.
+    pub(crate) fn retry(&self) -> Retry {
+        match self {
+            Self::Unreachable(error) => error.busy().map_or(Retry::Loud, Retry::After),
+            Self::NotServed(_) | Self::NoKind(_) | Self::Refused(_) | Self::Answer(_) => Retry::Loud,
+        }
+    }
+
     /// It was asked for, and there is no such kind.
     pub(crate) fn is_not_served(&self) -> bool {
         match self {

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::acting::ActingAs;
+use crate::retry_after::busy;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,7 +36,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// There was no answer.
+/// There was no answer to what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
     #[error("the request could not be built")]
@@ -48,6 +49,8 @@ pub enum Unreachable {
     Text(#[source] std::string::FromUtf8Error),
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Timeout,
+    #[error("the API server is busy and wants to be asked again after {} s", after.as_secs())]
+    Busy { after: Duration },
 }
 
 impl Rest {
@@ -70,7 +73,7 @@ impl Rest {
         self.send(Method::GET, path, None).await
     }
 
-    /// Sends JSON; every status is an answer.
+    /// Sends JSON; every status is an answer, but one that only asks to come later.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -109,11 +112,24 @@ impl Rest {
         }
         let exchange = async {
             let (head, body) = self.client.send(request).await.map_err(Unreachable::Send)?.into_parts();
+            if let Some(after) = busy(head.status, &head.headers) {
+                return Err(Unreachable::Busy { after });
+            }
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
             let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
             Ok(Answer { status: head.status, body })
         };
         tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
+    }
+}
+
+impl Unreachable {
+    /// When the API server wants to be asked again, if that is all it said.
+    pub(crate) fn busy(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { after } => Some(*after),
+            Self::Request(_) | Self::Send(_) | Self::Body(_) | Self::Text(_) | Self::Timeout => None,
+        }
     }
 }
 
@@ -184,10 +200,30 @@ pub(crate) fn version_path(group: &str, version: &str) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod fake;
+
+#[cfg(test)]
 mod tests {
     use metahook_core::object::id::Gvk;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_busy_api_server_is_no_refusal() {
+        for (status, header, seconds) in [(429, None, 1), (429, Some("7"), 7), (503, Some("0"), 1)] {
+            let rest = fake::answering(move |_| {
+                let mut answer = http::Response::builder().status(status);
+                if let Some(header) = header {
+                    answer = answer.header("retry-after", header);
+                }
+                answer.body("{}".to_owned()).unwrap()
+            });
+            let error = rest.get("/api").await.err().unwrap();
+            assert_eq!(error.busy(), Some(Duration::from_secs(seconds)), "{error}");
+        }
+        let rest = fake::answering(|_| http::Response::builder().status(503).body("{}".to_owned()).unwrap());
+        assert_eq!(rest.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    }
 
     #[test]
     fn a_name_never_becomes_more_than_one_segment() {

@@ -7,6 +7,7 @@ use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
+use metahook_core::outcome::Retry;
 use metahook_core::pass::Claimed;
 use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
@@ -27,11 +28,10 @@ pub(super) enum ClaimError {
 }
 
 impl ClaimError {
-    /// Somebody else was faster.
-    pub(super) fn is_conflict(&self) -> bool {
+    pub(super) fn retry(&self) -> Retry {
         match self {
-            Self::Apply(error) | Self::Rewrite(RewriteError::Apply(error)) => error.is_conflict(),
-            Self::Rewrite(RewriteError::Unreadable(_)) | Self::ParentGone { .. } => false,
+            Self::Apply(error) | Self::Rewrite(RewriteError::Apply(error)) => error.retry(),
+            Self::Rewrite(RewriteError::Unreadable(_)) | Self::ParentGone { .. } => Retry::Loud,
         }
     }
 }

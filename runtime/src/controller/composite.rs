@@ -344,7 +344,6 @@ pub(super) fn after_panic(streaks: Streaks) -> After {
 }
 
 fn failure(error: &SyncError) -> Failure {
-    let retry = |overtaken: bool| if overtaken { Retry::Quiet } else { Retry::Loud };
     let (category, retry) = match error {
         SyncError::Selector(_) => ("Selector", Retry::Loud),
         SyncError::Hook(error) => (error.category(), error.retry()),
@@ -352,10 +351,11 @@ fn failure(error: &SyncError) -> Failure {
         SyncError::Answer(_, error) => (category(error), Retry::Loud),
         SyncError::Revision(_) => ("Revision", Retry::Loud),
         SyncError::Related(error) => (error.category(), error.retry()),
-        SyncError::Claim(error) => ("Claim", retry(error.is_conflict())),
-        SyncError::Finalizer(error) => ("Finalizer", retry(error.is_conflict())),
-        SyncError::Child { .. } | SyncError::Stray(_) => ("Child", Retry::Loud),
-        SyncError::Apply(error) => ("Write", retry(error.is_conflict())),
+        SyncError::Claim(error) => ("Claim", error.retry()),
+        SyncError::Finalizer(error) => ("Finalizer", error.retry()),
+        SyncError::Child { .. } => ("Child", Retry::Loud),
+        SyncError::Stray(error) => ("Child", error.retry()),
+        SyncError::Apply(error) => ("Write", error.retry()),
     };
     Failure { category, message: shorten(&told(error), 2048), retry }
 }

@@ -107,7 +107,8 @@ impl RelatedError {
         match self {
             Self::Hook(error) => error.retry(),
             Self::NotSynced { .. } => Retry::Quiet,
-            Self::Answer(_) | Self::Rule(_) | Self::Kind { .. } | Self::NotListed { .. } => Retry::Loud,
+            Self::Kind { source, .. } => source.retry(),
+            Self::Answer(_) | Self::Rule(_) | Self::NotListed { .. } => Retry::Loud,
         }
     }
 }

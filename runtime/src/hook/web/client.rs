@@ -3,21 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::connect::dns::GaiResolver;
-use jiff::Timestamp;
 use metahook_core::spec::SpecError;
 use metahook_core::spec::endpoint::WebhookTarget;
 use metahook_core::text::shorten;
 use tokio::time::{Instant, timeout};
 
 use super::connector::{Connections, Resolver, watched};
-use super::retry_after::retry_after;
 use super::web_error::LARGEST_ANSWER;
 pub(crate) use super::web_error::WebError;
+use crate::retry_after::busy;
 use crate::telemetry::webhooks::WebMeter;
 use crate::told::told;
 
@@ -79,11 +78,7 @@ impl Webhook {
         })?;
         let (head, body) = answer.into_parts();
         self.meter.answered(head.status, start.elapsed());
-        let later = head.headers.get(RETRY_AFTER);
-        let busy = head.status == StatusCode::TOO_MANY_REQUESTS
-            || (head.status == StatusCode::SERVICE_UNAVAILABLE && later.is_some());
-        if busy {
-            let after = retry_after(later.and_then(|value| value.to_str().ok()), Timestamp::now());
+        if let Some(after) = busy(head.status, &head.headers) {
             return Err(WebError::Busy { host: self.host(), after });
         }
         if head.status != StatusCode::OK {

@@ -2,5 +2,4 @@
 
 pub(crate) mod client;
 mod connector;
-mod retry_after;
 mod web_error;

@@ -1,7 +1,9 @@
-//! When a webhook that is busy wants to be called again.
+//! When a server that is busy, a webhook or the API server, wants to be asked again.
 
 use std::time::Duration;
 
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
@@ -11,9 +13,17 @@ const SOONEST: Duration = Duration::from_secs(1);
 /// Who asks for more means never.
 const LATEST: Duration = Duration::from_hours(24 * 365);
 
+/// How long a server that answers like this wants to be left alone, if it does.
+pub(crate) fn busy(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+    let later = headers.get(RETRY_AFTER);
+    let busy = status == StatusCode::TOO_MANY_REQUESTS
+        || (status == StatusCode::SERVICE_UNAVAILABLE && later.is_some());
+    busy.then(|| retry_after(later.and_then(|value| value.to_str().ok()), Timestamp::now()))
+}
+
 /// Reads `Retry-After`: a date, rounded up to whole seconds from now, or a number of seconds. What says neither, or
 /// nothing that lies ahead, means soon.
-pub(super) fn retry_after(header: Option<&str>, now: Timestamp) -> Duration {
+fn retry_after(header: Option<&str>, now: Timestamp) -> Duration {
     let text = header.unwrap_or_default().trim();
     let seconds = match rfc2822::parse(text) {
         Ok(date) => {
