@@ -165,7 +165,8 @@ impl Controller {
 
     /// `None` where nobody looks at such objects.
     pub(super) fn writing(&self, id: &ObjectId, writer: &Writer) -> Option<Writing> {
-        let mut stores = self.children.iter().chain([&self.parents]);
-        stores.find(|store| *store.resource() == id.resource).map(|store| store.writing(&id.key, writer))
+        self.stores()
+            .find(|store| *store.resource() == id.resource)
+            .map(|store| store.writing(&id.key, writer))
     }
 }

@@ -317,6 +317,11 @@ impl Controller {
         })
     }
 
+    /// Of parents and of children.
+    pub(super) fn stores(&self) -> impl Iterator<Item = &Arc<Store>> {
+        self.children.iter().chain([&self.parents])
+    }
+
     pub(super) fn parent_keys(&self) -> Vec<Key> {
         self.parents.view(|parents| {
             parents

@@ -42,9 +42,13 @@ impl Reporter {
                 ),
             ),
         };
-        let ready = match first {
-            None => Finding::good("Running", ""),
-            Some((key, category)) => {
+        let trouble = controller.stores().find_map(|store| store.trouble());
+        let ready = match (trouble.or_else(|| controller.relations.trouble()), first) {
+            (Some(trouble), _) => {
+                Finding::good("NotListed", format!("{trouble}; parents are synced as they were seen last"))
+            }
+            (None, None) => Finding::good("Running", ""),
+            (None, Some((key, category))) => {
                 let message = format!(
                     "{failing} of {parents} parents fail, the first is {key} ({category}); see its Events"
                 );

@@ -69,7 +69,7 @@ impl Host {
                     Some(change) => self.take_in(&change),
                     None => break,
                 },
-                _ = complaints.tick() => if let Some(trouble) = self.store.trouble() {
+                _ = complaints.tick() => if let Some(trouble) = self.store.trouble().filter(|_| !self.store.is_synced()) {
                     tracing::warn!(reason = trouble, "CompositeControllers cannot be listed: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds), or give the server the right to list them");
                 },
             }

@@ -309,6 +309,12 @@ impl Relations {
         state.told.remove(parent);
     }
 
+    /// Why what was listed cannot be watched any more.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let state = self.lock();
+        state.open.values().filter(|store| store.is_synced()).find_map(|store| store.trouble())
+    }
+
     fn wait(&self, parent: &Object, wait: Wait) {
         self.lock().waiting.insert(parent.key.clone(), wait);
     }

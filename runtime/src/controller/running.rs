@@ -260,9 +260,8 @@ impl Run {
 
     /// Waits until all stores are filled, and says so where one cannot be.
     async fn synced(&self, controller: &Controller) -> Option<()> {
-        let stores = || controller.children.iter().chain([&controller.parents]);
         let all = async {
-            for store in stores() {
+            for store in controller.stores() {
                 store.synced().await;
             }
         };
@@ -272,7 +271,7 @@ impl Run {
             tokio::select! {
                 () = &mut all => return Some(()),
                 () = self.stop.cancelled() => return None,
-                _ = clock.tick() => if let Some(trouble) = stores().find_map(|store| store.trouble()) {
+                _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
                     self.reporter.change(|report| report.ready = Finding::bad("NotListed", trouble));
                 }
             }

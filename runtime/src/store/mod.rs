@@ -3,15 +3,18 @@
 mod ours;
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use metahook_core::index::{Event, Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::cluster::rest::Rest;
 use crate::cluster::watch::{Scope, watch as watch_resource};
@@ -40,9 +43,25 @@ struct State {
     index: Index,
     ours: Ours,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
-    /// Why nothing could be listed so far.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
 }
+
+/// The watch broke, so often in a row, and has not told anything since.
+struct Trouble {
+    why: String,
+    times: u32,
+    last: Instant,
+}
+
+/// A watch that is taken up again tells nothing as long as nothing changes: one that has not broken for this long, which
+/// is longer than the longest pause between two tries, is whole again.
+const WHOLE: Duration = Duration::from_mins(1);
+
+/// A watch that breaks so often in a row is in trouble; others are taken up again before anybody could read of it.
+const OFTEN: u32 = 3;
+
+/// A panic in a store's task is followed by a pause, so that a bug heats nothing.
+const AFTER_BUG: Duration = Duration::from_secs(1);
 
 /// An object changed, and whose write it was if it was one of ours.
 #[derive(Debug, Clone)]
@@ -179,9 +198,14 @@ impl Store {
         drop(synced.wait_for(|synced| *synced).await);
     }
 
-    /// Why the resource cannot be listed, as long as it never could.
+    /// Why the resource cannot be listed, or cannot be watched any more.
     pub(crate) fn trouble(&self) -> Option<String> {
-        lock(&self.state).trouble.clone()
+        let listed = self.is_synced();
+        let state = lock(&self.state);
+        let trouble = state.trouble.as_ref();
+        let told = trouble.filter(|one| !listed || (one.times >= OFTEN && one.last.elapsed() < WHOLE))?;
+        let what = if listed { "watched" } else { "listed" };
+        Some(format!("{} cannot be {what}: {}", self.resource.gvk, told.why))
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -204,6 +228,11 @@ impl Store {
 }
 
 impl State {
+    fn broke(&mut self, why: String) {
+        let times = self.trouble.as_ref().map_or(0, |before| before.times);
+        self.trouble = Some(Trouble { why, times: times.saturating_add(1), last: Instant::now() });
+    }
+
     fn apply(&mut self, event: Event, by: Option<&Writer>) {
         for touched in self.index.apply(event) {
             let change = match by {
@@ -229,30 +258,38 @@ impl Drop for Store {
     }
 }
 
-/// Feeds a store from its watch for as long as somebody holds it.
+/// Feeds a store from its watch for as long as somebody holds it, also after a panic.
 async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), rest: Rest) {
-    let mut events = std::pin::pin!(watch_resource(rest.client(), &resource, &scope));
+    while AssertUnwindSafe(feed(&store, &resource, &scope, &rest)).catch_unwind().await.is_err() {
+        tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
+        tokio::time::sleep(AFTER_BUG).await;
+    }
+}
+
+async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest: &Rest) {
+    let mut events = std::pin::pin!(watch_resource(rest.client(), resource, scope));
     while let Some(event) = events.next().await {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
                 let Some(store) = store.upgrade() else { return };
                 tracing::warn!(resource = %resource.gvk, error = told(&error), "a watch broke; it is taken up again");
-                if !*store.synced.borrow() {
-                    lock(&store.state).trouble =
-                        Some(format!("{} cannot be listed: {}", resource.gvk, told(&error)));
-                }
+                lock(&store.state).broke(told(&error));
                 continue;
             }
         };
         let complete = matches!(event, Event::ListEnds);
+        let works = complete || matches!(event, Event::Applied(_) | Event::Deleted(_));
         let doubtful = {
             let Some(store) = store.upgrade() else { return };
             let mut state = lock(&store.state);
             state.apply(event, None);
+            if works {
+                state.trouble = None;
+            }
             if complete { state.index.doubtful() } else { Vec::new() }
         };
-        look_again(&store, &resource, &rest, doubtful).await;
+        look_again(store, resource, rest, doubtful).await;
         if complete && let Some(store) = store.upgrade() {
             store.synced.send_replace(true);
         }

@@ -1,12 +1,20 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Request, Response};
+use kube::client::Body;
 use metahook_core::object::id::Gvk;
 
 use super::*;
+use crate::cluster::rest::fake;
+
+fn config_maps() -> Arc<Resource> {
+    let gvk = Gvk::new("v1", "ConfigMap");
+    Arc::new(Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false })
+}
 
 fn store() -> (Arc<Store>, mpsc::UnboundedReceiver<Change>) {
-    let gvk = Gvk::new("v1", "ConfigMap");
-    let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
     let store = Store {
-        resource: Arc::new(resource),
+        resource: config_maps(),
         state: Mutex::default(),
         synced: watch::Sender::new(true),
         task: Mutex::default(),
@@ -81,4 +89,82 @@ fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
     watched(&store, Event::Applied(object("3", 5)));
     watched(&store, Event::Deleted(object("3", 6)));
     assert_eq!(told(&mut changes), [false, false], "somebody else's deletion is none of ours");
+}
+
+fn answer(status: u16, body: &str) -> Option<Response<String>> {
+    Some(Response::builder().status(status).body(body.to_owned()).unwrap())
+}
+
+fn forbidden() -> Option<Response<String>> {
+    answer(
+        403,
+        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no right","reason":"Forbidden","code":403}"#,
+    )
+}
+
+fn list() -> Option<Response<String>> {
+    answer(200, r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#)
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().unwrap_or_default().contains("watch=")
+}
+
+/// Until it is so; the clock is none of ours.
+async fn until(so: impl Fn() -> bool) {
+    let wait = async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(10), wait).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_is_told_while_it_lasts_before_the_first_list_and_after() {
+    let lists = Arc::new(AtomicUsize::new(0));
+    let watches = Arc::new(AtomicUsize::new(0));
+    let (listed, watched) = (Arc::clone(&lists), Arc::clone(&watches));
+    // Five lists and eight watches fail; the ninth stays open.
+    let rest = fake::answering(move |request| {
+        if is_watch(request) {
+            if watched.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { None }
+        } else if listed.fetch_add(1, Ordering::Relaxed) < 5 {
+            forbidden()
+        } else {
+            list()
+        }
+    });
+    let store = Stores::new(rest).open(&config_maps());
+    until(|| store.trouble().is_some_and(|why| why.contains("ConfigMap cannot be listed"))).await;
+    store.synced().await;
+    assert_eq!(store.trouble(), None, "it could be listed");
+    until(|| store.trouble().is_some_and(|why| why.contains("cannot be watched"))).await;
+    until(|| watches.load(Ordering::Relaxed) == 9).await;
+    until(|| store.trouble().is_none()).await;
+    assert_eq!(lists.load(Ordering::Relaxed), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_once_is_no_trouble() {
+    let watches = Arc::new(AtomicUsize::new(0));
+    let watched = Arc::clone(&watches);
+    let rest = fake::answering(move |request| match is_watch(request) {
+        true if watched.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
+        true => None,
+        false => list(),
+    });
+    let store = Stores::new(rest).open(&config_maps());
+    until(|| watches.load(Ordering::Relaxed) == 2).await;
+    assert_eq!(store.trouble(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_does_not_leave_a_store_deaf() {
+    let lists = AtomicUsize::new(0);
+    let rest = fake::answering(move |request| {
+        assert!(lists.fetch_add(1, Ordering::Relaxed) > 0, "a bug");
+        if is_watch(request) { None } else { list() }
+    });
+    Stores::new(rest).open(&config_maps()).synced().await;
 }

@@ -13,14 +13,14 @@ use tower_service::Service;
 
 use super::Rest;
 
-type Program = Arc<dyn Fn(&Request<Body>) -> Response<String> + Send + Sync>;
+type Program = Arc<dyn Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync>;
 
 #[derive(Clone)]
 struct Fake(Program);
 
-/// Each request is answered as `program` says; it may panic.
+/// Each request is answered as `program` says, or never; it may panic.
 pub(crate) fn answering(
-    program: impl Fn(&Request<Body>) -> Response<String> + Send + Sync + 'static,
+    program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
 ) -> Rest {
     Rest::new(Client::new(Fake(Arc::new(program)), "default"), None)
 }
@@ -36,6 +36,12 @@ impl Service<Request<Body>> for Fake {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let program = Arc::clone(&self.0);
-        async move { Ok(program(&request).map(|body| Full::new(body.into()))) }.boxed()
+        async move {
+            match program(&request) {
+                Some(answer) => Ok(answer.map(|body| Full::new(body.into()))),
+                None => std::future::pending().await,
+            }
+        }
+        .boxed()
     }
 }
