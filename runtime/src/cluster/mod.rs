@@ -6,6 +6,8 @@ pub(crate) mod client;
 pub(crate) mod config_maps;
 pub(crate) mod discovery;
 pub(crate) mod events;
+#[cfg(test)]
+pub(crate) mod fake;
 pub(crate) mod named;
 pub(crate) mod openapi;
 pub(crate) mod rest;

@@ -200,12 +200,10 @@ pub(crate) fn version_path(group: &str, version: &str) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod fake;
-
-#[cfg(test)]
 mod tests {
     use metahook_core::object::id::Gvk;
 
+    use super::super::fake;
     use super::*;
 
     #[tokio::test]

@@ -16,7 +16,6 @@ use metahook_core::spec::hook::Via;
 use serde_json::{Map, Value};
 
 use super::composite::{Controller, Decision, SyncError};
-use crate::cluster::events::Severity;
 use crate::queue::Streaks;
 use crate::store::{Writer, Writing};
 
@@ -57,6 +56,8 @@ impl Controller {
         let (children, mut first) = self.act_on_children(decision, writer, streaks).await;
         acted = acted.max(children);
         self.tell_flips(decision).await;
+        let made_once = |stray: &Stray| format!("{}; it is created once and then left alone", stray.why);
+        self.warn_once(parent, "UnmanagedChild", decided.strays.iter().map(made_once));
         for stray in &decided.strays {
             if let Err(error) = self.create_stray(parent, stray, writer).await {
                 first.get_or_insert(error);
@@ -122,8 +123,6 @@ impl Controller {
 
     /// Makes a child that nobody looks after, where it does not exist.
     async fn create_stray(&self, parent: &Object, stray: &Stray, writer: &Writer) -> Result<(), SyncError> {
-        let message = format!("{}; it is created once and then left alone", stray.why);
-        self.tools.recorder.record(parent, Severity::Warning, "UnmanagedChild", &message);
         let resource = self.tools.discovery.resolve_kind(&stray.gvk).await?;
         let id = ObjectId { resource, key: stray.key.clone() };
         let body = plan::children::new_object(self.terms.owner(parent), &id, &stray.body);

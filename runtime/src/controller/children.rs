@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::acting::Acted;
 use super::composite::{Controller, Decision, SyncError};
 use crate::cluster::events::Severity;
-use crate::store::Writer;
+use crate::store::{Store, Writer};
 
 impl Controller {
     /// One operation on a child; what comes of it is learned.
@@ -74,18 +74,17 @@ impl Controller {
     /// Warns of another controller that makes children of the same kind for the same parent.
     pub(super) fn tell_overlaps(&self, seen: &Seen) {
         let parent = &seen.parent;
-        for store in &self.children {
+        let overlap = |store: &Arc<Store>| {
             let all = store.candidates(&parent.uid, &parent.key.namespace, seen.selector.as_ref());
             let ours = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
-            let overlap = all.iter().filter(ours).find_map(|child| Some((child, self.anothers(child)?)));
-            if let Some((child, other)) = overlap {
-                let message = format!(
-                    "{} {} of this parent was made by the controller {other}, and {} makes such children too: each leaves the other's alone, so see that they choose other names",
-                    child.gvk.kind, child.key, self.terms.controller
-                );
-                self.tools.recorder.record(parent, Severity::Warning, "ControllersOverlap", &message);
-            }
-        }
+            let (child, other) =
+                all.iter().filter(ours).find_map(|child| Some((child, self.anothers(child)?)))?;
+            Some(format!(
+                "{} {} of this parent was made by the controller {other}, and {} makes such children too: each leaves the other's alone, so see that they choose other names",
+                child.gvk.kind, child.key, self.terms.controller
+            ))
+        };
+        self.warn_once(parent, "ControllersOverlap", self.children.iter().filter_map(overlap));
     }
 
     /// Names values that somebody else keeps changing back, with both values and the other manager; of Secrets the

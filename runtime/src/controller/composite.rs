@@ -23,6 +23,8 @@ use super::claiming::ClaimError;
 use super::hooks::{Callees, Calls, Hook, HookError};
 use super::ledgers::Ledgers;
 use super::related::{Asking, Customized, RelatedError, Relations};
+use super::tasks::Tasks;
+use super::told::Told;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
@@ -41,6 +43,8 @@ pub(super) struct Controller {
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
     pub(super) relations: Arc<Relations>,
+    pub(super) tasks: Tasks,
+    pub(super) told: Mutex<Told>,
     pub(super) standings: Mutex<Standings>,
     pub(super) ledgers: Ledgers,
     /// All CompositeControllers there are.
@@ -113,6 +117,7 @@ impl Controller {
             self.standings().forget(key);
             self.ledgers.forget(key);
             self.relations.forget(key);
+            self.forget_told(key);
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
@@ -127,6 +132,7 @@ impl Controller {
                 if matches!(done, Done::NotOurs) {
                     self.relations.forget(key);
                     self.ledgers.forget(key);
+                    self.forget_told(key);
                 }
                 (Ok(matches!(done, Done::Wrote)), None)
             }

@@ -178,13 +178,13 @@ impl Controller {
             };
             self.tools.recorder.record(parent, severity, reason.clone(), message);
         }
-        if said.forgot > 0 {
-            let message = format!(
+        let forgot = (said.forgot > 0).then(|| {
+            format!(
                 "The {hook} hook's answer has no list of children, so all {} of them are deleted: an empty list is how to say that this is meant",
                 said.forgot
-            );
-            self.tools.recorder.record(parent, Severity::Warning, "MissingChildren", &message);
-        }
+            )
+        });
+        self.warn_once(parent, "MissingChildren", forgot);
         for odd in &said.oddities {
             tracing::debug!(controller = %self.object.key, %hook, parent = %parent.key, "the hook's answer {odd}");
         }

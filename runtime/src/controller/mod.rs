@@ -15,6 +15,8 @@ mod report;
 mod rolling;
 mod running;
 mod sweep;
+mod tasks;
+mod told;
 mod triggers;
 
 use std::sync::Arc;

@@ -244,9 +244,8 @@ impl Controller {
         let store = self.relations.stores.open_within(resource, namespace);
         state.open.insert(place, Arc::clone(&store));
         let relations = Arc::downgrade(&self.relations);
-        // They end with the store's last holder, or with the controller.
-        tokio::spawn(follow(Weak::clone(&relations), Arc::clone(resource), store.changes()));
-        tokio::spawn(listed(relations, Arc::downgrade(&store)));
+        self.tasks.spawn(follow(Weak::clone(&relations), Arc::clone(resource), store.changes()));
+        self.tasks.spawn(listed(relations, Arc::downgrade(&store)));
         store
     }
 

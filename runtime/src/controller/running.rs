@@ -1,8 +1,10 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::object::Object;
@@ -16,7 +18,6 @@ use metahook_core::spec::status::Finding;
 use metahook_core::standing::Standings;
 use metahook_core::trigger::Selection;
 use serde::Deserialize;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Tools;
@@ -29,6 +30,7 @@ use super::modules::Modules;
 use super::related::Relations;
 use super::report::Reporter;
 use super::sweep::{Stale, sweep};
+use super::tasks::Tasks;
 use super::triggers;
 use crate::cluster::events::Severity;
 use crate::hook::web::client::Webhook;
@@ -61,11 +63,25 @@ pub(super) async fn run(
 ) {
     let run = Run { tools, object, begun, reporter, controllers, stop };
     if let Some(checked) = run.check() {
-        while !run.stop.is_cancelled() {
-            let Some(started) = run.start(&checked).await else {
-                break;
+        loop {
+            let served = async {
+                match run.start(&checked).await {
+                    Some(started) => run.serve(&checked, started).await,
+                    None => End::Stopped,
+                }
             };
-            run.serve(&checked, started).await;
+            match AssertUnwindSafe(served).catch_unwind().await.unwrap_or(End::Broken) {
+                _ if run.stop.is_cancelled() => break,
+                End::Stopped => break,
+                End::Anew => {}
+                End::Broken => {
+                    tracing::error!(controller = %run.object.key, "a controller panicked outside of its passes: this is a bug in metahook; it is started anew");
+                    tokio::select! {
+                        () = run.stop.cancelled() => break,
+                        () = tokio::time::sleep(AFTER_BUG) => {}
+                    }
+                }
+            }
         }
     }
     run.stop.cancelled().await;
@@ -80,6 +96,20 @@ pub(super) struct Run {
     controllers: Arc<Store>,
     pub(super) stop: CancellationToken,
 }
+
+/// Why a controller has come to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It was stopped, or cannot run as it is written.
+    Stopped,
+    /// Its kinds or its hooks are no longer what they were.
+    Anew,
+    /// Something beside its passes panicked.
+    Broken,
+}
+
+/// The pause after a panic, so that a bug heats nothing.
+const AFTER_BUG: Duration = Duration::from_secs(5);
 
 /// How often figures of calls are written to the status.
 const FIGURES: Duration = Duration::from_mins(5);
@@ -133,6 +163,8 @@ impl Run {
             },
             hooks,
             relations: Arc::new(relations),
+            tasks: Tasks::default(),
+            told: Mutex::default(),
             standings: Mutex::new(Standings::new(self.tools.purity_check)),
             ledgers: Ledgers::default(),
             others: self.tools.stores.open(&composite_controllers()),
@@ -194,9 +226,13 @@ impl Run {
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
-    async fn serve(&self, checked: &Composite, Started { controller, queue, kinds, modules }: Started) {
+    async fn serve(
+        &self,
+        checked: &Composite,
+        Started { controller, queue, kinds, modules }: Started,
+    ) -> End {
         if self.synced(&controller).await.is_none() {
-            return;
+            return End::Stopped;
         }
         let name = &self.object.key;
         self.tools.recorder.record(
@@ -209,7 +245,8 @@ impl Run {
         tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
-        let triggers = triggers::spawn(&controller, &queue, self.begun);
+        let tasks = controller.tasks.until_dropped();
+        triggers::spawn(&controller, &queue, self.begun);
         if self.begun == Begun::Anew {
             triggers::sync_all(&controller, &queue);
         }
@@ -219,16 +256,19 @@ impl Run {
             async move { controller.sync(&key, streaks).await }
         };
         let mut workers = workers::start(&queue, self.tools.workers, work, after_panic);
-        tokio::select! {
-            () = self.stop.cancelled() => {}
-            () = self.kinds_change(checked, &kinds) => {}
-            () = controller.wake_where_kinds_appear() => {}
-            () = self.follow(&controller, &queue, modules, called) => {}
-            () = triggers::resync(&controller, &queue, checked.resync_period.or(self.tools.resync)) => {}
-        }
-        triggers.iter().for_each(AbortHandle::abort);
+        let period = checked.resync_period.or(self.tools.resync);
+        let end = tokio::select! {
+            () = self.stop.cancelled() => End::Stopped,
+            () = controller.tasks.broken() => End::Broken,
+            () = self.kinds_change(checked, &kinds) => End::Anew,
+            () = controller.wake_where_kinds_appear() => End::Anew,
+            () = self.follow(&controller, &queue, modules, called) => End::Anew,
+            () = triggers::resync(&controller, &queue, period) => End::Anew,
+        };
+        drop(tasks);
         queue.close();
         while workers.join_next().await.is_some() {}
+        end
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.

@@ -10,7 +10,6 @@ use metahook_core::object::id::{Key, Uid};
 use metahook_core::spread;
 use metahook_core::trigger;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::composite::Controller;
@@ -48,7 +47,7 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
 }
 
 /// From stores to the queue: one task per store.
-pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun: Begun) -> Vec<AbortHandle> {
+pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun: Begun) {
     let adopters = (!controller.terms.generate_selector).then(|| Arc::new(Mutex::new(Adopters::default())));
     let spawn = |store: &Arc<Store>, child| {
         let trigger = Trigger {
@@ -61,9 +60,9 @@ pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun
             Begun::First => store.listen(),
             Begun::Anew => store.changes(),
         };
-        tokio::spawn(trigger.all(changes)).abort_handle()
+        controller.tasks.spawn(trigger.all(changes));
     };
-    let mut tasks = vec![spawn(&controller.parents, false)];
+    spawn(&controller.parents, false);
     // From here on changes arrive; what was there before they do not name.
     if let Some(adopters) = &adopters {
         controller.parents.view(|parents| {
@@ -73,8 +72,7 @@ pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun
             }
         });
     }
-    tasks.extend(controller.children.iter().map(|store| spawn(store, true)));
-    tasks
+    controller.children.iter().for_each(|store| spawn(store, true));
 }
 
 /// What the changes of one store mean for the queue.

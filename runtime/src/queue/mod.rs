@@ -31,10 +31,8 @@ struct State<K> {
 struct Entry {
     queued: bool,
     running: bool,
-    /// Somebody changed something while it was running.
-    again: bool,
-    /// It was to be looked at while it was running.
-    look: bool,
+    /// What came while it was running.
+    meanwhile: Meanwhile,
     due: Option<Instant>,
     /// Until it is due only a change counts.
     held: bool,
@@ -44,6 +42,16 @@ struct Entry {
     failures: u32,
     /// Passes in a row that this key's own writes caused.
     own: u32,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Meanwhile {
+    #[default]
+    Nothing,
+    /// It was to be looked at.
+    Look,
+    /// Somebody else changed something.
+    Change,
 }
 
 /// How often a key failed, and how often it woke itself, in a row.
@@ -151,7 +159,8 @@ impl<K: Ord + Clone> Queue<K> {
             return;
         };
         entry.running = false;
-        let (changed, look) = (std::mem::take(&mut entry.again), std::mem::take(&mut entry.look));
+        let meanwhile = std::mem::take(&mut entry.meanwhile);
+        let changed = meanwhile == Meanwhile::Change;
         let (after, held) = match how {
             After::Settled(after) => {
                 (entry.failures, entry.own) = (0, 0);
@@ -169,7 +178,7 @@ impl<K: Ord + Clone> Queue<K> {
         };
         let at_once = after.is_some_and(|after| after.is_zero())
             || (changed && !held)
-            || (look && matches!(how, After::Settled(_)));
+            || (meanwhile == Meanwhile::Look && matches!(how, After::Settled(_)));
         // A time too far away to be told is never.
         let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
         // Nobody is woken: who gives a key back comes for the next one.
@@ -264,7 +273,7 @@ impl Entry {
     /// Whether there is something for a worker now that was not there.
     fn push<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
         if self.running {
-            self.again = true;
+            self.meanwhile = Meanwhile::Change;
             return false;
         }
         if !self.queued {
@@ -278,7 +287,7 @@ impl Entry {
     /// The same for what is no change.
     fn look<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
         if self.running {
-            self.look = true;
+            self.meanwhile = self.meanwhile.max(Meanwhile::Look);
             return false;
         }
         !self.held && self.push(key, ready)
@@ -445,12 +454,12 @@ mod tests {
         queue.add(1);
         now(&queue).await;
         queue.add(1);
-        queue.done(&1, After::Postponed(Duration::from_secs(3600)));
+        queue.done(&1, After::Postponed(Duration::from_hours(1)));
         assert_eq!(now(&queue).await, None, "but not at once");
         assert!(queue.next().await.is_some());
         assert_eq!(start.elapsed().as_secs(), 1);
         queue.add_fresh(1, Duration::ZERO);
-        queue.done(&1, After::Postponed(Duration::from_secs(3600)));
+        queue.done(&1, After::Postponed(Duration::from_hours(1)));
         assert!(queue.next().await.is_some());
         assert_eq!(start.elapsed().as_secs(), 2, "nor is a fresh look put off");
     }

@@ -5,7 +5,7 @@ use kube::client::Body;
 use metahook_core::object::id::Gvk;
 
 use super::*;
-use crate::cluster::rest::fake;
+use crate::cluster::fake;
 
 fn config_maps() -> Arc<Resource> {
     let gvk = Gvk::new("v1", "ConfigMap");
@@ -92,7 +92,7 @@ fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
 }
 
 fn answer(status: u16, body: &str) -> Option<Response<String>> {
-    Some(Response::builder().status(status).body(body.to_owned()).unwrap())
+    Response::builder().status(status).body(body.to_owned()).ok()
 }
 
 fn forbidden() -> Option<Response<String>> {
@@ -124,12 +124,12 @@ async fn until(so: impl Fn() -> bool) {
 async fn trouble_is_told_while_it_lasts_before_the_first_list_and_after() {
     let lists = Arc::new(AtomicUsize::new(0));
     let watches = Arc::new(AtomicUsize::new(0));
-    let (listed, watched) = (Arc::clone(&lists), Arc::clone(&watches));
+    let counted = (Arc::clone(&lists), Arc::clone(&watches));
     // Five lists and eight watches fail; the ninth stays open.
     let rest = fake::answering(move |request| {
         if is_watch(request) {
-            if watched.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { None }
-        } else if listed.fetch_add(1, Ordering::Relaxed) < 5 {
+            if counted.1.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { None }
+        } else if counted.0.fetch_add(1, Ordering::Relaxed) < 5 {
             forbidden()
         } else {
             list()
@@ -148,9 +148,9 @@ async fn trouble_is_told_while_it_lasts_before_the_first_list_and_after() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_breaks_once_is_no_trouble() {
     let watches = Arc::new(AtomicUsize::new(0));
-    let watched = Arc::clone(&watches);
+    let counted = Arc::clone(&watches);
     let rest = fake::answering(move |request| match is_watch(request) {
-        true if watched.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
+        true if counted.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
         true => None,
         false => list(),
     });

@@ -11,7 +11,7 @@ use kube::Client;
 use kube::client::Body;
 use tower_service::Service;
 
-use super::Rest;
+use super::rest::Rest;
 
 type Program = Arc<dyn Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync>;
 
