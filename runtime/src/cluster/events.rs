@@ -17,9 +17,11 @@ use crate::telemetry::timestamp;
 use crate::told::told;
 
 const COMPONENT: &str = "metacontroller";
-/// Per object: this many at once, then one per `REFILL`.
+/// Per object and reason: this many at once, then one per `REFILL`.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_mins(5);
+/// So many objects and reasons are remembered.
+const MOST: usize = 10_000;
 /// An Event that has not been repeated for this long is written anew.
 const REMEMBERED: Duration = Duration::from_mins(10);
 /// The API server takes 1,024 bytes.
@@ -144,6 +146,16 @@ impl Note {
         [self.about(), self.reason.clone().into_owned(), self.message.clone()]
     }
 
+    /// Each of our reasons has its own, so that one that is often told leaves the others alone; those that hooks make up
+    /// share one.
+    fn budget(&self) -> (String, &'static str) {
+        let reason = match self.reason {
+            Cow::Borrowed(ours) => ours,
+            Cow::Owned(_) => "",
+        };
+        (self.about(), reason)
+    }
+
     fn about(&self) -> String {
         self.involved.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
@@ -153,7 +165,7 @@ impl Note {
 #[derive(Default)]
 struct Memory {
     written: BTreeMap<[String; 3], Written>,
-    budgets: BTreeMap<String, Budget>,
+    budgets: BTreeMap<(String, &'static str), Budget>,
     serial: u64,
     cleaned: Option<Instant>,
 }
@@ -181,12 +193,21 @@ struct Budget {
     at: Instant,
 }
 
+impl Budget {
+    fn left(&self, now: Instant) -> f64 {
+        let refill = now.duration_since(self.at).as_secs_f64() / REFILL.as_secs_f64();
+        (self.left + refill).min(f64::from(BURST))
+    }
+}
+
 impl Memory {
     fn allows(&mut self, note: &Note, now: Instant) -> bool {
-        let full = f64::from(BURST);
-        let budget = self.budgets.entry(note.about()).or_insert(Budget { left: full, at: now });
-        let refill = now.duration_since(budget.at).as_secs_f64() / REFILL.as_secs_f64();
-        *budget = Budget { left: (budget.left + refill).min(full), at: now };
+        let whose = note.budget();
+        if !self.budgets.contains_key(&whose) && self.budgets.len() >= MOST {
+            self.forget_the_oldest();
+        }
+        let budget = self.budgets.entry(whose).or_insert(Budget { left: f64::from(BURST), at: now });
+        *budget = Budget { left: budget.left(now), at: now };
         let allowed = budget.left >= 1.0;
         if allowed {
             budget.left -= 1.0;
@@ -200,8 +221,16 @@ impl Memory {
         }
         self.cleaned = Some(now);
         self.written.retain(|_, written| now.duration_since(written.last) < REMEMBERED);
-        let full = REFILL * BURST;
-        self.budgets.retain(|_, budget| now.duration_since(budget.at) < full);
+        self.budgets.retain(|_, budget| budget.left(now) < f64::from(BURST));
+    }
+
+    /// A tenth of them, so that this is rare.
+    fn forget_the_oldest(&mut self) {
+        let mut times: Vec<_> = self.budgets.values().map(|budget| budget.at).collect();
+        times.sort_unstable();
+        if let Some(&until) = times.get(times.len() / 10) {
+            self.budgets.retain(|_, budget| budget.at > until);
+        }
     }
 }
 
@@ -229,5 +258,31 @@ mod tests {
         tokio::time::advance(REFILL).await;
         assert!(memory.allows(&note("a"), Instant::now()));
         assert!(!memory.allows(&note("a"), Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_often_told_and_what_hooks_make_up_leave_an_error_alone() {
+        let mut memory = Memory::default();
+        for _ in 0..100 {
+            memory.allows(&note("a"), Instant::now());
+            memory.allows(&Note { reason: "SyncError".to_owned().into(), ..note("a") }, Instant::now());
+        }
+        let made_up = |number: u32| Note { reason: format!("Reason{number}").into(), ..note("b") };
+        let allowed = (0..100).filter(|number| memory.allows(&made_up(*number), Instant::now())).count();
+        assert_eq!(allowed, 25, "of all reasons that a hook makes up");
+        assert!(memory.allows(&Note { reason: "SyncError".into(), ..note("a") }, Instant::now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_remembered_is_bounded() {
+        let mut memory = Memory::default();
+        for number in 0..=MOST {
+            tokio::time::advance(Duration::from_nanos(1)).await;
+            assert!(memory.allows(&note(&number.to_string()), Instant::now()));
+        }
+        assert!(memory.budgets.len() <= MOST, "{}", memory.budgets.len());
+        tokio::time::advance(REFILL).await;
+        memory.forget(Instant::now());
+        assert!(memory.budgets.is_empty(), "a full budget costs nothing");
     }
 }
