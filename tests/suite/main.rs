@@ -134,6 +134,7 @@ fn of_children() -> Vec<Test> {
             a_value_that_keeps_flipping_is_named_and_put_right_less_often,
             a_secrets_record_holds_hashes_where_its_hook_is_a_module,
             two_controllers_of_one_parent_leave_each_others_children_alone,
+            a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
         },
         migration::{
             what_metacontroller_wrote_is_taken_over_under_every_strategy_and_it_finds_its_bytes_again,
