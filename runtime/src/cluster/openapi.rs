@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use metahook_core::json::lists::Lists;
 use metahook_core::json::published::Document;
@@ -25,7 +26,7 @@ pub(crate) struct OpenApi {
 #[derive(Clone, Default)]
 struct Known {
     address: String,
-    lists: Arc<OnceCell<Arc<Lists>>>,
+    lists: Arc<OnceCell<Option<Arc<Lists>>>>,
     /// What was published before.
     before: Arc<Lists>,
 }
@@ -43,22 +44,32 @@ impl OpenApi {
         *lock(&self.addresses) = Arc::default();
     }
 
-    /// What is published, or was when it could last be read; nothing where it never could.
+    /// What is published, or was when it could last be read; nothing where it never could. A kind that is served is
+    /// published a moment later: that is waited for.
     pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
+        for pause in [250, 500, 1000, 2000] {
+            if let Some(lists) = self.published(gvk).await {
+                return lists;
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            self.refresh();
+        }
+        self.published(gvk).await.unwrap_or_default()
+    }
+
+    /// `None` where the kind is not published yet.
+    async fn published(&self, gvk: &Gvk) -> Option<Arc<Lists>> {
         let cell = Arc::clone(&lock(&self.addresses));
         let known = match cell.get_or_try_init(|| self.addresses()).await {
             Ok(addresses) => {
                 let path = version_path(&gvk.group, &gvk.version);
-                let Some(address) = addresses.get(path.trim_start_matches('/')) else {
-                    return Arc::default();
-                };
-                self.at(gvk, address)
+                self.at(gvk, addresses.get(path.trim_start_matches('/'))?)
             }
             Err(Unread) => lock(&self.known).get(gvk).cloned().unwrap_or_default(),
         };
         match known.lists.get_or_try_init(|| self.read_lists(gvk, &known.address)).await {
-            Ok(lists) => Arc::clone(lists),
-            Err(Unread) => known.before,
+            Ok(lists) => lists.clone(),
+            Err(Unread) => Some(known.before),
         }
     }
 
@@ -66,7 +77,8 @@ impl OpenApi {
         let mut all = lock(&self.known);
         let known = all.entry(gvk.clone()).or_default();
         if known.address != address {
-            let before = known.lists.get().map_or_else(|| Arc::clone(&known.before), Arc::clone);
+            let latest = known.lists.get().cloned().flatten();
+            let before = latest.unwrap_or_else(|| Arc::clone(&known.before));
             *known = Known { address: address.to_owned(), lists: Arc::default(), before };
         }
         known.clone()
@@ -87,7 +99,7 @@ impl OpenApi {
         Ok(index.paths.into_iter().map(|(path, at)| (path, at.url)).collect())
     }
 
-    async fn read_lists(&self, gvk: &Gvk, address: &str) -> Result<Arc<Lists>, Unread> {
+    async fn read_lists(&self, gvk: &Gvk, address: &str) -> Result<Option<Arc<Lists>>, Unread> {
         if address.is_empty() {
             return Err(Unread);
         }
