@@ -175,6 +175,7 @@ fn of_the_contract() -> Vec<Test> {
             a_child_that_does_not_match_refuses_the_whole_answer,
             the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
             a_webhooks_strays_are_made_once_and_told_of,
+            a_built_in_kind_with_a_status_can_be_a_parent,
         },
         customize::{
             each_class_of_rules_finds_what_its_version_and_scopes_say,
@@ -195,6 +196,7 @@ fn of_the_contract() -> Vec<Test> {
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
             a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
             a_parent_rests_until_somebody_changes_its_revisions,
+            what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },

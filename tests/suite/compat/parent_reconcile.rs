@@ -1,7 +1,7 @@
 //! Section 3 of the compatibility contract: which parents are looked at, which hook is asked, finalizers, claims, labels,
 //! status.
 
-use acceptance::api::{CONFIG_MAP, POD};
+use acceptance::api::{CONFIG_MAP, Kind, POD};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Composite, Hook, config_map, text, uid, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
@@ -407,8 +407,8 @@ pub(crate) async fn a_webhooks_strays_are_made_once_and_told_of(test: &mut Fixtu
         });
         json!({ "children": [secret, class, child("kept")], "status": { "n": 1 } }).into()
     };
-    let priority = acceptance::api::Kind::new("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses");
-    let secret = acceptance::api::Kind::new("", "v1", "Secret", "secrets");
+    let priority = Kind::new("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses");
+    let secret = Kind::new("", "v1", "Secret", "secrets");
     let _webhook = synced(test, answer, |c, _| c.making(&POD, "InPlace")).await?;
     test.create(test.parent("p")).await?;
     test.within(&secret).until("stray", "made", |_| true).await?;
@@ -422,4 +422,26 @@ pub(crate) async fn a_webhooks_strays_are_made_once_and_told_of(test: &mut Fixtu
     }
     test.parents().until("p", "synced", |p| p["status"]["n"] == 1).await?;
     test.everywhere(&priority).delete(&name).await
+}
+
+pub(crate) async fn a_built_in_kind_with_a_status_can_be_a_parent(test: &mut Fixture) -> Result<()> {
+    let ingress = Kind::new("networking.k8s.io", "v1", "Ingress", "ingresses");
+    let address = json!({ "ip": "192.0.2.1", "ipMode": "VIP" });
+    let status = json!({ "loadBalancer": { "ingress": [address] } });
+    let webhook = Webhook::answering(json!({ "children": [child("of-ingress")], "status": status })).await?;
+    test.serve()?;
+    let controller = test.controller().over(&ingress).making(&CONFIG_MAP, "InPlace");
+    test.host(controller.synced_by(Hook::webhook(&webhook.url("/sync")))).await?;
+    let parents = test.within(&ingress);
+    let backend = json!({ "service": { "name": "s", "port": { "number": 80 } } });
+    let parent = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "p" },
+        "spec": { "defaultBackend": backend },
+    });
+    test.make(&parents, parent).await?;
+    test.config_maps().until("of-ingress", "made", |_| true).await?;
+    let told = |p: &Value| p["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.0.2.1";
+    let told = parents.until("p", "its status", told).await?;
+    ensure!(told["spec"]["defaultBackend"] == backend, "the spec was touched: {told}");
+    Ok(())
 }
