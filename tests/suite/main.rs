@@ -168,6 +168,7 @@ fn of_the_contract() -> Vec<Test> {
             once_our_finalizer_is_off_the_finalize_hook_is_still_asked,
             a_parent_that_stops_matching_is_finalized_while_it_lives,
             a_finalizer_comes_off_with_its_hook_and_with_its_controller,
+            a_controller_that_is_made_anew_at_once_waits_for_the_old_one_and_keeps_its_finalizers,
             a_finalizer_of_a_controller_that_is_gone_for_long_comes_off,
             a_parent_with_no_valid_selector_is_an_error_until_it_goes,
             claims_follow_owner_labels_and_deletion,
