@@ -17,6 +17,8 @@ pub struct SyncResponse {
     status: Option<Vec<u8>>,
     resync_after: Option<String>,
     finalized: bool,
+    /// Each with a comma before it but the first.
+    events: Vec<u8>,
     failed: Option<String>,
 }
 
@@ -67,6 +69,28 @@ impl SyncResponse {
         self
     }
 
+    /// Says something about the parent: an Event with a reason, which is a word such as `Painted`, and a message. One
+    /// answer may hold 10 different ones.
+    pub fn event(self, reason: &str, message: &str) -> Self {
+        self.say("Normal", reason, message)
+    }
+
+    /// Warns of something about the parent: see [`event`](Self::event).
+    pub fn warning(self, reason: &str, message: &str) -> Self {
+        self.say("Warning", reason, message)
+    }
+
+    fn say(mut self, kind: &str, reason: &str, message: &str) -> Self {
+        self.events.extend_from_slice(if self.events.is_empty() { b"" } else { b"," });
+        for (before, text) in [("{\"type\":", kind), (",\"reason\":", reason), (",\"message\":", message)] {
+            self.events.extend_from_slice(before.as_bytes());
+            let done = serde_json::to_writer(&mut self.events, text);
+            self.note(done, || "events".to_owned());
+        }
+        self.events.push(b'}');
+        self
+    }
+
     fn note(&mut self, done: serde_json::Result<()>, what: impl FnOnce() -> String) {
         if let (Err(why), None) = (done, &self.failed) {
             self.failed = Some(format!("response: {}: {why}", what()));
@@ -93,6 +117,11 @@ impl SyncResponse {
         }
         if self.finalized {
             out.extend_from_slice(b",\"finalized\":true");
+        }
+        if !self.events.is_empty() {
+            out.extend_from_slice(b",\"events\":[");
+            out.extend_from_slice(&self.events);
+            out.push(b']');
         }
         out.push(b'}');
         Ok(out)
@@ -150,6 +179,15 @@ mod tests {
     fn the_rest_is_written_when_it_was_said() {
         let response = SyncResponse::new().resync_after(Duration::from_millis(1500)).finalized();
         assert_eq!(written(response), r#"{"children":[],"resyncAfterSeconds":1.5,"finalized":true}"#);
+    }
+
+    #[test]
+    fn events_are_written_in_their_order() {
+        let response = SyncResponse::new().event("Painted", "three \"walls\"").warning("Low", "on paint");
+        assert_eq!(
+            written(response),
+            r#"{"children":[],"events":[{"type":"Normal","reason":"Painted","message":"three \"walls\""},{"type":"Warning","reason":"Low","message":"on paint"}]}"#
+        );
     }
 
     #[test]

@@ -119,6 +119,8 @@ pub struct Answer {
     pub resync_after_seconds: Option<f64>,
     /// Whether the parent may go.
     pub finalized: bool,
+    /// What the hook says about the parent.
+    pub events: Vec<Value>,
     /// The bytes on stdout.
     #[serde(skip)]
     pub raw: String,

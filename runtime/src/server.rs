@@ -41,6 +41,8 @@ pub struct Settings {
     pub selector: Selector,
     pub workers: usize,
     pub discovery_interval: Duration,
+    /// All parents are looked at again this often, where their controller says nothing else.
+    pub resync: Option<Duration>,
     pub hook_concurrency: usize,
     pub max_children: usize,
     /// One in so many settled parents is asked about all the same; 0 is none.
@@ -88,9 +90,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let background = CancellationToken::new();
     let ready = watch::Sender::new(false);
     if let Some(address) = settings.probes {
-        let (listener, known) =
-            (Listener::bind("--health-probe-bind-address", address).await?, ready.subscribe());
-        tokio::spawn(listener.serve(move |path| http::probe(path, *known.borrow()), background.clone()));
+        answer_probes(address, ready.subscribe(), background.clone()).await?;
     }
     let scrapes = match settings.metrics {
         Some(address) => Some(Listener::bind("--metrics-address", address).await?),
@@ -134,6 +134,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         workers: settings.workers,
         max_children: settings.max_children,
         discovery_interval: settings.discovery_interval,
+        resync: settings.resync,
         rest,
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
@@ -143,6 +144,16 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     drop(tokio::time::timeout(LAST_WORDS, events).await);
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
+    Ok(())
+}
+
+async fn answer_probes(
+    address: SocketAddr,
+    ready: watch::Receiver<bool>,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let listener = Listener::bind("--health-probe-bind-address", address).await?;
+    tokio::spawn(listener.serve(move |path| http::probe(path, *ready.borrow()), stop));
     Ok(())
 }
 

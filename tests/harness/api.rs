@@ -80,9 +80,18 @@ impl Objects {
     }
 
     pub async fn create(&self, object: Value) -> Result<Value> {
+        self.created(object, None).await
+    }
+
+    /// As a field manager of this name.
+    pub async fn create_as(&self, manager: &str, object: Value) -> Result<Value> {
+        self.created(object, Some(manager.to_owned())).await
+    }
+
+    async fn created(&self, object: Value, field_manager: Option<String>) -> Result<Value> {
         let object: DynamicObject = serde_json::from_value(object).context("not a Kubernetes object")?;
         let name = object.metadata.name.clone().unwrap_or_default();
-        let created = self.api.create(&PostParams::default(), &object).await;
+        let created = self.api.create(&PostParams { field_manager, ..PostParams::default() }, &object).await;
         plain(&created.with_context(|| format!("cannot create {}/{name}", self.place))?)
     }
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use acceptance::api::{CONFIG_MAP, EVENT, Kind, SERVICE_ACCOUNT};
+use acceptance::api::{CONFIG_MAP, EVENT, Kind, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, condition, config_map, is_true, text};
+use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text};
 use acceptance::webhook::Webhook;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -73,7 +73,10 @@ async fn until_controller(test: &Fixture, what: &str, is: impl Fn(&Value) -> boo
 }
 
 /// A server and an account that may nothing but what is granted, and a controller that is to be that account.
-async fn nothing_granted(test: &mut Fixture, sync: Hook, finalize: Option<Hook>) -> Result<Vec<Value>> {
+async fn nothing_granted(
+    test: &mut Fixture,
+    hooks: impl FnOnce(Composite) -> Composite,
+) -> Result<Vec<Value>> {
     for name in ["limited", "greeter"] {
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
         test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
@@ -82,11 +85,8 @@ async fn nothing_granted(test: &mut Fixture, sync: Hook, finalize: Option<Hook>)
     reach_as(test, "limited").await?;
     test.define_kind().await?;
     let account = json!({ "namespace": test.name(), "name": "greeter" });
-    let controller = test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace").synced_by(sync);
-    let mut controller = controller.with("serviceAccountRef", account);
-    if let Some(finalize) = finalize {
-        controller = controller.finalized_by(finalize);
-    }
+    let controller = hooks(test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace"));
+    let controller = controller.with("serviceAccountRef", account);
     let roles = roles(test, &controller.clone().json()).await?;
     grant(test, &roles, "-reads").await?;
     test.serve()?;
@@ -100,7 +100,8 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     let child = |number: &str| config_map("child", json!({}), json!({ "number": number }));
     let answer = |number: &str| json!({ "status": { "number": number }, "children": [child(number)] });
     test.store("hook", &wasm::answers(&answer("1"))?).await?;
-    let roles = nothing_granted(test, test.hook("hook"), None).await?;
+    let hook = test.hook("hook");
+    let roles = nothing_granted(test, |controller| controller.synced_by(hook)).await?;
     let says = |what: String| {
         move |cc: &Value| {
             condition(cc, "Ready")
@@ -141,8 +142,9 @@ pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_accou
         json!({ "status": { "said": "so" }, "finalized": finalized }).into()
     })
     .await?;
-    let finalize = Hook::webhook(&hook.url("/finalize"));
-    let roles = nothing_granted(test, Hook::webhook(&hook.url("/sync")), Some(finalize)).await?;
+    let at = |path: &str| Hook::webhook(&hook.url(path));
+    let hooks = |controller: Composite| controller.synced_by(at("/sync")).finalized_by(at("/finalize"));
+    let roles = nothing_granted(test, hooks).await?;
     test.create(test.parent("a")).await?;
     let acts = |event: &Value| text(event, "/message").contains("cannot impersonate");
     let fields = "involvedObject.name=a,reason=SyncError";
@@ -153,5 +155,49 @@ pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_accou
     test.parents().delete("a").await?;
     test.parents().until_gone("a").await?;
     hook.until_asked("to finalize", |asked| asked.path == "/finalize").await?;
+    Ok(())
+}
+
+pub(crate) async fn related_objects_are_those_that_its_controllers_account_may_read(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = test.name().to_owned();
+    let hook = Webhook::serve(move |asked| match asked.path.as_str() {
+        "/customize" => json!({ "relatedResources": [
+            { "apiVersion": "v1", "resource": "secrets", "namespace": place, "names": ["password"] },
+        ] })
+        .into(),
+        _ => {
+            json!({ "status": { "related": asked.body["related"]["Secret.v1"]["password"]["data"] } }).into()
+        }
+    })
+    .await?;
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "password" }, "data": { "is": "eA==" } });
+    test.make(&test.within(&SECRET), secret).await?;
+    let at = |path: &str| Hook::webhook(&hook.url(path));
+    let hooks = |controller: Composite| controller.synced_by(at("/sync")).customized_by(at("/customize"));
+    let roles = nothing_granted(test, hooks).await?;
+    grant(test, &roles, "-acts").await?;
+    grant(test, &roles, "-writes").await?;
+    test.create(test.parent("a")).await?;
+    let account = format!("system:serviceaccount:{}:greeter", test.name());
+    let forbidden = format!("User \"{account}\" cannot list resource \"secrets\"");
+    test.until_event("a", "SyncError", |event| text(event, "/message").contains(&forbidden)).await?;
+    ensure!(hook.asked().iter().all(|asked| asked.path == "/customize"), "it was synced: {:?}", hook.asked());
+
+    let mut more: Vec<Value> =
+        roles.into_iter().filter(|role| text(role, "/metadata/name").ends_with("-writes")).collect();
+    for role in &mut more {
+        let name = format!("{}-related", text(role, "/metadata/name"));
+        role["metadata"]["name"] = json!(name);
+        if role["rules"].is_array() {
+            role["rules"] =
+                json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"] }]);
+        } else {
+            role["roleRef"]["name"] = json!(name);
+        }
+    }
+    grant(test, &more, "-related").await?;
+    test.parents().until("a", "its status", |parent| parent["status"]["related"]["is"] == "eA==").await?;
     Ok(())
 }

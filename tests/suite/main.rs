@@ -29,13 +29,24 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use compat::{api_objects, child_management, customize, hook_protocol, parent_reconcile, rolling_update};
+use compat::{
+    api_objects, child_management, customize, hook_protocol, migration, parent_reconcile, rolling_update,
+};
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [on_a_node(), of_bounds(), of_controllers(), of_the_contract(), of_hooks(), without_a_server()].concat()
+    [
+        on_a_node(),
+        of_bounds(),
+        of_controllers(),
+        of_the_contract(),
+        of_children(),
+        of_hooks(),
+        without_a_server(),
+    ]
+    .concat()
 }
 
 /// Skipped where there can be no node.
@@ -112,6 +123,24 @@ fn of_controllers() -> Vec<Test> {
     ]
 }
 
+fn of_children() -> Vec<Test> {
+    tests![
+        child_management::{
+            after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy,
+            what_changed_is_written_made_anew_or_left_as_the_strategy_says,
+            a_taken_name_is_told_with_its_owner_and_nobody_is_taken_over,
+            another_strategy_takes_over_what_was_written_and_what_is_dropped_goes,
+            lists_are_merged_by_what_the_api_server_publishes,
+            a_value_that_keeps_flipping_is_named_and_put_right_less_often,
+            a_secrets_record_holds_hashes_where_its_hook_is_a_module,
+            two_controllers_of_one_parent_leave_each_others_children_alone,
+        },
+        migration::{
+            what_metacontroller_wrote_is_taken_over_under_every_strategy_and_it_finds_its_bytes_again,
+        },
+    ]
+}
+
 fn of_the_contract() -> Vec<Test> {
     tests![
         api_objects::{
@@ -129,9 +158,6 @@ fn of_the_contract() -> Vec<Test> {
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
-        },
-        child_management::{
-            after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy,
         },
         parent_reconcile::{
             a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do,
@@ -154,6 +180,7 @@ fn of_the_contract() -> Vec<Test> {
             whoever_sees_something_else_after_a_change_is_asked_about,
             a_webhook_is_asked_for_rules_once_per_content_of_the_parent,
             what_is_wrong_with_rules_is_told_on_the_parent_and_heals,
+            a_kind_that_is_defined_later_is_seen_then,
             what_v1_does_not_show_is_told_by_its_rule,
             a_finalize_hook_is_shown_related_objects,
             a_parent_rests_until_something_that_it_sees_changes,
@@ -167,6 +194,7 @@ fn of_the_contract() -> Vec<Test> {
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
             a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
             a_parent_rests_until_somebody_changes_its_revisions,
+            what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },
@@ -211,6 +239,7 @@ fn of_hooks() -> Vec<Test> {
         accounts::{
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
+            related_objects_are_those_that_its_controllers_account_may_read,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,

@@ -76,9 +76,10 @@ impl Needs {
         }
     }
 
-    /// The name of the role by which the server reads.
-    pub fn reads(&self) -> String {
-        format!("{}-reads", self.name)
+    /// The role to which the reading of related objects belongs: only the customize hook knows what they are.
+    pub fn related(&self) -> String {
+        let whose = if self.account.is_some() { "writes" } else { "reads" };
+        format!("{}-{whose}", self.name)
     }
 
     /// Roles and their bindings; `server` is the account that the server runs as.
@@ -89,7 +90,8 @@ impl Needs {
             .iter()
             .chain(self.children.keys())
             .map(|kind| rule(kind, "", &["get", "list", "watch"]));
-        let mut all = Vec::from(bound(&self.reads(), None, &reads.collect::<Vec<_>>(), server));
+        let mut all =
+            Vec::from(bound(&format!("{}-reads", self.name), None, &reads.collect::<Vec<_>>(), server));
         all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
         for (namespace, objects) in &self.objects {
             let rules = [("configmaps", &objects.config_maps), ("secrets", &objects.secrets)];
@@ -284,6 +286,7 @@ mod tests {
         let spec = serde_json::from_value(spec).unwrap();
         let needs = Needs::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
         assert!(needs.customizes);
+        assert_eq!(needs.related(), "metahook-decorator-d-reads");
         let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();
         assert_eq!(
             roles[2],

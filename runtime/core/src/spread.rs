@@ -19,9 +19,37 @@ pub fn delay(nth: usize, total: usize) -> Duration {
     Duration::from_nanos(place.saturating_mul(APART.min(LONGEST / late)))
 }
 
+/// How many of `total` parents are looked at together, and how long after each other, so that all of them have had their
+/// turn when `period` is over.
+pub fn over(total: usize, period: Duration) -> (usize, Duration) {
+    let pause = (period / 10).clamp(Duration::from_millis(1), Duration::from_secs(1));
+    let rounds = usize::try_from(period.as_nanos() / pause.as_nanos()).unwrap_or(usize::MAX).max(1);
+    (total.div_ceil(rounds).max(1), pause)
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    #[test]
+    fn a_resync_takes_its_period() {
+        let millis = Duration::from_millis;
+        assert_eq!(over(2_000, millis(1_000)), (200, millis(100)));
+        assert_eq!(over(1, millis(1_000)), (1, millis(100)));
+        assert_eq!(over(18_001, Duration::from_mins(30)), (11, millis(1_000)));
+    }
+
+    proptest! {
+        #[test]
+        fn all_have_had_their_turn_when_the_period_is_over(total in 0..100_000_usize, seconds in 1..100_000_u64) {
+            let period = Duration::from_secs(seconds);
+            let (together, pause) = over(total, period);
+            let rounds = u32::try_from(total.div_ceil(together)).unwrap();
+            prop_assert!(pause * rounds.saturating_sub(1) < period);
+        }
+    }
 
     #[test]
     fn a_hundred_wait_for_nobody() {

@@ -60,6 +60,9 @@ pub struct Serve {
     /// How often to ask again what the API server serves.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub discovery_interval: Duration,
+    /// All parents are looked at again this often, unless their controller's resyncPeriodSeconds says how often; 0 is never.
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = pause)]
+    pub cache_flush_interval: Duration,
     /// Calls of hooks at once; two per core when absent. A controller has a quarter of them at most.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
@@ -177,6 +180,7 @@ impl Serve {
             selector: self.target_label_selector,
             workers: usize::from(self.workers),
             discovery_interval: self.discovery_interval,
+            resync: Some(self.cache_flush_interval).filter(|interval| !interval.is_zero()),
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
             applying: self.peer.applying(),
@@ -223,10 +227,14 @@ fn selector(text: &str) -> Result<Selector, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    units::duration(text)
-        .filter(|d| !d.is_zero())
-        .ok_or_else(|| "write a duration like 30s or 1m30s".to_owned())
+    pause(text).and_then(|duration| if duration.is_zero() { Err(DURATION.to_owned()) } else { Ok(duration) })
 }
+
+fn pause(text: &str) -> Result<Duration, String> {
+    units::duration(text).ok_or_else(|| DURATION.to_owned())
+}
+
+const DURATION: &str = "write a duration like 30s or 1m30s";
 
 #[cfg(test)]
 mod tests {
@@ -239,6 +247,14 @@ mod tests {
         let cli = Cli::try_parse_from(args).map_err(|error| error.to_string())?;
         let Command::Serve(serve) = cli.command else { panic!("another command") };
         serve.settings().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn parents_are_looked_at_again_as_often_as_metacontroller_does_or_never() {
+        let resync = |flag: &str| parse(&[flag]).unwrap().resync;
+        assert_eq!(resync("--cache-flush-interval=30m"), resync("--workers=5"));
+        assert_eq!(resync("--cache-flush-interval=90s"), Some(Duration::from_secs(90)));
+        assert_eq!(resync("--cache-flush-interval=0"), None);
     }
 
     #[test]

@@ -47,8 +47,6 @@ pub struct PeerFlags {
 #[derive(Debug, Args)]
 pub struct IgnoredFlags {
     #[arg(long, hide = true)]
-    cache_flush_interval: Option<String>,
-    #[arg(long, hide = true)]
     events_qps: Option<String>,
     #[arg(long, hide = true)]
     events_burst: Option<String>,
@@ -130,7 +128,6 @@ impl PeerFlags {
 impl IgnoredFlags {
     fn given(&self) -> Vec<&'static str> {
         let all = [
-            ("--cache-flush-interval", &self.cache_flush_interval),
             ("--events-qps", &self.events_qps),
             ("--events-burst", &self.events_burst),
             ("--pprof-address", &self.pprof_address),

@@ -80,8 +80,8 @@ impl Rbac {
             if needs.customizes {
                 writeln!(
                     say,
-                    "{kind} {name}: add get, list and watch of the related objects that its customize hook names to the server's role {}",
-                    needs.reads()
+                    "{kind} {name}: only its customize hook knows which related objects there are: add get, list and watch of them to the role {}",
+                    needs.related()
                 )?;
             }
             roles.extend(needs.roles(&server));
@@ -179,7 +179,7 @@ items:
         for name in ["metahook-composite-c-writes", "metahook-decorator-d-reads"] {
             assert!(names.contains(&name), "{names:?}");
         }
-        assert!(said.contains("CompositeController c: add get, list and watch"), "{said}");
+        assert!(said.contains("CompositeController c: only its customize hook knows"), "{said}");
     }
 
     #[test]

@@ -49,16 +49,18 @@ pub(crate) struct Tools {
     pub(crate) max_children: usize,
     /// One in so many settled parents is asked about all the same.
     pub(crate) purity_check: u64,
+    /// All parents are looked at again this often, where their controller says nothing else.
+    pub(crate) resync: Option<Duration>,
     /// Kinds that are not served are asked for again at least this often.
     pub(crate) discovery_interval: Duration,
 }
 
 impl Tools {
-    /// For a controller whose account this is: it writes with the rights of that one.
+    /// For a controller whose account this is: it writes with the rights of that one, and what it opens is watched with
+    /// them.
     fn acting_as(&self, account: Option<&ServiceAccountRef>) -> Self {
-        match account {
-            Some(account) => Self { rest: self.rest.acting_as(account), ..self.clone() },
-            None => self.clone(),
-        }
+        let Some(account) = account else { return self.clone() };
+        let rest = self.rest.acting_as(account);
+        Self { stores: Arc::new(Stores::new(rest.clone())), rest, ..self.clone() }
     }
 }

@@ -1,6 +1,6 @@
 //! Related objects as passes see them: what the customize hook asks for, where it is found, whom its changes wake.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use metahook_core::index::Touched;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};
 use metahook_core::outcome::Retry;
-use metahook_core::pass::Seen;
+use metahook_core::pass::{HookTerms, Seen};
 use metahook_core::protocol::customize::{self, CustomizeError};
 use metahook_core::related::interests::Interests;
 use metahook_core::related::remembered::{self, Answer, Remembered};
@@ -50,8 +50,17 @@ struct State {
     open: BTreeMap<Place, Arc<Store>>,
     /// Only where a rule selects namespaces.
     namespaces: Option<Arc<Store>>,
+    /// Parents whose rules cannot be followed yet, and why.
+    waiting: BTreeMap<Key, Wait>,
     /// Of which rules it was said last that requests do not show all that they find.
     told: BTreeMap<Key, Vec<(usize, Gvk)>>,
+}
+
+/// What a kind that a rule names has to become.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    Served(Gvr),
+    Listed(Gvr),
 }
 
 /// What the customize hook said about one parent, now or before.
@@ -111,17 +120,14 @@ impl Customized {
 }
 
 impl Controller {
-    /// What the customize hook asks for about a parent; `None` without such a hook. It is asked where its answer is not
-    /// known already.
+    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
     async fn customize(
         &self,
+        hook: &HookTerms,
         callees: &Callees,
         parent: &Object,
         asking: Asking,
-    ) -> Result<Option<Customized>, RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            return Ok(None);
-        };
+    ) -> Result<Customized, RelatedError> {
         let relations = &self.relations;
         let (question, pure) = match hook.via {
             Via::Wasm => (remembered::to_module(callees.identity, parent), Some(true)),
@@ -132,7 +138,7 @@ impl Controller {
                 && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
         let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
         if !anew && let Some(answer) = recall() {
-            return Ok(Some(Customized { answer, pure }));
+            return Ok(Customized { answer, pure });
         }
         let request = self.terms.customize_request(parent);
         let answered = self.ask(callees, HookName::Customize, parent, request).await?;
@@ -149,7 +155,7 @@ impl Controller {
         if let Some(until) = until {
             relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
         }
-        Ok(Some(Customized { answer, pure: answered.pure }))
+        Ok(Customized { answer, pure: answered.pure })
     }
 
     /// The objects that the rules of a parent find, and of the older states of it that its children are at. From here on
@@ -160,12 +166,13 @@ impl Controller {
         states: &[Arc<Object>],
         asking: Asking,
     ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
+        let Some(hook) = &self.terms.hooks.customize else {
+            return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
+        };
         let (mut asked, mut rules) = (Vec::new(), Vec::new());
         for state in states {
-            let Some(customized) = self.customize(callees, state, asking).await? else {
-                return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
-            };
-            rules.push(self.rules(state, &customized).await?);
+            let customized = self.customize(hook, callees, state, asking).await?;
+            rules.push(self.rules(hook, state, &customized).await?);
             asked.push(customized);
         }
         let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
@@ -177,9 +184,11 @@ impl Controller {
         // Before anything is looked at: whatever changes from now on is told.
         if let Some(parent) = states.first() {
             self.relations.lock().interests.set(&parent.key, rules.concat());
-        }
-        for (at, store) in stores.iter().chain(&namespaces) {
-            filled(*at, store).await?;
+            for (at, store) in stores.iter().chain(&namespaces).filter(|(_, store)| !store.is_synced()) {
+                self.relations.wait(parent, Wait::Listed(store.resource().gvr()));
+                filled(*at, store).await?;
+            }
+            self.relations.lock().waiting.remove(&parent.key);
         }
         let namespaces = namespaces.map(|(_, store)| store);
         let select = |rule: &Rule| {
@@ -191,15 +200,20 @@ impl Controller {
         Ok((related.collect(), asked))
     }
 
-    async fn rules(&self, parent: &Object, customized: &Customized) -> Result<Vec<Rule>, RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            return Ok(Vec::new());
-        };
+    async fn rules(
+        &self,
+        hook: &HookTerms,
+        parent: &Object,
+        customized: &Customized,
+    ) -> Result<Vec<Rule>, RelatedError> {
         let asker = Asker { version: hook.version, parent_namespace: &parent.key.namespace };
         let mut rules = Vec::with_capacity(customized.answer.rules.len());
         for (at, asked) in customized.answer.rules.iter().enumerate() {
             let resource = self.tools.discovery.resolve(&asked.gvr).await;
-            let resource = resource.map_err(|source| RelatedError::Kind { at, source })?;
+            let resource = resource.map_err(|source| {
+                self.relations.wait(parent, Wait::Served(asked.gvr.clone()));
+                RelatedError::Kind { at, source }
+            })?;
             rules.push(asked.rule(at, &resource, asker)?);
         }
         Ok(rules)
@@ -229,9 +243,25 @@ impl Controller {
         let store = self.relations.stores.open_within(resource, namespace);
         state.open.insert(place, Arc::clone(&store));
         let relations = Arc::downgrade(&self.relations);
-        // It ends with the store's last holder, or with the controller.
-        tokio::spawn(follow(relations, Arc::clone(resource), store.changes()));
+        // They end with the store's last holder, or with the controller.
+        tokio::spawn(follow(Weak::clone(&relations), Arc::clone(resource), store.changes()));
+        tokio::spawn(listed(relations, Arc::downgrade(&store)));
         store
+    }
+
+    /// Wakes whose rules name a kind that is served from now on.
+    pub(super) async fn wake_where_kinds_appear(&self) {
+        let mut changes = self.tools.discovery.changes();
+        while changes.changed().await.is_ok() {
+            let waits: BTreeSet<_> = self.relations.lock().waiting.values().cloned().collect();
+            for wait in waits {
+                if let Wait::Served(gvr) = &wait
+                    && self.tools.discovery.resolve(gvr).await.is_ok()
+                {
+                    self.relations.over(&wait);
+                }
+            }
+        }
     }
 
     /// Says, once until the rules are others, what the hook is not shown because its version has no names for it.
@@ -274,7 +304,21 @@ impl Relations {
         let mut state = self.lock();
         state.remembered.forget(parent);
         state.interests.remove(parent);
+        state.waiting.remove(parent);
         state.told.remove(parent);
+    }
+
+    fn wait(&self, parent: &Object, wait: Wait) {
+        self.lock().waiting.insert(parent.key.clone(), wait);
+    }
+
+    /// What parents waited for has come: their failures lie in the past.
+    fn over(&self, wait: &Wait) {
+        let over = |(_, waits): &(&Key, &Wait)| waits == &wait;
+        let keys: Vec<_> = self.lock().waiting.iter().filter(over).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.queue.add_fresh(key, Duration::ZERO);
+        }
     }
 
     fn wake(&self, resource: &Arc<Resource>, touched: &Touched, by: Option<&Writer>) {
@@ -308,7 +352,20 @@ async fn follow(
     }
 }
 
-/// Waits a little for the first list of a store. Who finds it unfinished is woken by what it brings, and tries again.
+/// Wakes who waits for the first list of a store.
+async fn listed(relations: Weak<Relations>, store: Weak<Store>) {
+    // Held for moments only, so that a watch which never gets anywhere ends with its controller.
+    while let Some(held) = store.upgrade() {
+        if tokio::time::timeout(Duration::from_secs(1), held.synced()).await.is_ok() {
+            if let Some(relations) = relations.upgrade() {
+                relations.over(&Wait::Listed(held.resource().gvr()));
+            }
+            return;
+        }
+    }
+}
+
+/// Waits a little for the first list of a store. Who finds it unfinished is woken by its end.
 async fn filled(at: usize, store: &Store) -> Result<(), RelatedError> {
     const STEP: Duration = Duration::from_millis(100);
     const STEPS: u32 = 20;

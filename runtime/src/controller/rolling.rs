@@ -1,10 +1,9 @@
 //! Hooks asked about a parent, and about the older states of it that its children are at.
 
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Decided, Seen};
 use metahook_core::plan::ledger::Past;
-use metahook_core::rollout::pass::Rolled;
 
 use super::composite::{Controller, SyncError};
 use super::hooks::{Answer, Callees, Calls};
@@ -19,13 +18,9 @@ impl Controller {
         calls: &mut Calls,
     ) -> Result<Decided, SyncError> {
         let request = self.terms.request(seen, (&seen.parent, &seen.related), children);
-        let answer = self.ask(callees, seen.ask, &seen.parent, request).await?;
-        calls.add(&answer);
-        let older = match &seen.rolled {
-            Some(rolled) => self.ask_about_older(callees, seen, rolled, children).await?,
-            None => Vec::new(),
-        };
-        for answer in &older {
+        let latest = async { Ok(self.ask(callees, seen.ask, &seen.parent, request).await?) };
+        let (answer, older) = try_join(latest, self.ask_about_older(callees, seen, children)).await?;
+        for answer in std::iter::once(&answer).chain(&older) {
             calls.add(answer);
         }
         let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
@@ -44,9 +39,11 @@ impl Controller {
         &self,
         callees: &Callees,
         seen: &Seen,
-        rolled: &Rolled,
         children: &ChildMap,
     ) -> Result<Vec<Answer>, SyncError> {
+        let Some(rolled) = &seen.rolled else {
+            return Ok(Vec::new());
+        };
         let asked =
             rolled.history.older.iter().zip(&rolled.related).map(async |(revision, related)| {
                 let request = self.terms.request(seen, (&revision.parent, related), children);

@@ -162,21 +162,27 @@ impl Run {
 
     /// `None`: the controller cannot run as it is written.
     fn check(&self) -> Option<Composite> {
-        let (reason, message) =
-            match spec(&self.object).map(|spec| spec.check(&self.object.key.name, &self.tools.policy)) {
-                Ok(Ok(checked)) => {
-                    for hook in &checked.disabled_hooks {
-                        let text = format!(
-                            "spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called"
-                        );
-                        self.warn("DisabledHook", &text);
-                    }
-                    return Some(checked);
+        let (reason, message) = match spec(&self.object)
+            .map(|spec| spec.check(&self.object.key.name, &self.tools.policy))
+        {
+            Ok(Ok(checked)) => {
+                for hook in &checked.disabled_hooks {
+                    let text = format!(
+                        "spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called"
+                    );
+                    self.warn("DisabledHook", &text);
                 }
-                Ok(Err(error @ CompositeError::NoSyncHook)) => ("NoSyncHook", error.to_string()),
-                Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
-                Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
-            };
+                if let Some(seconds) = checked.too_often {
+                    let text =
+                        format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
+                    self.warn("ShortResync", &text);
+                }
+                return Some(checked);
+            }
+            Ok(Err(error @ CompositeError::NoSyncHook)) => ("NoSyncHook", error.to_string()),
+            Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
+            Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
+        };
         self.refuse(reason, &message);
         None
     }
@@ -216,8 +222,9 @@ impl Run {
         tokio::select! {
             () = self.stop.cancelled() => {}
             () = self.kinds_change(checked, &kinds) => {}
+            () = controller.wake_where_kinds_appear() => {}
             () = self.follow(&controller, &queue, modules, called) => {}
-            () = triggers::resync(&controller, &queue, checked.resync_period) => {}
+            () = triggers::resync(&controller, &queue, checked.resync_period.or(self.tools.resync)) => {}
         }
         triggers.iter().for_each(AbortHandle::abort);
         queue.close();

@@ -11,6 +11,7 @@ use metahook_core::spread;
 use metahook_core::trigger;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::composite::Controller;
 use super::running::Begun;
@@ -26,14 +27,23 @@ pub(super) fn sync_all(controller: &Controller, queue: &Queue<Key>) {
     }
 }
 
-/// Looks at all parents again and again, where the controller asks for it.
+/// Looks at all parents again and again, evenly over each period.
 pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: Option<Duration>) {
     let Some(period) = period else {
         return std::future::pending().await;
     };
+    let mut next = Instant::now() + period;
     loop {
-        tokio::time::sleep(period).await;
-        controller.parent_keys().into_iter().for_each(|key| queue.add(key));
+        tokio::time::sleep_until(next).await;
+        let start = std::mem::replace(&mut next, Instant::now() + period);
+        let keys = controller.parent_keys();
+        let (together, pause) = spread::over(keys.len(), period);
+        for (round, keys) in (0_u32..).zip(keys.chunks(together)) {
+            tokio::time::sleep_until(start + pause * round).await;
+            for key in keys {
+                queue.add(key.clone());
+            }
+        }
     }
 }
 

@@ -124,6 +124,11 @@ impl Store {
         receiver
     }
 
+    /// Whether everything there is has been listed once.
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
     pub(crate) async fn synced(&self) {
         let mut synced = self.synced.subscribe();
         // An error means that the sender is gone, and it lives as long as we do.

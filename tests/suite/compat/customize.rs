@@ -403,6 +403,21 @@ pub(crate) async fn what_is_wrong_with_rules_is_told_on_the_parent_and_heals(
     Ok(())
 }
 
+/// Whoever asked for a kind that nobody served is looked at again when somebody does.
+pub(crate) async fn a_kind_that_is_defined_later_is_seen_then(test: &mut Fixture) -> Result<()> {
+    let place = Place::new(test).await?;
+    test.serve()?;
+    test.host(place.hooked(test.controller(), "v2")).await?;
+    let later = Kind::new(&format!("later.{}", test.kind().group), "v1", "Later", "laters");
+    let parents = test.parents();
+    test.make(&parents, parent(test.kind(), "a", &[rule(&later, json!({}))])).await?;
+    // Often enough for the next try to be far away.
+    let says = |event: &Value| event["count"].as_u64() >= Some(10);
+    test.until_event("a", "SyncError", says).await?;
+    test.define(&later).await?;
+    sees(&parents, "a", &json!({ "Later": "" })).await
+}
+
 /// A sync hook of version v1 has no names for what is not in its parent's namespace.
 pub(crate) async fn what_v1_does_not_show_is_told_by_its_rule(test: &mut Fixture) -> Result<()> {
     let place = Place::new(test).await?;

@@ -41,41 +41,10 @@ pub(crate) fn children(name: &str) -> Vec<Value> {
 }
 
 fn content(kind: &str, name: &str) -> Value {
-    let labels = json!({ "app": name });
-    let container = json!({
-        "name": "main",
-        "image": "registry.invalid/none",
-        "command": ["a", "b"],
-        "env": [{ "name": "EMPTY", "value": "" }, { "name": "NULL", "value": null }],
-        "resources": { "limits": { "cpu": "1000m", "memory": "1024Mi" }, "requests": { "cpu": 0.5 } },
-        "ports": [{ "name": "tcp", "containerPort": 53 }, { "name": "udp", "containerPort": 53.0, "protocol": "UDP" }],
-        "securityContext": {},
-        "livenessProbe": null,
-    });
-    let pod = json!({
-        "containers": [container],
-        "initContainers": [],
-        "volumes": [{ "name": "tmp", "emptyDir": { "sizeLimit": "1024Mi" } }],
-        "affinity": {},
-        "nodeName": null,
-        "hostname": "",
-        "terminationGracePeriodSeconds": 0.0,
-    });
-    let template = |more: Value| {
-        let mut spec = pod.clone();
-        for (field, value) in more.as_object().into_iter().flatten() {
-            spec[field] = value.clone();
-        }
-        json!({ "metadata": { "labels": labels, "annotations": {} }, "spec": spec })
-    };
     match kind {
-        "Pod" => {
-            let mut spec = pod.clone();
-            spec["tolerations"] = json!([{ "key": "mine", "operator": "Exists" }]);
-            json!({ "spec": spec })
-        }
+        "Pod" | "Deployment" | "StatefulSet" | "Job" => workload(kind, name),
         "Service" => json!({ "spec": {
-            "selector": labels,
+            "selector": { "app": name },
             "externalName": "",
             "externalIPs": [],
             "clusterIP": null,
@@ -83,30 +52,6 @@ fn content(kind: &str, name: &str) -> Value {
                 { "name": "tcp", "port": 53 },
                 { "name": "udp", "port": 53.0, "protocol": "UDP", "targetPort": "dns" },
             ],
-        } }),
-        "Deployment" => json!({ "spec": {
-            "replicas": null,
-            "selector": { "matchLabels": labels, "matchExpressions": [] },
-            "strategy": {},
-            "paused": true,
-            "template": template(json!({})),
-        } }),
-        "StatefulSet" => json!({ "spec": {
-            "replicas": 0,
-            "serviceName": "",
-            "selector": { "matchLabels": labels },
-            "template": template(json!({})),
-            "volumeClaimTemplates": [{
-                "metadata": { "name": "data" },
-                "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1024Mi" } } },
-            }],
-        } }),
-        "Job" => json!({ "spec": {
-            "suspend": true,
-            "backoffLimit": 6.0,
-            "activeDeadlineSeconds": null,
-            "selector": null,
-            "template": template(json!({ "restartPolicy": "Never" })),
         } }),
         "ConfigMap" => json!({
             "data": { "empty": "", "null": null, "text": "<&>\u{2028}" },
@@ -135,6 +80,73 @@ fn content(kind: &str, name: &str) -> Value {
             "volumeName": "",
             "selector": {},
             "resources": { "limits": null, "requests": { "storage": "1024Mi" } },
+        } }),
+        _ => json!({}),
+    }
+}
+
+/// What a Pod may be asked to be.
+fn pod() -> Value {
+    let container = json!({
+        "name": "main",
+        "image": "registry.invalid/none",
+        "command": ["a", "b"],
+        "env": [{ "name": "EMPTY", "value": "" }, { "name": "NULL", "value": null }],
+        "resources": { "limits": { "cpu": "1000m", "memory": "1024Mi" }, "requests": { "cpu": 0.5 } },
+        "ports": [{ "name": "tcp", "containerPort": 53 }, { "name": "udp", "containerPort": 53.0, "protocol": "UDP" }],
+        "securityContext": {},
+        "livenessProbe": null,
+    });
+    json!({
+        "containers": [container],
+        "initContainers": [],
+        "volumes": [{ "name": "tmp", "emptyDir": { "sizeLimit": "1024Mi" } }],
+        "affinity": {},
+        "nodeName": null,
+        "hostname": "",
+        "terminationGracePeriodSeconds": 0.0,
+    })
+}
+
+/// What has Pods, or is one.
+fn workload(kind: &str, name: &str) -> Value {
+    let (labels, pod) = (json!({ "app": name }), pod());
+    let template = |more: Value| {
+        let mut spec = pod.clone();
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        json!({ "metadata": { "labels": labels, "annotations": {} }, "spec": spec })
+    };
+    match kind {
+        "Pod" => {
+            let mut spec = pod.clone();
+            spec["tolerations"] = json!([{ "key": "mine", "operator": "Exists" }]);
+            json!({ "spec": spec })
+        }
+        "Deployment" => json!({ "spec": {
+            "replicas": null,
+            "selector": { "matchLabels": labels, "matchExpressions": [] },
+            "strategy": {},
+            "paused": true,
+            "template": template(json!({})),
+        } }),
+        "StatefulSet" => json!({ "spec": {
+            "replicas": 0,
+            "serviceName": "",
+            "selector": { "matchLabels": labels },
+            "template": template(json!({})),
+            "volumeClaimTemplates": [{
+                "metadata": { "name": "data" },
+                "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1024Mi" } } },
+            }],
+        } }),
+        "Job" => json!({ "spec": {
+            "suspend": true,
+            "backoffLimit": 6.0,
+            "activeDeadlineSeconds": null,
+            "selector": null,
+            "template": template(json!({ "restartPolicy": "Never" })),
         } }),
         _ => json!({}),
     }

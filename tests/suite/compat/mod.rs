@@ -5,5 +5,6 @@ pub(crate) mod child_management;
 pub(crate) mod customize;
 pub(crate) mod hook_protocol;
 mod kinds;
+pub(crate) mod migration;
 pub(crate) mod parent_reconcile;
 pub(crate) mod rolling_update;

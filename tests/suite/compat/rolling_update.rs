@@ -355,6 +355,33 @@ pub(crate) async fn a_parent_rests_until_somebody_changes_its_revisions(test: &m
     Ok(())
 }
 
+/// By server-side apply, too, a restart in the middle included.
+pub(crate) async fn what_the_api_server_merges_is_rolled_out_to_the_end(test: &mut Fixture) -> Result<()> {
+    let webhook = Webhook::serve(rolls).await?;
+    test.define_kind().await?;
+    test.define(&member(test)).await?;
+    test.serve()?;
+    let applied = controller(test, "RollingRecreate", ready(), &webhook);
+    test.host(applied.with("applyStrategy", "server-side-apply")).await?;
+    test.create(test.parent("p").with(json!({ "image": 1, "replicas": 3 }))).await?;
+    let first = have(test, &[1, 1, 1]).await?;
+    asks_for(test, json!({ "image": 2 })).await?;
+    updated(test, "False", "RolloutWaiting", "waiting for Member m-0: status.conditions has no Ready")
+        .await?;
+    test.server().kill().await?;
+    test.server().start()?;
+    webhook.until_asked_again(2).await?;
+    have(test, &[2, 1, 1]).await?;
+    says(test, "m-0", "True").await?;
+    updated(test, "False", "RolloutWaiting", "waiting for Member m-1: status.conditions has no Ready")
+        .await?;
+    says(test, "m-1", "True").await?;
+    let last = have(test, &[2, 2, 2]).await?;
+    updated(test, "True", "OnLatestRevision", "").await?;
+    ensure!(first.iter().zip(&last).all(|(first, last)| uid(first) != uid(last)), "kept: {last:?}");
+    claimed(test, &[(2, &["m-0", "m-1", "m-2"])]).await.map(drop)
+}
+
 /// Revisions with bare names, labelled after a template, and children as Metacontroller leaves them in the middle.
 pub(crate) async fn a_rollout_that_metacontroller_began_is_brought_to_its_end(
     test: &mut Fixture,

@@ -1,5 +1,6 @@
 //! One desired child and the object it is now: what is to be done about it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,12 +94,13 @@ impl Child<'_> {
         match self.apply() {
             Apply::ServerSide(_) => ssa::body(self.owner, wanted, None),
             Apply::Dynamic => {
+                let record = go::to_string(wanted.record());
                 let mut object = wanted.object;
                 // A hook may have copied them from an object it saw.
                 if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                     metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
                 }
-                annotate(&mut object, LAST_APPLIED, go::to_string(&wanted.record));
+                annotate(&mut object, LAST_APPLIED, record);
                 annotate(&mut object, MADE_BY, self.owner.controller.to_owned());
                 own(&mut object, self.owner.parent);
                 object
@@ -194,17 +196,17 @@ impl Child<'_> {
     }
 
     pub(super) fn compare(&self, observed: &Value) -> Result<Compared, Problem> {
-        let Wanted { object: wanted, record } = self.wanted();
+        let wanted = self.wanted();
         let last = last_applied(observed)?;
-        let folded = last.as_ref().map(|(last, _)| {
-            let mut last = last.clone();
-            if is_secret(&wanted) {
-                fold(&mut last);
+        let before = last.as_ref().map(|(last, _)| {
+            let mut last = Cow::Borrowed(last);
+            if is_secret(&wanted.object) {
+                fold(last.to_mut());
             }
             last
         });
         let lists = self.rule.map(|rule| rule.lists.as_ref());
-        let mut merged = merge(observed, folded.as_ref(), &wanted, lists);
+        let mut merged = merge(observed, before.as_deref(), &wanted.object, lists);
         restore(&mut merged, observed, "status");
         if let (Some(metadata), Some(seen)) = (merged.get_mut("metadata"), observed.get("metadata")) {
             for field in SYSTEM_FIELDS {
@@ -218,13 +220,13 @@ impl Child<'_> {
         }
         let differences = differences(&merged, observed, lists);
         // Other bytes with the same meaning, as another version may have written, are no reason to write.
-        let recorded = last.as_ref().is_some_and(|(last, _)| same(last, &record));
+        let recorded = last.as_ref().is_some_and(|(last, _)| same(last, wanted.record()));
         if !recorded {
-            annotate(&mut merged, LAST_APPLIED, go::to_string(&record));
+            annotate(&mut merged, LAST_APPLIED, go::to_string(wanted.record()));
         }
         // A record in plain text where hashes are wanted says the same, and the other way round nothing.
         let changed_mind =
-            !recorded && last.is_some_and(|(last, _)| !same(&last, &Wanted::of(self.desired, None).record));
+            !recorded && last.is_some_and(|(last, _)| !same(&last, Wanted::of(self.desired, None).record()));
         Ok(Compared { merged, differences, recorded, changed_mind })
     }
 

@@ -32,8 +32,8 @@ pub(super) const SYSTEM_FIELDS: [&str; 8] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wanted {
     pub(super) object: Value,
-    /// What is recorded as applied.
-    pub(super) record: Value,
+    /// What is recorded as applied, where that is something else.
+    record: Option<Value>,
 }
 
 impl Wanted {
@@ -45,14 +45,19 @@ impl Wanted {
             annotations.remove(LAST_APPLIED);
             annotations.remove(MADE_BY);
         }
-        let mut record = object.clone();
-        if is_secret(&object) {
+        let record = is_secret(&object).then(|| {
+            let mut record = object.clone();
             if let Some(salt) = salt {
                 hash(&mut record, salt);
             }
             fold(&mut object);
-        }
+            record
+        });
         Self { object, record }
+    }
+
+    pub(super) fn record(&self) -> &Value {
+        self.record.as_ref().unwrap_or(&self.object)
     }
 }
 
@@ -178,7 +183,7 @@ mod tests {
         let desired = json!({"metadata": {"annotations": {LAST_APPLIED: "{}", MADE_BY: "x", "a": "b"}}});
         let wanted = Wanted::of(&desired, None);
         assert_eq!(wanted.object, json!({"metadata": {"annotations": {"a": "b"}}}));
-        assert_eq!(wanted.record, wanted.object);
+        assert_eq!(wanted.record(), &wanted.object);
     }
 
     #[test]
@@ -186,12 +191,12 @@ mod tests {
         let wanted = Wanted::of(&secret(), None);
         assert_eq!(wanted.object["data"], json!({"a": "eA==", "b": "eQ=="}));
         assert_eq!(wanted.object.get("stringData"), None);
-        assert_eq!(wanted.record, secret());
+        assert_eq!(wanted.record(), &secret());
     }
 
     #[test]
     fn hashed_values_tell_nothing_but_whether_they_changed() {
-        let of = |secret: &Value, salt: &str| Wanted::of(secret, Some(&Uid::new(salt))).record;
+        let of = |secret: &Value, salt: &str| Wanted::of(secret, Some(&Uid::new(salt))).record().clone();
         let usual = of(&secret(), "u");
         assert!(usual["data"]["a"].as_str().unwrap().starts_with("sha256:"));
         assert!(usual["stringData"]["b"].as_str().unwrap().starts_with("sha256:"));
@@ -211,6 +216,6 @@ mod tests {
     #[test]
     fn only_secrets_are_hashed() {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}});
-        assert_eq!(Wanted::of(&map, Some(&Uid::new("u"))).record, map);
+        assert_eq!(*Wanted::of(&map, Some(&Uid::new("u"))).record(), map);
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -
             metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
         }
     }
-    prune_nulls(&mut body);
+    prune_nulls(&mut body, observed);
     own(&mut body, owner.parent);
     // What is not sent any longer would go. A child without it was made by somebody else.
     let made_by = observed.map_or(Some(owner.controller), |observed| annotation(observed, MADE_BY));
@@ -35,14 +35,21 @@ pub(super) fn print(body: &Value) -> Fingerprint {
     Fingerprint::of(go::to_string(body).as_bytes())
 }
 
-/// A field that is wanted to be nothing is not sent.
-fn prune_nulls(value: &mut Value) {
+/// A field that is wanted to be nothing is not sent; but where texts are expected the API server took a null for an
+/// empty one, and that stays.
+fn prune_nulls(value: &mut Value, observed: Option<&Value>) {
     match value {
         Value::Object(members) => {
+            let observed = |name: &str| observed.and_then(|observed| observed.get(name));
+            for (name, member) in members.iter_mut() {
+                match observed(name) {
+                    Some(Value::String(text)) if text.is_empty() && member.is_null() => *member = json!(""),
+                    now => prune_nulls(member, now),
+                }
+            }
             members.retain(|_, member| !member.is_null());
-            members.values_mut().for_each(prune_nulls);
         }
-        Value::Array(items) => items.iter_mut().for_each(prune_nulls),
+        Value::Array(items) => items.iter_mut().for_each(|item| prune_nulls(item, None)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -87,6 +94,13 @@ mod tests {
     #[allow(clippy::needless_pass_by_value, reason = "json! is easier to write than to borrow")]
     fn entry(manager: &str, operation: &str, fields: Value) -> Value {
         json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn a_null_is_not_sent_but_where_it_became_an_empty_text() {
+        let mut body = json!({"data": {"a": null, "b": null, "c": "d"}, "l": [{"x": null}], "o": null});
+        prune_nulls(&mut body, Some(&json!({"data": {"a": "", "b": "theirs"}, "o": {}})));
+        assert_eq!(body, json!({"data": {"a": "", "c": "d"}, "l": [{}]}));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The objects that the rules of a parent find, and those among them that a request has no name for.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::rule::Rule;
+use super::rule::{Finds, Rule};
 use crate::fingerprint::Fingerprinter;
 use crate::object::Object;
 use crate::object::id::Gvk;
@@ -41,9 +42,9 @@ impl Related {
         let mut related = Self::default();
         for rule in rules {
             related.objects.declare(&rule.resource);
-            let mut elsewhere = 0;
-            for object in select(rule) {
-                elsewhere += usize::from(!home.is_empty() && object.key.namespace != *home);
+            let found = select(rule);
+            let elsewhere = if home.is_empty() { 0 } else { elsewhere(home, rule, &found) };
+            for object in found {
                 related.objects.insert(&rule.resource, object);
             }
             related.elsewhere.push((rule.resource.gvk.clone(), elsewhere));
@@ -75,13 +76,23 @@ impl Related {
     }
 }
 
+/// How many objects of a rule are not at home. Who asks for a name in no namespace means the one at home, where it is
+/// there: its namesakes are missed by nobody.
+fn elsewhere(home: &str, rule: &Rule, found: &[Arc<Object>]) -> usize {
+    let at_home = |object: &&Arc<Object>| *object.key.namespace == *home;
+    let by_name = matches!(rule.finds, Finds::Names { namespace: None, .. });
+    let met: BTreeSet<_> =
+        found.iter().filter(|_| by_name).filter(at_home).map(|object| &object.key.name).collect();
+    found.iter().filter(|object| !at_home(object) && !met.contains(&object.key.name)).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::object::id::Resource;
     use crate::object::selector::Selector;
     use crate::object::testing::{Build, a, cluster_resource, resource};
-    use crate::related::rule::{Finds, Place};
+    use crate::related::rule::Place;
 
     fn rule(resource: Arc<Resource>) -> Rule {
         Rule { resource, finds: Finds::Labels { place: Place::Anywhere, labels: Selector::default() } }
@@ -123,6 +134,21 @@ mod tests {
             "a parent without a namespace sees everything"
         );
         assert!(related("n/p", vec![pod("n/a")], vec![]).hidden(Naming::Relative).is_empty());
+    }
+
+    #[test]
+    fn namesakes_of_what_is_at_home_are_not_missed() {
+        let parent = a("e/v1", "P", "n/p").object();
+        let finds = Finds::Names { namespace: None, names: ["a".into(), "b".into()].into() };
+        let by_name = Rule { resource: resource("v1", "Pod"), finds };
+        let hidden = |pods: &[&str]| {
+            let pods: Vec<_> = pods.iter().map(|key| pod(key).object()).collect();
+            let related = Related::find(&parent, std::slice::from_ref(&by_name), |_| pods.clone());
+            related.hidden(Naming::Relative).iter().map(|rule| rule.objects).sum::<usize>()
+        };
+        assert_eq!(hidden(&["n/a", "m/a", "o/a"]), 0);
+        assert_eq!(hidden(&["n/a", "m/a", "m/b"]), 1);
+        assert_eq!(hidden(&["m/a"]), 1);
     }
 
     #[test]

@@ -169,6 +169,8 @@ pub struct Composite {
     pub ignore_status_changes: bool,
     /// All parents are looked at again this often.
     pub resync_period: Option<Duration>,
+    /// The period that was asked for, where it is shorter than the shortest.
+    pub too_often: Option<i32>,
     /// Hooks that are named and have neither a module nor a webhook.
     pub disabled_hooks: Vec<HookName>,
 }
@@ -227,6 +229,7 @@ impl CompositeControllerSpec {
             account: self.service_account_ref.clone(),
             generate_selector: self.generate_selector.unwrap_or_default(),
             ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
+            too_often: self.resync_period_seconds.filter(|seconds| *seconds < 1),
             resync_period: self
                 .resync_period_seconds
                 .map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),

@@ -42,6 +42,9 @@ impl Webhook {
         }
         let (field_of_url, url) = self.located(field)?;
         let authority = Authority::of(&url).map_err(|problem| SpecError::new(field_of_url, problem))?;
+        let url = url
+            .split_once("://")
+            .map_or(url.clone(), |(scheme, rest)| format!("{}://{rest}", scheme.to_ascii_lowercase()));
         let (timeout, ignored_timeout) = match &self.timeout {
             None => (TIMEOUT, None),
             Some(text) => match units::signed_duration(text) {
@@ -221,6 +224,11 @@ mod tests {
     fn the_url_wins_over_the_service() {
         let both = json!({"url": "http://h/x?y=z", "service": {"name": "", "namespace": ""}, "path": "p"});
         assert_eq!(check(both).unwrap().url, "http://h/x?y=z");
+    }
+
+    #[test]
+    fn a_scheme_is_one_whatever_its_case() {
+        assert_eq!(check(json!({"url": "HTTPS://H/X"})).unwrap().url, "https://H/X");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test: a broken model ends it")]
 
 mod model;
+mod rolling;
 mod server;
 
 use metahook_core::spec::composite::UpdateMethod;
@@ -13,13 +14,14 @@ use server::{Deed, Saving, Server, Told};
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let parent = 0..3_u8;
-    let told = prop::sample::select(vec![Told::Parents, Told::Children, Told::Settings]);
+    let told = prop::sample::select(vec![Told::Parents, Told::Children, Told::Settings, Told::Revisions]);
     let deed = prop_oneof![
         3 => (parent.clone(), 0..4_u8).prop_map(|(parent, children)| Deed::Parent { parent, children }),
         1 => parent.clone().prop_map(Deed::NoParent),
         2 => (parent.clone(), 0..4_u8, 0..3_u8).prop_map(|(parent, child, data)| Deed::Edit { parent, child, data }),
         1 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::Unlabel { parent, child }),
         2 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::NoChild { parent, child }),
+        1 => parent.clone().prop_map(Deed::NoRevisions),
         1 => (parent.clone(), 0..4_u8).prop_map(|(parent, child)| Deed::Orphan { parent, child }),
         1 => (0..3_u8).prop_map(Deed::Module),
         2 => (0..4_u8, prop::option::weighted(0.8, parent.clone()), 0..3_u8)
@@ -32,7 +34,8 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 }
 
 fn methods() -> impl Strategy<Value = UpdateMethod> {
-    prop_oneof![Just(UpdateMethod::OnDelete), Just(UpdateMethod::Recreate), Just(UpdateMethod::InPlace)]
+    use UpdateMethod::{InPlace, OnDelete, Recreate, RollingInPlace, RollingRecreate};
+    prop::sample::select(vec![OnDelete, Recreate, InPlace, RollingInPlace, RollingRecreate])
 }
 
 fn ends_in(saving: Saving, method: UpdateMethod, deeds: &[Deed]) -> Server {
@@ -79,6 +82,16 @@ fn a_fingerprint_that_forgets_the_children_would_be_noticed() {
     let (with, without) = (
         ends_in(Saving::Forgetful, UpdateMethod::InPlace, &EDITED),
         ends_in(Saving::Nothing, UpdateMethod::InPlace, &EDITED),
+    );
+    assert_ne!(with.cluster.objects, without.cluster.objects);
+}
+
+#[test]
+fn a_fingerprint_that_forgets_the_revisions_would_be_noticed() {
+    let lost = [Deed::Parent { parent: 0, children: 2 }, Deed::Work, Deed::NoRevisions(0), Deed::Work];
+    let (with, without) = (
+        ends_in(Saving::Forgetful, UpdateMethod::RollingInPlace, &lost),
+        ends_in(Saving::Nothing, UpdateMethod::RollingInPlace, &lost),
     );
     assert_ne!(with.cluster.objects, without.cluster.objects);
 }

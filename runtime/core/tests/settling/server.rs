@@ -20,9 +20,11 @@ use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::owner_reference;
 use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
+use metahook_core::related;
 use metahook_core::related::interests::Interests;
 use metahook_core::related::rule::{Finds, Place};
-use metahook_core::related::{self, selection::Related};
+use metahook_core::rollout::revisions::FieldPath;
+use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Standings};
@@ -54,6 +56,8 @@ pub(crate) enum Deed {
         parent: u8,
         child: u8,
     },
+    /// Somebody deletes a parent's revisions.
+    NoRevisions(u8),
     /// Somebody makes what the parent could adopt.
     Orphan {
         parent: u8,
@@ -83,6 +87,7 @@ pub(crate) enum Told {
     Parents,
     Children,
     Settings,
+    Revisions,
 }
 
 /// How the server saves calls.
@@ -103,14 +108,16 @@ pub(crate) struct Server {
     /// What the hook's random numbers are made of.
     pub(crate) seed: u8,
     saving: Saving,
-    terms: Terms,
+    pub(crate) terms: Terms,
     parent_kind: Arc<Resource>,
     child_kind: Arc<Resource>,
-    setting_kind: Arc<Resource>,
+    pub(crate) setting_kind: Arc<Resource>,
+    pub(crate) revision_kind: Arc<Resource>,
     parents: Index,
     children: Index,
-    settings: Index,
-    interests: Interests,
+    pub(crate) settings: Index,
+    pub(crate) revisions: Index,
+    pub(crate) interests: Interests,
     queue: BTreeSet<Key>,
     module: u8,
     ledgers: BTreeMap<Key, Ledger>,
@@ -122,7 +129,15 @@ const MOST_FAILURES: usize = 20;
 
 impl Server {
     pub(crate) fn new(saving: Saving, method: UpdateMethod) -> Self {
-        let child_kind = resource("v1", "ConfigMap");
+        let (parent_kind, child_kind) = (resource("e/v1", "Parent"), resource("v1", "ConfigMap"));
+        let revision_kind = resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision");
+        let rolling = method.is_rolling().then(|| Rolling {
+            paths: vec![FieldPath::new("spec")],
+            rules: vec![RollingRule { resource: Arc::clone(&child_kind), in_place: true, checks: vec![] }],
+            parents: Arc::clone(&parent_kind),
+            revisions: Arc::clone(&revision_kind),
+            home: "n".into(),
+        });
         Self {
             cluster: Model::default(),
             standings: Standings::new(u64::from(saving == Saving::Checking)),
@@ -141,14 +156,16 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
-                rolling: None,
+                rolling,
             },
-            parent_kind: resource("e/v1", "Parent"),
+            parent_kind,
             child_kind,
             setting_kind: resource("v1", "Secret"),
+            revision_kind,
             parents: Index::default(),
             children: Index::default(),
             settings: Index::default(),
+            revisions: Index::default(),
             interests: Interests::default(),
             queue: BTreeSet::new(),
             module: 0,
@@ -169,6 +186,7 @@ impl Server {
                 self.cluster.edit(&id, |object| object["metadata"]["labels"] = json!({}));
             }
             Deed::NoChild { parent, child } => drop(self.cluster.delete(&self.child(parent, child), None)),
+            Deed::NoRevisions(parent) => self.forget_revisions(parent),
             Deed::Orphan { parent, child } => self.orphan(parent, child),
             Deed::Setting { setting, parent, data } => self.set(setting, parent, data),
             Deed::Module(module) => {
@@ -209,7 +227,7 @@ impl Server {
         })
     }
 
-    fn parent(&self, parent: u8) -> ObjectId {
+    pub(crate) fn parent(&self, parent: u8) -> ObjectId {
         ObjectId { resource: Arc::clone(&self.parent_kind), key: Key::new("n", &format!("p{parent}")) }
     }
 
@@ -252,7 +270,7 @@ impl Server {
     }
 
     /// What a customize hook would ask for: settings by label, and one by a name that follows from the spec.
-    fn asks_for(&self, parent: &Object) -> Vec<related::rule::Rule> {
+    pub(crate) fn asks_for(&self, parent: &Object) -> Vec<related::rule::Rule> {
         let name = format!("s{}", parent.value().unwrap()["spec"]["children"]);
         let of = |finds| related::rule::Rule { resource: Arc::clone(&self.setting_kind), finds };
         let names = [name.into()].into();
@@ -269,9 +287,8 @@ impl Server {
     fn work(&mut self) {
         let mut failures = 0;
         for _ in 0..MOST_PASSES {
-            while self.deliver(Told::Parents) || self.deliver(Told::Children) || self.deliver(Told::Settings)
-            {
-            }
+            let all = [Told::Parents, Told::Children, Told::Settings, Told::Revisions];
+            while all.into_iter().any(|of| self.deliver(of)) {}
             let Some(key) = self.queue.pop_first() else { return };
             self.pass(&key);
             // Where a stranger holds the name of a child, trying again does not help.
@@ -291,6 +308,7 @@ impl Server {
             Told::Parents => (&self.parent_kind, &mut self.parents),
             Told::Children => (&self.child_kind, &mut self.children),
             Told::Settings => (&self.setting_kind, &mut self.settings),
+            Told::Revisions => (&self.revision_kind, &mut self.revisions),
         };
         let Some(event) = self.cluster.next_event(kind) else { return false };
         let touched = index.apply(event);
@@ -302,7 +320,9 @@ impl Server {
         for touched in touched {
             let keys = match of {
                 Told::Parents => trigger::on_parent(touched, &self.terms.selection).into_iter().collect(),
-                Told::Children => trigger::on_child(touched, &self.parents, None).into_iter().collect(),
+                Told::Children | Told::Revisions => {
+                    trigger::on_child(touched, &self.parents, None).into_iter().collect()
+                }
                 Told::Settings => self.interests.on_object(&self.setting_kind, touched, |_| None),
             };
             self.queue.extend(keys.into_iter().filter(|key| Some(key) != but));
@@ -317,12 +337,10 @@ impl Server {
         };
         assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
-        let rules = self.asks_for(&parent);
-        self.interests.set(key, rules.clone());
-        let related = Related::find(&parent, &rules, |rule| rule.select(&self.settings, &BTreeSet::new()));
+        let (related, rolled) = self.relate(&parent);
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let before = Before { ask: HookName::Sync, hooks: hook, related, rolled: None };
+        let before = Before { ask: HookName::Sync, hooks: hook, related, rolled };
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
@@ -353,7 +371,8 @@ impl Server {
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(seen)?;
         let answer = self.call(&self.terms.request(seen, (&seen.parent, &seen.related), &children));
-        let print = Fingerprint::of(&answer);
+        let older = self.call_about_older(seen, &children);
+        let print = Fingerprint::of(&[&answer[..], &older.concat()].concat());
         self.standings.called(seen.hooks, true);
         if expected.is_some_and(|expected| expected != print) {
             self.standings.differed(seen.hooks);
@@ -361,25 +380,18 @@ impl Server {
         let mut ledger = self.ledgers.remove(&seen.parent.key).unwrap_or_default();
         let decided = self
             .terms
-            .decide(seen, &children, &answer, Past { ledger: &ledger, now: Duration::ZERO })
+            .decide_rolling(seen, &children, (&answer, &older), Past { ledger: &ledger, now: Duration::ZERO })
             .unwrap();
+        for op in &decided.revisions {
+            if let Err(conflict) = self.write(op, &seen.parent.key) {
+                self.ledgers.insert(seen.parent.key.clone(), ledger);
+                return Err(conflict);
+            }
+            wrote = true;
+        }
         let (mut result, mut wrote_children) = (Ok(()), false);
         for op in decided.plan.ops {
-            // The model keeps what it is given: what a dry run shows is what is written.
-            let op = match op {
-                Op::Probe { write, otherwise } => {
-                    let id = write.id();
-                    let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
-                    let now = children.get(&id.resource, &id.key).unwrap();
-                    match judge((*write).clone(), *otherwise, now, &Probed::Becomes(Box::new(object(body))))
-                        .unwrap()
-                    {
-                        Some(op) => op,
-                        None => continue,
-                    }
-                }
-                op => op,
-            };
+            let Some(op) = judged(op, &children) else { continue };
             match self.write(&op, &seen.parent.key) {
                 Ok(answer) => {
                     wrote_children = true;
@@ -435,32 +447,42 @@ impl Server {
     }
 
     fn write(&mut self, op: &Op, parent: &Key) -> Result<Option<Arc<Object>>, Conflict> {
-        let of_parent = op.id().resource == self.parent_kind;
+        let resource = &op.id().resource;
+        let of = match () {
+            () if *resource == self.parent_kind => Told::Parents,
+            () if *resource == self.revision_kind => Told::Revisions,
+            () => Told::Children,
+        };
         let mut answer = None;
         for event in self.cluster.carry_out(op)? {
             if let Event::Wrote(object) = &event {
                 answer = Some(Arc::clone(object));
             }
-            let touched = if of_parent { self.parents.apply(event) } else { self.children.apply(event) };
-            let of = if of_parent { Told::Parents } else { Told::Children };
+            let touched = match of {
+                Told::Parents => self.parents.apply(event),
+                Told::Revisions => self.revisions.apply(event),
+                Told::Children | Told::Settings => self.children.apply(event),
+            };
             self.trigger(&touched, of, Some(parent));
         }
         Ok(answer)
     }
 
     /// A hook that makes its children one after the other, each once the one before it is observed.
-    fn call(&mut self, request: &[u8]) -> Vec<u8> {
+    pub(crate) fn call(&mut self, request: &[u8]) -> Vec<u8> {
         self.calls += 1;
         let request: Value = serde_json::from_slice(request).unwrap();
         let name = request["parent"]["metadata"]["name"].as_str().unwrap();
         let observed = request["children"]["ConfigMap.v1"].as_object().unwrap();
         let wanted = request["parent"]["spec"]["children"].as_u64().unwrap();
+        // What does not roll would all be written each time that a parent wants another number.
+        let of = self.terms.rolling.as_ref().map(|_| wanted.to_string());
         let there = |child: u64| observed.contains_key(&format!("{name}-{child}"));
         let children: Vec<Value> = (0..wanted)
             .take_while(|child| *child == 0 || there(child - 1))
             .map(|child| {
                 let metadata = json!({ "name": format!("{name}-{child}") });
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "wanted", "module": self.module.to_string()}})
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "wanted", "module": self.module.to_string(), "of": of}})
             })
             .collect();
         let texts: Vec<&Value> = observed.values().map(|child| &child["data"]["text"]).collect();
@@ -470,4 +492,14 @@ impl Server {
             .to_string()
             .into_bytes()
     }
+}
+
+/// What is left of an operation after its dry run. The model keeps what it is given: what a dry run shows is what is
+/// written.
+fn judged(op: Op, children: &ChildMap) -> Option<Op> {
+    let Op::Probe { write, otherwise } = op else { return Some(op) };
+    let id = write.id();
+    let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
+    let now = children.get(&id.resource, &id.key).unwrap();
+    judge((*write).clone(), *otherwise, now, &Probed::Becomes(Box::new(object(body)))).unwrap()
 }

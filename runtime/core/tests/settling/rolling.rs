@@ -1,0 +1,52 @@
+//! The states of a parent that its children are at, as the server in small finds them and asks about them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use metahook_core::object::Object;
+use metahook_core::object::id::ObjectId;
+use metahook_core::object::map::ChildMap;
+use metahook_core::pass::Seen;
+use metahook_core::related::selection::Related;
+use metahook_core::rollout::pass::Rolled;
+
+use crate::server::Server;
+
+impl Server {
+    /// The states of a parent, and what is related to each.
+    pub(crate) fn relate(&mut self, parent: &Arc<Object>) -> (Related, Option<Rolled>) {
+        let candidates = |_: &_, selector: Option<&_>| self.revisions.candidates(&parent.uid, "n", selector);
+        let mut rolled = self.terms.roll(parent, candidates).unwrap();
+        let mut all = Vec::new();
+        let mut relate = |state: &Object| {
+            let rules = self.asks_for(state);
+            let found = Related::find(state, &rules, |rule| rule.select(&self.settings, &BTreeSet::new()));
+            all.extend(rules);
+            found
+        };
+        let related = relate(parent);
+        if let Some(rolled) = &mut rolled {
+            rolled.related = rolled.history.older.iter().map(|older| relate(&older.parent)).collect();
+        }
+        self.interests.set(&parent.key, all);
+        (related, rolled)
+    }
+
+    pub(crate) fn call_about_older(&mut self, seen: &Seen, children: &ChildMap) -> Vec<Vec<u8>> {
+        let Some(rolled) = &seen.rolled else { return Vec::new() };
+        let states = rolled.history.older.iter().zip(&rolled.related);
+        let requests: Vec<_> = states
+            .map(|(older, related)| self.terms.request(seen, (&older.parent, related), children))
+            .collect();
+        requests.iter().map(|request| self.call(request)).collect()
+    }
+
+    pub(crate) fn forget_revisions(&mut self, parent: u8) {
+        let Some(parent) = self.cluster.get(&self.parent(parent)) else { return };
+        let kept = self.revisions.candidates(&parent.uid, "n", None);
+        for revision in kept {
+            let id = ObjectId { resource: Arc::clone(&self.revision_kind), key: revision.key.clone() };
+            drop(self.cluster.delete(&id, None));
+        }
+    }
+}
