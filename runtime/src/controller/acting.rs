@@ -128,7 +128,7 @@ impl Controller {
         let id = ObjectId { resource, key: stray.key.clone() };
         let body = plan::children::new_object(self.terms.owner(parent), &id, &stray.body);
         match self.carry_out(&Op::Create { id, body }, writer).await {
-            Err(SyncError::Apply(error)) if error.is_taken_name() => Ok(()),
+            Err(SyncError::Apply(error)) if error.is_there_already() => Ok(()),
             other => other.map(drop),
         }
     }

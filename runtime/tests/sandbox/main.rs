@@ -81,7 +81,8 @@ const IMPORTS: &str = r#"
 "#;
 
 fn limits() -> Limits {
-    LimitBounds::default().default
+    // What is not about time ends by itself, however busy the machine is.
+    Limits { timeout: Duration::from_mins(1), ..LimitBounds::default().default }
 }
 
 fn runtime() -> Arc<Runtime> {

@@ -112,7 +112,20 @@ impl Part {
             Self::Clippy => check::lints().map(|()| (Counts::default(), true)),
             Self::Unit => {
                 let (mut counts, units) = tests(
-                    &["--lib", "--bins", "--test", "cases", "--test", "settling", "--test", "answers"],
+                    &[
+                        "--lib",
+                        "--bins",
+                        "--test",
+                        "cases",
+                        "--test",
+                        "settling",
+                        "--test",
+                        "answers",
+                        "--test",
+                        "requests",
+                        "--test",
+                        "response_matrix",
+                    ],
                     filter,
                 )?;
                 let (examples, documentation) = tests(&["--doc"], filter)?;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::children::UID_LABEL;
 use crate::json::lists::Lists;
 use crate::object::Object;
-use crate::object::id::{Gvk, Key, ObjectId, Resource};
+use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version};
 use crate::object::selector::Selector;
 use crate::spec::composite::{ApplyStrategy, UpdateMethod};
 
@@ -171,7 +171,11 @@ fn one(
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
         _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
     };
-    let gvk = Gvk::new(&text("apiVersion", child.get("apiVersion"))?, &text("kind", child.get("kind"))?);
+    let api_version = text("apiVersion", child.get("apiVersion"))?;
+    if !is_api_version(&api_version) {
+        return Err(DesiredError::Field { at, field: "apiVersion", expected: "like v1 or apps/v1" });
+    }
+    let gvk = Gvk::new(&api_version, &text("kind", child.get("kind"))?);
     let Some(Value::Object(metadata)) = child.get_mut("metadata") else {
         return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
     };
@@ -318,6 +322,10 @@ mod tests {
         for (bad, says) in [
             (json!({"apiVersion": "v1", "metadata": {"name": "x"}}), "children[1].kind must be a string"),
             (json!({"kind": "Pod", "metadata": {"name": "x"}}), "children[1].apiVersion must be a string"),
+            (
+                json!({"apiVersion": "/v1/namespaces/x/services/http:y:80/proxy", "kind": "Pod", "metadata": {"name": "x"}}),
+                "children[1].apiVersion must be like v1 or apps/v1",
+            ),
             (json!({"apiVersion": "v1", "kind": "Pod"}), "children[1].metadata must be an object"),
             (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), "children[1].metadata.name must be"),
             (

@@ -11,7 +11,6 @@ mod laws;
 pub mod pass;
 pub mod record;
 pub mod revisions;
-mod sha1;
 pub mod step;
 
 use std::sync::Arc;

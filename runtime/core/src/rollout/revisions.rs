@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use sha1::{Digest, Sha1};
 
 use super::Rolling;
 use super::claims::{self, Claims};
-use super::sha1;
 use crate::json::go;
 use crate::json::same::same;
 use crate::object::id::{Resource, Uid};
@@ -120,7 +120,7 @@ pub fn name(parents: &Resource, uid: &Uid, patch: &Value) -> String {
     let group = if parents.gvk.group.is_empty() { "core" } else { &*parents.gvk.group };
     let prefix: String = format!("{}.{group}", parents.plural).chars().take(LONGEST_PREFIX).collect();
     let state = format!("{uid}{}", go::to_string(patch));
-    format!("{prefix}-{}", sha1::hex(state.as_bytes()))
+    format!("{prefix}-{:x}", Sha1::digest(state))
 }
 
 /// The name that the parent's state as it is now would get.

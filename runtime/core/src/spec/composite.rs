@@ -12,7 +12,7 @@ use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
 use crate::gate;
-use crate::object::id::Gvr;
+use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
 
 /// Children that are composed into one parent: which kinds, and the hooks that decide about them.
@@ -221,7 +221,11 @@ impl CompositeControllerSpec {
         let parent_selector = Selector::of(&selector)
             .map_err(|error| SpecError::new("spec.parentResource.labelSelector", error.to_string()))?;
         Ok(Composite {
-            parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
+            parent: kind(
+                "spec.parentResource",
+                &self.parent_resource.api_version,
+                &self.parent_resource.resource,
+            )?,
             parent_selector,
             children: self.check_children()?,
             revision_paths: self.revision_paths(),
@@ -267,7 +271,7 @@ impl CompositeControllerSpec {
         let mut rules = Vec::new();
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
             let field = format!("spec.childResources[{i}]");
-            let resource = Gvr::new(&child.api_version, &child.resource);
+            let resource = kind(&field, &child.api_version, &child.resource)?;
             let strategy = child.update_strategy.clone().unwrap_or_default();
             if !seen.insert(resource.clone()) {
                 return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
@@ -287,6 +291,19 @@ impl CompositeControllerSpec {
             self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
         given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
     }
+}
+
+/// What a spec names becomes part of the path under which the API server is asked for it.
+fn kind(field: &str, api_version: &str, resource: &str) -> Result<Gvr, SpecError> {
+    if !is_api_version(api_version) {
+        let problem = format!("{api_version:?} is no version: write it like v1 or apps/v1");
+        return Err(SpecError::new(format!("{field}.apiVersion"), problem));
+    }
+    if resource.is_empty() || !resource.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')) {
+        let problem = format!("{resource:?} names no resource: write its plural, lower case, like pods");
+        return Err(SpecError::new(format!("{field}.resource"), problem));
+    }
+    Ok(Gvr::new(api_version, resource))
 }
 
 #[cfg(test)]
@@ -408,6 +425,20 @@ mod tests {
         assert_eq!(apply(json!(null), json!(null)), None);
         assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
         assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
+    }
+
+    #[test]
+    fn what_is_no_kind_is_refused_by_field() {
+        for (field, value, says) in [
+            ("apiVersion", "v1/../../x", "spec.childResources[0].apiVersion: \"v1/../../x\" is no version"),
+            ("apiVersion", "", "spec.childResources[0].apiVersion: \"\" is no version"),
+            ("resource", "pods/log", "spec.childResources[0].resource: \"pods/log\" names no resource"),
+        ] {
+            let found = refusal(|s| s["childResources"][0][field] = json!(value));
+            assert!(found.starts_with(says), "{found}");
+        }
+        let found = refusal(|s| s["parentResource"]["resource"] = json!(""));
+        assert!(found.starts_with("spec.parentResource.resource: \"\" names no"), "{found}");
     }
 
     #[test]
