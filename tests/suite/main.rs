@@ -207,6 +207,7 @@ fn of_the_contract() -> Vec<Test> {
 fn of_hooks() -> Vec<Test> {
     tests![
         settling::{
+            a_status_waits_for_new_children_to_be_seen_and_is_written_once,
             a_parent_for_which_nothing_changed_is_not_asked_about,
             a_hook_that_asks_for_the_time_is_named_and_called_each_time,
             a_hook_that_gives_two_answers_is_named_and_called_each_time,

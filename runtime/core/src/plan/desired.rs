@@ -106,6 +106,10 @@ pub enum DesiredError {
     )]
     Undeclared { at: usize, gvk: Gvk },
     #[error(
+        "the hook's answer: children[{at}] is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
+    )]
+    OtherVersion { at: usize, gvk: Gvk, declared: String },
+    #[error(
         "the hook's answer: children[{at}].metadata.namespace is {found:?}; children of a parent in namespace {parent:?} have to be in that namespace"
     )]
     OtherNamespace { at: usize, found: String, parent: String },
@@ -191,7 +195,7 @@ fn one(
     let placed = match bounds.rules.iter().find(|rule| rule.resource.gvk == gvk) {
         Some(rule) => namespace(parent, &rule.resource, at, &given)
             .map(|namespace| (namespace, Place::Declared(Arc::clone(&rule.resource)))),
-        None => Err(DesiredError::Undeclared { at, gvk: gvk.clone() }),
+        None => Err(undeclared(bounds.rules, at, &gvk)),
     };
     let (namespace, place) = match (placed, bounds.strays) {
         (Ok(placed), _) => placed,
@@ -221,12 +225,27 @@ fn one(
     Ok(Child { gvk, key, body: Value::Object(child), place })
 }
 
+/// In another version it would be the same object twice: seen in one, and made in the other.
+fn undeclared(rules: &[Rule], at: usize, gvk: &Gvk) -> DesiredError {
+    let same = |rule: &&Rule| rule.resource.gvk.group == gvk.group && rule.resource.gvk.kind == gvk.kind;
+    match rules.iter().find(same) {
+        Some(rule) => {
+            DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: rule.resource.gvk.api_version() }
+        }
+        None => DesiredError::Undeclared { at, gvk: gvk.clone() },
+    }
+}
+
 impl DesiredError {
     /// The API server would take it, but nobody would look after it.
     fn is_a_stray(&self) -> bool {
         match self {
             Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,
-            Self::Field { .. } | Self::NoNamespace { .. } | Self::Twice { .. } | Self::Labels { .. } => false,
+            Self::Field { .. }
+            | Self::OtherVersion { .. }
+            | Self::NoNamespace { .. }
+            | Self::Twice { .. }
+            | Self::Labels { .. } => false,
         }
     }
 }
@@ -358,7 +377,7 @@ mod tests {
             ),
             (
                 json!({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x"}}),
-                "children[1] is a v2 Pod, which",
+                "children[1] is a v2 Pod, and the controller's spec declares it as v1",
             ),
             (json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}), "has no namespace"),
             (good.clone(), "children[1] is v1 Pod n/ok a second time"),
