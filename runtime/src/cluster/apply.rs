@@ -31,8 +31,6 @@ pub(super) enum Why {
     Exists(String),
     #[error("it is this parent's, and has not been observed yet")]
     Unobserved,
-    #[error("it is this parent's, and has not been observed yet")]
-    Unobserved,
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
