@@ -125,13 +125,13 @@ impl Controller {
         &self,
         hook: &HookTerms,
         callees: &Callees,
-        parent: &Object,
+        (parent, question): (&Object, Fingerprint),
         asking: Asking,
     ) -> Result<Customized, RelatedError> {
         let relations = &self.relations;
-        let (question, pure) = match hook.via {
-            Via::Wasm => (remembered::to_module(callees.identity, parent), Some(true)),
-            Via::Webhook => (remembered::to_webhook(parent), None),
+        let pure = match hook.via {
+            Via::Wasm => Some(true),
+            Via::Webhook => None,
         };
         let anew = asking == Asking::Anew
             || (hook.via == Via::Wasm
@@ -169,9 +169,14 @@ impl Controller {
         let Some(hook) = &self.terms.hooks.customize else {
             return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
         };
+        let questions: Vec<_> = states.iter().map(|state| question(hook.via, callees, state)).collect();
+        if let Some(parent) = states.first() {
+            let (all, now) = (questions.iter().copied().collect(), self.relations.start.elapsed());
+            self.relations.lock().remembered.keep_only(&parent.key, &all, now);
+        }
         let (mut asked, mut rules) = (Vec::new(), Vec::new());
-        for state in states {
-            let customized = self.customize(hook, callees, state, asking).await?;
+        for (state, question) in states.iter().zip(questions) {
+            let customized = self.customize(hook, callees, (state, question), asking).await?;
             rules.push(self.rules(hook, state, &customized).await?);
             asked.push(customized);
         }
@@ -362,6 +367,14 @@ async fn listed(relations: Weak<Relations>, store: Weak<Store>) {
             }
             return;
         }
+    }
+}
+
+/// What a hook is asked about a state of a parent.
+fn question(via: Via, callees: &Callees, parent: &Object) -> Fingerprint {
+    match via {
+        Via::Wasm => remembered::to_module(callees.identity, parent),
+        Via::Webhook => remembered::to_webhook(parent),
     }
 }
 
