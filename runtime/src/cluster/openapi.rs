@@ -20,9 +20,21 @@ pub(crate) struct OpenApi {
     known: Mutex<BTreeMap<Gvk, Known>>,
 }
 
+/// What was read last, and where; nothing, from nowhere, before that.
+#[derive(Clone, Default)]
 struct Known {
     address: String,
     lists: Arc<Lists>,
+}
+
+impl Known {
+    /// Where there is something else by now. An index that does not name the kind's version says nothing about it: while
+    /// kinds come and go there are moments when it does not.
+    fn outdated<'a>(&self, gvk: &Gvk, addresses: &'a Addresses) -> Option<&'a str> {
+        let path = version_path(&gvk.group, &gvk.version);
+        let address = addresses.get(path.trim_start_matches('/'))?;
+        (*address != self.address).then_some(address)
+    }
 }
 
 impl OpenApi {
@@ -37,22 +49,14 @@ impl OpenApi {
 
     /// What is published, or was when it could last be read; nothing where it never could.
     pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
-        let known =
-            || lock(&self.known).get(gvk).map(|known| (known.address.clone(), Arc::clone(&known.lists)));
-        let Some(addresses) = self.addresses().await else {
-            return known().map(|(_, lists)| lists).unwrap_or_default();
-        };
-        let path = version_path(&gvk.group, &gvk.version);
-        let Some(address) = addresses.get(path.trim_start_matches('/')) else { return Arc::default() };
-        let before = known();
-        if let Some((_, lists)) = before.as_ref().filter(|(known, _)| known == address) {
-            return Arc::clone(lists);
-        }
+        let addresses = self.addresses().await.unwrap_or_default();
+        let before = lock(&self.known).get(gvk).cloned().unwrap_or_default();
+        let Some(address) = before.outdated(gvk, &addresses) else { return before.lists };
         let Some(document) = self.read(address).await.and_then(|text| Document::parse(&text).ok()) else {
-            return before.map(|(_, lists)| lists).unwrap_or_default();
+            return before.lists;
         };
         let lists = document.lists(gvk);
-        let known = Known { address: address.clone(), lists: Arc::clone(&lists) };
+        let known = Known { address: address.to_owned(), lists: Arc::clone(&lists) };
         lock(&self.known).insert(gvk.clone(), known);
         lists
     }
@@ -104,4 +108,22 @@ impl OpenApi {
 /// The values inside are whole after each change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_in_what_is_published_is_no_news() {
+        let gvk = Gvk::new("example.com/v1", "Thing");
+        let index = |hash| {
+            Addresses::from([("apis/example.com/v1".to_owned(), format!("/openapi/v3/x?hash={hash}"))])
+        };
+        let known = Known { address: "/openapi/v3/x?hash=1".to_owned(), ..Known::default() };
+        assert_eq!(known.outdated(&gvk, &Addresses::new()), None);
+        assert_eq!(known.outdated(&gvk, &index(1)), None);
+        assert_eq!(known.outdated(&gvk, &index(2)), Some("/openapi/v3/x?hash=2"));
+        assert_eq!(Known::default().outdated(&gvk, &index(1)), Some("/openapi/v3/x?hash=1"));
+    }
 }

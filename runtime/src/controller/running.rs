@@ -35,7 +35,7 @@ use crate::hook::web::client::Webhook;
 use crate::queue::{Queue, workers};
 use crate::store::Store;
 
-/// Whether a controller takes the place of one with another spec.
+/// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     /// Nobody has looked at its parents yet: all are synced at once.
@@ -59,13 +59,14 @@ pub(super) async fn run(
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let run = Run { tools, object, begun, reporter, controllers, stop };
+    let mut run = Run { tools, object, begun, reporter, controllers, stop };
     if let Some(checked) = run.check() {
         while !run.stop.is_cancelled() {
             let Some(started) = run.start(&checked).await else {
                 break;
             };
             run.serve(&checked, started).await;
+            run.begun = Begun::Anew;
         }
     }
     run.stop.cancelled().await;
