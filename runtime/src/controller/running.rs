@@ -261,7 +261,8 @@ impl Run {
 
     /// Waits until all stores are filled, and says so where one cannot be.
     async fn synced(&self, controller: &Controller) -> Option<()> {
-        let stores = || controller.children.iter().chain([&controller.parents]);
+        // Without knowing all controllers, another one's children would look like one's own.
+        let stores = || controller.children.iter().chain([&controller.parents, &controller.others]);
         let all = async {
             for store in stores() {
                 store.synced().await;
