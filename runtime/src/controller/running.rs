@@ -173,6 +173,12 @@ impl Run {
                     );
                     self.warn("DisabledHook", &text);
                 }
+                for kind in &checked.declared_again {
+                    let text = format!(
+                        "spec.childResources declares {kind} more than once: the last entry counts, so take the others out"
+                    );
+                    self.warn("KindDeclaredAgain", &text);
+                }
                 if let Some(seconds) = checked.too_often {
                     let text =
                         format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
