@@ -115,6 +115,7 @@ impl Run {
             tools,
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&kinds.parent),
+            selected: Mutex::default(),
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 controller: self.object.key.name.to_string(),
