@@ -231,6 +231,7 @@ impl Run {
             () = self.stop.cancelled() => {}
             () = self.kinds_change(checked, &kinds) => {}
             () = controller.wake_where_kinds_appear() => {}
+            () = controller.close_places() => {}
             () = self.follow(&controller, &queue, modules, called) => {}
             () = triggers::resync(&controller, &queue, checked.resync_period.or(self.tools.resync)) => {}
         }
