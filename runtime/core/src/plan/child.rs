@@ -138,7 +138,7 @@ impl Child<'_> {
             }
         };
         let put_right = compared.recorded && !drift.is_empty();
-        Ok(self.put_right(object, op, if put_right { drift } else { Vec::new() }, past))
+        Ok(self.put_right(op, if put_right { drift } else { Vec::new() }, past))
     }
 
     fn apply_server_side(
@@ -181,14 +181,14 @@ impl Child<'_> {
             }
             UpdateMethod::OnDelete | UpdateMethod::InPlace | UpdateMethod::RollingInPlace => write,
         };
-        self.put_right(object, op, if applied { differences } else { Vec::new() }, past)
+        self.put_right(op, if applied { differences } else { Vec::new() }, past)
     }
 
-    fn put_right(&self, object: &Object, op: Op, drift: Vec<Difference>, past: Past<'_>) -> Decision {
+    fn put_right(&self, op: Op, drift: Vec<Difference>, past: Past<'_>) -> Decision {
         if drift.is_empty() {
             return Decision::Do(op);
         }
-        match past.wait(self.id, object, &drift) {
+        match past.wait(self.id, &drift) {
             Some(pause) => Decision::Wait(pause, drift),
             None => Decision::PutRight(op, drift),
         }
