@@ -139,14 +139,13 @@ mod tests {
 
     #[test]
     fn a_gap_in_what_is_published_is_no_news() {
-        let gvk = Gvk::new("example.com/v1", "Thing");
-        let index = |hash| {
-            Addresses::from([("apis/example.com/v1".to_owned(), format!("/openapi/v3/x?hash={hash}"))])
-        };
-        let known = Known { address: "/openapi/v3/x?hash=1".to_owned(), ..Known::default() };
-        assert_eq!(known.outdated(&gvk, &Addresses::new()), None);
-        assert_eq!(known.outdated(&gvk, &index(1)), None);
-        assert_eq!(known.outdated(&gvk, &index(2)), Some("/openapi/v3/x?hash=2"));
-        assert_eq!(Known::default().outdated(&gvk, &index(1)), Some("/openapi/v3/x?hash=1"));
+        assert!(Known::default().latest().is_none(), "nothing was ever read");
+        let (read, before) = (Arc::new(Lists::default()), Arc::new(Lists::default()));
+        let known =
+            |lists| Known { address: "x".to_owned(), lists: Arc::new(lists), before: Arc::clone(&before) };
+        let latest = known(OnceCell::new_with(Some(Some(Arc::clone(&read))))).latest();
+        assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &read)));
+        let latest = known(OnceCell::new_with(Some(None))).latest();
+        assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &before)), "its kind is gone from it");
     }
 }
