@@ -30,8 +30,12 @@ pub(super) enum Why {
     Conflict(String),
     #[error("an object of that name exists already: {0}; delete it or choose another name")]
     Exists(String),
+    #[error("it is this parent's, and has not been observed yet")]
+    Unobserved,
     #[error("{0}")]
     Refused(String),
+    #[error("it cannot become what is wanted, nor can it be made anew, so it is left as it is: {0}")]
+    Unmakable(String),
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     #[error("the answer cannot be read")]
@@ -43,18 +47,18 @@ impl ApplyError {
         Self { verb, id: Box::new(id.clone()), why }
     }
 
-    /// An object of that name exists already.
-    pub(crate) fn is_taken_name(&self) -> bool {
-        matches!(self.why, Why::Exists(_))
+    /// An object of that name exists already, whose ever it is.
+    pub(crate) fn is_there_already(&self) -> bool {
+        matches!(self.why, Why::Exists(_) | Why::Unobserved)
     }
 
     /// How what failed is taken up again: somebody else who was faster is no reason to say anything, as an event is on its
     /// way, nor is an API server that is busy.
     pub(crate) fn retry(&self) -> Retry {
         match &self.why {
-            Why::Conflict(_) => Retry::Quiet,
+            Why::Conflict(_) | Why::Unobserved => Retry::Quiet,
             Why::Unreachable(error) => error.busy().map_or(Retry::Loud, Retry::After),
-            Why::Exists(_) | Why::Refused(_) | Why::Answer(_) => Retry::Loud,
+            Why::Exists(_) | Why::Refused(_) | Why::Unmakable(_) | Why::Answer(_) => Retry::Loud,
         }
     }
 

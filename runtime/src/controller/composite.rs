@@ -6,6 +6,7 @@ use std::time::Instant;
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
+use metahook_core::index::{Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
@@ -16,6 +17,7 @@ use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
+use metahook_core::trigger::Selected;
 
 use super::Tools;
 use super::acting::Acted;
@@ -39,6 +41,8 @@ pub(super) struct Controller {
     pub(super) object: Arc<Object>,
     pub(super) terms: Terms,
     pub(super) parents: Arc<Store>,
+    /// Those of them that are this controller's, where not all are.
+    pub(super) selected: Mutex<Selected>,
     /// Of the kinds of children, and of revisions, which are claimed as they are.
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
@@ -139,7 +143,10 @@ impl Controller {
             Ok(Done::Decided(decision)) => {
                 let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
-                (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
+                // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
+                let learned = self.terms.rolling.is_some() && streaks.own == 0;
+                let again = |acted| acted == Acted::Wrote || (acted == Acted::InVain && learned);
+                (acted.map(again), decision.decided.resync_after)
             }
             Err(error) => (Err(error), None),
         };
@@ -312,20 +319,26 @@ impl Controller {
         }
     }
 
-    /// A walk over all of a kind, each second, only where not all of them are parents.
-    pub(super) fn count_parents(&self) -> usize {
+    /// Takes in that an object of the parents' kind changed.
+    pub(super) fn learn_parent(&self, touched: &Touched) {
         let selection = &self.terms.selection;
-        self.parents.view(|all| {
-            if selection.labels.is_empty() {
-                return all.len();
-            }
-            all.all().filter(|one| selection.includes(one)).count()
-        })
+        if !selection.labels.is_empty() {
+            self.selected().learn(touched, selection);
+        }
     }
 
-    /// Of parents and of children.
+    /// Without a walk over them: it is asked every second.
+    pub(super) fn count_parents(&self) -> usize {
+        if self.terms.selection.labels.is_empty() {
+            return self.parents.view(Index::len);
+        }
+        self.selected().count()
+    }
+
+    /// What has to be known before anything is decided: without all controllers, too, another one's children would look
+    /// like one's own.
     pub(super) fn stores(&self) -> impl Iterator<Item = &Arc<Store>> {
-        self.children.iter().chain([&self.parents])
+        self.children.iter().chain([&self.parents, &self.others])
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {
@@ -336,6 +349,10 @@ impl Controller {
                 .map(|parent| parent.key.clone())
                 .collect()
         })
+    }
+
+    fn selected(&self) -> MutexGuard<'_, Selected> {
+        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn standings(&self) -> MutexGuard<'_, Standings> {

@@ -29,7 +29,7 @@ use super::ledgers::Ledgers;
 use super::modules::Modules;
 use super::related::Relations;
 use super::report::Reporter;
-use super::sweep::{Stale, sweep};
+use super::sweep::Sweep;
 use super::tasks::Tasks;
 use super::triggers;
 use crate::cluster::events::Severity;
@@ -37,7 +37,7 @@ use crate::hook::web::client::Webhook;
 use crate::queue::{Queue, workers};
 use crate::store::Store;
 
-/// Whether a controller takes the place of one with another spec.
+/// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     /// Nobody has looked at its parents yet: all are synced at once.
@@ -61,7 +61,7 @@ pub(super) async fn run(
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let run = Run { tools, object, begun, reporter, controllers, stop };
+    let mut run = Run { tools, object, begun, reporter, controllers, stop };
     if let Some(checked) = run.check() {
         loop {
             let served = async {
@@ -82,6 +82,7 @@ pub(super) async fn run(
                     }
                 }
             }
+            run.begun = Begun::Anew;
         }
     }
     run.stop.cancelled().await;
@@ -144,6 +145,7 @@ impl Run {
             tools,
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&kinds.parent),
+            selected: Mutex::default(),
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 controller: self.object.key.name.to_string(),
@@ -204,6 +206,12 @@ impl Run {
                     );
                     self.warn("DisabledHook", &text);
                 }
+                for kind in &checked.declared_again {
+                    let text = format!(
+                        "spec.childResources declares {kind} more than once: the last entry counts, so take the others out"
+                    );
+                    self.warn("KindDeclaredAgain", &text);
+                }
                 if let Some(seconds) = checked.too_often {
                     let text =
                         format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
@@ -241,8 +249,13 @@ impl Run {
             "Started",
             &format!("Started controller: {name}"),
         );
-        let nobodys = Stale::OfNobody(Arc::clone(&self.controllers));
-        tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
+        let sweep = Sweep {
+            tools: self.tools.clone(),
+            controllers: Arc::clone(&self.controllers),
+            parents: checked.parent.clone(),
+            account: checked.account.clone(),
+        };
+        tokio::spawn(sweep.run(self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
         let tasks = controller.tasks.until_dropped();
@@ -262,6 +275,7 @@ impl Run {
             () = controller.tasks.broken() => End::Broken,
             () = self.kinds_change(checked, &kinds) => End::Anew,
             () = controller.wake_where_kinds_appear() => End::Anew,
+            () = controller.close_places() => End::Anew,
             () = self.follow(&controller, &queue, modules, called) => End::Anew,
             () = triggers::resync(&controller, &queue, period) => End::Anew,
         };

@@ -17,13 +17,18 @@ pub(super) struct Tasks {
 pub(super) struct UntilDropped<'a>(&'a Tasks);
 
 impl Tasks {
-    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// For a task that somebody else holds.
+    pub(super) fn watched<T: Future<Output = ()>>(&self, task: T) -> impl Future<Output = ()> + use<T> {
         let broken = self.broken.clone();
-        let watched = async move {
+        async move {
             if AssertUnwindSafe(task).catch_unwind().await.is_err() {
                 broken.cancel();
             }
-        };
+        }
+    }
+
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let watched = self.watched(task);
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         while running.try_join_next().is_some() {}
         running.spawn(watched);

@@ -39,9 +39,7 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
         let (together, pause) = spread::over(keys.len(), period);
         for (round, keys) in (0_u32..).zip(keys.chunks(together)) {
             tokio::time::sleep_until(start + pause * round).await;
-            for key in keys {
-                queue.look(key.clone());
-            }
+            queue.look_all(keys);
         }
     }
 }
@@ -64,14 +62,15 @@ pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun
     };
     spawn(&controller.parents, false);
     // From here on changes arrive; what was there before they do not name.
-    if let Some(adopters) = &adopters {
-        controller.parents.view(|parents| {
-            let mut adopters = lock(adopters);
-            for parent in parents.all() {
-                adopters.learn(&Touched { before: None, after: Some(Arc::clone(parent)) });
+    controller.parents.view(|parents| {
+        for parent in parents.all() {
+            let touched = Touched { before: None, after: Some(Arc::clone(parent)) };
+            controller.learn_parent(&touched);
+            if let Some(adopters) = &adopters {
+                lock(adopters).learn(&touched);
             }
-        });
-    }
+        }
+    });
     controller.children.iter().for_each(|store| spawn(store, true));
 }
 
@@ -94,6 +93,7 @@ impl Trigger {
     }
 
     fn parent(&self, touched: &Touched) -> BTreeSet<Key> {
+        self.controller.learn_parent(touched);
         if let Some(adopters) = &self.adopters {
             lock(adopters).learn(touched);
         }

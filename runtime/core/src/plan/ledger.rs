@@ -35,10 +35,16 @@ struct Known {
     flip: Option<Flip>,
 }
 
+impl Known {
+    fn nothing(uid: &Uid) -> Self {
+        Self { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), flip: None }
+    }
+}
+
 impl Past<'_> {
     /// How long drift is left alone; `None` where it is put right at once.
-    pub(super) fn wait(&self, id: &ObjectId, object: &Object, drift: &[Difference]) -> Option<Duration> {
-        self.ledger.of(id, object)?.flip.as_ref()?.wait(drift, self.now)
+    pub(super) fn wait(&self, id: &ObjectId, drift: &[Difference]) -> Option<Duration> {
+        self.ledger.0.get(id)?.flip.as_ref()?.wait(drift, self.now)
     }
 }
 
@@ -70,9 +76,9 @@ impl Ledger {
         self.tidy(id);
     }
 
-    /// Drift was put right at `now`.
+    /// Drift was put right at `now`. Whatever object has the name since: making it anew is one way to put it right.
     pub fn put_right(&mut self, drift: &Drift, now: Duration) {
-        let known = self.known(&drift.id, &drift.uid);
+        let known = self.0.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
         known.flip = Some(Flip::put_right(known.flip.as_ref(), &drift.values, now));
     }
 
@@ -92,6 +98,11 @@ impl Ledger {
     /// Values that keep coming back, each with its child.
     pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, &BTreeSet<String>)> {
         self.0.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed()?)))
+    }
+
+    /// Whether there are such.
+    pub fn is_flipping(&self) -> bool {
+        self.flips().next().is_some()
     }
 
     pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
@@ -115,17 +126,11 @@ impl Ledger {
         self.0.get(id).filter(|known| known.uid == object.uid)
     }
 
-    /// A child that is made anew keeps what flips in it: making it anew is one way to put it right.
+    /// A child that is made anew keeps what flips in it.
     fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut Known {
-        let known = self.0.entry(id.clone()).or_insert_with(|| Known {
-            uid: uid.clone(),
-            applied: None,
-            quirks: BTreeSet::new(),
-            flip: None,
-        });
+        let known = self.0.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
         if known.uid != *uid {
-            *known =
-                Known { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), flip: known.flip.take() };
+            *known = Known { flip: known.flip.take(), ..Known::nothing(uid) };
         }
         known
     }
@@ -137,5 +142,59 @@ impl Ledger {
         if self.0.get(id).is_some_and(nothing) {
             self.0.remove(id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::id::Key;
+    use crate::object::testing::{a, resource};
+
+    fn child() -> ObjectId {
+        ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") }
+    }
+
+    fn difference() -> Difference {
+        Difference { path: "spec.image".to_owned(), wanted: json!(1), found: json!(2) }
+    }
+
+    fn drift(uid: &str) -> Drift {
+        Drift { id: child(), uid: Uid::new(uid), values: vec![difference()] }
+    }
+
+    #[test]
+    fn what_flips_is_remembered_though_each_time_another_object_is_made() {
+        let mut ledger = Ledger::default();
+        for round in 0..6_u8 {
+            // In the order of a pass: the answer is the new object, the drift was the old one's.
+            ledger.learn(&child(), &Uid::new(&(round + 1).to_string()), None, &[]);
+            ledger.put_right(&drift(&round.to_string()), Duration::from_secs(round.into()));
+        }
+        let past = Past { ledger: &ledger, now: Duration::from_secs(6) };
+        assert!(past.wait(&child(), &[difference()]).is_some());
+        assert_eq!(ledger.flips().count(), 1);
+        assert!(ledger.tell(&drift("6")) && !ledger.tell(&drift("6")), "told once");
+    }
+
+    #[test]
+    fn putting_right_forgets_nothing_of_the_new_object() {
+        let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
+        let applied = Fingerprint::of(b"body");
+        ledger.learn(&child(), &new.uid, Some(applied), &[difference()]);
+        ledger.put_right(&drift("1"), Duration::ZERO);
+        assert!(ledger.has_applied(&child(), &new, applied));
+        assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), []);
+    }
+
+    #[test]
+    fn what_was_learned_of_another_object_says_nothing() {
+        let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
+        ledger.learn(&child(), &Uid::new("1"), None, &[difference()]);
+        assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), [difference()]);
+        ledger.learn(&child(), &new.uid, None, &[]);
+        assert!(ledger.is_empty(), "nothing known takes no place");
     }
 }

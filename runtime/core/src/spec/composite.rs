@@ -12,7 +12,7 @@ use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
 use crate::gate;
-use crate::object::id::Gvr;
+use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
 
 /// Children that are composed into one parent: which kinds, and the hooks that decide about them.
@@ -171,6 +171,8 @@ pub struct Composite {
     pub resync_period: Option<Duration>,
     /// The period that was asked for, where it is shorter than the shortest.
     pub too_often: Option<i32>,
+    /// Kinds of children that are declared more than once: the last time counts.
+    pub declared_again: BTreeSet<Gvr>,
     /// Hooks that are named and have neither a module nor a webhook.
     pub disabled_hooks: Vec<HookName>,
 }
@@ -184,6 +186,12 @@ pub struct ChildRule {
     pub apply: Option<ApplyStrategy>,
     /// What has to hold of children that a rolling update has reached before it reaches the next one.
     pub checks: Vec<ConditionCheck>,
+}
+
+impl ChildRule {
+    fn is_of_the_kind(&self, other: &Self) -> bool {
+        self.resource.group == other.resource.group && self.resource.resource == other.resource.resource
+    }
 }
 
 /// Why a CompositeController does not run.
@@ -220,10 +228,16 @@ impl CompositeControllerSpec {
         let selector = self.parent_resource.label_selector.clone().unwrap_or_default();
         let parent_selector = Selector::of(&selector)
             .map_err(|error| SpecError::new("spec.parentResource.labelSelector", error.to_string()))?;
+        let (children, declared_again) = self.check_children()?;
         Ok(Composite {
-            parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
+            parent: kind(
+                "spec.parentResource",
+                &self.parent_resource.api_version,
+                &self.parent_resource.resource,
+            )?,
             parent_selector,
-            children: self.check_children()?,
+            children,
+            declared_again,
             revision_paths: self.revision_paths(),
             hooks,
             account: self.service_account_ref.clone(),
@@ -262,24 +276,27 @@ impl CompositeControllerSpec {
         Ok(hook)
     }
 
-    fn check_children(&self) -> Result<Vec<ChildRule>, SpecError> {
-        let mut seen = BTreeSet::new();
-        let mut rules = Vec::new();
+    /// The kinds of children, and those among them that are declared again, in whichever version: manifests that do so are
+    /// about, and mean the last entry of each kind.
+    fn check_children(&self) -> Result<(Vec<ChildRule>, BTreeSet<Gvr>), SpecError> {
+        let (mut rules, mut again) = (Vec::<ChildRule>::new(), BTreeSet::new());
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
-            let field = format!("spec.childResources[{i}]");
-            let resource = Gvr::new(&child.api_version, &child.resource);
+            let resource = kind(&format!("spec.childResources[{i}]"), &child.api_version, &child.resource)?;
             let strategy = child.update_strategy.clone().unwrap_or_default();
-            if !seen.insert(resource.clone()) {
-                return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
-            }
-            rules.push(ChildRule {
+            let rule = ChildRule {
                 resource,
                 method: strategy.method.unwrap_or_default(),
                 apply: strategy.apply_strategy.or(self.apply_strategy),
                 checks: strategy.status_checks.conditions.unwrap_or_default(),
-            });
+            };
+            if let Some(earlier) = rules.iter_mut().find(|earlier| earlier.is_of_the_kind(&rule)) {
+                again.insert(rule.resource.clone());
+                *earlier = rule;
+            } else {
+                rules.push(rule);
+            }
         }
-        Ok(rules)
+        Ok((rules, again))
     }
 
     fn revision_paths(&self) -> Vec<String> {
@@ -287,6 +304,19 @@ impl CompositeControllerSpec {
             self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
         given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
     }
+}
+
+/// What a spec names becomes part of the path under which the API server is asked for it.
+fn kind(field: &str, api_version: &str, resource: &str) -> Result<Gvr, SpecError> {
+    if !is_api_version(api_version) {
+        let problem = format!("{api_version:?} is no version: write it like v1 or apps/v1");
+        return Err(SpecError::new(format!("{field}.apiVersion"), problem));
+    }
+    if resource.is_empty() || !resource.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')) {
+        let problem = format!("{resource:?} names no resource: write its plural, lower case, like pods");
+        return Err(SpecError::new(format!("{field}.resource"), problem));
+    }
+    Ok(Gvr::new(api_version, resource))
 }
 
 #[cfg(test)]
@@ -411,12 +441,35 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_is_declared_once() {
-        let twice = refusal(|s| {
-            let first = s["childResources"][0].clone();
-            s["childResources"].as_array_mut().unwrap().push(first);
+    fn what_is_no_kind_is_refused_by_field() {
+        for (field, value, says) in [
+            ("apiVersion", "v1/../../x", "spec.childResources[0].apiVersion: \"v1/../../x\" is no version"),
+            ("apiVersion", "", "spec.childResources[0].apiVersion: \"\" is no version"),
+            ("resource", "pods/log", "spec.childResources[0].resource: \"pods/log\" names no resource"),
+        ] {
+            let found = refusal(|s| s["childResources"][0][field] = json!(value));
+            assert!(found.starts_with(says), "{found}");
+        }
+        let found = refusal(|s| s["parentResource"]["resource"] = json!(""));
+        assert!(found.starts_with("spec.parentResource.resource: \"\" names no"), "{found}");
+    }
+
+    #[test]
+    fn of_a_kind_that_is_declared_again_the_last_entry_counts() {
+        let again = spec(|s| {
+            let mut last = s["childResources"][0].clone();
+            last["updateStrategy"]["method"] = json!("InPlace");
+            let other = json!({"apiVersion": "v1", "resource": "secrets"});
+            s["childResources"].as_array_mut().unwrap().extend([other, last]);
         });
-        assert_eq!(twice, "spec.childResources[1]: v1 pods is declared twice: keep one of them");
+        let checked = again.check("c", &HookPolicy::default()).unwrap();
+        let rules: Vec<_> =
+            checked.children.iter().map(|rule| (rule.resource.to_string(), rule.method)).collect();
+        let (pods, secrets) = ("v1 pods".to_owned(), "v1 secrets".to_owned());
+        assert_eq!(rules, [(pods, UpdateMethod::InPlace), (secrets, UpdateMethod::OnDelete)]);
+        assert_eq!(checked.declared_again, BTreeSet::from([Gvr::new("v1", "pods")]));
+        let once = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
+        assert!(once.declared_again.is_empty());
     }
 
     #[test]
