@@ -134,6 +134,7 @@ fn of_children() -> Vec<Test> {
             a_value_that_keeps_flipping_is_named_and_put_right_less_often,
             a_secrets_record_holds_hashes_where_its_hook_is_a_module,
             two_controllers_of_one_parent_leave_each_others_children_alone,
+            a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
         },
         migration::{
             what_metacontroller_wrote_is_taken_over_under_every_strategy_and_it_finds_its_bytes_again,
@@ -167,6 +168,7 @@ fn of_the_contract() -> Vec<Test> {
             once_our_finalizer_is_off_the_finalize_hook_is_still_asked,
             a_parent_that_stops_matching_is_finalized_while_it_lives,
             a_finalizer_comes_off_with_its_hook_and_with_its_controller,
+            a_controller_that_is_made_anew_at_once_waits_for_the_old_one_and_keeps_its_finalizers,
             a_finalizer_of_a_controller_that_is_gone_for_long_comes_off,
             a_parent_with_no_valid_selector_is_an_error_until_it_goes,
             claims_follow_owner_labels_and_deletion,
@@ -205,6 +207,7 @@ fn of_the_contract() -> Vec<Test> {
 fn of_hooks() -> Vec<Test> {
     tests![
         settling::{
+            a_status_waits_for_new_children_to_be_seen_and_is_written_once,
             a_parent_for_which_nothing_changed_is_not_asked_about,
             a_hook_that_asks_for_the_time_is_named_and_called_each_time,
             a_hook_that_gives_two_answers_is_named_and_called_each_time,

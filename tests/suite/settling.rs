@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener};
 
-use acceptance::api::CONFIG_MAP;
-use acceptance::fixture::Fixture;
+use acceptance::api::{CONFIG_MAP, POD};
+use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{config_map, has_condition, text};
 use acceptance::wait::{PATIENCE, until};
 use anyhow::{Result, ensure};
@@ -45,6 +45,24 @@ pub(crate) async fn a_parent_for_which_nothing_changed_is_not_asked_about(test: 
     let spoil = json!({ "data": { "is": "spoilt" } });
     test.config_maps().merge("child", &spoil).await?;
     test.config_maps().until("child", "put right", |child| text(child, "/data/is") == "here").await?;
+    Ok(())
+}
+
+pub(crate) async fn a_status_waits_for_new_children_to_be_seen_and_is_written_once(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    test.store("hook", &guest("hello")?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
+    test.create(test.parent("a")).await?;
+    let settled = |cc: &Value| cc["status"]["settled"] == 1;
+    test.until_controller("one settled parent", settled).await?;
+    ensure!(test.parents().get("a").await?["status"]["pods"] == 1, "its Pod is not counted");
+    let log = test.server().until_log("both writes", |log| log.contains(r#""op":"status""#)).await?;
+    let written = |op: &str| log.lines().filter(|line| line.contains(&format!(r#""op":"{op}""#))).count();
+    ensure!((written("create"), written("status")) == (1, 1), "{log}");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::object::id::Key;
@@ -14,6 +15,8 @@ pub struct Standings {
     failing: BTreeMap<Key, &'static str>,
     /// The status of these was put off by their last pass.
     status_due: BTreeSet<Key>,
+    /// Statuses that the API server took and dropped, and until when they are not written again.
+    vain: BTreeMap<Key, (Fingerprint, Duration)>,
     /// What is known of the hook that was called last.
     hook: Option<(Fingerprint, Purity)>,
     /// One in so many settled parents is asked about all the same; 0 is none.
@@ -50,12 +53,16 @@ pub enum Purity {
     Differs,
 }
 
+/// A schema may get the fields that it lacked: what was dropped is written again after this time.
+const VAIN: Duration = Duration::from_mins(10);
+
 impl Standings {
     pub fn new(check_every: u64) -> Self {
         Self {
             settled: BTreeMap::new(),
             failing: BTreeMap::new(),
             status_due: BTreeSet::new(),
+            vain: BTreeMap::new(),
             hook: None,
             check_every,
             dice: 0,
@@ -127,6 +134,17 @@ impl Standings {
     pub fn forget(&mut self, parent: &Key) {
         self.unsettle(parent);
         self.status_due.remove(parent);
+        self.vain.remove(parent);
+    }
+
+    /// The API server took this status and kept what it had, as it does with fields that it does not know.
+    pub fn wrote_in_vain(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
+        self.vain.insert(parent.clone(), (status, now + VAIN));
+    }
+
+    /// Whether a status was written in vain, not long ago.
+    pub fn is_vain(&self, parent: &Key, status: Fingerprint, now: Duration) -> bool {
+        self.vain.get(parent).is_some_and(|(vain, until)| *vain == status && now < *until)
     }
 
     /// A pass leaves the status to the next one.
@@ -240,6 +258,18 @@ mod tests {
         all.called(print("next hook"), true);
         all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
         assert_eq!((all.settled(), all.purity_of(print("next hook"))), (1, Some(Purity::Pure)));
+    }
+
+    #[test]
+    fn a_status_that_was_dropped_is_not_written_again_for_a_while() {
+        let (mut all, key) = (Standings::new(0), Key::new("n", "p"));
+        let at = Duration::from_secs;
+        all.wrote_in_vain(&key, print("status"), at(0));
+        assert!(all.is_vain(&key, print("status"), at(599)));
+        assert!(!all.is_vain(&key, print("status"), at(600)), "the schema may have changed");
+        assert!(!all.is_vain(&key, print("other"), at(1)));
+        all.forget(&key);
+        assert!(!all.is_vain(&key, print("status"), at(1)));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(super) enum Why {
     Conflict(String),
     #[error("an object of that name exists already: {0}; delete it or choose another name")]
     Exists(String),
+    #[error("it is this parent's, and has not been observed yet")]
+    Unobserved,
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
@@ -42,14 +44,14 @@ impl ApplyError {
         Self { verb, id: Box::new(id.clone()), why }
     }
 
-    /// An object of that name exists already.
-    pub(crate) fn is_taken_name(&self) -> bool {
-        matches!(self.why, Why::Exists(_))
+    /// An object of that name exists already, whose ever it is.
+    pub(crate) fn is_there_already(&self) -> bool {
+        matches!(self.why, Why::Exists(_) | Why::Unobserved)
     }
 
     /// Somebody else was faster; an event is on its way.
     pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self.why, Why::Conflict(_))
+        matches!(self.why, Why::Conflict(_) | Why::Unobserved)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use metahook_core::json::lists::Lists;
 use metahook_core::json::published::Document;
 use metahook_core::object::id::Gvk;
 use serde::Deserialize;
+use tokio::sync::OnceCell;
 
 use super::rest::{Rest, version_path};
 use crate::told::told;
@@ -14,28 +16,29 @@ use crate::told::told;
 /// Where the schemas of each group and version are, by path. The address of one changes with its content.
 type Addresses = BTreeMap<String, String>;
 
+/// Whatever is asked for by many at once is read once.
 pub(crate) struct OpenApi {
     rest: Rest,
-    addresses: Mutex<Option<Arc<Addresses>>>,
+    addresses: Mutex<Arc<OnceCell<Addresses>>>,
     known: Mutex<BTreeMap<Gvk, Known>>,
 }
 
-/// What was read last, and where; nothing, from nowhere, before that.
 #[derive(Clone, Default)]
 struct Known {
     address: String,
-    lists: Arc<Lists>,
+    lists: Arc<OnceCell<Option<Arc<Lists>>>>,
+    /// What was published before.
+    before: Arc<Lists>,
 }
 
 impl Known {
-    /// Where there is something else by now. An index that does not name the kind's version says nothing about it: while
-    /// kinds come and go there are moments when it does not.
-    fn outdated<'a>(&self, gvk: &Gvk, addresses: &'a Addresses) -> Option<&'a str> {
-        let path = version_path(&gvk.group, &gvk.version);
-        let address = addresses.get(path.trim_start_matches('/'))?;
-        (*address != self.address).then_some(address)
+    fn latest(&self) -> Option<Arc<Lists>> {
+        self.lists.get().map(|lists| lists.clone().unwrap_or_else(|| Arc::clone(&self.before)))
     }
 }
+
+/// What could not be read is tried again by the next who asks.
+struct Unread;
 
 impl OpenApi {
     pub(crate) fn new(rest: Rest) -> Self {
@@ -44,64 +47,84 @@ impl OpenApi {
 
     /// Something may be published anew.
     pub(crate) fn refresh(&self) {
-        *lock(&self.addresses) = None;
+        *lock(&self.addresses) = Arc::default();
     }
 
-    /// What is published, or was when it could last be read; nothing where it never could.
+    /// What is published, or was when it could last be read; nothing where it never could. A kind that is served is
+    /// published a moment later: that is waited for.
     pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
-        let addresses = self.addresses().await.unwrap_or_default();
-        let before = lock(&self.known).get(gvk).cloned().unwrap_or_default();
-        let Some(address) = before.outdated(gvk, &addresses) else { return before.lists };
-        let Some(document) = self.read(address).await.and_then(|text| Document::parse(&text).ok()) else {
-            return before.lists;
-        };
-        let lists = document.lists(gvk);
-        let known = Known { address: address.to_owned(), lists: Arc::clone(&lists) };
-        lock(&self.known).insert(gvk.clone(), known);
-        lists
+        for pause in [250, 500, 1000, 2000] {
+            if let Some(lists) = self.published(gvk).await {
+                return lists;
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            self.refresh();
+        }
+        self.published(gvk).await.unwrap_or_default()
     }
 
-    async fn addresses(&self) -> Option<Arc<Addresses>> {
+    /// `None` where the kind is not published yet.
+    async fn published(&self, gvk: &Gvk) -> Option<Arc<Lists>> {
+        let cell = Arc::clone(&lock(&self.addresses));
+        let known = match cell.get_or_try_init(|| self.addresses()).await {
+            Ok(addresses) => {
+                let path = version_path(&gvk.group, &gvk.version);
+                match addresses.get(path.trim_start_matches('/')) {
+                    Some(address) => self.at(gvk, address),
+                    // While kinds come and go there are moments when the index does not name them all.
+                    None => return lock(&self.known).get(gvk).and_then(Known::latest),
+                }
+            }
+            Err(Unread) => lock(&self.known).get(gvk).cloned().unwrap_or_default(),
+        };
+        match known.lists.get_or_try_init(|| self.read_lists(gvk, &known.address)).await {
+            Ok(lists) => lists.clone(),
+            Err(Unread) => Some(known.before),
+        }
+    }
+
+    fn at(&self, gvk: &Gvk, address: &str) -> Known {
+        let mut all = lock(&self.known);
+        let known = all.entry(gvk.clone()).or_default();
+        if known.address != address {
+            let latest = known.lists.get().cloned().flatten();
+            let before = latest.unwrap_or_else(|| Arc::clone(&known.before));
+            *known = Known { address: address.to_owned(), lists: Arc::default(), before };
+        }
+        known.clone()
+    }
+
+    async fn addresses(&self) -> Result<Addresses, Unread> {
         #[derive(Deserialize)]
         struct Index {
             paths: BTreeMap<String, Path>,
         }
         #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
         struct Path {
             #[serde(rename = "serverRelativeURL")]
             url: String,
         }
-        if let Some(known) = lock(&self.addresses).clone() {
-            return Some(known);
-        }
-        let index: Index = serde_json::from_str(&self.read("/openapi/v3").await?).ok()?;
-        let fresh: Arc<Addresses> =
-            Arc::new(index.paths.into_iter().map(|(path, at)| (path, at.url)).collect());
-        *lock(&self.addresses) = Some(Arc::clone(&fresh));
-        Some(fresh)
+        let text = self.read("/openapi/v3").await?;
+        let index: Index = serde_json::from_str(&text).map_err(|_no_index| Unread)?;
+        Ok(index.paths.into_iter().map(|(path, at)| (path, at.url)).collect())
     }
 
-    async fn read(&self, path: &str) -> Option<String> {
-        match self.rest.get(path).await {
-            Ok(answer) if answer.status.is_success() => Some(answer.body),
-            Ok(answer) => {
-                tracing::debug!(
-                    path,
-                    answer = answer.message(),
-                    "no schemas are published here: lists are merged by convention"
-                );
-                None
-            }
-            Err(error) => {
-                tracing::debug!(
-                    path,
-                    error = told(&error),
-                    "what is published about lists could not be read"
-                );
-                None
-            }
+    async fn read_lists(&self, gvk: &Gvk, address: &str) -> Result<Option<Arc<Lists>>, Unread> {
+        if address.is_empty() {
+            return Err(Unread);
         }
+        let text = self.read(address).await?;
+        Ok(Document::parse(&text).map_err(|_no_document| Unread)?.lists(gvk))
+    }
+
+    async fn read(&self, path: &str) -> Result<String, Unread> {
+        let why = match self.rest.get(path).await {
+            Ok(answer) if answer.status.is_success() => return Ok(answer.body),
+            Ok(answer) => answer.message(),
+            Err(error) => told(&error),
+        };
+        tracing::debug!(path, why, "no schemas could be read here: lists are merged by convention");
+        Err(Unread)
     }
 }
 

@@ -180,7 +180,8 @@ fn hex(nibble: u8) -> char {
 }
 
 pub(crate) fn version_path(group: &str, version: &str) -> String {
-    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") }
+    let version = segment(version);
+    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", segment(group)) }
 }
 
 #[cfg(test)]

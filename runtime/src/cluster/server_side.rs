@@ -138,7 +138,7 @@ impl Rest {
         let theirs = controller(&live);
         let uid = |owner: Option<&Value>| owner.and_then(|owner| owner.get("uid")).cloned();
         if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && stamp(&live) == stamp(body) {
-            return Ok(Why::Conflict("it is this parent's, and has not been observed yet".to_owned()));
+            return Ok(Why::Unobserved);
         }
         Ok(Why::Exists(holder(&live)))
     }

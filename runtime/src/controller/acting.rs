@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::index;
 use metahook_core::object::Object;
@@ -65,12 +66,20 @@ impl Controller {
         // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
         let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
         let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
-        if let Some(op) = self.status(parent, decided.status.clone()) {
+        if let Some((op, print)) = self.status(parent, decided.status.clone()) {
             let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
+            let vain = self.standings().is_vain(&parent.key, print, self.started.elapsed());
             match plan::status::when(parent, so_far) {
+                _ if vain => acted = acted.max(Acted::InVain),
                 When::NextPass => self.standings().put_off_status(&parent.key),
                 When::Now => match self.carry_out(&op, writer).await {
-                    Ok(changed) => acted = acted.max(Acted::of(changed)),
+                    Ok(changed) => {
+                        if !changed {
+                            let now = self.started.elapsed();
+                            self.standings().wrote_in_vain(&parent.key, print, now);
+                        }
+                        acted = acted.max(Acted::of(changed));
+                    }
                     Err(error) => drop(first.get_or_insert(error)),
                 },
             }
@@ -108,16 +117,16 @@ impl Controller {
         (acted, first)
     }
 
-    fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {
+    /// The status to write, and what tells it from another.
+    fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<(Op, Fingerprint)> {
         // An adoption or another writer may have changed the parent since: what is compared is the latest of the same
         // generation, so that only an answer to another spec is refused by the API server.
         let now = self.parents.get(&parent.key).filter(|now| now.uid == parent.uid)?;
         let now = if now.generation == parent.generation { &now } else { parent };
         let body = plan::status::status(now, status)?;
-        Some(Op::Status {
-            id: ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() },
-            body,
-        })
+        let print = Fingerprint::of(body.to_string().as_bytes());
+        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
+        Some((Op::Status { id, body }, print))
     }
 
     /// Makes a child that nobody looks after, where it does not exist.
@@ -128,7 +137,7 @@ impl Controller {
         let id = ObjectId { resource, key: stray.key.clone() };
         let body = plan::children::new_object(self.terms.owner(parent), &id, &stray.body);
         match self.carry_out(&Op::Create { id, body }, writer).await {
-            Err(SyncError::Apply(error)) if error.is_taken_name() => Ok(()),
+            Err(SyncError::Apply(error)) if error.is_there_already() => Ok(()),
             other => other.map(drop),
         }
     }

@@ -7,7 +7,7 @@ use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::pass::Seen;
-use metahook_core::plan::children::{judge, learn};
+use metahook_core::plan::children::{Probed, judge, learn};
 use metahook_core::plan::flip::others;
 use metahook_core::plan::ledger::Drift;
 use metahook_core::plan::{Op, ssa};
@@ -32,6 +32,9 @@ impl Controller {
                 let Some(observed) = self.observed(id) else { return Ok(Acted::Wrote) };
                 let probed = self.tools.rest.probe(write).await?;
                 tracing::debug!(controller = %self.object.key, parent = %writer.parent, object = %id, "tried by a dry run");
+                if matches!(probed, Probed::Unable) {
+                    tracing::warn!(controller = %self.object.key, parent = %writer.parent, object = %id, "left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses");
+                }
                 let next = judge((**write).clone(), (**otherwise).clone(), &observed, &probed)
                     .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
                 let Some(next) = next else {

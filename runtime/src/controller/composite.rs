@@ -137,7 +137,10 @@ impl Controller {
             Ok(Done::Decided(decision)) => {
                 let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
-                (acted.map(|acted| acted == Acted::Wrote), decision.decided.resync_after)
+                // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
+                let learned = self.terms.rolling.is_some() && streaks.own == 0;
+                let again = |acted| acted == Acted::Wrote || (acted == Acted::InVain && learned);
+                (acted.map(again), decision.decided.resync_after)
             }
             Err(error) => (Err(error), None),
         };

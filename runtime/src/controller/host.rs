@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Gvr, Key, Resource};
+use metahook_core::object::id::{Gvk, Key, Resource};
 use metahook_core::object::selector::Selector;
+use metahook_core::spec::account::ServiceAccountRef;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::report::Reporter;
 use super::running::{Begin, Begun};
-use super::sweep::{Stale, sweep};
+use super::sweep::{self, Sweep};
 use super::{Tools, running};
 use crate::cluster::events::Severity;
 use crate::store::{Change, Store};
@@ -31,10 +32,11 @@ pub(crate) struct Host {
     ends: CancellationToken,
 }
 
-/// A controller that is running, or waiting until it can.
+/// A controller that is running, or waiting until it can, or ending.
 struct Hosted {
     object: Arc<Object>,
-    spec: Value,
+    /// `None`: it ends.
+    spec: Option<Value>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -89,17 +91,13 @@ impl Host {
         else {
             return;
         };
+        self.hosted.retain(|_, hosted| !hosted.has_ended());
         let now = self.store.get(&key).filter(|object| self.selector.matches(&object.labels));
-        let hosted = self.hosted.remove(&key);
-        let next = match (now, hosted) {
+        let next = match (now, self.hosted.remove(&key)) {
             (None, None) => None,
-            (None, Some(hosted)) => {
-                let left = hosted.left_behind(self.store.get(&key).as_deref());
-                tokio::spawn(end(self.tools.clone(), hosted, left, self.ends.clone()));
-                None
-            }
+            (None, Some(before)) => Some(self.end(before)),
             (Some(object), Some(hosted)) if hosted.is(&object) => Some(hosted),
-            (Some(object), hosted) => Some(self.begin(object, hosted)),
+            (Some(object), before) => Some(self.begin(object, before)),
         };
         self.hosted.extend(next.map(|hosted| (key, hosted)));
     }
@@ -110,11 +108,10 @@ impl Host {
         let (tools, store, begun, stopped) =
             (self.tools.clone(), Arc::clone(&self.store), Arc::clone(&object), stop.clone());
         let how = if before.is_some() { Begun::Anew } else { Begun::First };
-        let ends = self.ends.clone();
+        let ended = before.map(|before| self.ended(before));
         let task = tokio::spawn(async move {
-            if let Some(before) = before {
-                let left = before.left_behind(Some(&begun));
-                end(tools.clone(), before, left, ends).await;
+            if let Some(ended) = ended {
+                ended.await;
             }
             let name = begun.key.to_string();
             tools.recorder.record(
@@ -127,29 +124,36 @@ impl Host {
             let what = Begin { object: begun, begun: how, controllers: store };
             running::run(tools, what, reporter, stopped).await;
         });
-        Hosted { object, spec, stop, task }
+        Hosted { object, spec: Some(spec), stop, task }
     }
-}
 
-/// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
-async fn end(tools: Tools, hosted: Hosted, left: Option<Gvr>, ends: CancellationToken) {
-    let object = Arc::clone(&hosted.object);
-    tools.recorder.record(
-        &object,
-        Severity::Normal,
-        "Stopping",
-        &format!("Stopping controller: {}", object.key),
-    );
-    hosted.stop.cancel();
-    hosted.ended().await;
-    tools.recorder.record(
-        &object,
-        Severity::Normal,
-        "Stopped",
-        &format!("Stopped controller: {}", object.key),
-    );
-    if let Some(left) = left {
-        tokio::spawn(sweep(tools, left, Stale::Of(object.key.name.to_string()), ends));
+    /// Stops a controller that has no successor yet; one that comes while it ends waits for it.
+    fn end(&self, before: Hosted) -> Hosted {
+        let (object, stop) = (Arc::clone(&before.object), before.stop.clone());
+        Hosted { object, spec: None, stop, task: tokio::spawn(self.ended(before)) }
+    }
+
+    /// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
+    fn ended(&self, before: Hosted) -> impl Future<Output = ()> + use<> {
+        let (tools, controllers, ends) = (self.tools.clone(), Arc::clone(&self.store), self.ends.clone());
+        async move {
+            let Some(spec) = &before.spec else { return before.ended().await };
+            let (object, account) = (Arc::clone(&before.object), account(spec));
+            let tell = |reason: &'static str| {
+                let message = format!("{reason} controller: {}", object.key);
+                tools.recorder.record(&object, Severity::Normal, reason, &message);
+            };
+            tell("Stopping");
+            before.stop.cancel();
+            before.ended().await;
+            tell("Stopped");
+            if let Some(parents) = sweep::parents(&object)
+                && !controllers.get(&object.key).is_some_and(|now| sweep::looks_at(&now, &parents))
+            {
+                let sweep = Sweep { tools: tools.clone(), controllers, parents, account };
+                tokio::spawn(sweep.run(ends));
+            }
+        }
     }
 }
 
@@ -157,15 +161,13 @@ impl Hosted {
     /// The same controller with the same spec: whatever else changed is no reason to start it anew.
     fn is(&self, object: &Object) -> bool {
         self.object.uid == object.uid
-            && (self.object.generation == object.generation || self.spec == spec(object))
+            && self.spec.as_ref().is_some_and(|spec| {
+                self.object.generation == object.generation || *spec == self::spec(object)
+            })
     }
 
-    /// The parents that nobody of this name looks at any more, now that the controller is this.
-    fn left_behind(&self, now: Option<&Object>) -> Option<Gvr> {
-        let before = parents(&self.spec)?;
-        let same = |now: Gvr| now.group == before.group && now.resource == before.resource;
-        let stays = now.and_then(|now| parents(&spec(now))).is_some_and(same);
-        (!stays).then_some(before)
+    fn has_ended(&self) -> bool {
+        self.spec.is_none() && self.task.is_finished()
     }
 
     async fn ended(self) {
@@ -175,9 +177,8 @@ impl Hosted {
     }
 }
 
-fn parents(spec: &Value) -> Option<Gvr> {
-    let text = |field| spec.get("parentResource")?.get(field)?.as_str();
-    Some(Gvr::new(text("apiVersion")?, text("resource")?))
+fn account(spec: &Value) -> Option<ServiceAccountRef> {
+    spec.get("serviceAccountRef").and_then(|account| ServiceAccountRef::deserialize(account).ok())
 }
 
 fn spec(object: &Object) -> Value {

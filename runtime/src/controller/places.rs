@@ -22,12 +22,11 @@ pub(super) struct Followed {
 impl Controller {
     pub(super) async fn namespaces(&self, at: usize) -> Result<Arc<Store>, RelatedError> {
         let known = self.relations.lock().namespaces.as_ref().map(|store| Arc::clone(store.resource()));
-        let resource = match known {
-            Some(known) => known,
-            None => {
-                let resource = self.tools.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
-                resource.map_err(|source| RelatedError::Kind { at, source })?
-            }
+        let resource = if let Some(known) = known {
+            known
+        } else {
+            let resource = self.tools.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
+            resource.map_err(|source| RelatedError::Kind { at, source })?
         };
         // Also where it is known: what is asked for is not closed.
         let store = self.open((resource, None));

@@ -28,7 +28,7 @@ use super::ledgers::Ledgers;
 use super::modules::Modules;
 use super::related::Relations;
 use super::report::Reporter;
-use super::sweep::{Stale, sweep};
+use super::sweep::Sweep;
 use super::triggers;
 use crate::cluster::events::Severity;
 use crate::hook::web::client::Webhook;
@@ -213,8 +213,13 @@ impl Run {
             "Started",
             &format!("Started controller: {name}"),
         );
-        let nobodys = Stale::OfNobody(Arc::clone(&self.controllers));
-        tokio::spawn(sweep(self.tools.clone(), checked.parent.clone(), nobodys, self.stop.clone()));
+        let sweep = Sweep {
+            tools: self.tools.clone(),
+            controllers: Arc::clone(&self.controllers),
+            parents: checked.parent.clone(),
+            account: checked.account.clone(),
+        };
+        tokio::spawn(sweep.run(self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
         let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
         let triggers = triggers::spawn(&controller, &queue, self.begun);

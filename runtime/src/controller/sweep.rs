@@ -1,4 +1,4 @@
-//! Finalizers of controllers that are no more, taken off: who carries one could never be deleted.
+//! Finalizers that no controller answers for any more, taken off: who carries one could never be deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,13 @@ use std::time::Duration;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId};
+use metahook_core::spec::account::ServiceAccountRef;
+use serde::Deserialize;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Tools;
+use crate::cluster::rest::Rest;
 use crate::cluster::rewrite::{RewriteError, list};
 use crate::store::Store;
 use crate::told::told;
@@ -16,79 +20,110 @@ use crate::told::told;
 /// What could not be swept is tried again this much later.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Which finalizers are taken off.
-pub(super) enum Stale {
-    /// This controller's, which is gone or looks at other parents now.
-    Of(String),
-    /// Those of all controllers that are not there.
-    OfNobody(Arc<Store>),
+/// The parents of one kind.
+pub(super) struct Sweep {
+    pub(super) tools: Tools,
+    /// All controllers that there are.
+    pub(super) controllers: Arc<Store>,
+    pub(super) parents: Gvr,
+    /// By whose rights the finalizers were written; the server's own are tried besides.
+    pub(super) account: Option<ServiceAccountRef>,
 }
 
-impl Stale {
-    fn is(&self, finalizer: &str) -> bool {
-        match self {
-            Self::Of(controller) => finalizer == gate::finalizer(controller),
-            Self::OfNobody(controllers) => finalizer
-                .strip_prefix(gate::FINALIZER)
-                .is_some_and(|name| controllers.get(&Key::new("", name)).is_none()),
+impl Sweep {
+    /// Ends when no object of the kind carries a stale finalizer, or at `stop`.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let accounts = self.account.iter().map(|account| self.tools.rest.acting_as(account));
+        let rests: Vec<Rest> = accounts.chain([self.tools.rest.clone()]).collect();
+        let sweeping = async {
+            self.controllers.synced().await;
+            for rest in rests.iter().cycle() {
+                let Err(error) = self.once(rest).await else { return };
+                tracing::warn!(parents = %self.parents, error = told(error.as_ref()), "finalizers of controllers that are gone could not be taken off; tried again");
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        tokio::select! {
+            () = sweeping => {}
+            () = stop.cancelled() => {}
         }
+    }
+
+    /// Goes on after a failure, so that one parent does not hold the others; gives back the first.
+    async fn once(&self, rest: &Rest) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        // A kind that is not served has no objects.
+        let resource = match self.tools.discovery.resolve(&self.parents).await {
+            Err(error) if error.is_not_served() => return Ok(()),
+            resource => resource?,
+        };
+        let store = self.tools.stores.open(&resource);
+        store.synced().await;
+        let marked: Vec<_> =
+            store.view(|all| all.all().filter(|object| self.is_on(object)).map(Arc::clone).collect());
+        let mut first = Ok(());
+        for object in marked {
+            let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
+            match self.clean(rest, &id, &object, &store).await {
+                Ok(()) => {
+                    tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
+                }
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        Ok(first?)
+    }
+
+    async fn clean(
+        &self,
+        rest: &Rest,
+        id: &ObjectId,
+        object: &Object,
+        store: &Store,
+    ) -> Result<(), RewriteError> {
+        let clean = |object: &mut Value| {
+            list(object, "finalizers", |all| {
+                all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
+            });
+        };
+        store.absorb(rest.rewrite(id, &object.uid, clean).await?, None);
+        Ok(())
     }
 
     fn is_on(&self, object: &Object) -> bool {
-        object.finalizers.iter().any(|finalizer| self.is(finalizer))
+        object.finalizers.iter().any(|finalizer| self.is_stale(finalizer))
+    }
+
+    /// No controller of that name looks at these parents, now.
+    fn is_stale(&self, finalizer: &str) -> bool {
+        finalizer.strip_prefix(gate::FINALIZER).is_some_and(|name| {
+            let controller = self.controllers.get(&Key::new("", name));
+            !controller.is_some_and(|controller| looks_at(&controller, &self.parents))
+        })
     }
 }
 
-/// Ends when no object of this kind carries a stale finalizer, or at `stop`.
-pub(super) async fn sweep(tools: Tools, parents: Gvr, stale: Stale, stop: CancellationToken) {
-    if let Stale::OfNobody(controllers) = &stale {
-        controllers.synced().await;
-    }
-    let sweeping = async {
-        while let Err(error) = once(&tools, &parents, &stale).await {
-            tracing::warn!(%parents, error = told(error.as_ref()), "finalizers of a controller that is gone could not be taken off; tried again");
-            tokio::time::sleep(AGAIN).await;
-        }
-    };
-    tokio::select! {
-        () = sweeping => {}
-        () = stop.cancelled() => {}
-    }
+/// Whether a controller, as it is written, is about these parents, in whichever version. One that cannot be read may be.
+pub(super) fn looks_at(controller: &Object, parents: &Gvr) -> bool {
+    self::parents(controller).is_none_or(|its| its.group == parents.group && its.resource == parents.resource)
 }
 
-async fn once(
-    tools: &Tools,
-    parents: &Gvr,
-    stale: &Stale,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // A kind that is not served has no objects.
-    let resource = match tools.discovery.resolve(parents).await {
-        Err(error) if error.is_not_served() => return Ok(()),
-        resource => resource?,
-    };
-    let store = tools.stores.open(&resource);
-    store.synced().await;
-    let marked: Vec<_> =
-        store.view(|all| all.all().filter(|object| stale.is_on(object)).map(Arc::clone).collect());
-    for object in marked {
-        let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
-        let known = clean(tools, &id, &object, stale).await?;
-        tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
-        store.absorb(known, None);
+/// The parents that a controller is about.
+pub(super) fn parents(controller: &Object) -> Option<Gvr> {
+    #[derive(Deserialize)]
+    struct Specified {
+        spec: Spec,
     }
-    Ok(())
-}
-
-async fn clean(
-    tools: &Tools,
-    id: &ObjectId,
-    object: &Object,
-    stale: &Stale,
-) -> Result<Vec<metahook_core::index::Event>, RewriteError> {
-    let clean = |object: &mut serde_json::Value| {
-        list(object, "finalizers", |all| {
-            all.retain(|one| !one.as_str().is_some_and(|one| stale.is(one)));
-        });
-    };
-    tools.rest.rewrite(id, &object.uid, clean).await
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        parent_resource: ParentResource,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct ParentResource {
+        api_version: String,
+        resource: String,
+    }
+    let Specified { spec } = serde_json::from_str(controller.json()).ok()?;
+    Some(Gvr::new(&spec.parent_resource.api_version, &spec.parent_resource.resource))
 }

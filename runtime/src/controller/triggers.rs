@@ -40,9 +40,7 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
         let (together, pause) = spread::over(keys.len(), period);
         for (round, keys) in (0_u32..).zip(keys.chunks(together)) {
             tokio::time::sleep_until(start + pause * round).await;
-            for key in keys {
-                queue.add(key.clone());
-            }
+            queue.add_all(keys);
         }
     }
 }

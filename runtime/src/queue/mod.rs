@@ -67,18 +67,20 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// Something about the key changed: a worker shall look at it now. A time it waits for stays as it is.
     pub(crate) fn add(&self, key: K) {
-        let mut state = self.lock();
-        let State { entries, ready, .. } = &mut *state;
-        let entry = entries.entry(key.clone()).or_default();
-        // While its worker runs this may well be the echo of its own write.
-        if !entry.running {
-            entry.own = 0;
-        }
-        let news = entry.push(key, ready);
-        drop(state);
-        if news {
+        if self.lock().change(key) {
             self.wake.notify_one();
         }
+    }
+
+    /// The same for many keys at once.
+    pub(crate) fn add_all(&self, keys: &[K]) {
+        let mut state = self.lock();
+        for key in keys {
+            state.change(key.clone());
+        }
+        drop(state);
+        // Who takes one of several wakes the next.
+        self.wake.notify_one();
     }
 
     /// A worker shall look at the key after this time, unless one does before. From that look on its failures lie in the
@@ -106,7 +108,9 @@ impl<K: Ord + Clone> Queue<K> {
                 if state.closed {
                     return None;
                 }
-                state.ripen(Instant::now());
+                if !state.due.is_empty() {
+                    state.ripen(Instant::now());
+                }
                 if let Some(taken) = state.take() {
                     // There may be more for the other workers.
                     if !state.ready.is_empty() {
@@ -178,6 +182,16 @@ impl<K: Ord + Clone> Queue<K> {
 }
 
 impl<K: Ord + Clone> State<K> {
+    /// Somebody changed something; whether there is something for a worker now that was not there.
+    fn change(&mut self, key: K) -> bool {
+        let entry = self.entries.entry(key.clone()).or_default();
+        // While its worker runs this may well be the echo of its own write.
+        if !entry.running {
+            entry.own = 0;
+        }
+        entry.push(key, &mut self.ready)
+    }
+
     fn push(&mut self, key: K) {
         self.entries.entry(key.clone()).or_default().push(key, &mut self.ready);
     }
@@ -404,6 +418,25 @@ mod tests {
         for worker in waiting {
             assert!(worker.await.unwrap());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_keys_added_at_once_reach_all_who_wait() {
+        let queue = Arc::new(Queue::new());
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                tokio::spawn(async move { queue.next().await.map(|(key, _)| key) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.add_all(&[1, 2, 3, 3]);
+        let mut seen = Vec::new();
+        for worker in waiting {
+            seen.extend(worker.await.unwrap());
+        }
+        seen.sort_unstable();
+        assert_eq!((seen, now(&queue).await), (vec![1, 2, 3], None));
     }
 
     #[tokio::test(start_paused = true)]

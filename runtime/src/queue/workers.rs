@@ -31,6 +31,8 @@ where
                     panicked(streaks)
                 });
                 queue.done(&key, after);
+                // Passes with nothing to do wait for nothing: others of this thread get their turn here.
+                tokio::task::coop::consume_budget().await;
             }
         });
     }

@@ -464,3 +464,40 @@ pub(crate) async fn two_controllers_of_one_parent_leave_each_others_children_alo
     test.parents().merge("p", &json!({ "spec": { "round": 4 } })).await?;
     maps.until_gone("two").await
 }
+
+pub(crate) async fn a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone(
+    test: &mut Fixture,
+) -> Result<()> {
+    let answer = |bad: &str, data: Value| {
+        let bad = config_map("bad", json!({}), json!({ bad: "x" }));
+        json!({ "children": [bad, config_map("good", json!({}), data)], "status": { "seen": true } })
+    };
+    let webhook = Webhook::answering(answer("no/key", json!({ "a": "1" }))).await?;
+    test.define_kind().await?;
+    test.serve()?;
+    let hook = Hook::webhook(&webhook.url("/sync"));
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+    test.create(test.parent("p")).await?;
+    let maps = test.config_maps();
+    maps.until("good", "made", |_| true).await?;
+    test.parents().until("p", "a status", |parent| parent["status"]["seen"] == true).await?;
+    let told = |event: &Value| {
+        text(event, "/message").contains("/bad: ") && text(event, "/message").contains("no/key")
+    };
+    test.until_event("p", "SyncError", told).await?;
+    let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
+    let first = maps.merge("good", &held).await?;
+    maps.delete("good").await?;
+    webhook.answer(answer("key", json!({ "a": "2" })));
+    test.parents().merge("p", &json!({ "spec": { "round": 1 } })).await?;
+    maps.until("bad", "made once it is good", |_| true).await?;
+    let going = maps.get("good").await?;
+    ensure!(
+        going["data"] == first["data"] && uid(&going) == uid(&first),
+        "a child that is going was written"
+    );
+    maps.merge("good", &json!({ "metadata": { "finalizers": null } })).await?;
+    let anew = |map: &Value| uid(map) != uid(&first) && map["data"]["a"] == "2";
+    maps.until("good", "made anew", anew).await?;
+    Ok(())
+}

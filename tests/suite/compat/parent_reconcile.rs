@@ -1,6 +1,8 @@
 //! Section 3 of the compatibility contract: which parents are looked at, which hook is asked, finalizers, claims, labels,
 //! status.
 
+use std::time::Duration;
+
 use acceptance::api::{CONFIG_MAP, Kind, POD};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Composite, Hook, config_map, text, uid, version};
@@ -245,6 +247,37 @@ pub(crate) async fn a_finalizer_comes_off_with_its_hook_and_with_its_controller(
     test.parents().until_gone("p").await
 }
 
+pub(crate) async fn a_controller_that_is_made_anew_at_once_waits_for_the_old_one_and_keeps_its_finalizers(
+    test: &mut Fixture,
+) -> Result<()> {
+    let program = |asked: &Asked| {
+        let answer = Answer::from(json!({ "children": [] }));
+        if is_about(asked, "/sync", "slow") { answer.after(Duration::from_secs(2)) } else { answer }
+    };
+    let webhook = synced(test, program, finalized).await?;
+    test.create(test.parent("p")).await?;
+    let ours = ours(test);
+    test.parents().until("p", "has ours", |p| finalizers(p) == [ours.as_str()]).await?;
+    test.create(test.parent("slow")).await?;
+    webhook.until_asked("about the slow one", |asked| is_about(asked, "/sync", "slow")).await?;
+    let mut controller = test.controllers().get(test.name()).await?;
+    for field in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
+        controller["metadata"].as_object_mut().map(|metadata| metadata.remove(field));
+    }
+    controller["spec"]["resyncPeriodSeconds"] = json!(1);
+    test.controllers().delete(test.name()).await?;
+    test.controllers().create(controller).await?;
+    let before = webhook.count();
+    let anew = |asked: &Asked| asked.body["controller"]["spec"]["resyncPeriodSeconds"] == 1;
+    webhook.until_asked("by the new one", anew).await?;
+    let early = webhook.asked().iter().skip(before).filter(|asked| !anew(asked)).count();
+    ensure!(early == 0, "the old one asked {early} times more");
+    webhook.until_asked_again(3).await?;
+    let parent = test.parents().get("p").await?;
+    ensure!(finalizers(&parent) == [ours.as_str()], "{parent}");
+    Ok(())
+}
+
 pub(crate) async fn a_finalizer_of_a_controller_that_is_gone_for_long_comes_off(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -409,7 +442,7 @@ pub(crate) async fn a_webhooks_strays_are_made_once_and_told_of(test: &mut Fixtu
     };
     let priority = Kind::new("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses");
     let secret = Kind::new("", "v1", "Secret", "secrets");
-    let _webhook = synced(test, answer, |c, _| c.making(&POD, "InPlace")).await?;
+    let webhook = synced(test, answer, |c, _| c.making(&POD, "InPlace")).await?;
     test.create(test.parent("p")).await?;
     test.within(&secret).until("stray", "made", |_| true).await?;
     let name = format!("stray-{}", test.name());
@@ -421,6 +454,13 @@ pub(crate) async fn a_webhooks_strays_are_made_once_and_told_of(test: &mut Fixtu
         test.until_event("p", "UnmanagedChild", |event| text(event, "/message").contains(says)).await?;
     }
     test.parents().until("p", "synced", |p| p["status"]["n"] == 1).await?;
+    test.parents().merge("p", &json!({ "spec": { "more": 1 } })).await?;
+    let more = |asked: &Asked| asked.body["parent"]["spec"]["more"] == 1;
+    webhook.until_asked("once more", more).await?;
+    test.create(test.parent("q")).await?;
+    test.parents().until("q", "synced after it", |q| q["status"]["n"] == 1).await?;
+    let times = webhook.asked().iter().filter(|asked| more(asked)).count();
+    ensure!(times <= 2, "asked {times} times: what is there already is no failure");
     test.everywhere(&priority).delete(&name).await
 }
 

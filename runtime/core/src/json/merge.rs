@@ -1,10 +1,10 @@
 //! The three-way merge of dynamic apply: what the cluster has, what we applied last, what is wanted now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::lists::{ListKind, Lists};
+use super::lists::{ListKey, ListKind, Lists};
 
 /// Fields that name the items of a list about which nothing is published, in the order they are tried. A convention:
 /// most lists of the Kubernetes API that are maps at heart use one of them.
@@ -111,26 +111,30 @@ impl<'a> Identity<'a> {
     /// What an item is called in its list, for a reader too.
     pub(super) fn name(&self, item: &Value) -> Option<String> {
         match self {
-            Self::Field(field) => Some(format!("{field}={}", text(item.get(field)?))),
+            Self::Field(field) => Some(format!("{field}={}", text(item.get(field)?)?)),
             Self::Kind(ListKind::Map(keys)) => {
                 let item = item.as_object()?;
-                let value = |field: &str, default| item.get(field).or(default).map_or_else(String::new, text);
-                let parts: BTreeMap<_, _> =
-                    keys.iter().map(|key| (&key.field, value(&key.field, key.default.as_ref()))).collect();
-                let parts: Vec<_> =
-                    parts.into_iter().map(|(field, value)| format!("{field}={value}")).collect();
+                let part = |key: &ListKey| {
+                    let value = item.get(&key.field).or(key.default.as_ref());
+                    let value = value.map_or_else(|| Some(String::new()), text)?;
+                    Some(format!("{}={value}", key.field))
+                };
+                let mut parts = keys.iter().map(part).collect::<Option<Vec<_>>>()?;
+                parts.sort();
                 Some(parts.join(","))
             }
-            Self::Kind(ListKind::Set) => Some(text(item)),
+            Self::Kind(ListKind::Set) => text(item),
             Self::Kind(ListKind::Atomic) => None,
         }
     }
 }
 
-fn text(value: &Value) -> String {
+/// `80` and `"80"` are one name; what has parts is none.
+fn text(value: &Value) -> Option<String> {
     match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -142,7 +146,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::json::lists::ListKey;
     use crate::object::testing::any_json;
 
     #[test]

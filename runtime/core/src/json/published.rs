@@ -67,12 +67,12 @@ impl Document {
         serde_json::from_str(text)
     }
 
-    /// What is published about the lists of a kind; nothing where the kind is not in the document.
-    pub fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
+    /// What is published about the lists of a kind; `None` where the kind is not in the document.
+    pub fn lists(&self, gvk: &Gvk) -> Option<Arc<Lists>> {
         let is_it =
             |kind: &Names| kind.group == *gvk.group && kind.version == *gvk.version && kind.kind == *gvk.kind;
         let found = self.components.schemas.values().find(|schema| schema.kinds.iter().any(is_it));
-        found.map(|schema| self.read(schema, &mut Read::new())).unwrap_or_default()
+        found.map(|schema| self.read(schema, &mut Read::new()))
     }
 
     fn read<'a>(&'a self, schema: &'a Schema, known: &mut Read<'a>) -> Arc<Lists> {
@@ -172,7 +172,7 @@ mod tests {
             "x-kubernetes-group-version-kind": [{"group": "e", "version": "v1", "kind": "Thing"}]});
         let text =
             json!({"components": {"schemas": {"Port": port, "Spec": spec, "Thing": thing}}}).to_string();
-        Document::parse(&text).unwrap().lists(&Gvk::new("e/v1", "Thing"))
+        Document::parse(&text).unwrap().lists(&Gvk::new("e/v1", "Thing")).unwrap()
     }
 
     #[test]
@@ -192,9 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_there_says_nothing() {
-        let document = Document::parse("{}").unwrap();
-        assert!(document.lists(&Gvk::new("e/v1", "Thing")).is_empty());
+    fn a_kind_that_is_not_there_is_told_from_one_without_lists() {
+        let of = |text: &str| Document::parse(text).unwrap().lists(&Gvk::new("v1", "Thing"));
+        assert_eq!(of("{}"), None);
+        let there = r#"{"components":{"schemas":{"T":{"x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Thing"}]}}}}"#;
+        assert_eq!(of(there), Some(Arc::default()));
         assert!(Document::parse("[1]").is_err());
     }
 }

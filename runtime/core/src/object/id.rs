@@ -38,6 +38,16 @@ pub struct Gvk {
     pub kind: Arc<str>,
 }
 
+/// Whether this is a version, or a group and a version: it becomes part of the path under which the API server is asked.
+pub fn is_api_version(text: &str) -> bool {
+    let (group, version) = text.split_once('/').unwrap_or(("core", text));
+    let word = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
+    };
+    word(group) && word(version)
+}
+
 impl Gvk {
     pub fn new(api_version: &str, kind: &str) -> Self {
         let (group, version) = split_api_version(api_version);

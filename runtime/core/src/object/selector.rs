@@ -159,20 +159,23 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// What values of labels are made of; an empty one is one, too.
+fn is_word(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+}
+
 fn parse_one(part: &str) -> Result<Requirement, SelectorError> {
     let bad = || SelectorError::Text(part.to_owned());
+    // What no label has selects nothing, and nobody would notice.
     let key = |text: &str| {
         let text = text.trim();
-        let word = !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
+        let (prefix, name) = text.split_once('/').unwrap_or(("prefix", text));
+        let word = is_word(name) && !name.is_empty() && is_word(prefix) && !prefix.is_empty();
         if word { Ok(text.to_owned()) } else { Err(bad()) }
     };
     let value = |text: &str| {
         let text = text.trim();
-        if text.contains(|c: char| c.is_whitespace() || "()=!,".contains(c)) {
-            Err(bad())
-        } else {
-            Ok(text.to_owned())
-        }
+        if is_word(text) { Ok(text.to_owned()) } else { Err(bad()) }
     };
     if let Some(rest) = part.strip_prefix('!') {
         return Ok(Requirement::DoesNotExist(key(rest)?));

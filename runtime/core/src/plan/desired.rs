@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::children::UID_LABEL;
 use crate::json::lists::Lists;
 use crate::object::Object;
-use crate::object::id::{Gvk, Key, ObjectId, Resource};
+use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version};
 use crate::object::selector::Selector;
 use crate::spec::composite::{ApplyStrategy, UpdateMethod};
 
@@ -106,6 +106,10 @@ pub enum DesiredError {
     )]
     Undeclared { at: usize, gvk: Gvk },
     #[error(
+        "the hook's answer: children[{at}] is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
+    )]
+    OtherVersion { at: usize, gvk: Gvk, declared: String },
+    #[error(
         "the hook's answer: children[{at}].metadata.namespace is {found:?}; children of a parent in namespace {parent:?} have to be in that namespace"
     )]
     OtherNamespace { at: usize, found: String, parent: String },
@@ -171,7 +175,11 @@ fn one(
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
         _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
     };
-    let gvk = Gvk::new(&text("apiVersion", child.get("apiVersion"))?, &text("kind", child.get("kind"))?);
+    let api_version = text("apiVersion", child.get("apiVersion"))?;
+    if !is_api_version(&api_version) {
+        return Err(DesiredError::Field { at, field: "apiVersion", expected: "like v1 or apps/v1" });
+    }
+    let gvk = Gvk::new(&api_version, &text("kind", child.get("kind"))?);
     let Some(Value::Object(metadata)) = child.get_mut("metadata") else {
         return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
     };
@@ -187,7 +195,7 @@ fn one(
     let placed = match bounds.rules.iter().find(|rule| rule.resource.gvk == gvk) {
         Some(rule) => namespace(parent, &rule.resource, at, &given)
             .map(|namespace| (namespace, Place::Declared(Arc::clone(&rule.resource)))),
-        None => Err(DesiredError::Undeclared { at, gvk: gvk.clone() }),
+        None => Err(undeclared(bounds.rules, at, &gvk)),
     };
     let (namespace, place) = match (placed, bounds.strays) {
         (Ok(placed), _) => placed,
@@ -217,12 +225,27 @@ fn one(
     Ok(Child { gvk, key, body: Value::Object(child), place })
 }
 
+/// In another version it would be the same object twice: seen in one, and made in the other.
+fn undeclared(rules: &[Rule], at: usize, gvk: &Gvk) -> DesiredError {
+    let same = |rule: &&Rule| rule.resource.gvk.group == gvk.group && rule.resource.gvk.kind == gvk.kind;
+    match rules.iter().find(same) {
+        Some(rule) => {
+            DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: rule.resource.gvk.api_version() }
+        }
+        None => DesiredError::Undeclared { at, gvk: gvk.clone() },
+    }
+}
+
 impl DesiredError {
     /// The API server would take it, but nobody would look after it.
     fn is_a_stray(&self) -> bool {
         match self {
             Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,
-            Self::Field { .. } | Self::NoNamespace { .. } | Self::Twice { .. } | Self::Labels { .. } => false,
+            Self::Field { .. }
+            | Self::OtherVersion { .. }
+            | Self::NoNamespace { .. }
+            | Self::Twice { .. }
+            | Self::Labels { .. } => false,
         }
     }
 }
@@ -318,6 +341,10 @@ mod tests {
         for (bad, says) in [
             (json!({"apiVersion": "v1", "metadata": {"name": "x"}}), "children[1].kind must be a string"),
             (json!({"kind": "Pod", "metadata": {"name": "x"}}), "children[1].apiVersion must be a string"),
+            (
+                json!({"apiVersion": "/v1/namespaces/x/services/http:y:80/proxy", "kind": "Pod", "metadata": {"name": "x"}}),
+                "children[1].apiVersion must be like v1 or apps/v1",
+            ),
             (json!({"apiVersion": "v1", "kind": "Pod"}), "children[1].metadata must be an object"),
             (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), "children[1].metadata.name must be"),
             (
@@ -350,7 +377,7 @@ mod tests {
             ),
             (
                 json!({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x"}}),
-                "children[1] is a v2 Pod, which",
+                "children[1] is a v2 Pod, and the controller's spec declares it as v1",
             ),
             (json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}), "has no namespace"),
             (good.clone(), "children[1] is v1 Pod n/ok a second time"),

@@ -350,4 +350,24 @@ proptest! {
             prop_assert!(observed.iter().chain(&desired).any(|(known, _)| known == name));
         }
     }
+
+    #[test]
+    fn the_order_of_what_is_observed_and_wanted_changes_nothing(
+        observed in things(), desired in things(), way in ways(), habit in habits(),
+    ) {
+        let mut server = Server::new(habit);
+        settle(&mut server, &wanted(&observed), way, &mut Ledger::default(), 1)?;
+        let (parent, rules) = (parent(), way.rules());
+        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let mut turned = ChildMap::default();
+        let ledger = Ledger::default();
+        for stored in server.objects.values().rev() {
+            turned.insert(&thing(), Arc::new(parse(&stored.value)));
+        }
+        let last_first: Vec<_> = desired.iter().rev().cloned().collect();
+        let plan = |observed: &ChildMap, desired: &[(String, Value)]| {
+            children(owner, observed, &wanted(desired), Past { ledger: &ledger, now: Duration::ZERO }).to_string()
+        };
+        prop_assert_eq!(plan(&server.observed(), &desired), plan(&turned, &last_first));
+    }
 }

@@ -159,6 +159,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -169,7 +171,7 @@ mod tests {
     fn flips_are_those_of_children_that_are_there_and_whose_values_keep_coming_back() {
         let pods = resource("v1", "Pod");
         let drift = |name: &str, path: &str| Drift {
-            id: ObjectId { resource: pods.clone(), key: Key::new("n", name) },
+            id: ObjectId { resource: Arc::clone(&pods), key: Key::new("n", name) },
             uid: Uid::new(name),
             values: vec![Difference { path: path.to_owned(), wanted: json!(1), found: json!(2) }],
         };

@@ -9,6 +9,7 @@ use super::read::{self, Fields, Oddities, Oddity, wrong};
 use super::response::{Mode, ResponseError};
 use crate::object::Object;
 use crate::object::id::Gvr;
+use crate::object::id::is_api_version;
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
 use crate::related::rule::Asked;
 use crate::spec::hook::Via;
@@ -84,16 +85,6 @@ fn rule(mut rule: Fields, odd: &mut Oddities) -> Result<Asked, CustomizeError> {
     let names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
     rule.end(odd);
     Ok(Asked { gvr, labels, namespaces, namespace, names })
-}
-
-/// It becomes part of the path under which the API server is asked for it.
-fn is_api_version(text: &str) -> bool {
-    let (group, version) = text.split_once('/').unwrap_or(("core", text));
-    let word = |word: &str| {
-        word.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
-    };
-    word(group) && word(version)
 }
 
 fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<Selector>, CustomizeError> {

@@ -1,5 +1,7 @@
 //! The request of a sync or finalize hook, put together from the objects' own bytes.
 
+use serde_json::Value;
+
 use crate::object::Object;
 use crate::object::map::{ChildMap, Naming};
 
@@ -64,19 +66,25 @@ impl Sync<'_> {
     }
 }
 
-/// Kinds, namespaces and names of Kubernetes need no escapes.
+/// Most names need no escapes. Those of some kinds may hold anything but a slash and a percent sign: a Role's, for example.
 fn push_member(out: &mut String, first: bool, key: &str) {
     if !first {
         out.push(',');
     }
-    out.push('"');
-    out.push_str(key);
-    out.push_str("\":");
+    if key.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
+        out.push_str(&Value::from(key).to_string());
+    } else {
+        out.push('"');
+        out.push_str(key);
+        out.push('"');
+    }
+    out.push(':');
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
     use crate::object::testing::{a, resource};
@@ -110,6 +118,32 @@ mod tests {
         assert_eq!(request["children"]["ConfigMap.v1"], json!({}), "a declared kind has its group");
         assert_eq!(request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(request.get("settings"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_objects_are_called_the_request_names_just_them(names in prop::collection::btree_set("[^/%]{1,12}", 0..4)) {
+            let roles = resource("rbac.authorization.k8s.io/v1", "Role");
+            let mut related = ChildMap::default();
+            related.declare(&roles);
+            for name in &names {
+                related.insert(&roles, a("rbac.authorization.k8s.io/v1", "Role", &format!("n/{name}")).object());
+            }
+            let parent = a("e/v1", "P", "n/p").object();
+            let request = Sync {
+                controller: "{}",
+                parent: &parent,
+                children: &ChildMap::default(),
+                related: &related,
+                settings: None,
+                naming: Naming::Relative,
+                finalizing: false,
+            };
+            let request: Value = serde_json::from_slice(&request.bytes()).unwrap();
+            let found = request["related"]["Role.rbac.authorization.k8s.io/v1"].as_object().unwrap();
+            let found: std::collections::BTreeSet<String> = found.keys().cloned().collect();
+            prop_assert_eq!(found, names);
+        }
     }
 
     #[test]

@@ -64,7 +64,9 @@ mod tests {
 
     fn opened() -> Places<&'static str> {
         let mut all = Places::default();
-        ["m", "n"].into_iter().for_each(|namespace| all.open(place(namespace), namespace));
+        for namespace in ["m", "n"] {
+            all.open(place(namespace), namespace);
+        }
         all
     }
 

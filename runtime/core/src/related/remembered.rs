@@ -136,7 +136,9 @@ mod tests {
         for version in 0..100 {
             let questions = BTreeSet::from([print(version), print(1000)]);
             all.keep_only(&key, &questions, now);
-            questions.iter().for_each(|question| all.keep(&key, *question, none(), None));
+            for question in &questions {
+                all.keep(&key, *question, none(), None);
+            }
         }
         assert_eq!(all.0[&key].len(), 2, "the parent as it is, and an older state");
         all.keep(&key, print(1), none(), Some(now + WEBHOOK));

@@ -33,8 +33,7 @@ pub fn claim(rolling: &Rolling, parent: &Object, selector: Option<&Selector>, ca
             || revisions::latest_name(rolling, parent).is_some_and(|name| name == *candidate.key.name)
     };
     match &candidate.controller {
-        Some(owner) if *owner == parent.uid && ours => Claim::Keep,
-        Some(owner) if *owner == parent.uid && !parent.deleting => Claim::Release,
+        Some(owner) if *owner == parent.uid => Claim::Keep,
         None if !parent.deleting && !candidate.deleting && adoptable() => Claim::Adopt,
         Some(_) | None => Claim::Leave,
     }
@@ -203,8 +202,11 @@ mod tests {
         let latest = revisions::latest_name(&rolling(), &parent().object()).unwrap();
         assert_eq!(claimed(parent(), labelled(revision("r")).controlled_by("u")), Claim::Keep);
         assert_eq!(claimed(parent().deleting(), labelled(revision("r")).controlled_by("u")), Claim::Keep);
-        assert_eq!(claimed(parent(), revision("r").controlled_by("u")), Claim::Release);
-        assert_eq!(claimed(parent().deleting(), revision("r").controlled_by("u")), Claim::Leave);
+        assert_eq!(
+            claimed(parent(), revision("r").controlled_by("u")),
+            Claim::Keep,
+            "its labels were taken off"
+        );
         assert_eq!(claimed(parent(), labelled(revision("r")).controlled_by("v")), Claim::Leave);
         assert_eq!(claimed(parent(), labelled(revision("r")).label("app", "x")), Claim::Adopt);
         assert_eq!(claimed(parent(), revision("r").label("app", "x")), Claim::Leave);

@@ -12,7 +12,7 @@ use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
 use crate::gate;
-use crate::object::id::Gvr;
+use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
 
 /// Children that are composed into one parent: which kinds, and the hooks that decide about them.
@@ -188,6 +188,12 @@ pub struct ChildRule {
     pub checks: Vec<ConditionCheck>,
 }
 
+impl ChildRule {
+    fn is_of_the_kind(&self, other: &Self) -> bool {
+        self.resource.group == other.resource.group && self.resource.resource == other.resource.resource
+    }
+}
+
 /// Why a CompositeController does not run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompositeError {
@@ -222,9 +228,13 @@ impl CompositeControllerSpec {
         let selector = self.parent_resource.label_selector.clone().unwrap_or_default();
         let parent_selector = Selector::of(&selector)
             .map_err(|error| SpecError::new("spec.parentResource.labelSelector", error.to_string()))?;
-        let (children, declared_again) = self.check_children();
+        let (children, declared_again) = self.check_children()?;
         Ok(Composite {
-            parent: Gvr::new(&self.parent_resource.api_version, &self.parent_resource.resource),
+            parent: kind(
+                "spec.parentResource",
+                &self.parent_resource.api_version,
+                &self.parent_resource.resource,
+            )?,
             parent_selector,
             children,
             declared_again,
@@ -266,12 +276,12 @@ impl CompositeControllerSpec {
         Ok(hook)
     }
 
-    /// The kinds of children, and those among them that are declared again: manifests that do so are about, and mean the
-    /// last entry of each kind.
-    fn check_children(&self) -> (Vec<ChildRule>, BTreeSet<Gvr>) {
+    /// The kinds of children, and those among them that are declared again, in whichever version: manifests that do so are
+    /// about, and mean the last entry of each kind.
+    fn check_children(&self) -> Result<(Vec<ChildRule>, BTreeSet<Gvr>), SpecError> {
         let (mut rules, mut again) = (Vec::<ChildRule>::new(), BTreeSet::new());
-        for child in self.child_resources.iter().flatten() {
-            let resource = Gvr::new(&child.api_version, &child.resource);
+        for (i, child) in self.child_resources.iter().flatten().enumerate() {
+            let resource = kind(&format!("spec.childResources[{i}]"), &child.api_version, &child.resource)?;
             let strategy = child.update_strategy.clone().unwrap_or_default();
             let rule = ChildRule {
                 resource,
@@ -279,14 +289,14 @@ impl CompositeControllerSpec {
                 apply: strategy.apply_strategy.or(self.apply_strategy),
                 checks: strategy.status_checks.conditions.unwrap_or_default(),
             };
-            if let Some(earlier) = rules.iter_mut().find(|earlier| earlier.resource == rule.resource) {
+            if let Some(earlier) = rules.iter_mut().find(|earlier| earlier.is_of_the_kind(&rule)) {
                 again.insert(rule.resource.clone());
                 *earlier = rule;
             } else {
                 rules.push(rule);
             }
         }
-        (rules, again)
+        Ok((rules, again))
     }
 
     fn revision_paths(&self) -> Vec<String> {
@@ -294,6 +304,19 @@ impl CompositeControllerSpec {
             self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
         given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
     }
+}
+
+/// What a spec names becomes part of the path under which the API server is asked for it.
+fn kind(field: &str, api_version: &str, resource: &str) -> Result<Gvr, SpecError> {
+    if !is_api_version(api_version) {
+        let problem = format!("{api_version:?} is no version: write it like v1 or apps/v1");
+        return Err(SpecError::new(format!("{field}.apiVersion"), problem));
+    }
+    if resource.is_empty() || !resource.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')) {
+        let problem = format!("{resource:?} names no resource: write its plural, lower case, like pods");
+        return Err(SpecError::new(format!("{field}.resource"), problem));
+    }
+    Ok(Gvr::new(api_version, resource))
 }
 
 #[cfg(test)]
@@ -415,6 +438,20 @@ mod tests {
         assert_eq!(apply(json!(null), json!(null)), None);
         assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
         assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
+    }
+
+    #[test]
+    fn what_is_no_kind_is_refused_by_field() {
+        for (field, value, says) in [
+            ("apiVersion", "v1/../../x", "spec.childResources[0].apiVersion: \"v1/../../x\" is no version"),
+            ("apiVersion", "", "spec.childResources[0].apiVersion: \"\" is no version"),
+            ("resource", "pods/log", "spec.childResources[0].resource: \"pods/log\" names no resource"),
+        ] {
+            let found = refusal(|s| s["childResources"][0][field] = json!(value));
+            assert!(found.starts_with(says), "{found}");
+        }
+        let found = refusal(|s| s["parentResource"]["resource"] = json!(""));
+        assert!(found.starts_with("spec.parentResource.resource: \"\" names no"), "{found}");
     }
 
     #[test]
