@@ -138,15 +138,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_in_what_is_published_is_no_news() {
-        let gvk = Gvk::new("example.com/v1", "Thing");
-        let index = |hash| {
-            Addresses::from([("apis/example.com/v1".to_owned(), format!("/openapi/v3/x?hash={hash}"))])
-        };
-        let known = Known { address: "/openapi/v3/x?hash=1".to_owned(), ..Known::default() };
-        assert_eq!(known.outdated(&gvk, &Addresses::new()), None);
-        assert_eq!(known.outdated(&gvk, &index(1)), None);
-        assert_eq!(known.outdated(&gvk, &index(2)), Some("/openapi/v3/x?hash=2"));
-        assert_eq!(Known::default().outdated(&gvk, &index(1)), Some("/openapi/v3/x?hash=1"));
+    fn in_a_gap_of_what_is_published_the_last_that_was_read_counts() {
+        let last: Arc<Lists> = Arc::default();
+        let same = |known: &Known| known.latest().is_some_and(|lists| Arc::ptr_eq(&lists, &last));
+        let read = |lists| Known { lists: Arc::new(OnceCell::new_with(Some(lists))), ..Known::default() };
+        assert!(same(&read(Some(Arc::clone(&last)))));
+        assert!(same(&Known { before: Arc::clone(&last), ..read(None) }), "a gap inside of a document");
+        assert!(Known::default().latest().is_none(), "nothing was read: that is waited for");
     }
 }
