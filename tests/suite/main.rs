@@ -30,7 +30,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use compat::{
-    api_objects, child_management, customize, hook_protocol, migration, parent_reconcile, rolling_update,
+    api_objects, child_management, customize, hook_protocol, migration, parent_reconcile, policies,
+    rolling_update,
 };
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
@@ -135,6 +136,9 @@ fn of_children() -> Vec<Test> {
             a_secrets_record_holds_hashes_where_its_hook_is_a_module,
             two_controllers_of_one_parent_leave_each_others_children_alone,
             a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
+        },
+        policies::{
+            what_a_policy_refuses_to_make_anew_is_left_as_it_is,
         },
         migration::{
             what_metacontroller_wrote_is_taken_over_under_every_strategy_and_it_finds_its_bytes_again,

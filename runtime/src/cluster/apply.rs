@@ -33,6 +33,8 @@ pub(super) enum Why {
     Unobserved,
     #[error("{0}")]
     Refused(String),
+    #[error("it cannot become what is wanted, nor can it be made anew, so it is left as it is: {0}")]
+    Unmakable(String),
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     #[error("the answer cannot be read")]

@@ -11,7 +11,7 @@ use metahook_core::plan::{Op, ssa};
 use serde_json::{Value, json};
 
 use super::apply::{ApplyError, FIELD_MANAGER, Why, gone_uid, object};
-use super::rest::{Answer, Rest, object_path, segment};
+use super::rest::{Answer, Rest, list_path, object_path, segment};
 
 /// How a server-side apply is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +94,21 @@ impl Rest {
             _ => Ok(Probed::Becomes(Box::new(object(id, &answer)?))),
         });
         probed.map_err(|why| ApplyError::new("probe", id, why))
+    }
+
+    /// Whether an object that is there could be made anew, by a dry run of making it: that the name is taken is all that
+    /// may be wrong. A policy refuses with the same answer as a field that cannot be changed, and what may not be made
+    /// must not be deleted either.
+    pub(crate) async fn try_making(&self, op: &Op) -> Result<(), ApplyError> {
+        let Op::Recreate { id, body, .. } = op else { return Ok(()) };
+        let path = format!("{}?{FIELD_MANAGER}&dryRun=All", list_path(&id.resource, &id.key.namespace));
+        let made = self.send(Method::POST, &path, Some(body.to_string())).await.map_err(Why::from);
+        let made = made.and_then(|answer| match answer.status {
+            StatusCode::CONFLICT => Ok(()),
+            status if status.is_success() => Ok(()),
+            _ => Err(Why::Unmakable(answer.message())),
+        });
+        made.map_err(|why| ApplyError::new(op.verb(), id, why))
     }
 
     /// Makes the fields that dynamic apply wrote those of `manager`, and takes away its record.

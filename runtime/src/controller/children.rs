@@ -41,6 +41,11 @@ impl Controller {
                     self.learn(id, decision, &observed);
                     return Ok(Acted::InVain);
                 };
+                // Where the hook wants something else than before, the child is deleted without such a question, as
+                // users of Recreate know it; but here only the API server's refusal speaks for that.
+                if let Probed::Refused = probed {
+                    self.tools.rest.try_making(&next).await?;
+                }
                 Cow::Owned(next)
             }
             op => Cow::Borrowed(op),

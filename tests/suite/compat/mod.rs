@@ -7,4 +7,5 @@ pub(crate) mod hook_protocol;
 mod kinds;
 pub(crate) mod migration;
 pub(crate) mod parent_reconcile;
+pub(crate) mod policies;
 pub(crate) mod rolling_update;

@@ -15,7 +15,6 @@ use super::{Op, Owner, Problem, Skip, ssa};
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
 use crate::json::merge::merge;
-use crate::json::same::same;
 use crate::object::Object;
 use crate::object::id::ObjectId;
 use crate::spec::composite::UpdateMethod;
@@ -139,7 +138,7 @@ impl Child<'_> {
             }
         };
         let put_right = compared.recorded && !drift.is_empty();
-        Ok(self.put_right(object, op, if put_right { drift } else { Vec::new() }, past))
+        Ok(self.put_right(op, if put_right { drift } else { Vec::new() }, past))
     }
 
     fn apply_server_side(
@@ -182,14 +181,14 @@ impl Child<'_> {
             }
             UpdateMethod::OnDelete | UpdateMethod::InPlace | UpdateMethod::RollingInPlace => write,
         };
-        self.put_right(object, op, if applied { differences } else { Vec::new() }, past)
+        self.put_right(op, if applied { differences } else { Vec::new() }, past)
     }
 
-    fn put_right(&self, object: &Object, op: Op, drift: Vec<Difference>, past: Past<'_>) -> Decision {
+    fn put_right(&self, op: Op, drift: Vec<Difference>, past: Past<'_>) -> Decision {
         if drift.is_empty() {
             return Decision::Do(op);
         }
-        match past.wait(self.id, object, &drift) {
+        match past.wait(self.id, &drift) {
             Some(pause) => Decision::Wait(pause, drift),
             None => Decision::PutRight(op, drift),
         }
@@ -220,13 +219,13 @@ impl Child<'_> {
         }
         let differences = differences(&merged, observed, lists);
         // Other bytes with the same meaning, as another version may have written, are no reason to write.
-        let recorded = last.as_ref().is_some_and(|(last, _)| same(last, wanted.record()));
+        let recorded = last.as_ref().is_some_and(|(last, _)| wanted.is(last));
         if !recorded {
             annotate(&mut merged, LAST_APPLIED, go::to_string(wanted.record()));
         }
         // A record in plain text where hashes are wanted says the same, and the other way round nothing.
         let changed_mind =
-            !recorded && last.is_some_and(|(last, _)| !same(&last, Wanted::of(self.desired, None).record()));
+            !recorded && last.is_some_and(|(last, _)| !Wanted::of(self.desired, None).is(&last));
         Ok(Compared { merged, differences, recorded, changed_mind })
     }
 

@@ -22,11 +22,7 @@ pub struct Past<'a> {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ledger {
-    children: BTreeMap<ObjectId, Known>,
-    /// Those of them that have a value which keeps coming back: it is asked for them much more often than they change.
-    flipping: BTreeSet<ObjectId>,
-}
+pub struct Ledger(BTreeMap<ObjectId, Known>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
@@ -39,10 +35,16 @@ struct Known {
     flip: Option<Flip>,
 }
 
+impl Known {
+    fn nothing(uid: &Uid) -> Self {
+        Self { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), flip: None }
+    }
+}
+
 impl Past<'_> {
     /// How long drift is left alone; `None` where it is put right at once.
-    pub(super) fn wait(&self, id: &ObjectId, object: &Object, drift: &[Difference]) -> Option<Duration> {
-        self.ledger.of(id, object)?.flip.as_ref()?.wait(drift, self.now)
+    pub(super) fn wait(&self, id: &ObjectId, drift: &[Difference]) -> Option<Duration> {
+        self.ledger.0.get(id)?.flip.as_ref()?.wait(drift, self.now)
     }
 }
 
@@ -57,7 +59,7 @@ pub struct Drift {
 
 impl Ledger {
     pub fn is_empty(&self) -> bool {
-        self.children.is_empty()
+        self.0.is_empty()
     }
 
     /// What a write, or a dry run of one, showed: `quirks` stayed.
@@ -74,41 +76,33 @@ impl Ledger {
         self.tidy(id);
     }
 
-    /// Drift was put right at `now`.
+    /// Drift was put right at `now`. Whatever object has the name since: making it anew is one way to put it right.
     pub fn put_right(&mut self, drift: &Drift, now: Duration) {
-        let known = self.known(&drift.id, &drift.uid);
-        let flip = Flip::put_right(known.flip.as_ref(), &drift.values, now);
-        let noticed = flip.noticed().is_some();
-        known.flip = Some(flip);
-        if noticed {
-            self.flipping.insert(drift.id.clone());
-        } else {
-            self.flipping.remove(&drift.id);
-        }
+        let known = self.0.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
+        known.flip = Some(Flip::put_right(known.flip.as_ref(), &drift.values, now));
     }
 
     /// Whether a flip is news: it is told once each time it was put right.
     pub fn tell(&mut self, flip: &Drift) -> bool {
-        self.children.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flip::tell)
+        self.0.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flip::tell)
     }
 
     /// Forgets children that are neither there nor wanted.
     pub fn keep(&mut self, observed: &ChildMap, desired: &Desired) {
-        self.children.retain(|id, _| {
+        self.0.retain(|id, _| {
             observed.get(&id.resource, &id.key).is_some()
                 || desired.get(&id.resource).is_some_and(|group| group.contains_key(&id.key))
         });
-        self.flipping.retain(|id| self.children.contains_key(id));
     }
 
     /// Values that keep coming back, each with its child.
     pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, &BTreeSet<String>)> {
-        self.flipping.iter().filter_map(|id| Some((id, self.children.get(id)?.flip.as_ref()?.noticed()?)))
+        self.0.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed()?)))
     }
 
     /// Whether there are such.
     pub fn is_flipping(&self) -> bool {
-        !self.flipping.is_empty()
+        self.flips().next().is_some()
     }
 
     pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
@@ -129,20 +123,14 @@ impl Ledger {
     }
 
     fn of(&self, id: &ObjectId, object: &Object) -> Option<&Known> {
-        self.children.get(id).filter(|known| known.uid == object.uid)
+        self.0.get(id).filter(|known| known.uid == object.uid)
     }
 
-    /// A child that is made anew keeps what flips in it: making it anew is one way to put it right.
+    /// A child that is made anew keeps what flips in it.
     fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut Known {
-        let known = self.children.entry(id.clone()).or_insert_with(|| Known {
-            uid: uid.clone(),
-            applied: None,
-            quirks: BTreeSet::new(),
-            flip: None,
-        });
+        let known = self.0.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
         if known.uid != *uid {
-            *known =
-                Known { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), flip: known.flip.take() };
+            *known = Known { flip: known.flip.take(), ..Known::nothing(uid) };
         }
         known
     }
@@ -151,46 +139,62 @@ impl Ledger {
     fn tidy(&mut self, id: &ObjectId) {
         let nothing =
             |known: &Known| known.applied.is_none() && known.quirks.is_empty() && known.flip.is_none();
-        if self.children.get(id).is_some_and(nothing) {
-            self.children.remove(id);
+        if self.0.get(id).is_some_and(nothing) {
+            self.0.remove(id);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;
     use crate::object::id::Key;
-    use crate::object::testing::resource;
+    use crate::object::testing::{a, resource};
+
+    fn child() -> ObjectId {
+        ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") }
+    }
+
+    fn difference() -> Difference {
+        Difference { path: "spec.image".to_owned(), wanted: json!(1), found: json!(2) }
+    }
+
+    fn drift(uid: &str) -> Drift {
+        Drift { id: child(), uid: Uid::new(uid), values: vec![difference()] }
+    }
 
     #[test]
-    fn flips_are_those_of_children_that_are_there_and_whose_values_keep_coming_back() {
-        let pods = resource("v1", "Pod");
-        let drift = |name: &str, path: &str| Drift {
-            id: ObjectId { resource: Arc::clone(&pods), key: Key::new("n", name) },
-            uid: Uid::new(name),
-            values: vec![Difference { path: path.to_owned(), wanted: json!(1), found: json!(2) }],
-        };
+    fn what_flips_is_remembered_though_each_time_another_object_is_made() {
         let mut ledger = Ledger::default();
-        let told = |ledger: &Ledger| -> Vec<String> {
-            assert_eq!(ledger.is_flipping(), ledger.flips().count() > 0);
-            ledger.flips().map(|(id, _)| id.key.name.to_string()).collect()
-        };
-        for second in 0..9 {
-            let now = Duration::from_secs(second);
-            ledger.put_right(&drift("a", "spec.x"), now);
-            ledger.put_right(&drift("b", "spec.x"), now);
-            ledger.put_right(&drift("c", &format!("spec.x{second}")), now);
+        for round in 0..6_u8 {
+            // In the order of a pass: the answer is the new object, the drift was the old one's.
+            ledger.learn(&child(), &Uid::new(&(round + 1).to_string()), None, &[]);
+            ledger.put_right(&drift(&round.to_string()), Duration::from_secs(round.into()));
         }
-        assert_eq!(told(&ledger), ["a", "b"]);
-        ledger.put_right(&drift("b", "spec.y"), Duration::from_secs(10));
-        assert_eq!(told(&ledger), ["a"]);
-        ledger.keep(&ChildMap::default(), &Desired::default());
-        assert!(told(&ledger).is_empty());
-        assert_eq!(ledger, Ledger::default());
+        let past = Past { ledger: &ledger, now: Duration::from_secs(6) };
+        assert!(past.wait(&child(), &[difference()]).is_some());
+        assert_eq!(ledger.flips().count(), 1);
+        assert!(ledger.tell(&drift("6")) && !ledger.tell(&drift("6")), "told once");
+    }
+
+    #[test]
+    fn putting_right_forgets_nothing_of_the_new_object() {
+        let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
+        let applied = Fingerprint::of(b"body");
+        ledger.learn(&child(), &new.uid, Some(applied), &[difference()]);
+        ledger.put_right(&drift("1"), Duration::ZERO);
+        assert!(ledger.has_applied(&child(), &new, applied));
+        assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), []);
+    }
+
+    #[test]
+    fn what_was_learned_of_another_object_says_nothing() {
+        let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
+        ledger.learn(&child(), &Uid::new("1"), None, &[difference()]);
+        assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), [difference()]);
+        ledger.learn(&child(), &new.uid, None, &[]);
+        assert!(ledger.is_empty(), "nothing known takes no place");
     }
 }

@@ -1,5 +1,7 @@
 //! What the server leaves on a child besides what is wanted: what was applied last, who made it, whose it is.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
@@ -7,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Problem;
 use crate::fingerprint::Fingerprinter;
 use crate::json::go;
+use crate::json::same::same;
 use crate::object::Object;
 use crate::object::id::Uid;
 
@@ -59,17 +62,45 @@ impl Wanted {
     pub(super) fn record(&self) -> &Value {
         self.record.as_ref().unwrap_or(&self.object)
     }
+
+    /// Whether that is what was applied last.
+    pub(super) fn is(&self, last: &Value) -> bool {
+        let mut record = Cow::Borrowed(self.record());
+        if holds_the_servers(&record) {
+            drop_the_servers(record.to_mut());
+        }
+        same(last, &record)
+    }
 }
 
-/// What was applied to an object last, and the text it is recorded as.
+/// What was applied to an object last but for what the API server says, and the text it is recorded as.
 pub(super) fn last_applied(observed: &Value) -> Result<Option<(Value, &str)>, Problem> {
     match annotation(observed, LAST_APPLIED) {
         None | Some("") => Ok(None),
         Some(text) => match serde_json::from_str(text) {
-            Ok(last) => Ok(Some((last, text))),
+            Ok(mut last) => {
+                drop_the_servers(&mut last);
+                Ok(Some((last, text)))
+            }
             Err(_invalid) => Err(Problem::LastApplied),
         },
     }
+}
+
+/// A hook may have copied them from a child that it saw, where they change with each write. They are recorded, since
+/// Metacontroller compares the bytes of the record, but no reason for the next write.
+pub(super) fn drop_the_servers(object: &mut Value) {
+    let Value::Object(object) = object else { return };
+    object.remove("status");
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
+    }
+}
+
+fn holds_the_servers(object: &Value) -> bool {
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    let field = |field: &&str| metadata.is_some_and(|metadata| metadata.contains_key(*field));
+    object.get("status").is_some() || SYSTEM_FIELDS.iter().any(field)
 }
 
 pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
@@ -184,6 +215,19 @@ mod tests {
         let wanted = Wanted::of(&desired, None);
         assert_eq!(wanted.object, json!({"metadata": {"annotations": {"a": "b"}}}));
         assert_eq!(wanted.record(), &wanted.object);
+    }
+
+    #[test]
+    fn what_a_hook_copied_from_the_api_server_is_recorded_and_no_change() {
+        let echo = |version: &str| json!({"metadata": {"name": "a", "resourceVersion": version, "uid": "u", "generation": 3}, "status": {"at": version}});
+        let wanted = Wanted::of(&echo("1"), None);
+        assert_eq!(*wanted.record(), echo("1"));
+        let last = |value: Value| {
+            let observed = json!({"metadata": {"annotations": {LAST_APPLIED: value.to_string()}}});
+            last_applied(&observed).unwrap().unwrap().0
+        };
+        assert!(wanted.is(&last(echo("2"))) && wanted.is(&last(json!({"metadata": {"name": "a"}}))));
+        assert!(!wanted.is(&last(json!({"metadata": {"name": "b"}}))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Owner;
-use super::record::{MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, own};
+use super::record::{MADE_BY, Wanted, annotate, annotation, drop_the_servers, own};
 use crate::fingerprint::Fingerprint;
 use crate::json::go;
 use crate::json::merge::merge;
@@ -14,12 +14,7 @@ pub const DYNAMIC_MANAGER: &str = "metacontroller";
 /// What is sent for a child: all that is wanted of it, and nothing that is not.
 pub(super) fn body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -> Value {
     let mut body = wanted.object;
-    if let Value::Object(body) = &mut body {
-        body.remove("status");
-        if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
-            metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
-        }
-    }
+    drop_the_servers(&mut body);
     prune_nulls(&mut body, observed);
     own(&mut body, owner.parent);
     // What is not sent any longer would go. A child without it was made by somebody else.

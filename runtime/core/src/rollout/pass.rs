@@ -155,9 +155,11 @@ mod tests {
     use super::*;
     use crate::children::UID_LABEL;
     use crate::fingerprint::Fingerprint;
+    use crate::object::id::ObjectId;
     use crate::object::testing::{Build, a, resource};
     use crate::pass::{Before, HookTerms};
-    use crate::plan::desired::Rule;
+    use crate::plan::children::learn;
+    use crate::plan::desired::{Apply, Rule};
     use crate::plan::ledger::Ledger;
     use crate::rollout::RollingRule;
     use crate::rollout::revisions::FieldPath;
@@ -257,6 +259,37 @@ mod tests {
             (&condition["reason"], &condition["message"]),
             (&json!("RolloutProgressing"), &json!("updating Pod a"))
         );
+    }
+
+    #[test]
+    fn applied_by_the_server_a_field_that_goes_still_moves_one_child_after_the_other() {
+        let mut terms = terms();
+        terms.rules[0].apply = Apply::ServerSide("me".into());
+        let pods = ["a", "b"].map(|name| pod(name, 1).with("spec.paused", json!(true)).object());
+        let seen = looks(&terms, parent(), &[revision(1, &["a", "b"]).object()], &pods);
+        let mut children = terms.no_children();
+        seen.claims.iter().for_each(|one| children.insert(&one.resource, Arc::clone(&one.object)));
+        let latest = answer(1, &json!({}));
+        let older =
+            String::from_utf8(latest.clone()).unwrap().replace("\"image\":1", "\"image\":1,\"paused\":true");
+        let decide = |ledger: &Ledger| {
+            let past = Past { ledger, now: Duration::ZERO };
+            terms.decide_rolling(&seen, &children, (&latest, &[older.clone().into_bytes()]), past).unwrap()
+        };
+        let moved = |decided: &Decided| {
+            decided.desired.values().flatten().filter(|(_, body)| body["spec"]["paused"].is_null()).count()
+        };
+        let mut ledger = Ledger::default();
+        let after_a_restart = decide(&ledger);
+        assert_eq!(moved(&after_a_restart), 1);
+        let then = &after_a_restart.desired[&resource("v1", "Pod")][&pods[1].key];
+        for pod in &pods {
+            let mut then = then.clone();
+            then["metadata"]["name"] = json!(&*pod.key.name);
+            let id = ObjectId { resource: resource("v1", "Pod"), key: pod.key.clone() };
+            learn(&mut ledger, terms.owner(&seen.parent), &id, &then, pod);
+        }
+        assert_eq!(moved(&decide(&ledger)), 1);
     }
 
     #[test]
