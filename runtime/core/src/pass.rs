@@ -23,6 +23,7 @@ use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
 use crate::related::selection::Related;
 use crate::rollout::Rolling;
 use crate::rollout::pass::Rolled;
+use crate::rollout::revisions::RevisionError;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
@@ -122,6 +123,8 @@ pub enum AnswerError {
     Response(#[from] ResponseError),
     #[error(transparent)]
     Desired(#[from] DesiredError),
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
     #[error("asked about the parent as it was at ControllerRevision {revision}")]
     Older { revision: String, source: Box<AnswerError> },
 }

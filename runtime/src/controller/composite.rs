@@ -218,9 +218,13 @@ impl Controller {
         asking: Asking,
     ) -> Result<(Seen, Vec<Customized>), SyncError> {
         let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
-        let mut rolled = self.terms.roll(parent, candidates)?;
-        let older = rolled.iter().flat_map(|rolled| rolled.history.older.iter().map(|one| &one.parent));
-        let states: Vec<_> = std::iter::once(parent).chain(older).cloned().collect();
+        let mut rolled = self.terms.roll(parent, candidates);
+        let mut states = vec![Arc::clone(parent)];
+        if self.terms.hooks.customize.is_some() {
+            let history = self.terms.history(parent, rolled.as_ref())?;
+            let older = history.into_iter().flat_map(|history| &history.older);
+            states.extend(older.map(|one| Arc::clone(&one.parent)));
+        }
         let (mut related, asked) = self.related(callees, &states, asking).await?;
         if let Some(rolled) = &mut rolled {
             rolled.related = related.split_off(1);
@@ -392,6 +396,7 @@ fn category(error: &AnswerError) -> &'static str {
     match error {
         AnswerError::Response(_) => "HookAnswer",
         AnswerError::Desired(_) => "HookChildren",
+        AnswerError::Revision(_) => "Revision",
         AnswerError::Older { source, .. } => category(source),
     }
 }

@@ -4,6 +4,8 @@ use futures_util::future::{try_join, try_join_all};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Decided, Seen};
 use metahook_core::plan::ledger::Past;
+use metahook_core::related::selection::Related;
+use metahook_core::rollout::revisions::History;
 
 use super::composite::{Controller, SyncError};
 use super::hooks::{Answer, Callees, Calls};
@@ -17,9 +19,11 @@ impl Controller {
         children: &ChildMap,
         calls: &mut Calls,
     ) -> Result<Decided, SyncError> {
+        let history = self.terms.history(&seen.parent, seen.rolled.as_ref())?;
         let request = self.terms.request(seen, (&seen.parent, &seen.related), children);
         let latest = async { Ok(self.ask(callees, seen.ask, &seen.parent, request).await?) };
-        let (answer, older) = try_join(latest, self.ask_about_older(callees, seen, children)).await?;
+        let (answer, older) =
+            try_join(latest, self.ask_about_older(callees, (seen, history), children)).await?;
         for answer in std::iter::once(&answer).chain(&older) {
             calls.add(answer);
         }
@@ -38,14 +42,17 @@ impl Controller {
     async fn ask_about_older(
         &self,
         callees: &Callees,
-        seen: &Seen,
+        (seen, history): (&Seen, Option<&History>),
         children: &ChildMap,
     ) -> Result<Vec<Answer>, SyncError> {
-        let Some(rolled) = &seen.rolled else {
+        let (Some(history), Some(rolled)) = (history, &seen.rolled) else {
             return Ok(Vec::new());
         };
+        // Where no customize hook is asked nothing is related to any state.
+        let nothing = Related::default();
+        let related = rolled.related.iter().chain(std::iter::repeat(&nothing));
         let asked =
-            rolled.history.older.iter().zip(&rolled.related).map(async |(revision, related)| {
+            history.older.iter().zip(related).map(async |(revision, related)| {
                 let request = self.terms.request(seen, (&revision.parent, related), children);
                 self.ask(callees, seen.ask, &revision.parent, request).await.map_err(|source| {
                     SyncError::Older { hook: seen.ask, revision: revision.name.clone(), source }

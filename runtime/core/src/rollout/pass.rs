@@ -1,6 +1,6 @@
 //! The part of a pass that only parents have whose children are updated one after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Rolling;
 use super::record;
@@ -24,21 +24,21 @@ use crate::related::selection::Related;
 pub struct Rolled {
     /// The revisions that the parent has or could have.
     pub revisions: Vec<Claimed>,
-    pub history: History,
-    /// What the customize hook asks for about each of the older states.
+    /// What the customize hook, if there is one, asks for about each of the older states.
     pub related: Vec<Related>,
+    /// What the revisions say. To read them takes a hundred times as long as to see that they are the same: for a parent
+    /// that is at rest nobody does.
+    history: OnceLock<History>,
 }
 
 impl Terms {
-    /// The states of a parent that its children are at; `None` where they are all at the one that it has.
+    /// The revisions of a parent; `None` where its children are all at the state that it has.
     pub fn roll(
         &self,
         parent: &Arc<Object>,
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
-    ) -> Result<Option<Rolled>, RevisionError> {
-        let Some(rolling) = self.rolls(parent) else {
-            return Ok(None);
-        };
+    ) -> Option<Rolled> {
+        let rolling = self.rolls(parent)?;
         let selector = children::selector(parent, self.generate_selector).ok();
         let of_the_kind = record::of_the_kind(&rolling.parents);
         let claimed = candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| Claimed {
@@ -47,10 +47,28 @@ impl Terms {
             object,
         });
         let revisions: Vec<_> = claimed.filter(|one| one.claim != Claim::Leave).collect();
-        let kept = revisions.iter().filter(|one| one.claim == Claim::Keep);
+        Some(Rolled { revisions, related: Vec::new(), history: OnceLock::new() })
+    }
+
+    /// The states of a parent that its children are at.
+    ///
+    /// # Errors
+    /// One of its revisions cannot be read.
+    pub fn history<'a>(
+        &self,
+        parent: &Arc<Object>,
+        rolled: Option<&'a Rolled>,
+    ) -> Result<Option<&'a History>, RevisionError> {
+        let Some((rolling, rolled)) = self.rolling.as_ref().zip(rolled) else {
+            return Ok(None);
+        };
+        if let Some(known) = rolled.history.get() {
+            return Ok(Some(known));
+        }
+        let kept = rolled.revisions.iter().filter(|one| one.claim == Claim::Keep);
         let kept: Vec<_> = kept.map(|one| Arc::clone(&one.object)).collect();
         let history = History::of(rolling, parent, &kept)?;
-        Ok(Some(Rolled { revisions, history, related: Vec::new() }))
+        Ok(Some(rolled.history.get_or_init(|| history)))
     }
 
     /// A parent whose children are not looked after any longer is at no revision.
@@ -70,7 +88,7 @@ impl Terms {
         (answer, older): (&[u8], &[Vec<u8>]),
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
-        let Some(Rolled { history, .. }) = &seen.rolled else {
+        let Some(history) = self.history(&seen.parent, seen.rolled.as_ref())? else {
             return self.decide(seen, children, answer, past);
         };
         let latest = self.read(seen, answer)?;
@@ -207,7 +225,7 @@ mod tests {
 
     fn looks(terms: &Terms, parent: Build, kept: &[Arc<Object>], pods: &[Arc<Object>]) -> Seen {
         let parent = parent.object();
-        let rolled = terms.roll(&parent, |_, _| kept.to_vec()).unwrap();
+        let rolled = terms.roll(&parent, |_, _| kept.to_vec());
         let hooks = Fingerprint::of(b"");
         let before = Before { ask: HookName::Sync, hooks, related: Related::default(), rolled };
         terms.see(&parent, before, |_, _| pods.to_vec()).unwrap()
@@ -219,7 +237,7 @@ mod tests {
         let seen = see(&terms, parent());
         let mut children = terms.no_children();
         seen.claims.iter().for_each(|one| children.insert(&one.resource, Arc::clone(&one.object)));
-        let history = &seen.rolled.as_ref().unwrap().history;
+        let history = terms.history(&seen.parent, seen.rolled.as_ref()).unwrap().unwrap();
         assert_eq!(history.older.len(), 1);
         let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
         terms.decide_rolling(&seen, &children, (latest, &[older]), past)
@@ -303,6 +321,15 @@ mod tests {
         assert_eq!(revisions(parent()), Some(2));
         assert_eq!(revisions(parent().deleting()), Some(2), "it waits for the finalize hook");
         assert_eq!(revisions(parent().deleting().with("metadata.finalizers", json!([]))), None);
+    }
+
+    #[test]
+    fn revisions_are_not_read_before_somebody_asks_what_they_say() {
+        let unreadable = revision(1, &["a"]).with("parentPatch", json!(1)).object();
+        let seen = looks(&terms(), parent(), &[unreadable], &[]);
+        seen.fingerprint();
+        let error = terms().history(&seen.parent, seen.rolled.as_ref()).unwrap_err();
+        assert!(error.to_string().starts_with("ControllerRevision n/r1 cannot be read"), "{error}");
     }
 
     #[test]

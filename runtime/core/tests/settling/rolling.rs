@@ -16,7 +16,7 @@ impl Server {
     /// The states of a parent, and what is related to each.
     pub(crate) fn relate(&mut self, parent: &Arc<Object>) -> (Related, Option<Rolled>) {
         let candidates = |_: &_, selector: Option<&_>| self.revisions.candidates(&parent.uid, "n", selector);
-        let mut rolled = self.terms.roll(parent, candidates).unwrap();
+        let mut rolled = self.terms.roll(parent, candidates);
         let mut all = Vec::new();
         let mut relate = |state: &Object| {
             let rules = self.asks_for(state);
@@ -25,8 +25,10 @@ impl Server {
             found
         };
         let related = relate(parent);
-        if let Some(rolled) = &mut rolled {
-            rolled.related = rolled.history.older.iter().map(|older| relate(&older.parent)).collect();
+        let history = self.terms.history(parent, rolled.as_ref()).unwrap();
+        let older = history.map(|history| history.older.iter().map(|older| relate(&older.parent)).collect());
+        if let (Some(rolled), Some(older)) = (&mut rolled, older) {
+            rolled.related = older;
         }
         self.interests.set(&parent.key, all);
         (related, rolled)
@@ -34,7 +36,10 @@ impl Server {
 
     pub(crate) fn call_about_older(&mut self, seen: &Seen, children: &ChildMap) -> Vec<Vec<u8>> {
         let Some(rolled) = &seen.rolled else { return Vec::new() };
-        let states = rolled.history.older.iter().zip(&rolled.related);
+        let Some(history) = self.terms.history(&seen.parent, Some(rolled)).unwrap() else {
+            return Vec::new();
+        };
+        let states = history.older.iter().zip(&rolled.related);
         let requests: Vec<_> = states
             .map(|(older, related)| self.terms.request(seen, (&older.parent, related), children))
             .collect();
