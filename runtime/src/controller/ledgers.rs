@@ -32,7 +32,8 @@ impl Ledgers {
     pub(super) fn flips(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
         let all = self.lock();
         let mut flips = all.values().flat_map(|ledger| ledger.flips());
-        let first = flips.next().map(|(id, paths)| (id.clone(), paths.iter().cloned().collect()));
+        let first =
+            flips.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
         (usize::from(first.is_some()) + flips.count(), first)
     }
 

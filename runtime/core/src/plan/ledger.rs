@@ -79,7 +79,7 @@ impl Ledger {
     /// Drift was put right at `now`. Whatever object has the name since: making it anew is one way to put it right.
     pub fn put_right(&mut self, drift: &Drift, now: Duration) {
         let known = self.0.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
-        known.flip = Some(Flip::put_right(known.flip.as_ref(), &drift.values, now));
+        known.flip.get_or_insert_default().put_right(&drift.values, now);
     }
 
     /// Whether a flip is news: it is told once each time it was put right.
@@ -96,8 +96,9 @@ impl Ledger {
     }
 
     /// Values that keep coming back, each with its child.
-    pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, &BTreeSet<String>)> {
-        self.0.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed()?)))
+    pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
+        let noticed = self.0.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed())));
+        noticed.filter(|(_, places)| !places.is_empty())
     }
 
     pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
