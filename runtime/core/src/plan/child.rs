@@ -12,6 +12,7 @@ use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
 use super::{Op, Owner, Problem, Skip, ssa};
+use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
 use crate::json::merge::merge;
@@ -231,7 +232,7 @@ impl Child<'_> {
     pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
         let body = ssa::body(self.owner, self.wanted(), Some(observed));
         let lists = self.rule.map(|rule| rule.lists.as_ref());
-        let differences = differences(&merge(observed, None, &body, lists), observed, lists);
+        let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)
     }
 }

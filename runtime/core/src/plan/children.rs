@@ -204,7 +204,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::object::id::Key;
     use crate::object::testing::{Build, a, resource};
+    use crate::plan::desired::Rule;
+    use crate::plan::record::owner_reference;
+    use crate::spec::composite::UpdateMethod;
 
     fn observed() -> Build {
         let annotations = json!({ LAST_APPLIED: "{}" });
@@ -251,5 +255,24 @@ mod tests {
             assert_eq!(judged(observed(), false, probed(), &seen), "recreate");
             assert_eq!(judged(observed(), false, probed(), &nothing), "unknown");
         }
+    }
+
+    #[test]
+    fn applied_by_the_server_an_item_that_somebody_adds_to_a_list_is_drift() {
+        let parent = a("e/v1", "P", "n/p").uid("p").object();
+        let apply = Apply::ServerSide("me".into());
+        let rules = [Rule { apply, ..Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];
+        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
+        let spec = |items: Value| json!({ "items": items });
+        let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "spec": spec(json!([{"name": "a"}]))});
+        let made = |items: Value| {
+            let made = a("v1", "Pod", "n/x").with("spec", spec(items));
+            made.with("metadata.ownerReferences", json!([owner_reference(&parent)])).object()
+        };
+        let mut ledger = Ledger::default();
+        learn(&mut ledger, owner, &id, &wanted, &made(json!([{"name": "a"}])));
+        assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &ledger));
+        assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &ledger));
     }
 }
