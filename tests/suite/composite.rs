@@ -194,6 +194,14 @@ pub(crate) async fn a_parent_kind_that_loses_its_status_stops_the_controller_unt
         has_condition(cc, "KindsServed", "False", "KindNotServed") && cc.to_string().contains(says)
     })
     .await?;
+    let kind = test.kind();
+    let told = format!(
+        "[{}] Sync error - ignoring, CRD [{}, Kind={}] {says}",
+        test.name(),
+        kind.api_version(),
+        kind.kind
+    );
+    test.until_controller_event("SyncError", |event| text(event, "/message").starts_with(&told)).await?;
     test.definitions().merge(&name, &json!({ "spec": whole })).await?;
     test.until_controller("ready again", |cc| is_true(cc, "Ready") && is_true(cc, "KindsServed")).await?;
     test.parents().merge("your-name", &json!({ "spec": { "who": "Again" } })).await?;

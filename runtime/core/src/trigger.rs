@@ -29,6 +29,25 @@ impl Selection {
     }
 }
 
+/// The parents that a controller looks at, kept up to date so that nobody walks over all of their kind to count them.
+#[derive(Debug, Default)]
+pub struct Selected(BTreeSet<Key>);
+
+impl Selected {
+    /// Takes in that an object of the parents' kind changed.
+    pub fn learn(&mut self, touched: &Touched, selection: &Selection) {
+        if let Some(after) = touched.after.as_ref().filter(|after| selection.includes(after)) {
+            self.0.insert(after.key.clone());
+        } else if let Some(gone) = touched.after.as_ref().or(touched.before.as_ref()) {
+            self.0.remove(&gone.key);
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// A parent changed: itself, where it is or was selected.
 pub fn on_parent(touched: &Touched, selection: &Selection) -> Option<Key> {
     if let (true, Some(before), Some(after)) = (selection.ignore_status, &touched.before, &touched.after)
@@ -142,6 +161,27 @@ mod tests {
         let key = |before, after| on_parent(&Touched { before, after }, &selection);
         assert_eq!(key(Some(with()), Some(without())), Some(Key::new("n", "one")));
         assert_eq!(key(Some(without()), Some(without())), None);
+    }
+
+    #[test]
+    fn parents_are_counted_as_they_come_match_and_go() {
+        let selection =
+            Selection { labels: Selector::equals("x", "y"), finalizer: "f".into(), ..Selection::default() };
+        let mut selected = Selected::default();
+        let mut count = |before: Option<Build>, after: Option<Build>| {
+            let touched = Touched { before: before.map(Build::object), after: after.map(Build::object) };
+            selected.learn(&touched, &selection);
+            selected.count()
+        };
+        let one = || parent("n/one", "1");
+        let finalized = || one().with("metadata.finalizers", json!(["f"]));
+        assert_eq!(count(None, Some(one())), 0, "it does not match");
+        assert_eq!(count(Some(one()), Some(one().label("x", "y"))), 1);
+        assert_eq!(count(None, Some(one().label("x", "y"))), 1, "told again");
+        assert_eq!(count(None, Some(parent("n/two", "2").label("x", "y"))), 2);
+        assert_eq!(count(Some(one().label("x", "y")), Some(finalized())), 2, "it has our finalizer");
+        assert_eq!(count(Some(finalized()), Some(one())), 1);
+        assert_eq!(count(Some(parent("n/two", "2").label("x", "y")), None), 0);
     }
 
     #[test]

@@ -83,6 +83,15 @@ impl Discovery {
         found.ok_or_else(|| DiscoveryError::NoKind(gvk.clone()))
     }
 
+    /// Whether a CustomResourceDefinition says what the kind is.
+    pub(crate) async fn is_custom(&self, resource: &Resource) -> Result<bool, DiscoveryError> {
+        let Resource { gvk, plural, .. } = resource;
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let path = format!("{definitions}/{plural}.{}", gvk.group);
+        let answer = self.rest.get(&path).await.map_err(DiscoveryError::Unreachable)?;
+        Ok(answer.status.is_success())
+    }
+
     async fn find(
         &self,
         api_version: &str,

@@ -31,6 +31,12 @@ struct Known {
     before: Arc<Lists>,
 }
 
+impl Known {
+    fn latest(&self) -> Option<Arc<Lists>> {
+        self.lists.get().map(|lists| lists.clone().unwrap_or_else(|| Arc::clone(&self.before)))
+    }
+}
+
 /// What could not be read is tried again by the next who asks.
 struct Unread;
 
@@ -63,7 +69,11 @@ impl OpenApi {
         let known = match cell.get_or_try_init(|| self.addresses()).await {
             Ok(addresses) => {
                 let path = version_path(&gvk.group, &gvk.version);
-                self.at(gvk, addresses.get(path.trim_start_matches('/'))?)
+                match addresses.get(path.trim_start_matches('/')) {
+                    Some(address) => self.at(gvk, address),
+                    // While kinds come and go there are moments when the index does not name them all.
+                    None => return lock(&self.known).get(gvk).and_then(Known::latest),
+                }
             }
             Err(Unread) => lock(&self.known).get(gvk).cloned().unwrap_or_default(),
         };
@@ -121,4 +131,21 @@ impl OpenApi {
 /// The values inside are whole after each change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_in_what_is_published_is_no_news() {
+        assert!(Known::default().latest().is_none(), "nothing was ever read");
+        let (read, before) = (Arc::new(Lists::default()), Arc::new(Lists::default()));
+        let known =
+            |lists| Known { address: "x".to_owned(), lists: Arc::new(lists), before: Arc::clone(&before) };
+        let latest = known(OnceCell::new_with(Some(Some(Arc::clone(&read))))).latest();
+        assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &read)));
+        let latest = known(OnceCell::new_with(Some(None))).latest();
+        assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &before)), "its kind is gone from it");
+    }
 }

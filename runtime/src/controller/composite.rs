@@ -6,6 +6,7 @@ use std::time::Instant;
 use metahook_core::children::NoSelector;
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate::{self, Gate};
+use metahook_core::index::{Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
@@ -16,6 +17,7 @@ use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::{HookName, PerHook};
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
+use metahook_core::trigger::Selected;
 
 use super::Tools;
 use super::acting::Acted;
@@ -37,6 +39,8 @@ pub(super) struct Controller {
     pub(super) object: Arc<Object>,
     pub(super) terms: Terms,
     pub(super) parents: Arc<Store>,
+    /// Those of them that are this controller's, where not all are.
+    pub(super) selected: Mutex<Selected>,
     /// Of the kinds of children, and of revisions, which are claimed as they are.
     pub(super) children: Vec<Arc<Store>>,
     pub(super) hooks: PerHook<Hook>,
@@ -309,15 +313,20 @@ impl Controller {
         }
     }
 
-    /// A walk over all of a kind, each second, only where not all of them are parents.
-    pub(super) fn count_parents(&self) -> usize {
+    /// Takes in that an object of the parents' kind changed.
+    pub(super) fn learn_parent(&self, touched: &Touched) {
         let selection = &self.terms.selection;
-        self.parents.view(|all| {
-            if selection.labels.is_empty() {
-                return all.len();
-            }
-            all.all().filter(|one| selection.includes(one)).count()
-        })
+        if !selection.labels.is_empty() {
+            self.selected().learn(touched, selection);
+        }
+    }
+
+    /// Without a walk over them: it is asked every second.
+    pub(super) fn count_parents(&self) -> usize {
+        if self.terms.selection.labels.is_empty() {
+            return self.parents.view(Index::len);
+        }
+        self.selected().count()
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {
@@ -328,6 +337,10 @@ impl Controller {
                 .map(|parent| parent.key.clone())
                 .collect()
         })
+    }
+
+    fn selected(&self) -> MutexGuard<'_, Selected> {
+        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn standings(&self) -> MutexGuard<'_, Standings> {

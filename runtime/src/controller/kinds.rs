@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::object::id::{Gvr, Resource};
+use metahook_core::object::id::{Gvk, Gvr, Resource};
 use metahook_core::plan::desired::Rule;
 use metahook_core::rollout::revisions::FieldPath;
 use metahook_core::rollout::{Rolling, RollingRule};
@@ -52,17 +52,21 @@ enum KindError {
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
     #[error(
-        "{0} does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
+        "CRD [{api_version}, Kind={kind}] does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
     )]
-    NoStatus(Gvr),
+    NoStatus { api_version: String, kind: Arc<str> },
+    #[error("{0} has no status, where a parent's is written: choose a kind that has one")]
+    NeverStatus(Gvk),
 }
 
 impl KindError {
-    /// The reason Metacontroller gives for it.
-    fn event(&self) -> &'static str {
+    /// Its Event: for what Metacontroller tells, with its reason and its words.
+    fn event(&self, controller: &str) -> (&'static str, String) {
         match self {
-            Self::Discovery(_) => "CreateError",
-            Self::NoStatus(_) => "SyncError",
+            Self::Discovery(_) | Self::NeverStatus(_) => {
+                ("CreateError", format!("Cannot create new controller: {self}"))
+            }
+            Self::NoStatus { .. } => ("SyncError", format!("[{controller}] Sync error - ignoring, {self}")),
         }
     }
 }
@@ -90,7 +94,8 @@ impl Run {
                 report.ready = Finding::bad("KindNotServed", &message);
             });
             if said != message {
-                self.warn(error.event(), &format!("Cannot create new controller: {message}"));
+                let (reason, text) = error.event(&self.object.key.name);
+                self.warn(reason, &text);
                 said = message;
             }
             tokio::select! {
@@ -104,7 +109,11 @@ impl Run {
     async fn resolve(&self, checked: &Composite) -> Result<Kinds, KindError> {
         let parent = self.tools.discovery.resolve(&checked.parent).await?;
         if !parent.has_status {
-            return Err(KindError::NoStatus(checked.parent.clone()));
+            if !self.tools.discovery.is_custom(&parent).await? {
+                return Err(KindError::NeverStatus(parent.gvk.clone()));
+            }
+            let (api_version, kind) = (parent.gvk.api_version(), Arc::clone(&parent.gvk.kind));
+            return Err(KindError::NoStatus { api_version, kind });
         }
         let mut rules = Vec::new();
         for child in &checked.children {
@@ -137,5 +146,22 @@ impl Run {
                 Ok(_) | Err(_) => return,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_custom_kind_without_a_status_is_told_of_as_metacontroller_does() {
+        let (reason, text) =
+            KindError::NoStatus { api_version: "example.com/v1".to_owned(), kind: "Thing".into() }.event("c");
+        let theirs = "[c] Sync error - ignoring, CRD [example.com/v1, Kind=Thing] does not have subresource 'Status' enabled";
+        assert_eq!(reason, "SyncError");
+        assert!(text.starts_with(theirs), "{text}");
+        let (reason, text) = KindError::NeverStatus(Gvk::new("v1", "Secret")).event("c");
+        assert_eq!(reason, "CreateError");
+        assert!(text.starts_with("Cannot create new controller: v1 Secret has no status"), "{text}");
     }
 }

@@ -1,44 +1,106 @@
 //! What a controller's own writes have taught about each parent's children.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::plan::ledger::Ledger;
 
-/// Parents about whose children nothing is known have no entry.
 #[derive(Default)]
-pub(super) struct Ledgers(Mutex<BTreeMap<Key, Arc<Ledger>>>);
+pub(super) struct Ledgers(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Parents about whose children nothing is known have no entry.
+    ledgers: BTreeMap<Key, Arc<Ledger>>,
+    /// Those of them that have children with values that keep flipping: passes wait while they are counted.
+    flipping: BTreeSet<Key>,
+}
 
 impl Ledgers {
     pub(super) fn of(&self, parent: &Key) -> Arc<Ledger> {
-        self.lock().get(parent).cloned().unwrap_or_default()
+        self.lock().ledgers.get(parent).cloned().unwrap_or_default()
     }
 
     pub(super) fn change(&self, parent: &Key, change: impl FnOnce(&mut Ledger)) {
-        let mut all = self.lock();
-        let mut ledger = all.remove(parent).unwrap_or_default();
+        let mut state = self.lock();
+        let mut ledger = state.ledgers.remove(parent).unwrap_or_default();
         change(Arc::make_mut(&mut ledger));
+        if ledger.is_flipping() {
+            state.flipping.insert(parent.clone());
+        } else {
+            state.flipping.remove(parent);
+        }
         if !ledger.is_empty() {
-            all.insert(parent.clone(), ledger);
+            state.ledgers.insert(parent.clone(), ledger);
         }
     }
 
     pub(super) fn forget(&self, parent: &Key) {
-        self.lock().remove(parent);
+        let mut state = self.lock();
+        state.ledgers.remove(parent);
+        state.flipping.remove(parent);
     }
 
     /// How many children have values that keep flipping, and the first of them with its places.
     pub(super) fn flips(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
-        let all = self.lock();
-        let mut flips = all.values().flat_map(|ledger| ledger.flips());
+        let state = self.lock();
+        let ledgers = state.flipping.iter().filter_map(|parent| state.ledgers.get(parent));
+        let mut flips = ledgers.flat_map(|ledger| ledger.flips());
         let first =
             flips.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
         (usize::from(first.is_some()) + flips.count(), first)
     }
 
     /// A pass that panicked leaves what it knew.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Ledger>>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use metahook_core::json::difference::Difference;
+    use metahook_core::object::id::{Gvk, Resource, Uid};
+    use metahook_core::plan::ledger::Drift;
+    use serde_json::json;
+
+    use super::*;
+
+    fn drift(name: &str) -> Drift {
+        let resource = Resource {
+            gvk: Gvk::new("v1", "Pod"),
+            plural: "pods".into(),
+            namespaced: true,
+            has_status: true,
+        };
+        Drift {
+            id: ObjectId { resource: Arc::new(resource), key: Key::new("n", name) },
+            uid: Uid::new(name),
+            values: vec![Difference { path: "spec.x".to_owned(), wanted: json!(1), found: json!(2) }],
+        }
+    }
+
+    #[test]
+    fn flips_are_counted_without_a_look_at_every_parent() {
+        let ledgers = Ledgers::default();
+        let put_right = |parent: &Key, second| {
+            let now = Duration::from_secs(second);
+            ledgers.change(parent, |ledger| ledger.put_right(&drift(&parent.name), now));
+        };
+        let parents = 20_000;
+        (0..parents).for_each(|number| put_right(&Key::new("n", &number.to_string()), 0));
+        // Looking at each of them each time would take 400 million steps, and minutes.
+        (0..parents).for_each(|_| assert_eq!(ledgers.flips(), (0, None)));
+        let (one, two) = (Key::new("n", "1"), Key::new("n", "2"));
+        (1..9).for_each(|second| [&one, &two].into_iter().for_each(|parent| put_right(parent, second)));
+        let flips = |count, name| (count, Some((drift(name).id, vec!["spec.x".to_owned()])));
+        assert_eq!(ledgers.flips(), flips(2, "1"));
+        ledgers.forget(&one);
+        assert_eq!(ledgers.flips(), flips(1, "2"));
+        ledgers.forget(&two);
+        assert_eq!(ledgers.flips(), (0, None));
     }
 }

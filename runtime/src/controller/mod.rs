@@ -10,6 +10,7 @@ pub(crate) mod host;
 mod kinds;
 mod ledgers;
 mod modules;
+mod places;
 mod related;
 mod report;
 mod rolling;

@@ -1,7 +1,7 @@
-//! Related objects as passes see them: what the customize hook asks for, where it is found, whom its changes wake.
+//! Related objects as passes see them: what the customize hook asks for, and whom its changes wake.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use metahook_core::fingerprint::Fingerprint;
@@ -12,44 +12,39 @@ use metahook_core::outcome::Retry;
 use metahook_core::pass::{HookTerms, Seen};
 use metahook_core::protocol::customize::{self, CustomizeError};
 use metahook_core::related::interests::Interests;
+use metahook_core::related::places::Places;
 use metahook_core::related::remembered::{self, Answer, Remembered};
 use metahook_core::related::rule::{self, Asker, Rule, RuleError};
 use metahook_core::related::selection::Related;
 use metahook_core::spec::hook::{HookName, Via};
 use metahook_core::standing::Purity;
-use tokio::sync::mpsc;
 
 use super::Tools;
 use super::composite::Controller;
 use super::hooks::{Callees, HookError};
+use super::places::{Followed, filled};
 use crate::cluster::discovery::DiscoveryError;
 use crate::cluster::events::Severity;
 use crate::queue::Queue;
-use crate::store::{Change, Store, Stores, Writer};
+use crate::store::{Store, Stores, Writer};
 
 /// What one controller knows of related objects.
 pub(super) struct Relations {
     controller: Uid,
     queue: Arc<Queue<Key>>,
-    stores: Arc<Stores>,
-    /// The rights to read may end at a namespace: no more is read than a rule may find.
-    narrow: bool,
+    pub(super) stores: Arc<Stores>,
     /// Times are counted from here.
-    start: Instant,
+    pub(super) start: Instant,
     state: Mutex<State>,
 }
 
-/// A resource, in one namespace or in all.
-type Place = (Arc<Resource>, Option<Arc<str>>);
-
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     remembered: Remembered,
-    interests: Interests,
-    /// Opened on first use, kept until the controller stops.
-    open: BTreeMap<Place, Arc<Store>>,
+    pub(super) interests: Interests,
+    pub(super) places: Places<Followed>,
     /// Only where a rule selects namespaces.
-    namespaces: Option<Arc<Store>>,
+    pub(super) namespaces: Option<Arc<Store>>,
     /// Parents whose rules cannot be followed yet, and why.
     waiting: BTreeMap<Key, Wait>,
     /// Of which rules it was said last that requests do not show all that they find.
@@ -58,7 +53,7 @@ struct State {
 
 /// What a kind that a rule names has to become.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Wait {
+pub(super) enum Wait {
     Served(Gvr),
     Listed(Gvr),
 }
@@ -125,13 +120,13 @@ impl Controller {
         &self,
         hook: &HookTerms,
         callees: &Callees,
-        parent: &Object,
+        (parent, question): (&Object, Fingerprint),
         asking: Asking,
     ) -> Result<Customized, RelatedError> {
         let relations = &self.relations;
-        let (question, pure) = match hook.via {
-            Via::Wasm => (remembered::to_module(callees.identity, parent), Some(true)),
-            Via::Webhook => (remembered::to_webhook(parent), None),
+        let pure = match hook.via {
+            Via::Wasm => Some(true),
+            Via::Webhook => None,
         };
         let anew = asking == Asking::Anew
             || (hook.via == Via::Wasm
@@ -169,9 +164,14 @@ impl Controller {
         let Some(hook) = &self.terms.hooks.customize else {
             return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
         };
+        let questions: Vec<_> = states.iter().map(|state| question(hook.via, callees, state)).collect();
+        if let Some(parent) = states.first() {
+            let (all, now) = (questions.iter().copied().collect(), self.relations.start.elapsed());
+            self.relations.lock().remembered.keep_only(&parent.key, &all, now);
+        }
         let (mut asked, mut rules) = (Vec::new(), Vec::new());
-        for state in states {
-            let customized = self.customize(hook, callees, state, asking).await?;
+        for (state, question) in states.iter().zip(questions) {
+            let customized = self.customize(hook, callees, (state, question), asking).await?;
             rules.push(self.rules(hook, state, &customized).await?);
             asked.push(customized);
         }
@@ -217,36 +217,6 @@ impl Controller {
             rules.push(asked.rule(at, &resource, asker)?);
         }
         Ok(rules)
-    }
-
-    async fn namespaces(&self, at: usize) -> Result<Arc<Store>, RelatedError> {
-        if let Some(store) = &self.relations.lock().namespaces {
-            return Ok(Arc::clone(store));
-        }
-        let resource = self.tools.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
-        let store = self.open(&resource.map_err(|source| RelatedError::Kind { at, source })?, None);
-        self.relations.lock().namespaces = Some(Arc::clone(&store));
-        Ok(store)
-    }
-
-    fn store(&self, rule: &Rule) -> Arc<Store> {
-        self.open(&rule.resource, rule.reach().filter(|_| self.relations.narrow))
-    }
-
-    /// The store of a resource, whose changes wake whom they concern.
-    fn open(&self, resource: &Arc<Resource>, namespace: Option<&Arc<str>>) -> Arc<Store> {
-        let place = (Arc::clone(resource), namespace.cloned());
-        let mut state = self.relations.lock();
-        if let Some(store) = state.open.get(&place) {
-            return Arc::clone(store);
-        }
-        let store = self.relations.stores.open_within(resource, namespace);
-        state.open.insert(place, Arc::clone(&store));
-        let relations = Arc::downgrade(&self.relations);
-        // They end with the store's last holder, or with the controller.
-        tokio::spawn(follow(Weak::clone(&relations), Arc::clone(resource), store.changes()));
-        tokio::spawn(listed(relations, Arc::downgrade(&store)));
-        store
     }
 
     /// Wakes whose rules name a kind that is served from now on.
@@ -296,7 +266,9 @@ impl Relations {
     pub(super) fn new(controller: Uid, queue: Arc<Queue<Key>>, tools: &Tools, account: bool) -> Self {
         let stores =
             if account { Arc::new(Stores::new(tools.rest.clone())) } else { Arc::clone(&tools.stores) };
-        Self { controller, queue, stores, narrow: account, start: Instant::now(), state: Mutex::default() }
+        // The rights to read may end at a namespace: no more is read than a rule may find.
+        let state = State { interests: Interests::new(account), ..State::default() };
+        Self { controller, queue, stores, start: Instant::now(), state: Mutex::new(state) }
     }
 
     /// The parent is gone, or no longer this controller's.
@@ -313,7 +285,7 @@ impl Relations {
     }
 
     /// What parents waited for has come: their failures lie in the past.
-    fn over(&self, wait: &Wait) {
+    pub(super) fn over(&self, wait: &Wait) {
         let over = |(_, waits): &(&Key, &Wait)| waits == &wait;
         let keys: Vec<_> = self.lock().waiting.iter().filter(over).map(|(key, _)| key.clone()).collect();
         for key in keys {
@@ -321,7 +293,7 @@ impl Relations {
         }
     }
 
-    fn wake(&self, resource: &Arc<Resource>, touched: &Touched, by: Option<&Writer>) {
+    pub(super) fn wake(&self, resource: &Arc<Resource>, touched: &Touched, by: Option<&Writer>) {
         let keys = {
             let state = self.lock();
             let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
@@ -336,46 +308,15 @@ impl Relations {
         keys.into_iter().filter(|key| own != Some(key)).for_each(|key| self.queue.add(key));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn follow(
-    relations: Weak<Relations>,
-    resource: Arc<Resource>,
-    mut changes: mpsc::UnboundedReceiver<Change>,
-) {
-    while let Some(Change { touched, by }) = changes.recv().await {
-        let Some(relations) = relations.upgrade() else { return };
-        relations.wake(&resource, &touched, by.as_ref());
+/// What a hook is asked about a state of a parent.
+fn question(via: Via, callees: &Callees, parent: &Object) -> Fingerprint {
+    match via {
+        Via::Wasm => remembered::to_module(callees.identity, parent),
+        Via::Webhook => remembered::to_webhook(parent),
     }
-}
-
-/// Wakes who waits for the first list of a store.
-async fn listed(relations: Weak<Relations>, store: Weak<Store>) {
-    // Held for moments only, so that a watch which never gets anywhere ends with its controller.
-    while let Some(held) = store.upgrade() {
-        if tokio::time::timeout(Duration::from_secs(1), held.synced()).await.is_ok() {
-            if let Some(relations) = relations.upgrade() {
-                relations.over(&Wait::Listed(held.resource().gvr()));
-            }
-            return;
-        }
-    }
-}
-
-/// Waits a little for the first list of a store. Who finds it unfinished is woken by its end.
-async fn filled(at: usize, store: &Store) -> Result<(), RelatedError> {
-    const STEP: Duration = Duration::from_millis(100);
-    const STEPS: u32 = 20;
-    for _ in 0..STEPS {
-        if tokio::time::timeout(STEP, store.synced()).await.is_ok() {
-            return Ok(());
-        }
-        if let Some(trouble) = store.trouble() {
-            return Err(RelatedError::NotListed { at, trouble });
-        }
-    }
-    Err(RelatedError::NotSynced { at })
 }

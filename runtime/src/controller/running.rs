@@ -35,7 +35,7 @@ use crate::hook::web::client::Webhook;
 use crate::queue::{Queue, workers};
 use crate::store::Store;
 
-/// Whether a controller takes the place of one with another spec.
+/// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     /// Nobody has looked at its parents yet: all are synced at once.
@@ -59,13 +59,14 @@ pub(super) async fn run(
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let run = Run { tools, object, begun, reporter, controllers, stop };
+    let mut run = Run { tools, object, begun, reporter, controllers, stop };
     if let Some(checked) = run.check() {
         while !run.stop.is_cancelled() {
             let Some(started) = run.start(&checked).await else {
                 break;
             };
             run.serve(&checked, started).await;
+            run.begun = Begun::Anew;
         }
     }
     run.stop.cancelled().await;
@@ -114,6 +115,7 @@ impl Run {
             tools,
             object: Arc::clone(&self.object),
             parents: self.tools.stores.open(&kinds.parent),
+            selected: Mutex::default(),
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 controller: self.object.key.name.to_string(),
@@ -172,6 +174,12 @@ impl Run {
                     );
                     self.warn("DisabledHook", &text);
                 }
+                for kind in &checked.declared_again {
+                    let text = format!(
+                        "spec.childResources declares {kind} more than once: the last entry counts, so take the others out"
+                    );
+                    self.warn("KindDeclaredAgain", &text);
+                }
                 if let Some(seconds) = checked.too_often {
                     let text =
                         format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
@@ -228,6 +236,7 @@ impl Run {
             () = self.stop.cancelled() => {}
             () = self.kinds_change(checked, &kinds) => {}
             () = controller.wake_where_kinds_appear() => {}
+            () = controller.close_places() => {}
             () = self.follow(&controller, &queue, modules, called) => {}
             () = triggers::resync(&controller, &queue, checked.resync_period.or(self.tools.resync)) => {}
         }
@@ -265,7 +274,8 @@ impl Run {
 
     /// Waits until all stores are filled, and says so where one cannot be.
     async fn synced(&self, controller: &Controller) -> Option<()> {
-        let stores = || controller.children.iter().chain([&controller.parents]);
+        // Without knowing all controllers, another one's children would look like one's own.
+        let stores = || controller.children.iter().chain([&controller.parents, &controller.others]);
         let all = async {
             for store in stores() {
                 store.synced().await;

@@ -63,14 +63,15 @@ pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun
     };
     let mut tasks = vec![spawn(&controller.parents, false)];
     // From here on changes arrive; what was there before they do not name.
-    if let Some(adopters) = &adopters {
-        controller.parents.view(|parents| {
-            let mut adopters = lock(adopters);
-            for parent in parents.all() {
-                adopters.learn(&Touched { before: None, after: Some(Arc::clone(parent)) });
+    controller.parents.view(|parents| {
+        for parent in parents.all() {
+            let touched = Touched { before: None, after: Some(Arc::clone(parent)) };
+            controller.learn_parent(&touched);
+            if let Some(adopters) = &adopters {
+                lock(adopters).learn(&touched);
             }
-        });
-    }
+        }
+    });
     tasks.extend(controller.children.iter().map(|store| spawn(store, true)));
     tasks
 }
@@ -96,6 +97,7 @@ impl Trigger {
     }
 
     fn parent(&self, touched: &Touched) -> BTreeSet<Key> {
+        self.controller.learn_parent(touched);
         if let Some(adopters) = &self.adopters {
             lock(adopters).learn(touched);
         }

@@ -114,9 +114,8 @@ pub fn judge(
 /// there is what the API server made of what was applied.
 fn is_as_made(write: &Op, observed: &Object, before: &Value) -> bool {
     let Op::Replace { body, .. } = write else { return false };
-    observed.generation == 1
-        && !records(write, before)
-        && same(&content(body.clone())["metadata"], &content(before.clone())["metadata"])
+    let metadata = |object: &Value| content(object.clone()).get("metadata").cloned();
+    observed.generation == 1 && !records(write, before) && metadata(body) == metadata(before)
 }
 
 /// Whether the record of what was applied would change.
@@ -216,7 +215,7 @@ mod tests {
     }
 
     /// What is done where the image is not as wanted, nor maybe a label.
-    fn judged(observed: Build, label: bool, probed: Probed, ledger: &Ledger) -> &'static str {
+    fn judged(observed: Build, label: bool, probed: &Probed, ledger: &Ledger) -> &'static str {
         let observed = observed.object();
         let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
         let mut body = observed.value().unwrap();
@@ -226,7 +225,7 @@ mod tests {
         }
         let write = Op::Replace { id: id.clone(), body: body.clone() };
         let anew = Op::Recreate { id, uid: observed.uid.clone(), body, manager: None };
-        match judge((write, anew), &observed, &probed, ledger).unwrap() {
+        match judge((write, anew), &observed, probed, ledger).unwrap() {
             Judged::Do(op) => op.verb(),
             Judged::AsItIs => "as it is",
             Judged::Unknown => "unknown",
@@ -240,7 +239,7 @@ mod tests {
             judged(
                 observed().with("metadata.generation", json!(generation)),
                 label,
-                Probed::Refused,
+                &Probed::Refused,
                 &nothing,
             )
         };
@@ -251,9 +250,9 @@ mod tests {
     fn without_dry_runs_only_what_is_known_to_have_changed_is_made_anew() {
         let (mut seen, nothing) = (Ledger::default(), Ledger::default());
         seen.answered(&observed().object().uid);
-        for probed in [|| Probed::Unable, || Probed::Forbidden] {
-            assert_eq!(judged(observed(), false, probed(), &seen), "recreate");
-            assert_eq!(judged(observed(), false, probed(), &nothing), "unknown");
+        for probed in [Probed::Unable, Probed::Forbidden] {
+            assert_eq!(judged(observed(), false, &probed, &seen), "recreate");
+            assert_eq!(judged(observed(), false, &probed, &nothing), "unknown");
         }
     }
 

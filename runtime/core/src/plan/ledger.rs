@@ -119,6 +119,11 @@ impl Ledger {
         noticed.filter(|(_, places)| !places.is_empty())
     }
 
+    /// Whether there are such.
+    pub fn is_flipping(&self) -> bool {
+        self.flips().next().is_some()
+    }
+
     pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
         self.of(id, object).is_some_and(|known| known.applied == Some(what))
     }

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::places;
 use super::rule::{Finds, Place, Rule};
 use crate::index::Touched;
 use crate::object::Object;
@@ -19,6 +20,9 @@ use crate::object::selector::{Pin, Selector};
 pub struct Interests {
     parents: BTreeMap<Key, Vec<Rule>>,
     kinds: BTreeMap<Arc<Resource>, Kind>,
+    /// So many rules look there.
+    places: BTreeMap<places::Place, usize>,
+    narrow: bool,
 }
 
 type Parents = BTreeSet<Key>;
@@ -44,6 +48,26 @@ struct Selectors {
 type BySelector = BTreeMap<Selector, Parents>;
 
 impl Interests {
+    /// `narrow`: a rule that may find objects of one namespace alone looks nowhere else.
+    pub fn new(narrow: bool) -> Self {
+        Self { narrow, ..Self::default() }
+    }
+
+    /// Where a rule's objects are looked for.
+    pub fn place(&self, rule: &Rule) -> places::Place {
+        (Arc::clone(&rule.resource), rule.reach().filter(|_| self.narrow).cloned())
+    }
+
+    /// Whether there is a rule that looks there.
+    pub fn look_at(&self, place: &places::Place) -> bool {
+        self.places.contains_key(place)
+    }
+
+    /// Whether there is a rule that selects namespaces.
+    pub fn select_namespaces(&self) -> bool {
+        self.kinds.values().any(|kind| !kind.selected.is_empty())
+    }
+
     /// What a parent asks for from now on, in place of what it asked for before.
     pub fn set(&mut self, parent: &Key, rules: Vec<Rule>) {
         if self.parents.get(parent).map_or(&[][..], Vec::as_slice) == rules {
@@ -52,6 +76,7 @@ impl Interests {
         self.remove(parent);
         for rule in &rules {
             self.kinds.entry(Arc::clone(&rule.resource)).or_default().add(parent, &rule.finds);
+            *self.places.entry(self.place(rule)).or_default() += 1;
         }
         self.parents.insert(parent.clone(), rules);
     }
@@ -59,6 +84,11 @@ impl Interests {
     /// The parent is gone, or no longer this controller's.
     pub fn remove(&mut self, parent: &Key) {
         for rule in self.parents.remove(parent).unwrap_or_default() {
+            let place = self.place(&rule);
+            within(&mut self.places, &place, |rules| {
+                *rules = rules.saturating_sub(1);
+                *rules == 0
+            });
             if let Some(kind) = self.kinds.get_mut(&rule.resource) {
                 kind.take_out(parent, &rule.finds);
                 if kind.is_empty() {
@@ -292,6 +322,28 @@ mod tests {
     }
 
     #[test]
+    fn a_place_is_looked_at_as_long_as_a_rule_may_find_something_there() {
+        let pods = |namespace: Option<&str>| (resource("v1", "Pod"), namespace.map(Arc::from));
+        let here = || by_label(Place::Namespace("n".into()), "app=x");
+        let (one, two) = (Key::new("n", "one"), Key::new("n", "two"));
+        for (narrow, place, elsewhere) in
+            [(true, pods(Some("n")), pods(None)), (false, pods(None), pods(Some("n")))]
+        {
+            let mut all = Interests::new(narrow);
+            all.set(&one, vec![here(), by_name(Some("n"), &["a"]), here()]);
+            all.set(&two, vec![here()]);
+            assert_eq!(all.place(&here()), place);
+            assert!(all.look_at(&place) && !all.look_at(&elsewhere));
+            all.remove(&one);
+            assert!(all.look_at(&place));
+            all.set(&two, vec![by_label(Place::Namespaces(selector("a=b")), "")]);
+            assert!(all.look_at(&pods(None)) && !all.look_at(&pods(Some("n"))) && all.select_namespaces());
+            all.remove(&two);
+            assert!(all.places.is_empty() && !all.select_namespaces(), "nothing is left behind");
+        }
+    }
+
+    #[test]
     fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
         let mut all = Interests::default();
         let rule = |selector_of| by_label(Place::Namespaces(selector(selector_of)), "app=x");
@@ -423,6 +475,9 @@ mod tests {
                             world.rules.remove(&key);
                         }
                         prop_assert_eq!(world.all.kinds.is_empty(), world.rules.values().all(Vec::is_empty));
+                        let places = world.rules.values().flatten().map(|rule| world.all.place(rule));
+                        let places: BTreeSet<_> = places.collect();
+                        prop_assert_eq!(world.all.places.keys().cloned().collect::<BTreeSet<_>>(), places);
                         continue;
                     }
                     Step::Object(kind, namespace, name, labels) => {

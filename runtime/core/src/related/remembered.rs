@@ -1,6 +1,6 @@
 //! What customize hooks asked for: as long as the question is the same, so is the answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +10,6 @@ use super::rule::Asked;
 use crate::fingerprint::{Fingerprint, Fingerprinter};
 use crate::object::Object;
 use crate::object::id::Key;
-
-/// Per parent: itself and as it was at revisions that still have children.
-const MOST: usize = 16;
 
 /// A webhook may be replaced by another one, and nobody tells: it is asked again after this time.
 pub const WEBHOOK: Duration = Duration::from_mins(20);
@@ -36,20 +33,32 @@ struct Kept {
     until: Option<Duration>,
 }
 
+impl Kept {
+    fn is_fresh(&self, now: Duration) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
 impl Remembered {
     pub fn recall(&self, parent: &Key, question: Fingerprint, now: Duration) -> Option<Answer> {
-        let fresh = |kept: &&Kept| kept.question == question && kept.until.is_none_or(|until| now < until);
+        let fresh = |kept: &&Kept| kept.question == question && kept.is_fresh(now);
         self.0.get(parent)?.iter().find(fresh).map(|kept| kept.answer.clone())
     }
 
-    /// Of too many about one parent the oldest is forgotten.
     pub fn keep(&mut self, parent: &Key, question: Fingerprint, answer: Answer, until: Option<Duration>) {
         let all = self.0.entry(parent.clone()).or_default();
         all.retain(|kept| kept.question != question);
-        if all.len() == MOST {
-            all.remove(0);
-        }
         all.push(Kept { question, answer, until });
+    }
+
+    /// A pass is about to ask these questions, about the parent and the states that its children are at. Others lie in the
+    /// past, and answers whose time is over are of no use.
+    pub fn keep_only(&mut self, parent: &Key, questions: &BTreeSet<Fingerprint>, now: Duration) {
+        let Some(all) = self.0.get_mut(parent) else { return };
+        all.retain(|kept| questions.contains(&kept.question) && kept.is_fresh(now));
+        if all.is_empty() {
+            self.0.remove(parent);
+        }
     }
 
     /// The parent is gone, or no longer this controller's.
@@ -122,13 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_answers_about_a_parent_are_forgotten() {
+    fn what_no_state_of_the_parent_asks_any_longer_is_forgotten() {
         let (mut all, key, now) = (Remembered::default(), Key::new("n", "p"), Duration::from_hours(7));
-        (0..MOST + 2).for_each(|number| all.keep(&key, print(number), none(), None));
-        all.keep(&key, print(2), none(), None);
-        let known = |number| all.recall(&key, print(number), now).is_some();
-        assert_eq!((0..MOST + 2).filter(|number| known(*number)).count(), MOST);
-        assert!(!known(0) && !known(1) && known(2));
+        for version in 0..100 {
+            let questions = BTreeSet::from([print(version), print(1000)]);
+            all.keep_only(&key, &questions, now);
+            for question in &questions {
+                all.keep(&key, *question, none(), None);
+            }
+        }
+        assert_eq!(all.0[&key].len(), 2, "the parent as it is, and an older state");
+        all.keep(&key, print(1), none(), Some(now + WEBHOOK));
+        all.keep_only(&key, &BTreeSet::from([print(1)]), now + WEBHOOK);
+        assert!(all.0.is_empty(), "nothing is left behind");
     }
 
     #[test]

@@ -171,6 +171,8 @@ pub struct Composite {
     pub resync_period: Option<Duration>,
     /// The period that was asked for, where it is shorter than the shortest.
     pub too_often: Option<i32>,
+    /// Kinds of children that are declared more than once: the last time counts.
+    pub declared_again: BTreeSet<Gvr>,
     /// Hooks that are named and have neither a module nor a webhook.
     pub disabled_hooks: Vec<HookName>,
 }
@@ -184,6 +186,12 @@ pub struct ChildRule {
     pub apply: Option<ApplyStrategy>,
     /// What has to hold of children that a rolling update has reached before it reaches the next one.
     pub checks: Vec<ConditionCheck>,
+}
+
+impl ChildRule {
+    fn is_of_the_kind(&self, other: &Self) -> bool {
+        self.resource.group == other.resource.group && self.resource.resource == other.resource.resource
+    }
 }
 
 /// Why a CompositeController does not run.
@@ -220,6 +228,7 @@ impl CompositeControllerSpec {
         let selector = self.parent_resource.label_selector.clone().unwrap_or_default();
         let parent_selector = Selector::of(&selector)
             .map_err(|error| SpecError::new("spec.parentResource.labelSelector", error.to_string()))?;
+        let (children, declared_again) = self.check_children()?;
         Ok(Composite {
             parent: kind(
                 "spec.parentResource",
@@ -227,7 +236,8 @@ impl CompositeControllerSpec {
                 &self.parent_resource.resource,
             )?,
             parent_selector,
-            children: self.check_children()?,
+            children,
+            declared_again,
             revision_paths: self.revision_paths(),
             hooks,
             account: self.service_account_ref.clone(),
@@ -266,24 +276,27 @@ impl CompositeControllerSpec {
         Ok(hook)
     }
 
-    fn check_children(&self) -> Result<Vec<ChildRule>, SpecError> {
-        let mut seen = BTreeSet::new();
-        let mut rules = Vec::new();
+    /// The kinds of children, and those among them that are declared again, in whichever version: manifests that do so are
+    /// about, and mean the last entry of each kind.
+    fn check_children(&self) -> Result<(Vec<ChildRule>, BTreeSet<Gvr>), SpecError> {
+        let (mut rules, mut again) = (Vec::<ChildRule>::new(), BTreeSet::new());
         for (i, child) in self.child_resources.iter().flatten().enumerate() {
-            let field = format!("spec.childResources[{i}]");
-            let resource = kind(&field, &child.api_version, &child.resource)?;
+            let resource = kind(&format!("spec.childResources[{i}]"), &child.api_version, &child.resource)?;
             let strategy = child.update_strategy.clone().unwrap_or_default();
-            if !seen.insert(resource.clone()) {
-                return Err(SpecError::new(field, format!("{resource} is declared twice: keep one of them")));
-            }
-            rules.push(ChildRule {
+            let rule = ChildRule {
                 resource,
                 method: strategy.method.unwrap_or_default(),
                 apply: strategy.apply_strategy.or(self.apply_strategy),
                 checks: strategy.status_checks.conditions.unwrap_or_default(),
-            });
+            };
+            if let Some(earlier) = rules.iter_mut().find(|earlier| earlier.is_of_the_kind(&rule)) {
+                again.insert(rule.resource.clone());
+                *earlier = rule;
+            } else {
+                rules.push(rule);
+            }
         }
-        Ok(rules)
+        Ok((rules, again))
     }
 
     fn revision_paths(&self) -> Vec<String> {
@@ -442,12 +455,21 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_is_declared_once() {
-        let twice = refusal(|s| {
-            let first = s["childResources"][0].clone();
-            s["childResources"].as_array_mut().unwrap().push(first);
+    fn of_a_kind_that_is_declared_again_the_last_entry_counts() {
+        let again = spec(|s| {
+            let mut last = s["childResources"][0].clone();
+            last["updateStrategy"]["method"] = json!("InPlace");
+            let other = json!({"apiVersion": "v1", "resource": "secrets"});
+            s["childResources"].as_array_mut().unwrap().extend([other, last]);
         });
-        assert_eq!(twice, "spec.childResources[1]: v1 pods is declared twice: keep one of them");
+        let checked = again.check("c", &HookPolicy::default()).unwrap();
+        let rules: Vec<_> =
+            checked.children.iter().map(|rule| (rule.resource.to_string(), rule.method)).collect();
+        let (pods, secrets) = ("v1 pods".to_owned(), "v1 secrets".to_owned());
+        assert_eq!(rules, [(pods, UpdateMethod::InPlace), (secrets, UpdateMethod::OnDelete)]);
+        assert_eq!(checked.declared_again, BTreeSet::from([Gvr::new("v1", "pods")]));
+        let once = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
+        assert!(once.declared_again.is_empty());
     }
 
     #[test]
