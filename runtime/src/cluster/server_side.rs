@@ -88,8 +88,10 @@ impl Rest {
         };
         let probed = answer.and_then(|answer| match answer.status {
             StatusCode::UNPROCESSABLE_ENTITY => Ok(Probed::Refused),
-            // A webhook of the cluster does not allow dry runs, or an account may not make them.
-            StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN => Ok(Probed::Unable),
+            // A policy is against it, or an account may not update.
+            StatusCode::FORBIDDEN => Ok(Probed::Forbidden),
+            // A webhook of the cluster does not allow dry runs.
+            StatusCode::BAD_REQUEST => Ok(Probed::Unable),
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
             _ => Ok(Probed::Becomes(Box::new(object(id, &answer)?))),
         });

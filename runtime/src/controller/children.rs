@@ -7,7 +7,7 @@ use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::pass::Seen;
-use metahook_core::plan::children::{Probed, judge, learn};
+use metahook_core::plan::children::{Judged, Probed, judge, learn};
 use metahook_core::plan::flip::others;
 use metahook_core::plan::ledger::Drift;
 use metahook_core::plan::{Op, ssa};
@@ -32,18 +32,27 @@ impl Controller {
                 let Some(observed) = self.observed(id) else { return Ok(Acted::Wrote) };
                 let probed = self.tools.rest.probe(write).await?;
                 tracing::debug!(controller = %self.object.key, parent = %writer.parent, object = %id, "tried by a dry run");
-                if matches!(probed, Probed::Unable) {
-                    tracing::warn!(controller = %self.object.key, parent = %writer.parent, object = %id, "left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses");
-                }
-                let next = judge((**write).clone(), (**otherwise).clone(), &observed, &probed)
-                    .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
-                let Some(next) = next else {
-                    self.learn(id, decision, &observed);
-                    return Ok(Acted::InVain);
+                let judged = judge(
+                    ((**write).clone(), (**otherwise).clone()),
+                    &observed,
+                    &probed,
+                    &self.ledgers.of(&decision.parent.key),
+                )
+                .map_err(|source| SyncError::Child { id: Box::new(id.clone()), source })?;
+                let next = match judged {
+                    Judged::Do(next) => next,
+                    Judged::AsItIs => {
+                        self.learn(id, decision, &observed);
+                        return Ok(Acted::InVain);
+                    }
+                    Judged::Unknown => {
+                        self.tell_unknown(&decision.parent, id);
+                        return Ok(Acted::InVain);
+                    }
                 };
                 // Where the hook wants something else than before, the child is deleted without such a question, as
                 // users of Recreate know it; but here only the API server's refusal speaks for that.
-                if let Probed::Refused = probed {
+                if let Probed::Refused | Probed::Forbidden = probed {
                     self.tools.rest.try_making(&next).await?;
                 }
                 Cow::Owned(next)
@@ -59,6 +68,13 @@ impl Controller {
             self.ledgers.change(&decision.parent.key, |ledger| ledger.put_right(drift, now));
         }
         Ok(Acted::of(changed))
+    }
+
+    fn tell_unknown(&self, parent: &Object, id: &ObjectId) {
+        let message = format!(
+            "{id} is not as the hook wants it, and is left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses; delete it to have it made anew"
+        );
+        self.tools.recorder.record(parent, Severity::Warning, "DryRunRefused", &message);
     }
 
     fn observed(&self, id: &ObjectId) -> Option<Arc<Object>> {

@@ -47,7 +47,8 @@ impl Ledgers {
         let state = self.lock();
         let ledgers = state.flipping.iter().filter_map(|parent| state.ledgers.get(parent));
         let mut flips = ledgers.flat_map(|ledger| ledger.flips());
-        let first = flips.next().map(|(id, paths)| (id.clone(), paths.iter().cloned().collect()));
+        let first =
+            flips.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
         (usize::from(first.is_some()) + flips.count(), first)
     }
 

@@ -8,14 +8,15 @@ use serde_json::Value;
 /// One place of an object and what is below it. Knows nothing where nothing is published.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lists {
-    /// What the list at this place is, where one is.
+    /// What the list at this place is, where one is. Of an object: whether it is one value, which only server-side apply
+    /// takes it for.
     pub kind: Option<ListKind>,
     pub members: BTreeMap<String, Arc<Lists>>,
     /// Every item of a list, every member of a map.
     pub each: Option<Arc<Lists>>,
 }
 
-/// `x-kubernetes-list-type`.
+/// `x-kubernetes-list-type`, and `x-kubernetes-map-type` where it is atomic.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListKind {
     /// One value: who sets it, sets all of it.

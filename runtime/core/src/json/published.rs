@@ -37,6 +37,8 @@ struct Schema {
     default: Option<Value>,
     #[serde(rename = "x-kubernetes-list-type")]
     list_type: Option<String>,
+    #[serde(rename = "x-kubernetes-map-type")]
+    map_type: Option<String>,
     #[serde(default, rename = "x-kubernetes-list-map-keys")]
     list_map_keys: Vec<String>,
     #[serde(default, rename = "x-kubernetes-group-version-kind")]
@@ -121,7 +123,7 @@ impl Document {
     }
 
     fn kind(&self, schema: &Schema) -> Option<ListKind> {
-        Some(match schema.list_type.as_deref()? {
+        Some(match schema.list_type.as_deref().or(schema.map_type.as_deref())? {
             "atomic" => ListKind::Atomic,
             "set" => ListKind::Set,
             "map" if !schema.list_map_keys.is_empty() => {
@@ -166,6 +168,7 @@ mod tests {
             "plain": {"type": "array", "items": {"type": "string"}},
             "byName": {"type": "object", "additionalProperties": list("atomic", &[], "Port")},
             "free": {"type": "object", "additionalProperties": true},
+            "whole": {"type": "object", "additionalProperties": {"type": "string"}, "x-kubernetes-map-type": "atomic"},
             "itself": {"$ref": "#/components/schemas/Spec"},
         }});
         let thing = json!({"properties": {"spec": {"allOf": [{"$ref": "#/components/schemas/Spec"}]}},
@@ -187,6 +190,7 @@ mod tests {
         );
         assert_eq!((kind("names"), kind("rules")), (Some(ListKind::Set), Some(ListKind::Atomic)));
         assert_eq!((kind("plain"), kind("free")), (None, None));
+        assert_eq!(kind("whole"), Some(ListKind::Atomic));
         let by_name = lists.member("spec").unwrap().member("byName").unwrap();
         assert_eq!(by_name.member("any").unwrap().kind, Some(ListKind::Atomic));
     }

@@ -12,6 +12,7 @@ use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
 use super::{Op, Owner, Problem, Skip, ssa};
+use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
 use crate::json::merge::merge;
@@ -48,16 +49,6 @@ pub(super) struct Compared {
     pub(super) changed_mind: bool,
 }
 
-impl Compared {
-    /// In the first generation of an object nobody has changed anything but its metadata since it was made: what is
-    /// different there is what the API server made of what was applied.
-    pub(super) fn beyond_first_generation(&self, object: &Object) -> Vec<Difference> {
-        let first = object.generation == 1 && self.recorded && !self.changed_mind;
-        let counts = |difference: &&Difference| !first || difference.path.starts_with("metadata");
-        self.differences.iter().filter(counts).cloned().collect()
-    }
-}
-
 impl Child<'_> {
     pub(super) fn apply(&self) -> &Apply {
         self.rule.map_or(&Apply::Dynamic, |rule| &rule.apply)
@@ -65,6 +56,10 @@ impl Child<'_> {
 
     fn method(&self) -> UpdateMethod {
         self.rule.map(|rule| rule.method).unwrap_or_default()
+    }
+
+    pub(super) fn recreates(&self) -> bool {
+        matches!(self.method(), UpdateMethod::Recreate | UpdateMethod::RollingRecreate)
     }
 
     fn wanted(&self) -> Wanted {
@@ -117,16 +112,21 @@ impl Child<'_> {
 
     fn merge(&self, object: &Object, observed: &Value, past: Past<'_>) -> Result<Decision, Problem> {
         let compared = self.compare(observed)?;
-        let drift = past.ledger.unknown(self.id, object, compared.beyond_first_generation(object));
+        let drift = past.ledger.unknown(self.id, object, compared.differences);
         if drift.is_empty() && compared.recorded {
             return Ok(Decision::Leave(Skip::Unchanged));
         }
         if object.deleting {
             return Ok(Decision::Leave(Skip::BeingDeleted));
         }
+        let put_right = compared.recorded && !drift.is_empty();
         let replace = Op::Replace { id: self.id.clone(), body: compared.merged };
         let op = match self.method() {
             UpdateMethod::OnDelete => return Ok(Decision::Leave(Skip::OnDelete)),
+            // What the API server made of it when it was new may be what cannot be written any more.
+            UpdateMethod::InPlace | UpdateMethod::RollingInPlace if object.generation == 1 && put_right => {
+                Op::Probe { otherwise: Box::new(replace.clone()), write: Box::new(replace) }
+            }
             UpdateMethod::InPlace | UpdateMethod::RollingInPlace => replace,
             // What is in the object is as wanted: that is no reason to make it anew.
             UpdateMethod::Recreate | UpdateMethod::RollingRecreate if drift.is_empty() => replace,
@@ -137,7 +137,6 @@ impl Child<'_> {
                 Op::Probe { write: Box::new(replace), otherwise: Box::new(self.recreate(object)) }
             }
         };
-        let put_right = compared.recorded && !drift.is_empty();
         Ok(self.put_right(op, if put_right { drift } else { Vec::new() }, past))
     }
 
@@ -233,7 +232,7 @@ impl Child<'_> {
     pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
         let body = ssa::body(self.owner, self.wanted(), Some(observed));
         let lists = self.rule.map(|rule| rule.lists.as_ref());
-        let differences = differences(&merge(observed, None, &body, lists), observed, lists);
+        let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)
     }
 }

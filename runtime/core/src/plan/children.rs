@@ -64,37 +64,75 @@ pub enum Probed {
     Becomes(Box<Object>),
     /// It cannot become that: what cannot be changed is made anew.
     Refused,
+    /// It may not be changed so, or not at all, whatever with.
+    Forbidden,
     /// Dry runs are not possible here, so nothing is known.
     Unable,
 }
 
-/// What is done after a dry run: nothing, or one of the probe's two operations.
+/// What is done after a dry run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Judged {
+    /// One of the probe's two operations.
+    Do(Op),
+    /// What differs is what the API server makes of what is wanted.
+    AsItIs,
+    /// It is left, but nobody knows whether it should be.
+    Unknown,
+}
+
+/// What a dry run of `write` says about an object.
 ///
 /// # Guarantees
 /// An object that the write would not change is never made anew, nor one about which nothing is known.
-pub fn judge(write: Op, otherwise: Op, observed: &Object, probed: &Probed) -> Result<Option<Op>, Problem> {
-    let becomes = match probed {
-        Probed::Refused => return Ok(Some(otherwise)),
-        Probed::Unable => return Ok(None),
-        Probed::Becomes(object) => object,
-    };
+pub fn judge(
+    (write, otherwise): (Op, Op),
+    observed: &Object,
+    probed: &Probed,
+    ledger: &Ledger,
+) -> Result<Judged, Problem> {
     let value = |object: &Object| object.value().map_err(|_invalid| Problem::Observed);
-    let (before, after) = (value(observed)?, value(becomes)?);
-    if !same(&content(before.clone()), &content(after)) {
-        return Ok(Some(otherwise));
-    }
-    // Only the record is missing.
-    let records = match &write {
-        Op::Replace { body, .. } => annotation(body, LAST_APPLIED) != annotation(&before, LAST_APPLIED),
-        _ => false,
+    let before = value(observed)?;
+    let becomes = match probed {
+        Probed::Becomes(object) => object,
+        Probed::Refused | Probed::Forbidden | Probed::Unable if is_as_made(&write, observed, &before) => {
+            return Ok(Judged::AsItIs);
+        }
+        Probed::Refused => return Ok(Judged::Do(otherwise)),
+        Probed::Forbidden | Probed::Unable => {
+            let sure = ledger.has_answer(observed) || !matches!(otherwise, Op::Recreate { .. });
+            return Ok(if sure { Judged::Do(otherwise) } else { Judged::Unknown });
+        }
     };
-    Ok(records.then_some(write))
+    if !same(&content(before.clone()), &content(value(becomes)?)) {
+        return Ok(Judged::Do(otherwise));
+    }
+    Ok(if records(&write, &before) { Judged::Do(write) } else { Judged::AsItIs })
+}
+
+/// In the first generation of an object nobody has changed anything but its metadata since it was made: what is different
+/// there is what the API server made of what was applied.
+fn is_as_made(write: &Op, observed: &Object, before: &Value) -> bool {
+    let Op::Replace { body, .. } = write else { return false };
+    let metadata = |object: &Value| content(object.clone()).get("metadata").cloned();
+    observed.generation == 1 && !records(write, before) && metadata(body) == metadata(before)
+}
+
+/// Whether the record of what was applied would change.
+fn records(write: &Op, before: &Value) -> bool {
+    match write {
+        Op::Replace { body, .. } => annotation(body, LAST_APPLIED) != annotation(before, LAST_APPLIED),
+        _ => false,
+    }
 }
 
 /// What an answer to a write of a child teaches, or that to a dry run after which it was left as it is.
 pub fn learn(ledger: &mut Ledger, owner: Owner<'_>, id: &ObjectId, desired: &Value, answer: &Object) {
     let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
     let Ok(observed) = answer.value() else { return };
+    if child.recreates() {
+        ledger.answered(&answer.uid);
+    }
     match child.apply() {
         Apply::Dynamic => {
             if let Ok(compared) = child.compare(&observed) {
@@ -121,7 +159,7 @@ pub fn is_as_wanted(
     let differences = match child.apply() {
         Apply::Dynamic => match child.compare(&observed) {
             Ok(compared) if compared.changed_mind => return false,
-            Ok(compared) => compared.beyond_first_generation(object),
+            Ok(compared) => compared.differences,
             Err(_problem) => return false,
         },
         Apply::ServerSide(_) => {
@@ -158,4 +196,82 @@ fn content(mut object: Value) -> Value {
         }
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::id::Key;
+    use crate::object::testing::{Build, a, resource};
+    use crate::plan::desired::Rule;
+    use crate::plan::record::owner_reference;
+    use crate::spec::composite::UpdateMethod;
+
+    fn observed() -> Build {
+        let annotations = json!({ LAST_APPLIED: "{}" });
+        a("v1", "Pod", "n/x").with("metadata.annotations", annotations).with("spec.image", json!("theirs"))
+    }
+
+    /// What is done where the image is not as wanted, nor maybe a label.
+    fn judged(observed: Build, label: bool, probed: &Probed, ledger: &Ledger) -> &'static str {
+        let observed = observed.object();
+        let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
+        let mut body = observed.value().unwrap();
+        body["spec"]["image"] = json!("ours");
+        if label {
+            body["metadata"]["labels"] = json!({"ours": "1"});
+        }
+        let write = Op::Replace { id: id.clone(), body: body.clone() };
+        let anew = Op::Recreate { id, uid: observed.uid.clone(), body, manager: None };
+        match judge((write, anew), &observed, probed, ledger).unwrap() {
+            Judged::Do(op) => op.verb(),
+            Judged::AsItIs => "as it is",
+            Judged::Unknown => "unknown",
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_made_anew_but_for_what_the_api_server_made_of_it_at_first() {
+        let nothing = Ledger::default();
+        let of = |generation: i64, label| {
+            judged(
+                observed().with("metadata.generation", json!(generation)),
+                label,
+                &Probed::Refused,
+                &nothing,
+            )
+        };
+        assert_eq!([of(1, false), of(1, true), of(2, false)], ["as it is", "recreate", "recreate"]);
+    }
+
+    #[test]
+    fn without_dry_runs_only_what_is_known_to_have_changed_is_made_anew() {
+        let (mut seen, nothing) = (Ledger::default(), Ledger::default());
+        seen.answered(&observed().object().uid);
+        for probed in [Probed::Unable, Probed::Forbidden] {
+            assert_eq!(judged(observed(), false, &probed, &seen), "recreate");
+            assert_eq!(judged(observed(), false, &probed, &nothing), "unknown");
+        }
+    }
+
+    #[test]
+    fn applied_by_the_server_an_item_that_somebody_adds_to_a_list_is_drift() {
+        let parent = a("e/v1", "P", "n/p").uid("p").object();
+        let apply = Apply::ServerSide("me".into());
+        let rules = [Rule { apply, ..Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];
+        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
+        let spec = |items: Value| json!({ "items": items });
+        let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "spec": spec(json!([{"name": "a"}]))});
+        let made = |items: Value| {
+            let made = a("v1", "Pod", "n/x").with("spec", spec(items));
+            made.with("metadata.ownerReferences", json!([owner_reference(&parent)])).object()
+        };
+        let mut ledger = Ledger::default();
+        learn(&mut ledger, owner, &id, &wanted, &made(json!([{"name": "a"}])));
+        assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &ledger));
+        assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &ledger));
+    }
 }

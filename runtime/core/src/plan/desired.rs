@@ -218,7 +218,8 @@ fn one(
             labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
         }
     }
-    let labels = labels(at, metadata)?;
+    strings(at, "metadata.annotations", metadata.get("annotations"))?;
+    let labels = strings(at, "metadata.labels", metadata.get("labels"))?;
     if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
         return Err(DesiredError::Labels { gvk, key });
     }
@@ -287,11 +288,15 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-fn labels(at: usize, metadata: &Map<String, Value>) -> Result<BTreeMap<String, String>, DesiredError> {
-    let wrong = || DesiredError::Field { at, field: "metadata.labels", expected: "an object of strings" };
-    match metadata.get("labels") {
+fn strings(
+    at: usize,
+    field: &'static str,
+    value: Option<&Value>,
+) -> Result<BTreeMap<String, String>, DesiredError> {
+    let wrong = || DesiredError::Field { at, field, expected: "an object of strings" };
+    match value {
         None | Some(Value::Null) => Ok(BTreeMap::new()),
-        Some(Value::Object(labels)) => labels
+        Some(Value::Object(members)) => members
             .iter()
             .map(|(key, value)| Ok((key.clone(), value.as_str().ok_or_else(wrong)?.to_owned())))
             .collect(),
@@ -366,6 +371,14 @@ mod tests {
             (
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"a": 1}}}),
                 "children[1].metadata.labels must be",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": {"a": 1}}}),
+                "children[1].metadata.annotations must be an object of strings",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": "a"}}),
+                "children[1].metadata.annotations must be an object of strings",
             ),
             (
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"controller-uid": "z"}}}),

@@ -1,6 +1,6 @@
 //! A value that comes back however often it is put right: noticed, and put right less and less often.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -14,46 +14,57 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 /// What comes back later than this is no flip.
 const FORGOTTEN: Duration = Duration::from_mins(15);
 
-/// What somebody else keeps changing in one child. Times are since the server's start.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What somebody else keeps changing in one child, place by place. Times are since the server's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flip {
-    paths: BTreeSet<String>,
+    places: BTreeMap<String, Place>,
+    told: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
     times: u32,
     last: Duration,
-    told: bool,
 }
 
 impl Flip {
     /// `drift` was put right at `now`.
-    #[must_use]
-    pub fn put_right(before: Option<&Self>, drift: &[Difference], now: Duration) -> Self {
-        let paths: BTreeSet<_> = drift.iter().map(|difference| difference.path.clone()).collect();
-        if let Some(before) = before.filter(|before| now.saturating_sub(before.last) < FORGOTTEN) {
-            let again: BTreeSet<_> = before.paths.intersection(&paths).cloned().collect();
-            if !again.is_empty() {
-                return Self { paths: again, times: before.times.saturating_add(1), last: now, told: false };
-            }
+    pub fn put_right(&mut self, drift: &[Difference], now: Duration) {
+        self.places.retain(|_, place| now.saturating_sub(place.last) < FORGOTTEN);
+        for difference in drift {
+            let place = self
+                .places
+                .entry(difference.path.clone())
+                .or_insert(Place { times: 0, last: Duration::ZERO });
+            *place = Place { times: place.times.saturating_add(1), last: now };
         }
-        Self { paths, times: 1, last: now, told: false }
+        self.told = false;
     }
 
-    /// How long `drift` is left alone from `now` on; `None` where it is put right at once.
+    /// How long `drift` is left alone from `now` on; `None` where it is put right at once, as it is whole as soon as one
+    /// place of it is due.
     pub fn wait(&self, drift: &[Difference], now: Duration) -> Option<Duration> {
-        let known = drift.iter().all(|difference| self.paths.contains(&difference.path));
-        let due = self.last + self.pause()?;
-        (known && now < due).then(|| due.saturating_sub(now))
+        let left = |difference: &Difference| {
+            let place = self.places.get(&difference.path)?;
+            let due = place.last + place.pause()?;
+            (now < due).then(|| due.saturating_sub(now))
+        };
+        drift.iter().map(left).min()?
     }
 
-    /// The places, once they are worth a word.
-    pub fn noticed(&self) -> Option<&BTreeSet<String>> {
-        self.pause().map(|_| &self.paths)
+    /// The places that are worth a word.
+    pub fn noticed(&self) -> BTreeSet<&str> {
+        let noticed = self.places.iter().filter(|(_, place)| place.pause().is_some());
+        noticed.map(|(path, _)| path.as_str()).collect()
     }
 
     /// `true` the first time since it was put right.
     pub(super) fn tell(&mut self) -> bool {
         !std::mem::replace(&mut self.told, true)
     }
+}
 
+impl Place {
     fn pause(&self) -> Option<Duration> {
         let doublings = self.times.checked_sub(AT_ONCE)?.min(16);
         Some((FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE))
@@ -108,9 +119,9 @@ mod tests {
     }
 
     fn after(times: u32, every: Duration) -> (Flip, Duration) {
-        let mut flip = Flip::put_right(None, &drift(&["a"]), Duration::ZERO);
-        for time in 1..times {
-            flip = Flip::put_right(Some(&flip), &drift(&["a", "b"]), every * time);
+        let mut flip = Flip::default();
+        for time in 0..times {
+            flip.put_right(&drift(&["a"]), every * time);
         }
         (flip, every * (times - 1))
     }
@@ -119,10 +130,10 @@ mod tests {
     fn a_value_is_put_right_at_once_a_few_times_and_then_less_and_less_often() {
         let second = Duration::from_secs(1);
         let (flip, now) = after(AT_ONCE - 1, second);
-        assert_eq!((flip.wait(&drift(&["a"]), now), flip.noticed()), (None, None));
+        assert_eq!((flip.wait(&drift(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
         let (flip, now) = after(AT_ONCE, second);
         assert_eq!(flip.wait(&drift(&["a"]), now), Some(FIRST_PAUSE));
-        assert_eq!(flip.noticed(), Some(&BTreeSet::from(["a".to_owned()])));
+        assert_eq!(flip.noticed(), BTreeSet::from(["a"]));
         assert_eq!(flip.wait(&drift(&["a"]), now + FIRST_PAUSE), None);
         let (flip, now) = after(AT_ONCE + 1, second);
         assert_eq!(flip.wait(&drift(&["a"]), now), Some(2 * FIRST_PAUSE));
@@ -137,9 +148,21 @@ mod tests {
     }
 
     #[test]
+    fn values_that_change_in_turns_flip_both() {
+        let mut flip = Flip::default();
+        for time in 0..AT_ONCE {
+            flip.put_right(&drift(&["a"]), Duration::from_secs((2 * time).into()));
+            flip.put_right(&drift(&["b"]), Duration::from_secs((2 * time + 1).into()));
+        }
+        assert_eq!(flip.noticed(), BTreeSet::from(["a", "b"]));
+        let now = Duration::from_secs((2 * AT_ONCE).into());
+        assert_eq!(flip.wait(&drift(&["a", "b"]), now), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
     fn what_comes_back_rarely_is_no_flip() {
         let (flip, now) = after(100, FORGOTTEN);
-        assert_eq!((flip.wait(&drift(&["a"]), now), flip.noticed()), (None, None));
+        assert_eq!((flip.wait(&drift(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
     }
 
     #[test]

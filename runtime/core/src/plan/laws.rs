@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::children::{Probed, children, judge, learn};
+use super::children::{Judged, Probed, children, judge, learn};
 use super::desired::{Apply, Desired, Rule};
 use super::ledger::{Ledger, Past};
 use super::{Op, Owner, record};
@@ -149,8 +149,10 @@ impl Server {
                     Ok((value, _)) => Probed::Becomes(Box::new(parse(&value))),
                     Err(Refused) => Probed::Refused,
                 };
-                if let Some(op) = judge(*write, *otherwise, &observed, &probed).unwrap() {
-                    return self.carry_out(op, desired, owner, ledger);
+                match judge((*write, *otherwise), &observed, &probed, ledger).unwrap() {
+                    Judged::Do(op) => return self.carry_out(op, desired, owner, ledger),
+                    Judged::AsItIs => {}
+                    Judged::Unknown => return false,
                 }
                 learn(ledger, owner, &id, wanted(), &observed);
                 return false;

@@ -22,7 +22,11 @@ pub struct Past<'a> {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ledger(BTreeMap<ObjectId, Known>);
+pub struct Ledger {
+    known: BTreeMap<ObjectId, Known>,
+    /// Objects of which the API server's answer to a write was seen: whatever else differs in them came later.
+    answered: BTreeSet<Uid>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
@@ -44,7 +48,7 @@ impl Known {
 impl Past<'_> {
     /// How long drift is left alone; `None` where it is put right at once.
     pub(super) fn wait(&self, id: &ObjectId, drift: &[Difference]) -> Option<Duration> {
-        self.ledger.0.get(id)?.flip.as_ref()?.wait(drift, self.now)
+        self.ledger.known.get(id)?.flip.as_ref()?.wait(drift, self.now)
     }
 }
 
@@ -59,7 +63,7 @@ pub struct Drift {
 
 impl Ledger {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.known.is_empty() && self.answered.is_empty()
     }
 
     /// What a write, or a dry run of one, showed: `quirks` stayed.
@@ -76,28 +80,43 @@ impl Ledger {
         self.tidy(id);
     }
 
+    /// The answer to a write of this object was seen.
+    pub(super) fn answered(&mut self, uid: &Uid) {
+        self.answered.insert(uid.clone());
+    }
+
+    /// Whether what differs in an object and is not known must have come after a write of it.
+    pub fn has_answer(&self, object: &Object) -> bool {
+        self.answered.contains(&object.uid)
+    }
+
     /// Drift was put right at `now`. Whatever object has the name since: making it anew is one way to put it right.
     pub fn put_right(&mut self, drift: &Drift, now: Duration) {
-        let known = self.0.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
-        known.flip = Some(Flip::put_right(known.flip.as_ref(), &drift.values, now));
+        let known = self.known.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
+        known.flip.get_or_insert_default().put_right(&drift.values, now);
     }
 
     /// Whether a flip is news: it is told once each time it was put right.
     pub fn tell(&mut self, flip: &Drift) -> bool {
-        self.0.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flip::tell)
+        self.known.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flip::tell)
     }
 
     /// Forgets children that are neither there nor wanted.
     pub fn keep(&mut self, observed: &ChildMap, desired: &Desired) {
-        self.0.retain(|id, _| {
+        if !self.answered.is_empty() {
+            let there: BTreeSet<_> = observed.objects().map(|(_, object)| &object.uid).collect();
+            self.answered.retain(|uid| there.contains(uid));
+        }
+        self.known.retain(|id, _| {
             observed.get(&id.resource, &id.key).is_some()
                 || desired.get(&id.resource).is_some_and(|group| group.contains_key(&id.key))
         });
     }
 
     /// Values that keep coming back, each with its child.
-    pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, &BTreeSet<String>)> {
-        self.0.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed()?)))
+    pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
+        let noticed = self.known.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed())));
+        noticed.filter(|(_, places)| !places.is_empty())
     }
 
     /// Whether there are such.
@@ -123,12 +142,12 @@ impl Ledger {
     }
 
     fn of(&self, id: &ObjectId, object: &Object) -> Option<&Known> {
-        self.0.get(id).filter(|known| known.uid == object.uid)
+        self.known.get(id).filter(|known| known.uid == object.uid)
     }
 
     /// A child that is made anew keeps what flips in it.
     fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut Known {
-        let known = self.0.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
+        let known = self.known.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
         if known.uid != *uid {
             *known = Known { flip: known.flip.take(), ..Known::nothing(uid) };
         }
@@ -139,8 +158,8 @@ impl Ledger {
     fn tidy(&mut self, id: &ObjectId) {
         let nothing =
             |known: &Known| known.applied.is_none() && known.quirks.is_empty() && known.flip.is_none();
-        if self.0.get(id).is_some_and(nothing) {
-            self.0.remove(id);
+        if self.known.get(id).is_some_and(nothing) {
+            self.known.remove(id);
         }
     }
 }

@@ -14,7 +14,7 @@ use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::object::selector::Selector;
 use metahook_core::pass::{Before, HookTerms, Seen, Terms};
-use metahook_core::plan::children::{Probed, judge, learn};
+use metahook_core::plan::children::{Judged, Probed, judge, learn};
 use metahook_core::plan::desired::Rule;
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::owner_reference;
@@ -501,5 +501,9 @@ fn judged(op: Op, children: &ChildMap) -> Option<Op> {
     let id = write.id();
     let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
     let now = children.get(&id.resource, &id.key).unwrap();
-    judge((*write).clone(), *otherwise, now, &Probed::Becomes(Box::new(object(body)))).unwrap()
+    let probed = Probed::Becomes(Box::new(object(body)));
+    match judge((*write.clone(), *otherwise), now, &probed, &Ledger::default()).unwrap() {
+        Judged::Do(op) => Some(op),
+        Judged::AsItIs | Judged::Unknown => None,
+    }
 }
