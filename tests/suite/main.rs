@@ -195,6 +195,7 @@ fn of_the_contract() -> Vec<Test> {
             related_objects_are_read_with_the_rights_of_the_controllers_account,
         },
         rolling_update::{
+            a_rollout_of_many_children_is_not_held_up,
             in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
             recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
             a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,

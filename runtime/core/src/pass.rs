@@ -102,6 +102,8 @@ pub struct Decided {
     pub resync_after: Option<Duration>,
     /// Our finalizer comes off, before anything else.
     pub finalized: bool,
+    /// A child of a rolling update goes to the latest state of its parent: the end is one step nearer.
+    pub moved: bool,
     pub said: Said,
 }
 

@@ -125,6 +125,7 @@ impl Controller {
             return After::Settled(None);
         };
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
+        let mut moved = false;
         let (wrote, resync_after) = match self.decide(Arc::clone(&parent), &writer).await {
             Ok(Done::AtRest) => {
                 self.meter.tally().skipped();
@@ -141,6 +142,7 @@ impl Controller {
                 (Ok(matches!(done, Done::Wrote)), None)
             }
             Ok(Done::Decided(decision)) => {
+                moved = decision.decided.moved;
                 let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
@@ -154,6 +156,7 @@ impl Controller {
         self.tell(key, &wrote);
         match outcome::of(Passed { wrote, resync_after }, streaks.failures, streaks.own) {
             Outcome::Settled { again } => After::Settled(again),
+            Outcome::FollowUp { .. } if moved => After::GoesOn,
             Outcome::FollowUp { again } => After::FollowUp(again),
             Outcome::Postponed { again } => After::Postponed(again),
             Outcome::Failed { again, event } => {

@@ -68,6 +68,8 @@ pub(crate) enum After {
     Settled(Option<Duration>),
     /// Something was written: look at what came of it.
     FollowUp(Duration),
+    /// So it was, and it was one of so many steps: it comes to an end, and nothing has to hold it.
+    GoesOn,
     Failed(Duration),
     /// Neither a success nor a failure: look again at that time.
     Postponed(Duration),
@@ -172,6 +174,10 @@ impl<K: Ord + Clone> Queue<K> {
             After::FollowUp(after) => {
                 (entry.failures, entry.own) = (0, if changed { 0 } else { entry.own.saturating_add(1) });
                 (Some(after), !changed)
+            }
+            After::GoesOn => {
+                (entry.failures, entry.own) = (0, 0);
+                (Some(Duration::ZERO), false)
             }
             After::Failed(after) => {
                 entry.failures = entry.failures.saturating_add(1);
@@ -442,7 +448,13 @@ mod tests {
         assert_eq!(streaks(After::Failed(Duration::ZERO)).await, (0, 0));
         assert_eq!(streaks(After::Failed(Duration::ZERO)).await, (1, 0));
         assert_eq!(streaks(After::FollowUp(Duration::ZERO)).await, (2, 0));
-        assert_eq!(streaks(After::FollowUp(Duration::from_secs(1))).await, (0, 1));
+        assert_eq!(streaks(After::FollowUp(Duration::ZERO)).await, (0, 1));
+        assert_eq!(streaks(After::GoesOn).await, (0, 2));
+        assert_eq!(
+            streaks(After::FollowUp(Duration::from_secs(1))).await,
+            (0, 0),
+            "a step of many is no streak"
+        );
         queue.add(1);
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "somebody else changed something");
         assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");

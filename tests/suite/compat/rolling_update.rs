@@ -121,6 +121,16 @@ async fn claimed(test: &Fixture, wanted: &[(i64, &[&str])]) -> Result<Vec<Value>
     revisions(test).until_all(&format!("claims {wanted:?}"), |all| claims(all) == wanted).await
 }
 
+/// Each step is a pass that the one before it caused: a brake would let the last ones wait for half a minute each.
+pub(crate) async fn a_rollout_of_many_children_is_not_held_up(test: &mut Fixture) -> Result<()> {
+    let _webhook = rolling(test, "RollingInPlace", json!({}), rolls).await?;
+    test.create(test.parent("p").with(json!({ "image": 1, "replicas": 30 }))).await?;
+    have(test, &[1; 30]).await?;
+    asks_for(test, json!({ "image": 2 })).await?;
+    have(test, &[2; 30]).await?;
+    updated(test, "True", "OnLatestRevision", "latest ControllerRevision").await
+}
+
 pub(crate) async fn in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open(
     test: &mut Fixture,
 ) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use super::Rolling;
 use super::record;
 use super::revisions::{History, Revision, RevisionError};
-use super::step::{self, At, Situation};
+use super::step::{self, At, Progress, Situation};
 use crate::children;
 use crate::claim::Claim;
 use crate::gate;
@@ -130,6 +130,7 @@ impl Terms {
         .step();
         let condition = step.progress.condition(&seen.parent.key.namespace, &history.latest.name);
         step::put_condition(&mut decided.status, condition);
+        decided.moved = matches!(step.progress, Progress::Moved(_));
         let mut moved = children.clone();
         step.held.iter().for_each(|id| moved.remove(id));
         decided.plan_for(step.desired, owner, &moved, past);
