@@ -25,19 +25,22 @@ pub fn selector(parent: &Object, generated: bool) -> Result<Selector, NoSelector
     if generated {
         return Ok(Selector::equals(UID_LABEL, parent.uid.as_str()));
     }
-    let Parent { spec } = serde_json::from_str(parent.json()).map_err(NoSelector::Malformed)?;
-    let selector = Selector::of(&spec.and_then(|spec| spec.selector).unwrap_or_default())?;
+    let selector = Selector::of(&own_selector(parent).map_err(NoSelector::Malformed)?)?;
     if selector.is_empty() { Err(NoSelector::Empty) } else { Ok(selector) }
 }
 
-#[derive(Deserialize)]
-struct Parent {
-    spec: Option<Spec>,
-}
-
-#[derive(Deserialize)]
-struct Spec {
-    selector: Option<LabelSelector>,
+/// What stands in `spec.selector` of a parent; empty where nothing does.
+pub(crate) fn own_selector(parent: &Object) -> Result<LabelSelector, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Parent {
+        spec: Option<Spec>,
+    }
+    #[derive(Deserialize)]
+    struct Spec {
+        selector: Option<LabelSelector>,
+    }
+    let Parent { spec } = serde_json::from_str(parent.json())?;
+    Ok(spec.and_then(|spec| spec.selector).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -204,11 +204,9 @@ impl Terms {
         let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
             let Wanted { desired, strays, .. } = self.wanted(seen, wanted)?;
-            decided.plan_for(desired, self.owner(&seen.parent), children, past);
             decided.strays = strays;
-            if forgot_children && decided.plan.ops.len() > 1 {
-                decided.said.forgot = decided.plan.ops.len();
-            }
+            decided.plan_for(desired, self.owner(&seen.parent), children, past);
+            decided.tell_forgotten(forgot_children);
         }
         Ok(decided)
     }
@@ -268,6 +266,13 @@ impl Decided {
         self.plan = plan::children::children(owner, children, &desired, past);
         self.desired = desired;
         self.resync_after = [self.resync_after, self.plan.again].into_iter().flatten().min();
+    }
+
+    /// An answer without a list of children deletes all there are: of several that is told.
+    pub(crate) fn tell_forgotten(&mut self, forgot_children: bool) {
+        if forgot_children && self.plan.ops.len() > 1 {
+            self.said.forgot = self.plan.ops.len();
+        }
     }
 }
 

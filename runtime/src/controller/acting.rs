@@ -67,8 +67,9 @@ impl Controller {
         // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
         let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
         let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
-        if let Some((op, print)) = self.status(parent, decided.status.clone()) {
+        if let Some(op) = self.status(parent, decided.status.clone()) {
             let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
+            let print = || Fingerprint::of(op.to_string().as_bytes());
             let vain = self.standings().is_vain(&parent.key, print, self.started.elapsed());
             match plan::status::when(parent, so_far) {
                 _ if vain => acted = acted.max(Acted::InVain),
@@ -77,7 +78,7 @@ impl Controller {
                     Ok(changed) => {
                         if !changed {
                             let now = self.started.elapsed();
-                            self.standings().wrote_in_vain(&parent.key, print, now);
+                            self.standings().wrote_in_vain(&parent.key, print(), now);
                         }
                         acted = acted.max(Acted::of(changed));
                     }
@@ -118,16 +119,14 @@ impl Controller {
         (acted, first)
     }
 
-    /// The status to write, and what tells it from another.
-    fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<(Op, Fingerprint)> {
+    fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {
         // An adoption or another writer may have changed the parent since: what is compared is the latest of the same
         // generation, so that only an answer to another spec is refused by the API server.
         let now = self.parents.get(&parent.key).filter(|now| now.uid == parent.uid)?;
         let now = if now.generation == parent.generation { &now } else { parent };
         let body = plan::status::status(now, status)?;
-        let print = Fingerprint::of(body.to_string().as_bytes());
         let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
-        Some((Op::Status { id, body }, print))
+        Some(Op::Status { id, body })
     }
 
     /// Makes a child that nobody looks after, where it does not exist.
@@ -161,14 +160,7 @@ impl Controller {
         } else {
             tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written in vain");
         }
-        let answer = known.iter().rev().find_map(|event| match event {
-            index::Event::Wrote(object) => Some(Arc::clone(object)),
-            _ => None,
-        });
-        if let Some(writing) = writing {
-            writing.answered(known);
-        }
-        Ok((changed, answer))
+        Ok((changed, learned(writing, known)))
     }
 
     /// `None` where nobody looks at such objects.
@@ -177,4 +169,16 @@ impl Controller {
             .find(|store| *store.resource() == id.resource)
             .map(|store| store.writing(&id.key, writer))
     }
+}
+
+/// Tells the store what a write was answered; gives back the object as it was written last.
+pub(super) fn learned(writing: Option<Writing>, known: Vec<index::Event>) -> Option<Arc<Object>> {
+    let written = known.iter().rev().find_map(|event| match event {
+        index::Event::Wrote(object) => Some(Arc::clone(object)),
+        _ => None,
+    });
+    if let Some(writing) = writing {
+        writing.answered(known);
+    }
+    written
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use metahook_core::claim::Claim;
-use metahook_core::index::Event;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
@@ -12,6 +11,7 @@ use metahook_core::pass::Claimed;
 use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
 
+use super::acting::learned;
 use super::composite::Controller;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::rewrite::{RewriteError, list};
@@ -127,15 +127,7 @@ impl Controller {
         change: impl Fn(&mut Value),
     ) -> Result<Option<Arc<Object>>, ClaimError> {
         let writing = self.writing(id, writer);
-        let known = self.tools.rest.rewrite(id, uid, change).await?;
-        let became = known.iter().find_map(|event| match event {
-            Event::Wrote(object) => Some(Arc::clone(object)),
-            _ => None,
-        });
-        if let Some(writing) = writing {
-            writing.answered(known);
-        }
-        Ok(became)
+        Ok(learned(writing, self.tools.rest.rewrite(id, uid, change).await?))
     }
 }
 

@@ -176,16 +176,17 @@ impl Controller {
         };
         let callees = Callees::of(&self.hooks)?;
         let (mut seen, mut asked) = self.see(&callees, &parent, ask, Asking::OnlyWhatIsNew).await?;
-        let look = self.standings().look(&parent.key, seen.fingerprint());
+        let mut print = seen.fingerprint();
+        let look = self.standings().look(&parent.key, print);
         let expected = match look {
             Ask::Nothing => return Ok(Done::AtRest),
             Ask::Call => None,
             Ask::Check(answer) => {
                 (seen, asked) = self.see(&callees, &parent, ask, Asking::Anew).await?;
+                print = seen.fingerprint();
                 Some(answer)
             }
         };
-        let print = seen.fingerprint();
         let mut calls = Calls::default();
         for asked in &asked {
             calls.customized(asked);

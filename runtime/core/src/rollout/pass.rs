@@ -135,9 +135,7 @@ impl Terms {
         step.held.iter().for_each(|id| moved.remove(id));
         decided.plan_for(step.desired, owner, &moved, past);
         decided.strays = strays;
-        if latest.forgot_children && decided.plan.ops.len() > 1 {
-            decided.said.forgot = decided.plan.ops.len();
-        }
+        decided.tell_forgotten(latest.forgot_children);
         decided.revisions = record::writes(rolling, owner, self.generate_selector, history, &step.claims);
         Ok(decided)
     }

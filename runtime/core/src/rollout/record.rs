@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Rolling;
 use super::claims::{self, Claims};
 use super::revisions::{self, History, Revision};
-use crate::children::UID_LABEL;
+use crate::children::{self, UID_LABEL};
 use crate::claim::Claim;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::object::selector::{LabelSelector, Selector};
+use crate::object::selector::Selector;
 use crate::plan::record::{MADE_BY, owner_reference};
 use crate::plan::{Op, Owner};
 use crate::spec::revision::RevisionChildren;
@@ -50,20 +49,10 @@ fn fixed(parents: &Resource) -> [(&'static str, String); 2] {
 
 /// The labels of a parent's revisions: those that its selector asks for by name, and whose states they keep.
 pub fn labels(parent: &Object, parents: &Resource, generated: bool) -> BTreeMap<String, String> {
-    #[derive(Deserialize)]
-    struct Parent {
-        spec: Option<Spec>,
-    }
-    #[derive(Deserialize)]
-    struct Spec {
-        selector: Option<LabelSelector>,
-    }
     let mut labels = if generated {
         BTreeMap::from([(UID_LABEL.to_owned(), parent.uid.to_string())])
     } else {
-        let parent: Option<Parent> = serde_json::from_str(parent.json()).ok();
-        let selector = parent.and_then(|parent| parent.spec).and_then(|spec| spec.selector);
-        selector.and_then(|selector| selector.match_labels).unwrap_or_default()
+        children::own_selector(parent).ok().and_then(|selector| selector.match_labels).unwrap_or_default()
     };
     labels.extend(fixed(parents).map(|(key, value)| (key.to_owned(), value)));
     labels
