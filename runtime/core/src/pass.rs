@@ -17,13 +17,16 @@ use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, W
 use crate::plan::ledger::Past;
 use crate::plan::{self, Op, Owner, Plan};
 use crate::protocol::customize;
+use crate::protocol::deletion::Deletion;
 use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
 use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::related::deletion::{self, DeletionError, Shown};
 use crate::related::selection::Related;
 use crate::rollout::Rolling;
 use crate::rollout::pass::Rolled;
 use crate::rollout::revisions::RevisionError;
+use crate::spec::deletion::Grant;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
@@ -40,6 +43,8 @@ pub struct Terms {
     pub snapshot: String,
     pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
+    /// Kinds of related objects that hooks may delete.
+    pub deletions: Vec<Grant>,
     /// Where there are kinds that are updated one child after the other.
     pub rolling: Option<Rolling>,
 }
@@ -100,7 +105,10 @@ pub struct Decided {
     pub strays: Vec<Stray>,
     pub status: Map<String, Value>,
     pub resync_after: Option<Duration>,
-    /// Our finalizer comes off, before anything else.
+    /// Related objects that go, after everything else: what cannot be undone is done when the rest is.
+    pub deletions: Vec<Op>,
+    /// Our finalizer comes off, before anything else. Not in a pass that deletes: who has it deleted is asked again, until
+    /// nothing is left to delete.
     pub finalized: bool,
     /// A child of a rolling update goes to the latest state of its parent: the end is one step nearer.
     pub moved: bool,
@@ -125,6 +133,8 @@ pub enum AnswerError {
     Response(#[from] ResponseError),
     #[error(transparent)]
     Desired(#[from] DesiredError),
+    #[error(transparent)]
+    Deletion(#[from] DeletionError),
     #[error(transparent)]
     Revision(#[from] RevisionError),
     #[error("asked about the parent as it was at ControllerRevision {revision}")]
@@ -198,10 +208,12 @@ impl Terms {
         answer: &[u8],
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
-        let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
-            self.read(seen, answer)?;
-        let said = Said { events, oddities, forgot: 0 };
-        let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
+        let answer = self.read(seen, answer)?;
+        let deletions = self.deletions(seen, children, &answer.deletions)?;
+        let Response { status, children: wanted, forgot_children, resync_after, finalized, .. } = answer;
+        let said = Said { events: answer.events, oddities: answer.oddities, forgot: 0 };
+        let mut decided = Decided { status, resync_after, said, ..Decided::default() };
+        decided.end(finalized, deletions);
         if gate::manages_children(&seen.parent, &self.selection, finalized) {
             let Wanted { desired, strays, .. } = self.wanted(seen, wanted)?;
             decided.strays = strays;
@@ -213,7 +225,21 @@ impl Terms {
 
     pub(crate) fn read(&self, seen: &Seen, answer: &[u8]) -> Result<Response, ResponseError> {
         let hook = self.hook(seen.ask);
-        response::sync(answer, Reading { via: hook.via, mode: hook.mode, max_children: self.max_children })
+        let deletes = !self.deletions.is_empty();
+        let HookTerms { via, mode, .. } = *hook;
+        response::sync(answer, Reading { via, mode, max_children: self.max_children, deletes })
+    }
+
+    /// The related objects that an answer may have deleted.
+    pub(crate) fn deletions(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        asked: &[Deletion],
+    ) -> Result<Vec<Op>, DeletionError> {
+        let naming = self.hook(seen.ask).version.naming();
+        let (parent, related) = (&seen.parent, &seen.related.objects);
+        deletion::check(asked, &self.deletions, Shown { parent, children, related, naming })
     }
 
     pub(crate) fn wanted(
@@ -255,6 +281,12 @@ impl Terms {
 }
 
 impl Decided {
+    /// How it ends: what is deleted, and whether the parent may go.
+    pub(crate) fn end(&mut self, finalized: bool, deletions: Vec<Op>) {
+        self.finalized = finalized && deletions.is_empty();
+        self.deletions = deletions;
+    }
+
     /// Plans for what is wanted of children.
     pub(crate) fn plan_for(
         &mut self,
@@ -315,6 +347,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::id::Gvr;
     use crate::object::testing::{Build, a, resource};
     use crate::plan::ledger::Ledger;
     use crate::related::{
@@ -332,6 +365,7 @@ mod tests {
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            deletions: vec![],
             rolling: None,
         }
     }
@@ -414,6 +448,31 @@ mod tests {
         assert!(decide(parent()).is_err());
         let decided = decide(parent().deleting()).unwrap();
         assert_eq!((decided.plan, decided.status.len()), (Plan::default(), 1));
+    }
+
+    #[test]
+    fn a_parent_goes_when_nothing_is_left_to_delete() {
+        let mut terms = terms();
+        let decide = |terms: &Terms, secret: Build, answer: &[u8]| {
+            let mut related = Related::default();
+            related.objects.insert(&resource("v1", "Secret"), secret.object());
+            let before = Before { related, ..before(HookName::Sync, b"") };
+            let seen = terms.see(&parent().object(), before, |_, _| vec![]).unwrap();
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            let decided = terms.decide(&seen, &terms.no_children(), answer, past);
+            decided
+                .map(|decided| (decided.deletions.len(), decided.finalized))
+                .map_err(|error| error.to_string())
+        };
+        let secret = || a("v1", "Secret", "n/s").uid("u");
+        let answer = br#"{"children":[],"finalized":true,"deleteRelated":[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s","uid":"u"}]}"#;
+        let refused = decide(&terms, secret(), answer).unwrap_err();
+        assert!(refused.contains("spec does not let its hooks delete such objects"), "{refused}");
+        terms.hooks.sync.via = Via::Webhook;
+        assert_eq!(decide(&terms, secret(), answer), Ok((0, true)), "a field that nobody knows");
+        terms.deletions = vec![Grant { resource: Gvr::new("v1", "secrets"), any_namespace: false }];
+        assert_eq!(decide(&terms, secret(), answer), Ok((1, false)));
+        assert_eq!(decide(&terms, secret().deleting(), answer), Ok((0, true)));
     }
 
     #[test]

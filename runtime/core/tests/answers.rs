@@ -39,7 +39,7 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod, via: Via) -> Re
     for object in observed {
         children.insert(&rules[0].resource, Arc::new(Object::parse(&object.to_string(), None).unwrap()));
     }
-    let reading = Reading { via, mode: Mode::Loose, max_children: 10 };
+    let reading = Reading { via, mode: Mode::Loose, max_children: 10, deletes: true };
     let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
     let strays = match via {

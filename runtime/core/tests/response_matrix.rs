@@ -19,7 +19,8 @@ fn read(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    response::sync(answer.as_bytes(), Reading { via, mode, max_children: 10 }).map_err(|error| told(&error))
+    response::sync(answer.as_bytes(), Reading { via, mode, max_children: 10, deletes: false })
+        .map_err(|error| told(&error))
 }
 
 /// An answer that is in order but for this field.
@@ -160,5 +161,39 @@ fn events_say_where_they_are_wrong() {
         // A webhook may have had such a field for reasons of its own.
         let loose = read(Via::Webhook, Mode::Loose, &answer).unwrap();
         assert!(loose.events.is_empty() && loose.oddities[0].to_string().contains(says), "{events}");
+    }
+}
+
+/// For webhooks whose controller grants no deletion it is a field like any other that nobody knows.
+#[test]
+fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
+    let pod = |more: &str| format!(r#"{{"apiVersion":"v1","kind":"Pod","namespace":"n","name":"a"{more}}}"#);
+    let (fine, nameless) = (pod(r#","uid":"u""#), pod(""));
+    for (via, mode) in ALL {
+        let read = |deletes, list: &str| {
+            let reading = Reading { via, mode, max_children: 10, deletes };
+            response::sync(with("deleteRelated", list).as_bytes(), reading).map_err(|error| error.to_string())
+        };
+        for (list, says) in [
+            ("{}", "deleteRelated must be a list, not an object"),
+            ("[null]", "deleteRelated[0] must be an object, not null"),
+            (&*format!("[{fine},{nameless}]"), "deleteRelated[1].uid must be a string that is not empty"),
+        ] {
+            let error = read(true, list).unwrap_err();
+            assert!(error.contains(says), "{via:?} {mode:?} {list}: {error}");
+        }
+        assert_eq!(read(true, &format!("[{fine},{fine}]")).unwrap().deletions.len(), 1);
+        assert_eq!(read(true, "null").unwrap().deletions, []);
+        let unasked = read(false, "{}");
+        match (via, mode) {
+            (Via::Wasm, _) => assert!(unasked.unwrap_err().contains("deleteRelated must be a list")),
+            (Via::Webhook, Mode::Strict) => {
+                assert!(unasked.unwrap_err().ends_with("has the unknown field deleteRelated"));
+            }
+            (Via::Webhook, Mode::Loose) => {
+                let told: Vec<_> = unasked.unwrap().oddities.iter().map(ToString::to_string).collect();
+                assert_eq!(told, ["has the unknown field deleteRelated"]);
+            }
+        }
     }
 }

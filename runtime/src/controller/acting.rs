@@ -38,7 +38,7 @@ impl Acted {
 
 impl Controller {
     /// Goes on after a failed operation, so that one child does not hold the others. But no child is written before it is
-    /// recorded which revision it is at.
+    /// recorded which revision it is at, and nothing related is deleted where anything failed before.
     pub(super) async fn act(
         &self,
         decision: &Decision,
@@ -85,6 +85,11 @@ impl Controller {
                     Err(error) => drop(first.get_or_insert(error)),
                 },
             }
+        }
+        if first.is_none() {
+            let (deleted, failed) = self.delete_related(decision, writer, streaks).await;
+            acted = acted.max(deleted);
+            first = failed;
         }
         first.map_or(Ok(acted), Err)
     }

@@ -398,7 +398,7 @@ fn failure(error: &SyncError) -> Failure {
 
 fn category(error: &AnswerError) -> &'static str {
     match error {
-        AnswerError::Response(_) => "HookAnswer",
+        AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
         AnswerError::Desired(_) => "HookChildren",
         AnswerError::Revision(_) => "Revision",
         AnswerError::Older { source, .. } => category(source),

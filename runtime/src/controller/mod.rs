@@ -5,6 +5,7 @@ mod children;
 mod claiming;
 mod composite;
 mod counts;
+mod deleting;
 mod hooks;
 pub(crate) mod host;
 mod kinds;

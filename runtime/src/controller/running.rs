@@ -161,6 +161,7 @@ impl Run {
                     .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
                 hooks: checked.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
+                deletions: checked.deletions.clone(),
                 rolling: kinds.rolling(checked, &home),
             },
             hooks,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::deletion::{Deletion, deletions};
 use super::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
 use crate::spec::hook::Via;
 pub use crate::spec::webhook::UnmarshallMode as Mode;
@@ -19,6 +20,8 @@ pub struct Response {
     pub resync_after: Option<Duration>,
     /// The parent may go: our finalizer comes off.
     pub finalized: bool,
+    /// Related objects that are to be deleted.
+    pub deletions: Vec<Deletion>,
     /// What the hook wants said about the parent.
     pub events: Vec<HookEvent>,
     /// What is told of an answer that is read loosely.
@@ -78,7 +81,7 @@ const LONGEST_REASON: usize = 128;
 /// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types. Of a
 /// module also: no `children`, and more of them than it may have.
 pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
-    let Reading { via, mode, max_children } = reading;
+    let Reading { via, mode, max_children, deletes } = reading;
     let few_enough = |found: usize| match via {
         Via::Wasm if found > max_children => Err(ResponseError::TooManyChildren { found, max: max_children }),
         Via::Wasm | Via::Webhook => Ok(()),
@@ -102,6 +105,11 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
     let children = children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?;
     let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
     let finalized = answer.boolean("finalized")?.unwrap_or_default();
+    let deletions = match via {
+        // A field that means nothing to who never heard of it.
+        Via::Webhook if !deletes => Vec::new(),
+        Via::Wasm | Via::Webhook => deletions(&mut answer, &mut odd)?,
+    };
     let events = match (events(&mut answer, &mut odd), via, mode) {
         // A field that meant nothing when it was written.
         (Err(error), Via::Webhook, Mode::Loose) => {
@@ -117,6 +125,7 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
         forgot_children,
         resync_after: resync_after.and_then(after),
         finalized,
+        deletions,
         events,
         oddities: odd.judge(mode)?,
     })
@@ -186,7 +195,7 @@ mod tests {
     const MAX: usize = 3;
 
     fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
-        let reading = Reading { via, mode, max_children: MAX };
+        let reading = Reading { via, mode, max_children: MAX, deletes: false };
         sync(text.as_bytes(), reading).map_err(|error| error.to_string())
     }
 
@@ -252,7 +261,8 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // Whatever it is, an answer or an error comes back.
-            drop(sync(&bytes, Reading { via: Via::Webhook, mode: Mode::Strict, max_children: MAX }));
+            let reading = Reading { via: Via::Wasm, mode: Mode::Strict, max_children: MAX, deletes: true };
+            drop(sync(&bytes, reading));
         }
     }
 }

@@ -97,18 +97,20 @@ impl Terms {
             Ok((revision, response))
         });
         let then = then.collect::<Result<Vec<_>, AnswerError>>()?;
+        let deletions = self.deletions(seen, children, &latest.deletions)?;
+        let finalized = latest.finalized && then.iter().all(|(_, one)| one.finalized);
         let mut decided = Decided {
             resync_after: then
                 .iter()
                 .filter_map(|(_, one)| one.resync_after)
                 .chain(latest.resync_after)
                 .min(),
-            finalized: latest.finalized && then.iter().all(|(_, one)| one.finalized),
             status: latest.status,
             said: Said { events: latest.events, oddities: latest.oddities, forgot: 0 },
             ..Decided::default()
         };
-        let manages = gate::manages_children(&seen.parent, &self.selection, decided.finalized);
+        decided.end(finalized, deletions);
+        let manages = gate::manages_children(&seen.parent, &self.selection, finalized);
         let Some(rolling) = self.rolling.as_ref().filter(|_| manages) else {
             return Ok(decided);
         };
@@ -176,6 +178,7 @@ mod tests {
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            deletions: vec![],
             rolling: Some(Rolling {
                 paths: vec![FieldPath::new("spec.image")],
                 rules: vec![RollingRule { resource: pods, in_place: true, checks: vec![] }],

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SpecError;
 use super::account::ServiceAccountRef;
+use super::deletion::{self, Grant, RelatedDeletion};
 use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
@@ -35,6 +36,9 @@ pub struct CompositeControllerSpec {
     /// How children are written, where their kind says nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
     /// Whose rights bound what the controller does; the server's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ServiceAccountRef>,
@@ -163,6 +167,8 @@ pub struct Composite {
     /// The fields of a parent that a ControllerRevision keeps.
     pub revision_paths: Vec<String>,
     pub hooks: PerHook<EnabledHook>,
+    /// Kinds of related objects that hooks may delete.
+    pub deletions: Vec<Grant>,
     /// Who writes; the server itself when absent.
     pub account: Option<ServiceAccountRef>,
     pub generate_selector: bool,
@@ -240,6 +246,7 @@ impl CompositeControllerSpec {
             declared_again,
             revision_paths: self.revision_paths(),
             hooks,
+            deletions: deletion::check(self.related_deletion.as_deref())?,
             account: self.service_account_ref.clone(),
             generate_selector: self.generate_selector.unwrap_or_default(),
             ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
@@ -307,7 +314,7 @@ impl CompositeControllerSpec {
 }
 
 /// What a spec names becomes part of the path under which the API server is asked for it.
-fn kind(field: &str, api_version: &str, resource: &str) -> Result<Gvr, SpecError> {
+pub(super) fn kind(field: &str, api_version: &str, resource: &str) -> Result<Gvr, SpecError> {
     if !is_api_version(api_version) {
         let problem = format!("{api_version:?} is no version: write it like v1 or apps/v1");
         return Err(SpecError::new(format!("{field}.apiVersion"), problem));

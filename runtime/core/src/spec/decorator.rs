@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::account::ServiceAccountRef;
 use super::composite::UpdateMethod;
+use super::deletion::RelatedDeletion;
 use super::hook::Hook;
 use super::webhook::EndpointConfig;
 use crate::object::selector::{Expression, LabelSelector};
@@ -25,6 +26,9 @@ pub struct DecoratorControllerSpec {
     /// All targets are synced again after this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
     /// Whose rights bound what the controller does; the server's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ServiceAccountRef>,

@@ -156,6 +156,7 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
+                deletions: vec![],
                 rolling,
             },
             parent_kind,

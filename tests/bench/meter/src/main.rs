@@ -213,7 +213,8 @@ impl Subject {
         let called = self.runtime.call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
-            let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: MAX_CHILDREN };
+            let reading =
+                Reading { via: Via::Wasm, mode: Mode::Loose, max_children: MAX_CHILDREN, deletes: true };
             response::sync(&answer, reading)?;
         }
         Ok(())
