@@ -62,12 +62,6 @@ impl ApplyError {
         }
     }
 
-    /// The object that was to be deleted is gone, and another one has its name: the API server tells such a conflict from
-    /// others by its words alone.
-    pub(crate) fn is_of_another(&self) -> bool {
-        matches!(&self.why, Why::Conflict(says) if says.contains("UID in precondition"))
-    }
-
     pub(crate) fn is_conflict(&self) -> bool {
         self.retry() == Retry::Quiet
     }

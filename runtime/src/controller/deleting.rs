@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use metahook_core::index::Event;
-use metahook_core::object::id::ObjectId;
+use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::plan::Op;
 use metahook_core::plan::stages::Width;
 
@@ -45,7 +45,7 @@ impl Controller {
         let writing = self.relations.writing(id, writer);
         let deleted = match self.tools.rest.carry_out(op).await {
             Ok(known) => known.iter().any(|event| matches!(event, Event::Deleting(..))),
-            Err(error) if error.is_of_another() => false,
+            Err(error) if error.is_conflict() && self.is_replaced(id, uid).await => false,
             Err(error) => return Err(error.into()),
         };
         for one in writing {
@@ -63,6 +63,11 @@ impl Controller {
         let message = format!("Deleted {id} (uid {uid}), as the hook asked");
         self.tools.recorder.record(&decision.parent, Severity::Normal, "DeletedRelated", &message);
         Ok(Acted::Wrote)
+    }
+
+    /// Whether the object is gone and another one may have its name; the API server's refusal says so by its words alone.
+    async fn is_replaced(&self, id: &ObjectId, uid: &Uid) -> bool {
+        self.tools.rest.read(id).await.is_ok_and(|now| now.is_none_or(|now| now.uid != *uid))
     }
 }
 
