@@ -193,15 +193,17 @@ pub(crate) async fn without_a_grant_a_modules_answer_is_refused_before_anything_
 
     let mut other = reference(&going);
     other["uid"] = json!("1");
-    test.store("hook", &wasm::answers(&answer(&other))?).await?;
-    test.controllers().merge(test.name(), &json!({ "spec": { "relatedDeletion": grants(false) } })).await?;
+    test.store("other", &wasm::answers(&answer(&other))?).await?;
+    let sync = |module: &str| json!({ "sync": { "wasm": { "configMap": { "name": module } } } });
+    let granted = json!({ "spec": { "relatedDeletion": grants(false), "hooks": sync("other") } });
+    test.controllers().merge(test.name(), &granted).await?;
     until_refused(test, "a", &format!("deleteRelated[0].uid is 1, and {name} in its request has the uid"))
         .await?;
     ensure!(here.find("child").await?.is_none(), "a child was made of an answer that was refused");
     ensure!(test.parents().get("a").await?["status"].is_null(), "a status of an answer that was refused");
     ensure!(here.get("going").await?["metadata"]["deletionTimestamp"].is_null(), "deleted without a grant");
 
-    test.store("hook", &wasm::answers(&answer(&reference(&going)))?).await?;
+    test.controllers().merge(test.name(), &json!({ "spec": { "hooks": sync("hook") } })).await?;
     until_going(&here, "going").await?;
     here.until("child", "made", |_| true).await?;
     test.until_controller("one settled parent", |cc| cc["status"]["settled"] == 1).await?;
