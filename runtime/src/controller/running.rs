@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
@@ -22,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Tools;
 use super::composite::{Controller, after_panic};
-use super::hooks::{Callees, Hook};
+use super::hooks::{Hook, Hooks};
 use super::host::composite_controllers;
 use super::kinds::Kinds;
 use super::ledgers::Ledgers;
@@ -163,7 +162,7 @@ impl Run {
                 max_children: self.tools.max_children,
                 rolling: kinds.rolling(checked, &home),
             },
-            hooks,
+            hooks: Hooks::new(hooks),
             relations: Arc::new(relations),
             tasks: Tasks::default(),
             told: Mutex::default(),
@@ -257,7 +256,7 @@ impl Run {
         };
         tokio::spawn(sweep.run(self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
-        let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
+        controller.hooks.renew();
         let tasks = controller.tasks.until_dropped();
         triggers::spawn(&controller, &queue, self.begun);
         if self.begun == Begun::Anew {
@@ -276,7 +275,7 @@ impl Run {
             () = self.kinds_change(checked, &kinds) => End::Anew,
             () = controller.wake_where_kinds_appear() => End::Anew,
             () = controller.close_places() => End::Anew,
-            () = self.follow(&controller, &queue, modules, called) => End::Anew,
+            () = self.follow(&controller, &queue, modules) => End::Anew,
             () = triggers::resync(&controller, &queue, period) => End::Anew,
         };
         drop(tasks);
@@ -286,13 +285,7 @@ impl Run {
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
-    async fn follow(
-        &self,
-        controller: &Controller,
-        queue: &Queue<Key>,
-        mut modules: Modules,
-        mut called: Option<Fingerprint>,
-    ) {
+    async fn follow(&self, controller: &Controller, queue: &Queue<Key>, mut modules: Modules) {
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES);
         loop {
@@ -302,9 +295,7 @@ impl Run {
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
                     self.tell(&modules, name, true);
-                    let now = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
-                    if now != called {
-                        called = now;
+                    if controller.hooks.renew() {
                         triggers::sync_all(controller, queue);
                     }
                 }
