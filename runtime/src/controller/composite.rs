@@ -330,14 +330,14 @@ impl Controller {
     /// Takes in that an object of the parents' kind changed.
     pub(super) fn learn_parent(&self, touched: &Touched) {
         let selection = &self.terms.selection;
-        if !selection.labels.is_empty() {
+        if !selection.is_everything() {
             self.selected().learn(touched, selection);
         }
     }
 
     /// Without a walk over them: it is asked every second.
     pub(super) fn count_parents(&self) -> usize {
-        if self.terms.selection.labels.is_empty() {
+        if self.terms.selection.is_everything() {
             return self.parents.view(Index::len);
         }
         self.selected().count()

@@ -112,6 +112,20 @@ impl Object {
         &self.json
     }
 
+    /// The annotations, read anew: few ask for them, and they may be large.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        #[derive(Deserialize)]
+        struct Annotated {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            annotations: Option<BTreeMap<String, String>>,
+        }
+        let read: Result<Annotated, _> = serde_json::from_str(&self.json);
+        read.ok().and_then(|object| object.metadata.annotations).unwrap_or_default()
+    }
+
     /// The whole object, where somebody must look inside.
     pub fn value(&self) -> Result<Value, ObjectError> {
         serde_json::from_str(&self.json).map_err(ObjectError::Json)

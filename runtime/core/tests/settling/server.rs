@@ -28,7 +28,7 @@ use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Standings};
-use metahook_core::trigger::{self, Selection};
+use metahook_core::trigger::{self, Selection, SelectionRule};
 use serde_json::{Value, json};
 
 use crate::model::{Conflict, Model, object, resource};
@@ -146,7 +146,11 @@ impl Server {
             saving,
             terms: Terms {
                 controller: "c".to_owned(),
-                selection: Selection { finalizer: "f".to_owned(), ..Selection::default() },
+                selection: Selection {
+                    rules: vec![SelectionRule::default()],
+                    finalizer: "f".to_owned(),
+                    finalizes: false,
+                },
                 rules: vec![Rule::new(Arc::clone(&child_kind), method)],
                 generate_selector: true,
                 snapshot: "{}".to_owned(),
