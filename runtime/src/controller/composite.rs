@@ -146,7 +146,7 @@ impl Controller {
                 let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
-                let learned = self.terms.rolling.is_some() && streaks.own == 0;
+                let learned = self.terms.kind.rolling().is_some() && streaks.own == 0;
                 let again = |acted| acted == Acted::Wrote || (acted == Acted::InVain && learned);
                 (acted.map(again), decision.decided.resync_after)
             }
@@ -234,7 +234,7 @@ impl Controller {
             rolled.related = related.split_off(1);
         }
         let related = related.pop().unwrap_or_default();
-        let before = Before { ask, hooks: callees.identity, related, rolled };
+        let before = Before { ask, hooks: callees.identity, related, rolled, elders: None };
         let seen = self.terms.see(parent, before, candidates)?;
         Ok((seen, asked))
     }

@@ -9,7 +9,7 @@ use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
-use metahook_core::pass::{HookTerms, Terms};
+use metahook_core::pass::{HookTerms, Kind, Terms};
 use metahook_core::spec::SpecError;
 use metahook_core::spec::composite::{Composite, CompositeControllerSpec};
 use metahook_core::spec::controller::{ControllerError, ControllerKind};
@@ -150,18 +150,20 @@ impl Run {
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 controller: self.object.key.name.to_string(),
+                kind: Kind::Composite {
+                    generate_selector: checked.generate_selector,
+                    rolling: kinds.rolling(checked, &home),
+                },
                 selection: Selection {
                     rules: checked.parent.rules.clone(),
                     finalizer: gate::finalizer(ControllerKind::Composite, &self.object.key.name),
                     finalizes: checked.common.hooks.finalize.is_some(),
                 },
                 rules: kinds.rules.clone(),
-                generate_selector: checked.generate_selector,
                 snapshot: spec(&self.object)
                     .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
                 hooks: checked.common.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
-                rolling: kinds.rolling(checked, &home),
             },
             hooks,
             relations: Arc::new(relations),
