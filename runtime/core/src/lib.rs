@@ -28,6 +28,7 @@ pub mod adopters;
 pub mod bucket;
 pub mod children;
 pub mod claim;
+pub mod decoration;
 pub mod fingerprint;
 pub mod gate;
 pub mod index;

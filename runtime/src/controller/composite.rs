@@ -156,7 +156,7 @@ impl Controller {
                 let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
-                let learned = self.terms.rolling.is_some() && streaks.own == 0;
+                let learned = self.terms.kind.rolling().is_some() && streaks.own == 0;
                 let again = |acted| acted == Acted::Wrote || (acted == Acted::InVain && learned);
                 (acted.map(again), decision.decided.resync_after)
             }
@@ -244,7 +244,7 @@ impl Controller {
             rolled.related = related.split_off(1);
         }
         let related = related.pop().unwrap_or_default();
-        let before = Before { ask, hooks: callees.identity, related, rolled };
+        let before = Before { ask, hooks: callees.identity, related, rolled, elders: None };
         let seen = self.terms.see(parent, before, candidates)?;
         Ok((seen, asked))
     }
@@ -372,14 +372,14 @@ impl Controller {
     /// Takes in that an object of the parents' kind changed.
     pub(super) fn learn_parent(&self, touched: &Touched) {
         let selection = &self.terms.selection;
-        if !selection.labels.is_empty() {
+        if !selection.is_everything() {
             self.selected().learn(touched, selection);
         }
     }
 
     /// Without a walk over them: it is asked every second.
     pub(super) fn count_parents(&self) -> usize {
-        if self.terms.selection.labels.is_empty() {
+        if self.terms.selection.is_everything() {
             return self.parents.view(Index::len);
         }
         self.selected().count()

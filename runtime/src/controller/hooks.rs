@@ -211,7 +211,8 @@ impl Controller {
         }
         let forgot = (said.forgot > 0).then(|| {
             format!(
-                "The {hook} hook's answer has no list of children, so all {} of them are deleted: an empty list is how to say that this is meant",
+                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
+                self.terms.kind.name().children(),
                 said.forgot
             )
         });

@@ -52,7 +52,8 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
 
 /// From stores to the queue: one task per store.
 pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun: Begun) {
-    let adopters = (!controller.terms.generate_selector).then(|| Arc::new(Mutex::new(Adopters::default())));
+    let adopts = controller.terms.kind.adopts_by_own_selectors();
+    let adopters = adopts.then(|| Arc::new(Mutex::new(Adopters::default())));
     let spawn = |store: &Arc<Store>, child| {
         let trigger = Trigger {
             controller: Arc::clone(controller),

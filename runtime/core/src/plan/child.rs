@@ -101,7 +101,9 @@ impl Child<'_> {
                     metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
                 }
                 annotate(&mut object, LAST_APPLIED, record);
-                annotate(&mut object, MADE_BY, self.owner.controller.to_owned());
+                if let Some(maker) = self.owner.maker() {
+                    annotate(&mut object, MADE_BY, maker.to_owned());
+                }
                 own(&mut object, self.owner.parent);
                 object
             }

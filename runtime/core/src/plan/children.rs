@@ -211,6 +211,7 @@ mod tests {
     use crate::plan::desired::Rule;
     use crate::plan::record::owner_reference;
     use crate::spec::composite::UpdateMethod;
+    use crate::spec::controller::ControllerKind;
 
     fn observed() -> Build {
         let annotations = json!({ LAST_APPLIED: "{}" });
@@ -264,7 +265,13 @@ mod tests {
         let parent = a("e/v1", "P", "n/p").uid("p").object();
         let apply = Apply::ServerSide("me".into());
         let rules = [Rule { apply, ..Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];
-        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let owner = Owner {
+            parent: &parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            rules: &rules,
+            hash_secrets: false,
+        };
         let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
         let spec = |items: Value| json!({ "items": items });
         let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "spec": spec(json!([{"name": "a"}]))});
