@@ -106,6 +106,7 @@ mod tests {
     use crate::object::id::{Gvk, Gvr, Key};
     use crate::object::testing::{Build, a, cluster_resource, resource};
     use crate::protocol::request::Sync;
+    use crate::spec::controller::ControllerKind;
 
     /// What a hook is asked, in a test: a parent with one child, and related objects.
     struct World {
@@ -277,6 +278,7 @@ mod tests {
                 .map(|(at, (key, uid))| named(at, "Pod", key, &uid.to_string()))
                 .collect();
             let request = Sync {
+                kind: ControllerKind::Composite,
                 controller: "{}",
                 parent: &world.parent,
                 children: &world.children,

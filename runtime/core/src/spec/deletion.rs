@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
-use super::composite::kind;
+use super::controller::kind;
 use crate::object::id::Gvr;
 
 /// A kind of which hooks may have related objects deleted, though they are no children.
@@ -29,7 +29,7 @@ pub struct Grant {
 impl Grant {
     /// Of this kind, in whichever version.
     pub fn is_about(&self, resource: &Gvr) -> bool {
-        self.resource.group == resource.group && self.resource.resource == resource.resource
+        self.resource.is_kin(resource)
     }
 }
 
