@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
@@ -23,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Tools;
 use super::composite::{Controller, after_panic};
-use super::hooks::{Callees, Hook};
+use super::hooks::{Hook, Hooks};
 use super::host::composite_controllers;
 use super::kinds::Kinds;
 use super::ledgers::Ledgers;
@@ -165,7 +164,7 @@ impl Run {
                 hooks: checked.common.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
             },
-            hooks,
+            hooks: Hooks::new(hooks),
             relations: Arc::new(relations),
             tasks: Tasks::default(),
             told: Mutex::default(),
@@ -259,7 +258,7 @@ impl Run {
         };
         tokio::spawn(sweep.run(self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
-        let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
+        controller.hooks.renew();
         let tasks = controller.tasks.until_dropped();
         triggers::spawn(&controller, &queue, self.begun);
         if self.begun == Begun::Anew {
@@ -278,7 +277,7 @@ impl Run {
             () = self.kinds_change(checked, &kinds) => End::Anew,
             () = controller.wake_where_kinds_appear() => End::Anew,
             () = controller.close_places() => End::Anew,
-            () = self.follow(&controller, &queue, modules, called) => End::Anew,
+            () = self.follow(&controller, &queue, modules) => End::Anew,
             () = triggers::resync(&controller, &queue, period) => End::Anew,
         };
         drop(tasks);
@@ -288,13 +287,7 @@ impl Run {
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
-    async fn follow(
-        &self,
-        controller: &Controller,
-        queue: &Queue<Key>,
-        mut modules: Modules,
-        mut called: Option<Fingerprint>,
-    ) {
+    async fn follow(&self, controller: &Controller, queue: &Queue<Key>, mut modules: Modules) {
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES);
         loop {
@@ -304,9 +297,7 @@ impl Run {
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
                     self.tell(&modules, name, true);
-                    let now = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
-                    if now != called {
-                        called = now;
+                    if controller.hooks.renew() {
                         triggers::sync_all(controller, queue);
                     }
                 }
