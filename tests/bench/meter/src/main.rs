@@ -214,8 +214,13 @@ impl Subject {
         let called = self.runtime.call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
-            let (kind, max_children) = (ControllerKind::Composite, MAX_CHILDREN);
-            let reading = Reading { kind, via: Via::Wasm, mode: Mode::Loose, max_children, deletes: true };
+            let reading = Reading {
+                kind: ControllerKind::Composite,
+                via: Via::Wasm,
+                mode: Mode::Loose,
+                max_children: MAX_CHILDREN,
+                deletes: true,
+            };
             response::sync(&answer, reading)?;
         }
         Ok(())
