@@ -535,27 +535,32 @@ mod tests {
 
     #[test]
     fn a_parent_goes_when_nothing_is_left_to_delete() {
-        let mut terms = terms();
-        let decide = |terms: &Terms, secret: Build, answer: &[u8]| {
+        let decide = |terms: &Terms, secret: Build| {
             let mut related = Related::default();
             related.objects.insert(&resource("v1", "Secret"), secret.object());
             let before = Before { related, ..before(HookName::Sync, b"") };
             let seen = terms.see(&parent().object(), before, |_, _| vec![]).unwrap();
+            let answer = format!(
+                r#"{{"{}":[],"finalized":true,"deleteRelated":[{{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s","uid":"u"}}]}}"#,
+                terms.kind.name().children()
+            );
             let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
-            let decided = terms.decide(&seen, &terms.no_children(), answer, past);
+            let decided = terms.decide(&seen, &terms.no_children(), answer.as_bytes(), past);
             decided
                 .map(|decided| (decided.deletions.len(), decided.finalized))
                 .map_err(|error| error.to_string())
         };
         let secret = || a("v1", "Secret", "n/s").uid("u");
-        let answer = br#"{"children":[],"finalized":true,"deleteRelated":[{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s","uid":"u"}]}"#;
-        let refused = decide(&terms, secret(), answer).unwrap_err();
-        assert!(refused.contains("spec does not let its hooks delete such objects"), "{refused}");
-        terms.hooks.sync.via = Via::Webhook;
-        assert_eq!(decide(&terms, secret(), answer), Ok((0, true)), "a field that nobody knows");
-        terms.deletions = vec![Grant { resource: Gvr::new("v1", "secrets"), any_namespace: false }];
-        assert_eq!(decide(&terms, secret(), answer), Ok((1, false)));
-        assert_eq!(decide(&terms, secret().deleting(), answer), Ok((0, true)));
+        for kind in [terms().kind, Kind::Decorator] {
+            let mut terms = Terms { kind, ..terms() };
+            let refused = decide(&terms, secret()).unwrap_err();
+            assert!(refused.contains("spec does not let its hooks delete such objects"), "{refused}");
+            terms.hooks.sync.via = Via::Webhook;
+            assert_eq!(decide(&terms, secret()), Ok((0, true)), "a field that nobody knows");
+            terms.deletions = vec![Grant { resource: Gvr::new("v1", "secrets"), any_namespace: false }];
+            assert_eq!(decide(&terms, secret()), Ok((1, false)));
+            assert_eq!(decide(&terms, secret().deleting()), Ok((0, true)));
+        }
     }
 
     #[test]
