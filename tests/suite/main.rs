@@ -155,6 +155,7 @@ fn of_children() -> Vec<Test> {
             without_a_grant_a_modules_answer_is_refused_before_anything_is_written,
             an_object_that_takes_a_name_meanwhile_stays,
             a_webhook_whose_controller_grants_nothing_deletes_nothing,
+            decorators_delete_by_the_same_rules,
             a_grant_that_cannot_be_is_named_by_its_field,
         },
         policies::{

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use acceptance::api::{self, CONFIG_MAP, Objects};
+use acceptance::api::{self, CONFIG_MAP, Kind, Objects};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Composite, Hook, condition, config_map, text, uid};
 use acceptance::webhook::{Answer, Asked, Webhook};
@@ -25,13 +25,21 @@ fn program(asked: &Asked) -> Answer {
         let rule = json!({ "apiVersion": "v1", "resource": "configmaps", "labelSelector": selector });
         return json!({ "relatedResources": [rule] }).into();
     }
-    let shown = asked.body["related"]["ConfigMap.v1"].as_object().into_iter().flatten();
-    let sees: Vec<_> = shown.clone().map(|(name, _)| name.as_str()).collect();
-    let go = shown.filter(|(_, object)| text(object, "/metadata/labels/go") == hook);
-    let go: Vec<_> = go.map(|(_, object)| reference(object)).collect();
+    let sees = asked.body["related"]["ConfigMap.v1"].as_object().into_iter().flatten().count();
     let child = config_map(&format!("{parent}-child"), json!({}), json!({}));
-    json!({ "status": { "sees": sees.len() }, "children": [child], "deleteRelated": go, "finalized": hook == "finalize" })
+    let status = json!({ "sees": sees });
+    json!({ "status": status, "children": [child], "deleteRelated": deletions(asked), "finalized": hook == "finalize" })
         .into()
+}
+
+/// Of what a hook is shown, what has to go.
+fn deletions(asked: &Asked) -> Vec<Value> {
+    let shown = asked.body["related"]["ConfigMap.v1"].as_object().into_iter().flatten();
+    let hook = asked.path.trim_start_matches('/');
+    shown
+        .filter(|(_, object)| text(object, "/metadata/labels/go") == hook)
+        .map(|(_, object)| reference(object))
+        .collect()
 }
 
 fn reference(object: &Value) -> Value {
@@ -273,6 +281,58 @@ pub(crate) async fn a_webhook_whose_controller_grants_nothing_deletes_nothing(
     here.get("one").await?;
     test.controllers().merge(&short(test), &json!({ "spec": { "relatedDeletion": grants(false) } })).await?;
     here.until_gone("one").await
+}
+
+/// What a decorated object's hook has deleted goes, and holds the object back while there is something to delete.
+pub(crate) async fn decorators_delete_by_the_same_rules(test: &mut Fixture) -> Result<()> {
+    let webhook = Webhook::serve(|asked| {
+        if asked.path == "/customize" {
+            return program(asked);
+        }
+        let (deletions, finalized) = (deletions(asked), asked.path == "/finalize");
+        json!({ "labels": { "seen": "yes" }, "deleteRelated": deletions, "finalized": finalized }).into()
+    })
+    .await?;
+    let here = test.config_maps();
+    let one = test.make(&here, related(test, "one", "a", "sync")).await?;
+    test.make(&here, related(test, "last", "a", "finalize")).await?;
+    test.make(&here, related(test, "stays", "a", "")).await?;
+    test.define_kind().await?;
+    test.serve()?;
+    let decorators =
+        Kind::new("metacontroller.k8s.io", "v1alpha1", "DecoratorController", "decoratorcontrollers");
+    let hook = |path: &str| json!({ "version": "v2", "webhook": { "url": webhook.url(path) } });
+    let (key, value) = test
+        .label()
+        .split_once('=')
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .unwrap_or_default();
+    let decorator = json!({
+        "apiVersion": decorators.api_version(), "kind": decorators.kind,
+        "metadata": { "name": short(test), "labels": { key: value } },
+        "spec": {
+            "resources": [{ "apiVersion": test.kind().api_version(), "resource": test.kind().plural }],
+            "hooks": { "sync": hook("/sync"), "finalize": hook("/finalize"), "customize": hook("/customize") },
+        },
+    });
+    let everywhere = test.everywhere(&decorators);
+    test.make(&everywhere, decorator).await?;
+    test.create(test.parent("a")).await?;
+    until_refused(test, "a", "the hook's answer has the unknown field deleteRelated").await?;
+    ensure!(
+        test.parents().get("a").await?["metadata"]["labels"].is_null(),
+        "labelled by an answer that was refused"
+    );
+    everywhere.merge(&short(test), &json!({ "spec": { "relatedDeletion": grants(false) } })).await?;
+    here.until_gone("one").await?;
+    until_told(test, "a", &one).await?;
+    let labelled = |a: &Value| a["metadata"]["labels"]["seen"] == "yes";
+    test.parents().until("a", "labelled", labelled).await?;
+    test.parents().delete("a").await?;
+    test.parents().until_gone("a").await?;
+    here.until_gone("last").await?;
+    here.get("stays").await?;
+    Ok(())
 }
 
 pub(crate) async fn a_grant_that_cannot_be_is_named_by_its_field(test: &mut Fixture) -> Result<()> {

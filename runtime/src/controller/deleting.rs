@@ -7,7 +7,7 @@ use metahook_core::plan::Op;
 use metahook_core::plan::stages::Width;
 
 use super::acting::Acted;
-use super::composite::{Controller, Decision, SyncError};
+use super::pass::{Controller, Decision, SyncError};
 use super::places::Followed;
 use super::related::Relations;
 use crate::cluster::events::Severity;
@@ -15,14 +15,13 @@ use crate::queue::Streaks;
 use crate::store::{Writer, Writing};
 
 impl Controller {
-    /// Deletes what is to be deleted, and nothing that has taken its name since. One that fails does not hold the others;
-    /// the first that does is told.
+    /// Deletes what is to be deleted, and nothing that has taken its name since. One that fails does not hold the others.
     pub(super) async fn delete_related(
         &self,
         decision: &Decision,
         writer: &Writer,
         streaks: Streaks,
-    ) -> (Acted, Option<SyncError>) {
+    ) -> Result<Acted, SyncError> {
         let (mut acted, mut first) = (Acted::Nothing, None);
         let (mut left, mut width) = (&*decision.decided.deletions, Width::after(streaks.failures));
         while !left.is_empty() {
@@ -37,7 +36,7 @@ impl Controller {
             }
             left = later;
         }
-        (acted, first)
+        first.map_or(Ok(acted), Err)
     }
 
     async fn delete_one(&self, op: &Op, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
