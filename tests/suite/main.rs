@@ -19,6 +19,7 @@ mod node;
 mod packed;
 mod planes;
 mod purity;
+mod related_deletion;
 mod rows;
 mod runner;
 mod settling;
@@ -148,6 +149,15 @@ fn of_children() -> Vec<Test> {
             two_controllers_of_one_parent_leave_each_others_children_alone,
             a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
         },
+        related_deletion::{
+            what_is_granted_goes_with_an_event_and_nothing_else_does,
+            a_parent_that_goes_takes_along_what_its_finalize_hook_names,
+            without_a_grant_a_modules_answer_is_refused_before_anything_is_written,
+            an_object_that_takes_a_name_meanwhile_stays,
+            a_webhook_whose_controller_grants_nothing_deletes_nothing,
+            decorators_delete_by_the_same_rules,
+            a_grant_that_cannot_be_is_named_by_its_field,
+        },
         policies::{
             what_a_policy_refuses_to_make_anew_is_left_as_it_is,
         },
@@ -261,6 +271,7 @@ fn of_hooks() -> Vec<Test> {
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
             related_objects_are_those_that_its_controllers_account_may_read,
+            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,

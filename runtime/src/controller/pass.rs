@@ -161,6 +161,13 @@ impl Controller {
                     Kind::Composite { .. } => self.compose(&decision, &writer, streaks).await,
                     Kind::Decorator => self.decorate(&decision, &writer, streaks).await,
                 };
+                let acted = match acted {
+                    Ok(acted) => {
+                        self.delete_related(&decision, &writer, streaks).await.map(|last| acted.max(last))
+                    }
+                    // What cannot be undone is not done where something else is still to be.
+                    Err(error) => Err(error),
+                };
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
                 let learned = self.terms.kind.rolling().is_some() && streaks.own == 0;
@@ -461,7 +468,7 @@ fn failure(error: &SyncError) -> Failure {
 
 fn category(error: &AnswerError) -> &'static str {
     match error {
-        AnswerError::Response(_) => "HookAnswer",
+        AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
         AnswerError::Desired(_) => "HookChildren",
         AnswerError::Revision(_) => "Revision",
         AnswerError::Older { source, .. } => category(source),
