@@ -223,10 +223,10 @@ impl Fixture {
     }
 }
 
-/// Makes known what has to be known before the controllers start: our kinds, the tutorial's, and one for a test.
+/// Makes known what has to be known before the controllers start: our kinds, those of guests, and one for a test.
 pub async fn prepare(plane: &ControlPlane) -> Result<()> {
     let kubectl = plane.kubectl();
-    let files = ["-f", "manifests/crds", "-f", "guests/hello/crd.yaml"];
+    let files = ["-f", "manifests/crds", "-f", "guests/hello/crd.yaml", "-f", "guests/immortal/crd.yaml"];
     kubectl.run(&[&["apply", "--server-side"][..], &files].concat()).await?;
     define(&plane.client().await?, &known_kind()).await?;
     let wait = ["wait", "--for=condition=Established", "--timeout=60s"];

@@ -9,6 +9,7 @@ mod crds;
 mod dangers;
 mod harness;
 mod hook_failures;
+mod immortal;
 mod in_cluster;
 mod lifecycle;
 mod limits;
@@ -61,6 +62,9 @@ fn on_a_node() -> Vec<Test> {
             a_node_that_is_stopped_leaves_nothing_behind,
             a_node_dies_with_an_owner_killed_with_9,
         },
+        immortal::{
+            a_container_that_ends_on_its_node_is_started_again_and_again,
+        },
     ];
     tests.into_iter().map(Test::on_a_node).collect()
 }
@@ -94,6 +98,13 @@ fn of_controllers() -> Vec<Test> {
     tests![
         tutorial::{
             the_files_of_the_tutorial_work_as_they_are,
+        },
+        immortal::{
+            the_files_of_the_guest_work_as_they_are_and_pods_go_with_their_container,
+            whatever_becomes_of_its_pod_there_is_another_one_which_is_counted,
+            a_pod_that_takes_its_time_to_go_is_waited_for,
+            a_server_killed_between_deletion_and_creation_makes_and_counts_its_pod,
+            two_containers_of_one_name_in_two_namespaces_have_a_pod_each,
         },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,

@@ -27,7 +27,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the tutorial on a real control plane: a Wasm hook makes Pods
+    /// Shows the tutorial, or another story, on a real control plane: a Wasm hook makes Pods
     Demo(demo::Options),
     /// Runs all tests, or some
     Test(test::Options),

@@ -1,5 +1,7 @@
-//! `cargo xtask demo`: the tutorial, shown step by step with the lines a person would type.
+//! `cargo xtask demo`: the tutorial or another story, shown step by step with the lines a person would type.
 
+mod hello;
+mod immortal;
 mod interrupt;
 mod place;
 mod steps;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::build;
@@ -19,6 +21,9 @@ use steps::Demo;
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// What is shown
+    #[arg(value_enum, value_name = "NAME", default_value_t = Story::Hello)]
+    story: Story,
     /// Leaves everything running until Ctrl-C, and says how to reach it
     #[arg(long)]
     keep: bool,
@@ -31,6 +36,40 @@ pub(crate) struct Options {
     /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
     #[arg(long, conflicts_with = "context")]
     install: bool,
+}
+
+/// Each is a file of its own.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Story {
+    /// The tutorial: a Pod that prints a greeting
+    Hello,
+    /// A container that comes back when its Pod is deleted or has ended
+    Immortal,
+}
+
+impl Story {
+    /// Its guest's.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hello => "hello",
+            Self::Immortal => "immortal",
+        }
+    }
+
+    /// Of containers that run until they are ended.
+    fn images(self) -> &'static [&'static str] {
+        match self {
+            Self::Hello => &[],
+            Self::Immortal => &immortal::IMAGES,
+        }
+    }
+
+    async fn show(self, demo: &mut Demo<'_>) -> Result<()> {
+        match self {
+            Self::Hello => hello::show(demo).await,
+            Self::Immortal => immortal::show(demo).await,
+        }
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -55,16 +94,16 @@ async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
 
 async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     let mut place = match &options.context {
-        None => Place::own(build::may_install(options.install)).await?,
+        None => Place::own(build::may_install(options.install), options.story.images()).await?,
         Some(name) => Place::of_context(name, options.use_existing).await?,
     };
-    let mut demo = Demo::at(&place, interrupt);
-    let shown = demo.tutorial().await;
+    let mut demo = Demo::of(options.story.name(), &place, interrupt);
+    let shown = options.story.show(&mut demo).await;
     if let Err(why) = &shown {
         eprintln!("\nerror: {why:#}\n{}", demo.evidence());
     }
     if options.keep && !interrupt.is_set() {
-        keep(&place, interrupt).await;
+        keep(&place, options.story.name(), interrupt).await;
     }
     interrupt.ignore_one();
     let cleaned = demo.clean_up().await;
@@ -77,10 +116,10 @@ async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     Ok(())
 }
 
-async fn keep(place: &Place, interrupt: &Arc<Interrupt>) {
+async fn keep(place: &Place, name: &str, interrupt: &Arc<Interrupt>) {
     println!("\nEverything stays until Ctrl-C. In another terminal:");
     println!("  {}", place.export());
-    println!("  kubectl -n hello apply -f guests/hello/hello.yaml");
+    println!("  kubectl -n {name} apply -f guests/{name}/{name}.yaml");
     while !interrupt.is_set() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -8,7 +8,7 @@ use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::folder::Folder;
 use acceptance::kubectl::Kubectl;
-use acceptance::node::Parts;
+use acceptance::node::{Image, Parts};
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, bail, ensure};
 
@@ -39,8 +39,8 @@ pub(crate) struct Theirs {
 }
 
 impl Place {
-    /// With a node where there can be one.
-    pub(crate) async fn own(install: bool) -> Result<Self> {
+    /// With a node where there can be one, which has these images of containers that run until they are ended.
+    pub(crate) async fn own(install: bool, images: &[&str]) -> Result<Self> {
         let parts = Parts::find_or_build(install)?;
         let binaries = Binaries::find_or_build()?;
         let start = Instant::now();
@@ -48,7 +48,10 @@ impl Place {
         let plane = match &parts {
             Ok(parts) => {
                 println!("and a node of their own: kube-scheduler, kubelet, containerd");
-                ControlPlane::start_with_node(parts, &[], async |_| Ok(())).await?
+                let pause = parts.program("pause");
+                let images: Vec<Image> =
+                    images.iter().map(|name| Image::program(name, &pause, &["/pause"])).collect();
+                ControlPlane::start_with_node(parts, &images, async |_| Ok(())).await?
             }
             Err(missing) => {
                 println!("no node, so Pods are made but do not run, and have no logs: {}", missing.said());

@@ -1,4 +1,4 @@
-//! The tutorial's steps, and undoing what they made.
+//! The steps that stories have in common, and undoing what was made.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,14 @@ use super::interrupt::Interrupt;
 use super::place::{DEFINITIONS, Place, definition};
 use super::terminal::Terminal;
 
-const HELLO_KIND: &str = "helloworlds.example.com";
-
-/// Our server hosts only this on a cluster with other controllers in it.
-const LABEL: (&str, &str) = ("metahook-demo", "hello");
-
 const ESTABLISHED: [&str; 3] = ["wait", "--for=condition=Established", "--timeout=60s"];
 
-/// The Pod as it is in the cluster: who it is, and what it runs.
-const POD: [&str; 6] =
-    ["-n", "hello", "get", "pod", "your-name", "-o=jsonpath={.metadata.uid} {.spec.containers[0].command}"];
-
 /// What has been made so far, and how to go on.
+///
+/// All is named after the guest that the story is about: its files are in `guests/<name>`, it lives in the namespace
+/// `<name>`, its module in the `ConfigMap` `<name>-hook`, and its controller is called `<name>-controller`.
 pub(crate) struct Demo<'a> {
+    name: &'static str,
     place: &'a Place,
     terminal: Terminal,
     server: Option<Server>,
@@ -39,34 +34,36 @@ enum Undo {
 }
 
 impl<'a> Demo<'a> {
-    pub(crate) fn at(place: &'a Place, interrupt: &Arc<Interrupt>) -> Self {
+    pub(crate) fn of(name: &'static str, place: &'a Place, interrupt: &Arc<Interrupt>) -> Self {
         let terminal = Terminal::new(place.kubectl(), place.context(), interrupt);
-        Self { place, terminal, server: None, undo: Vec::new() }
+        Self { name, place, terminal, server: None, undo: Vec::new() }
     }
 
-    pub(crate) async fn tutorial(&mut self) -> Result<()> {
-        self.nothing_of_ours_is_there().await?;
+    /// Whether Pods run, as far as we know.
+    pub(super) fn has_node(&self) -> bool {
+        self.place.has_node()
+    }
+
+    /// Installs our CRDs and starts the server. `made` are kinds and names of what will be in the story's namespace.
+    pub(super) async fn begin(&mut self, made: &[[&str; 2]]) -> Result<()> {
+        self.nothing_of_ours_is_there(made).await?;
         self.install().await?;
-        self.serve()?;
-        self.define().await?;
-        self.control().await?;
-        let first = self.greet().await?;
-        self.change(&first).await?;
-        self.collect().await
+        self.serve()
     }
 
     /// Whatever is there on somebody's cluster with a name of ours is not touched.
-    async fn nothing_of_ours_is_there(&self) -> Result<()> {
+    async fn nothing_of_ours_is_there(&self, made: &[[&str; 2]]) -> Result<()> {
         let Place::Theirs(_) = self.place else {
             return Ok(());
         };
-        let objects: [&[&str]; 3] = [
-            &["get", "compositecontroller", "hello-controller"],
-            &["-n", "hello", "get", "configmap/hello-hook", "pod/your-name"],
-            &["-n", "hello", "get", "helloworld", "your-name"],
+        let (hook, controller) = (self.hook(), self.controller());
+        let ours = [
+            ["configmap", &hook],
+            ["compositecontroller", &controller],
+            ["decoratorcontroller", &controller],
         ];
-        for object in objects {
-            let line = [object, &["--ignore-not-found", "-o", "name"]].concat();
+        for [kind, name] in ours.iter().chain(made) {
+            let line = ["-n", self.name, "get", kind, name, "--ignore-not-found", "-o", "name"];
             let found = self.terminal.quietly(&line).await.unwrap_or_default(); // a kind that is unknown has no objects
             ensure!(found.is_empty(), "{found} is there already, and the demo would make one of that name");
         }
@@ -108,7 +105,7 @@ impl<'a> Demo<'a> {
         let kubectl = self.place.kubectl();
         let mut server = Server::new(paths::server()?, kubectl.kubeconfig(), self.place.server_log());
         if let Place::Theirs(_) = self.place {
-            server = server.only(&format!("{}={}", LABEL.0, LABEL.1));
+            server = server.only(&self.label());
         }
         println!("$ {} &", server.command());
         server.start()?;
@@ -117,86 +114,81 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    async fn define(&mut self) -> Result<()> {
-        title("Define the kind HelloWorld");
+    /// Makes the story's namespace and its kind.
+    pub(super) async fn define(&mut self, kind: &str, crd: &str) -> Result<()> {
+        title(&format!("Define the kind {kind}"));
         let made = self.undo.len();
-        if self.is_there(&["namespace", "hello"]).await? {
-            println!("  the namespace hello is there already: it is used as it is, and stays");
+        if self.is_there(&["namespace", self.name]).await? {
+            println!("  the namespace {} is there already: it is used as it is, and stays", self.name);
         } else {
-            self.make(&["create", "namespace", "hello"], &["namespace", "hello"]).await?;
+            self.make(&["create", "namespace", self.name], &["namespace", self.name]).await?;
         }
-        self.define_one(HELLO_KIND, "guests/hello/crd.yaml").await?;
+        self.define_one(crd, &self.file("crd")).await?;
         self.undo[made..].reverse(); // a namespace with objects of that kind goes before the kind
         Ok(())
     }
 
-    async fn control(&mut self) -> Result<()> {
+    /// Makes the story's controller, which is of this kind, and waits until it is at work.
+    pub(super) async fn control(&mut self, kind: &str) -> Result<()> {
         title("Store the hook, a Wasm module, and define the controller");
-        let module = paths::guest("hello")?;
+        let module = paths::guest(self.name)?;
         let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
         let from = format!("--from-file=hook.wasm={}", module.display());
-        let hook = ["-n", "hello", "configmap", "hello-hook"];
-        self.make(&["-n", "hello", "create", "configmap", "hello-hook", &from], &hook).await?;
-        let controller = ["compositecontroller", "hello-controller"];
-        self.make(&[self.verb(), "-f", "guests/hello/controller.yaml"], &controller).await?;
+        let (hook, controller) = (self.hook(), self.controller());
+        self.make(
+            &["-n", self.name, "create", "configmap", &hook, &from],
+            &["-n", self.name, "configmap", &hook],
+        )
+        .await?;
+        self.make(&[self.verb(), "-f", &self.file("controller")], &[kind, &controller]).await?;
         if let Place::Theirs(_) = self.place {
-            let label = format!("{}={}", LABEL.0, LABEL.1);
-            self.terminal.types(&["label", "compositecontroller", "hello-controller", &label]).await?;
+            self.terminal.types(&["label", kind, &controller, &self.label()]).await?;
         }
-        self.terminal
-            .types(&["wait", "--for=condition=Ready", "--timeout=60s", controller[0], controller[1]])
-            .await?;
-        self.terminal.types(&["get", controller[0], controller[1], "-o", "wide"]).await.map(drop)
+        self.terminal.types(&["wait", "--for=condition=Ready", "--timeout=60s", kind, &controller]).await?;
+        self.terminal.types(&["get", kind, &controller, "-o", "wide"]).await.map(drop)
     }
 
-    /// Gives back the Pod that greets.
-    async fn greet(&mut self) -> Result<String> {
-        title("Make a HelloWorld");
-        let parent = ["-n", "hello", "helloworld", "your-name"];
-        self.make(&["-n", "hello", self.verb(), "-f", "guests/hello/hello.yaml"], &parent).await?;
-        let pod = self.waits(&POD, "a Pod that greets", |pod| pod.contains("Hello, Your Name!")).await?;
-        self.reads("Hello, Your Name!").await?;
-        self.status_counts_one_pod().await?;
-        Ok(pod)
+    /// Makes the object that the guest has as an example.
+    pub(super) async fn make_example(&mut self, object: [&str; 2]) -> Result<()> {
+        let [kind, name] = object;
+        let file = self.file(self.name);
+        self.make(&["-n", self.name, self.verb(), "-f", &file], &["-n", self.name, kind, name]).await
     }
 
-    /// Waits until the Pod has greeted and reads its log. Without a node it stays as it is made.
-    async fn reads(&mut self, greeting: &str) -> Result<()> {
-        let pods = ["-n", "hello", "get", "pods"];
-        if !self.place.has_node() {
-            return self.terminal.types(&pods).await.map(drop);
-        }
-        self.waits(&pods, "a Pod that is Completed", |pods| pods.contains("Completed")).await?;
-        let logs = ["-n", "hello", "logs", "your-name"];
-        self.waits(&logs, greeting, |printed| printed == greeting).await.map(drop)
-    }
-
-    async fn change(&mut self, first: &str) -> Result<()> {
-        title("Change it: the Pod is deleted and made anew");
-        let patch = r#"{"spec":{"who":"My Name"}}"#;
-        let line = ["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", "-p", patch];
-        self.terminal.types(&line).await?;
-        let pod = self.waits(&POD, "another Pod", |pod| pod.contains("Hello, My Name!")).await?;
-        let uid = |pod: &str| pod.split(' ').next().unwrap_or_default().to_owned();
-        ensure!(uid(&pod) != uid(first), "the Pod was changed, not made anew");
-        println!("  another Pod: {} was {}", uid(&pod), uid(first));
-        self.reads("Hello, My Name!").await?;
-        self.status_counts_one_pod().await
-    }
-
-    async fn collect(&mut self) -> Result<()> {
-        title("Delete it: the Pod is collected (a new kind is known to the garbage collector within 30 s)");
-        self.terminal.types(&["-n", "hello", "delete", "helloworld", "your-name"]).await?;
+    /// Deletes it: the last thing that was made.
+    pub(super) async fn delete_example(&mut self, object: [&str; 2]) -> Result<()> {
+        let [kind, name] = object;
+        self.types(&["delete", kind, name]).await?;
         self.undo.pop();
-        let pods = ["-n", "hello", "get", "pods"];
-        self.waits(&pods, "no Pod your-name", |pods| !pods.contains("your-name")).await?;
         Ok(())
     }
 
-    async fn status_counts_one_pod(&mut self) -> Result<()> {
-        let line = ["-n", "hello", "get", "helloworld", "your-name", "-o=jsonpath=pods: {.status.pods}"];
-        self.waits(&line, "status.pods = 1", |status| status == "pods: 1").await?;
-        Ok(())
+    /// Runs a line in the story's namespace.
+    pub(super) async fn types(&self, line: &[&str]) -> Result<String> {
+        self.terminal.types(&[&["-n", self.name], line].concat()).await
+    }
+
+    /// In the story's namespace, as the terminal waits, but not on a server that has ended.
+    pub(super) async fn waits(
+        &mut self,
+        line: &[&str],
+        what: &str,
+        is: impl Fn(&str) -> bool,
+    ) -> Result<String> {
+        let line = [&["-n", self.name], line].concat();
+        let server = &mut self.server;
+        let ended = async {
+            loop {
+                if let Some(Err(why)) = server.as_mut().map(Server::runs) {
+                    return why;
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::select! {
+            waited = self.terminal.waits(&line, what, is) => waited,
+            why = ended => Err(why),
+        }
     }
 
     /// Undoes all that was made, the last thing first. Goes on where something cannot be undone.
@@ -248,23 +240,6 @@ impl<'a> Demo<'a> {
         self.server.as_ref().map_or_else(String::new, |server| server.tail(30))
     }
 
-    /// As the terminal waits, but not on a server that has ended.
-    async fn waits(&mut self, line: &[&str], what: &str, is: impl Fn(&str) -> bool) -> Result<String> {
-        let server = &mut self.server;
-        let ended = async {
-            loop {
-                if let Some(Err(why)) = server.as_mut().map(Server::runs) {
-                    return why;
-                }
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        };
-        tokio::select! {
-            waited = self.terminal.waits(line, what, is) => waited,
-            why = ended => Err(why),
-        }
-    }
-
     /// On our own cluster as the tutorial has it; elsewhere what is there may not be changed.
     fn verb(&self) -> &'static str {
         match self.place {
@@ -283,8 +258,25 @@ impl<'a> Demo<'a> {
         let line = [&["get"], object, &["--ignore-not-found", "-o", "name"]].concat();
         Ok(!self.terminal.quietly(&line).await?.is_empty())
     }
+
+    fn hook(&self) -> String {
+        format!("{}-hook", self.name)
+    }
+
+    fn controller(&self) -> String {
+        format!("{}-controller", self.name)
+    }
+
+    /// Our server hosts only what has this label on a cluster with other controllers in it.
+    fn label(&self) -> String {
+        format!("metahook-demo={}", self.name)
+    }
+
+    fn file(&self, what: &str) -> String {
+        format!("guests/{}/{what}.yaml", self.name)
+    }
 }
 
-fn title(text: &str) {
+pub(super) fn title(text: &str) {
     println!("\n-- {text}");
 }
