@@ -258,7 +258,8 @@ impl Controller {
         }
         let candidates = self.candidates_of(parent);
         let rolled = self.terms.roll(parent, &candidates);
-        let before = Before { ask, hooks: callees.identity, related: Related::default(), rolled };
+        let before =
+            Before { ask, hooks: callees.identity, related: Related::default(), rolled, elders: None };
         let Ok(seen) = self.terms.see(parent, before, candidates) else { return false };
         self.standings().rests(&parent.key, seen.fingerprint())
     }
