@@ -10,14 +10,7 @@ const MAP: [&str; 2] = ["configmap", "frontend-config"];
 
 const DEPLOYMENT: [&str; 2] = ["deployment", "frontend"];
 
-/// Who the Pods are that are not going.
-const PODS: [&str; 5] = [
-    "get",
-    "pods",
-    "-l",
-    "app=frontend",
-    "-o=jsonpath={.items[?(!@.metadata.deletionTimestamp)].metadata.name}",
-];
+const PODS: [&str; 6] = ["get", "pods", "-l", "app=frontend", "-o", "name"];
 
 /// Which `ConfigMap`s of the cluster want a restart.
 const ANNOTATED: [&str; 4] = [
@@ -46,7 +39,7 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     started(demo, &first).await?;
     read(demo, "MSG=\"Welcome to metahook!\"").await?;
     let about = format!("--field-selector=involvedObject.name={}", MAP[1]);
-    let told = |events: &str| first.iter().all(|pod| events.contains(pod));
+    let told = |events: &str| first.iter().all(|pod| events.contains(pod.as_str()));
     demo.waits(&["get", "events", &about], "an Event for each", told).await?;
     notes(demo, "nothing is left to do", |notes| !notes.contains("pods-to-delete")).await?;
 
@@ -57,7 +50,9 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
 
 /// Waits until two Pods have taken the place of those before, and run if they can. Gives them back.
 async fn started(demo: &mut Demo<'_>, before: &BTreeSet<String>) -> Result<BTreeSet<String>> {
-    let named = |pods: &str| pods.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
+    let named = |pods: &str| {
+        pods.lines().map(|pod| pod.trim_start_matches("pod/").to_owned()).collect::<BTreeSet<_>>()
+    };
     let others = |pods: &str| named(pods).len() == 2 && named(pods).is_disjoint(before);
     let pods = demo.waits(&PODS, "two other Pods", others).await?;
     let run = demo.has_node();
