@@ -5,6 +5,7 @@
 mod accounts;
 mod compat;
 mod composite;
+mod config_restart;
 mod crds;
 mod dangers;
 mod harness;
@@ -63,6 +64,9 @@ fn on_a_node() -> Vec<Test> {
             a_node_that_is_stopped_leaves_nothing_behind,
             a_node_dies_with_an_owner_killed_with_9,
         },
+        config_restart::{
+            the_files_of_the_guest_work_as_they_are_and_new_pods_read_what_is_new,
+        },
         immortal::{
             a_container_that_ends_on_its_node_is_started_again_and_again,
         },
@@ -106,6 +110,13 @@ fn of_controllers() -> Vec<Test> {
             a_pod_that_takes_its_time_to_go_is_waited_for,
             a_server_killed_between_deletion_and_creation_makes_and_counts_its_pod,
             two_containers_of_one_name_in_two_namespaces_have_a_pod_each,
+        },
+        config_restart::{
+            killed_before_any_write_it_deletes_each_pod_once,
+            killed_after_any_write_it_deletes_each_pod_once,
+            a_change_deletes_the_pods_that_match_once_and_a_first_sight_none,
+            a_malformed_selector_is_told_and_made_up_for_and_without_one_nothing_is_left,
+            ten_changes_in_a_row_end_with_pods_that_are_newer_than_the_last,
         },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,
@@ -289,6 +300,7 @@ fn of_hooks() -> Vec<Test> {
         },
         harness::{
             a_control_plane_dies_with_an_owner_killed_with_9,
+            a_server_is_held_up_at_its_writes_and_killed_there,
         },
     ]
 }
