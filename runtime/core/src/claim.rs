@@ -2,6 +2,7 @@
 
 use crate::object::Object;
 use crate::object::selector::Selector;
+use crate::spec::controller::ControllerKind;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
@@ -32,10 +33,32 @@ pub fn decide(parent: &Object, selector: Option<&Selector>, candidate: &Object) 
     }
 }
 
+/// The attachments of a parent are those that the DecoratorController made for it: it neither adopts nor releases.
+pub fn attached(parent: &Object, controller: &str, candidate: &Object) -> Claim {
+    let ours = candidate.attached_by.as_deref() == Some(controller);
+    if ours && candidate.controller.as_ref() == Some(&parent.uid) { Claim::Keep } else { Claim::Leave }
+}
+
+/// The controller that made an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Maker<'a> {
+    pub kind: ControllerKind,
+    pub name: &'a str,
+}
+
+/// As its annotations say. What a CompositeController made it says first: its hook may have copied the other annotation
+/// from an attachment that it saw.
+pub fn maker(object: &Object) -> Option<Maker<'_>> {
+    let made = |kind, name| Maker { kind, name };
+    let by_composite = object.made_by.as_deref().map(|name| made(ControllerKind::Composite, name));
+    by_composite.or_else(|| Some(made(ControllerKind::Decorator, object.attached_by.as_deref()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::object::testing::{Build, a};
+    use crate::plan::record::{ATTACHED_BY, MADE_BY};
 
     fn parent() -> Build {
         a("e/v1", "P", "n/p").uid("p")
@@ -69,5 +92,35 @@ mod tests {
         assert_eq!(decide(child().controlled_by("p")), Claim::Keep);
         assert_eq!(decide(child().controlled_by("q")), Claim::Leave);
         assert_eq!(decide(child()), Claim::Leave);
+    }
+
+    #[test]
+    fn attachments_are_kept_by_owner_and_annotation_and_nothing_else_is_touched() {
+        let attached = |child: Build, by: &str| {
+            attached(&parent().object(), "d", &child.annotation(ATTACHED_BY, by).object())
+        };
+        assert_eq!(attached(child().controlled_by("p"), "d"), Claim::Keep);
+        assert_eq!(attached(child().controlled_by("p").deleting(), "d"), Claim::Keep);
+        assert_eq!(attached(child().controlled_by("p"), "e"), Claim::Leave, "another decorator's");
+        assert_eq!(attached(child().controlled_by("q"), "d"), Claim::Leave, "another object's");
+        assert_eq!(attached(child(), "d"), Claim::Leave, "an orphan");
+        assert_eq!(
+            super::attached(&parent().object(), "d", &child().controlled_by("p").object()),
+            Claim::Leave
+        );
+    }
+
+    #[test]
+    fn the_maker_of_an_object_stands_in_its_annotations() {
+        let maker = |child: Build| {
+            let child = child.object();
+            maker(&child).map(|maker| (maker.kind, maker.name.to_owned()))
+        };
+        let (composite, decorator) = (ControllerKind::Composite, ControllerKind::Decorator);
+        assert_eq!(maker(child()), None);
+        assert_eq!(maker(child().annotation(MADE_BY, "c")), Some((composite, "c".to_owned())));
+        assert_eq!(maker(child().annotation(ATTACHED_BY, "d")), Some((decorator, "d".to_owned())));
+        let copied = child().annotation(ATTACHED_BY, "d").annotation(MADE_BY, "c");
+        assert_eq!(maker(copied), Some((composite, "c".to_owned())));
     }
 }

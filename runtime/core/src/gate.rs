@@ -2,6 +2,7 @@
 
 use crate::object::Object;
 use crate::spec::SpecError;
+use crate::spec::controller::ControllerKind;
 use crate::spec::hook::HookName;
 use crate::trigger::Selection;
 
@@ -21,7 +22,7 @@ pub enum Gate {
 /// # Guarantees
 /// A parent that is being deleted gets no finalizer. What was neither selected nor finalized is ignored.
 pub fn decide(parent: &Object, selection: &Selection) -> Gate {
-    let (selected, ours) = (selection.labels.matches(&parent.labels), has_finalizer(parent, selection));
+    let (selected, ours) = (selection.selects(parent), has_finalizer(parent, selection));
     match (selected || ours, selection.finalizes, ours) {
         (false, _, _) => Gate::Ignore,
         (true, false, true) => Gate::DropFinalizer,
@@ -45,7 +46,8 @@ pub fn has_finalizer(parent: &Object, selection: &Selection) -> bool {
     parent.finalizers.contains(&selection.finalizer)
 }
 
-/// Whether a finalizer can be made of a controller's name: the API server takes 63 characters behind the slash.
+/// Whether a finalizer can be made of a controller's name: the API server takes 63 characters behind the slash. Of
+/// either kind: their words are of one length.
 pub fn check_name(controller: &str) -> Result<(), SpecError> {
     const MOST: usize = 63 - "compositecontroller-".len();
     if controller.len() <= MOST {
@@ -58,12 +60,22 @@ pub fn check_name(controller: &str) -> Result<(), SpecError> {
     Err(SpecError::new("metadata.name", problem))
 }
 
-/// What the names of composite controllers' finalizers begin with; Metacontroller's.
-pub const FINALIZER: &str = "metacontroller.io/compositecontroller-";
-
 /// The finalizer of a controller, under the name that Metacontroller gives it.
-pub fn finalizer(controller: &str) -> String {
-    format!("{FINALIZER}{controller}")
+pub fn finalizer(kind: ControllerKind, controller: &str) -> String {
+    format!("{}{controller}", prefix(kind))
+}
+
+/// Whose finalizer it is, if it is one of ours: the kind and the name of the controller.
+pub fn whose(finalizer: &str) -> Option<(ControllerKind, &str)> {
+    let of = |kind| Some((kind, finalizer.strip_prefix(prefix(kind))?));
+    of(ControllerKind::Composite).or_else(|| of(ControllerKind::Decorator))
+}
+
+fn prefix(kind: ControllerKind) -> &'static str {
+    match kind {
+        ControllerKind::Composite => "metacontroller.io/compositecontroller-",
+        ControllerKind::Decorator => "metacontroller.io/decoratorcontroller-",
+    }
 }
 
 #[cfg(test)]
@@ -73,13 +85,14 @@ mod tests {
     use super::*;
     use crate::object::selector::Selector;
     use crate::object::testing::{Build, a};
+    use crate::trigger::SelectionRule;
 
     const SYNC: Gate = Gate::Ask(HookName::Sync);
     const FINALIZE: Gate = Gate::Ask(HookName::Finalize);
 
     fn selection(finalizes: bool) -> Selection {
-        let labels = Selector::equals("a", "b");
-        Selection { labels, finalizer: finalizer("c"), finalizes, ignore_status: false }
+        let rule = SelectionRule { labels: Selector::equals("a", "b"), ..Default::default() };
+        Selection { rules: vec![rule], finalizer: finalizer(ControllerKind::Composite, "c"), finalizes }
     }
 
     fn parent(labelled: bool, finalizers: &[&str]) -> Build {
@@ -115,6 +128,15 @@ mod tests {
             let row = (finalizes, selected, ours, deleting);
             assert_eq!(decide(&parent.object(), &selection(finalizes)), expected, "{row:?}");
         }
+    }
+
+    #[test]
+    fn a_finalizer_says_whose_it_is() {
+        for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+            assert_eq!(whose(&finalizer(kind, "a-b")), Some((kind, "a-b")));
+        }
+        assert_eq!(finalizer(ControllerKind::Decorator, "c"), "metacontroller.io/decoratorcontroller-c");
+        assert_eq!(whose("foregroundDeletion"), None);
     }
 
     #[test]

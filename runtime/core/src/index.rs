@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::labelled::Labelled;
 use crate::object::Object;
 use crate::object::id::{Key, Uid};
 use crate::object::selector::Selector;
-use crate::orphans::Orphans;
 
 /// # Guarantees
 /// An event that is older than what is known changes nothing. The answer to one of our writes is known at once and
@@ -15,7 +15,10 @@ use crate::orphans::Orphans;
 pub struct Index {
     objects: BTreeMap<Key, Entry>,
     owned: BTreeMap<Uid, BTreeSet<Key>>,
-    orphans: Orphans,
+    /// What nobody controls.
+    orphans: Labelled,
+    /// All, where somebody asks for them by their labels.
+    labelled: Option<Labelled>,
     by_uid: BTreeMap<Uid, Key>,
     /// What a list that is under way has named so far.
     listed: Option<BTreeSet<Key>>,
@@ -115,9 +118,34 @@ impl Index {
     }
 
     /// All objects of one namespace.
-    pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+    fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
         let here = self.objects.range(Key::new(namespace, "")..);
         here.take_while(move |(key, _)| *key.namespace == *namespace).map(|(_, entry)| &entry.object)
+    }
+
+    /// From now on [`Index::matching`] takes no walk.
+    pub fn label(&mut self) {
+        if self.labelled.is_none() {
+            let mut labelled = Labelled::default();
+            self.all().for_each(|object| labelled.insert(object));
+            self.labelled = Some(labelled);
+        }
+    }
+
+    /// The objects of a namespace (or of any) that a selector matches.
+    pub fn matching<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = &'a Arc<Object>> {
+        let near: Box<dyn Iterator<Item = _>> = match (&self.labelled, namespace) {
+            (Some(labelled), _) => {
+                Box::new(labelled.near(namespace, selector).filter_map(|key| self.get(key)))
+            }
+            (None, None) => Box::new(self.all()),
+            (None, Some(namespace)) => Box::new(self.within(namespace)),
+        };
+        near.filter(|object| selector.matches(&object.labels))
     }
 
     /// The objects of this name in whichever namespace: a step per namespace, not one per object.
@@ -139,7 +167,7 @@ impl Index {
         let owned = self.owned.get(parent).into_iter().flatten().filter(here);
         let mut found: Vec<_> = owned.filter_map(|key| self.get(key)).map(Arc::clone).collect();
         if let Some(selector) = selector {
-            let near = self.orphans.near(namespace, selector);
+            let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector);
             let matching =
                 near.filter_map(|key| self.get(key)).filter(|object| selector.matches(&object.labels));
             found.extend(matching.map(Arc::clone));
@@ -222,6 +250,9 @@ impl Index {
             Some(owner) => drop(self.owned.entry(owner.clone()).or_default().insert(key.clone())),
             None => self.orphans.insert(&object),
         }
+        if let Some(labelled) = &mut self.labelled {
+            labelled.insert(&object);
+        }
         self.objects.insert(key.clone(), Entry { object: Arc::clone(&object), confirmed });
         vec![Touched { before, after: Some(object) }]
     }
@@ -239,6 +270,9 @@ impl Index {
         match &object.controller {
             Some(owner) => take_out(&mut self.owned, owner, &object.key),
             None => self.orphans.remove(object),
+        }
+        if let Some(labelled) = &mut self.labelled {
+            labelled.remove(object);
         }
     }
 }
@@ -258,6 +292,10 @@ mod tests {
 
     use super::*;
     use crate::object::testing::a;
+
+    fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
+        found.map(|object| object.key.to_string()).collect()
+    }
 
     fn pod(name: &str, uid: &str, version: u64) -> Object {
         (*a("v1", "Pod", &format!("n/{name}")).uid(uid).version(&version.to_string()).object()).clone()
@@ -364,9 +402,6 @@ mod tests {
 
     #[test]
     fn objects_are_found_by_namespace_and_by_name() {
-        fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
-            found.map(|object| object.key.to_string()).collect()
-        }
         let mut index = Index::default();
         for key in ["a", "b", "m/a", "n/a", "n/b", "n-1/a", "z/c"] {
             index.apply(Event::Applied((*a("v1", "Pod", key).uid(key).object()).clone()));
@@ -447,21 +482,27 @@ mod tests {
                 (0..3_u8, 1..9_u64).prop_map(|(n, v)| Step::Write(n, v)),
             ], 0..40)
         ) {
-            let mut index = Index::default();
+            let (mut index, mut labelled) = (Index::default(), Index::default());
+            labelled.label();
             for step in steps {
                 let object = |n: u8, v: u64| {
                     let built = a("v1", "Pod", &format!("n/{n}")).uid(&format!("{n}-{}", v / 4)).version(&v.to_string());
-                    let built = if v.is_multiple_of(2) { built.controlled_by("p") } else { built };
+                    let built = if v.is_multiple_of(2) { built.controlled_by("p").label("even", "true") } else { built };
                     (*built.object()).clone()
                 };
-                match step {
-                    Step::Event(n, v, true) => index.apply(Event::Deleted(object(n, v))),
-                    Step::Event(n, v, false) => index.apply(Event::Applied(object(n, v))),
-                    Step::Write(n, v) => index.apply(Event::Wrote(object(n, v).into())),
-                };
+                for index in [&mut index, &mut labelled] {
+                    index.apply(match step {
+                        Step::Event(n, v, true) => Event::Deleted(object(n, v)),
+                        Step::Event(n, v, false) => Event::Applied(object(n, v)),
+                        Step::Write(n, v) => Event::Wrote(object(n, v).into()),
+                    });
+                }
                 let owned = index.owned.values().map(BTreeSet::len).sum::<usize>();
                 let orphans = index.orphans.len();
                 prop_assert_eq!(owned + orphans, index.objects.len());
+                let even = Selector::equals("even", "true");
+                let found = |index: &Index| keys(index.matching(Some("n"), &even));
+                prop_assert_eq!(found(&labelled), found(&index));
                 prop_assert_eq!(index.by_uid.len(), index.objects.len());
                 for (uid, key) in &index.by_uid {
                     prop_assert_eq!(&index.objects[key].object.uid, uid);

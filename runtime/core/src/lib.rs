@@ -12,6 +12,8 @@
 //! - [`protocol`]: what a hook is asked and what it answers
 //! - [`rollout`]: which state of its parent each child is at, and which child goes to the latest next
 //! - [`plan`]: what is to be written
+//! - [`decoration`]: what is to be written of an object that is decorated, besides its attachments
+//! - [`wishes`]: whose labels, annotations and status it has, where several controllers decorate it
 //! - [`pass`]: these in a row: what a pass sees, asks and decides
 //! - [`fingerprint`]: what a pass saw, as 128 bits
 //! - [`standing`]: how each parent stood after its last pass: settled, failing
@@ -28,12 +30,13 @@ pub mod adopters;
 pub mod bucket;
 pub mod children;
 pub mod claim;
+pub mod decoration;
 pub mod fingerprint;
 pub mod gate;
 pub mod index;
 pub mod json;
+mod labelled;
 pub mod object;
-mod orphans;
 pub mod outcome;
 pub mod pass;
 pub mod plan;
@@ -47,3 +50,4 @@ pub mod standing;
 pub mod tally;
 pub mod text;
 pub mod trigger;
+pub mod wishes;

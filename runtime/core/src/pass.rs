@@ -6,14 +6,15 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::children::{self, NoSelector};
-use crate::claim::{self, Claim};
+use crate::claim::{self, Claim, Maker};
+use crate::decoration::Wish;
 use crate::fingerprint::{Fingerprint, Fingerprinter};
 use crate::gate;
 use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::plan::desired::{Bounds, Desired, DesiredError, Rule, Stray, Strays, Wanted};
+use crate::plan::desired::{Bounds, Desired, DesiredError, Mark, Rule, Stray, Strays, Wanted};
 use crate::plan::ledger::Past;
 use crate::plan::{self, Op, Owner, Plan};
 use crate::protocol::customize;
@@ -24,6 +25,7 @@ use crate::related::selection::Related;
 use crate::rollout::Rolling;
 use crate::rollout::pass::Rolled;
 use crate::rollout::revisions::RevisionError;
+use crate::spec::controller::ControllerKind;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
@@ -33,15 +35,24 @@ use crate::trigger::Selection;
 pub struct Terms {
     /// The controller's name.
     pub controller: String,
+    pub kind: Kind,
     pub selection: Selection,
     pub rules: Vec<Rule>,
-    pub generate_selector: bool,
     /// The controller as hooks see it.
     pub snapshot: String,
     pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
-    /// Where there are kinds that are updated one child after the other.
-    pub rolling: Option<Rolling>,
+}
+
+/// What the two kinds of controllers do not have in common.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    Composite {
+        generate_selector: bool,
+        /// Where there are kinds that are updated one child after the other.
+        rolling: Option<Rolling>,
+    },
+    Decorator,
 }
 
 /// How one hook is asked, and how its answers are read.
@@ -70,6 +81,8 @@ pub struct Seen {
     pub claims: Vec<Claimed>,
     /// The states of the parent that its children are at, where they are updated one after the other.
     pub rolled: Option<Rolled>,
+    /// What older controllers of the kind want of the object itself; of parents of composites nothing.
+    pub elders: Option<Fingerprint>,
 }
 
 /// What a pass knows before it looks at children.
@@ -79,6 +92,7 @@ pub struct Before {
     pub hooks: Fingerprint,
     pub related: Related,
     pub rolled: Option<Rolled>,
+    pub elders: Option<Fingerprint>,
 }
 
 /// One object and what becomes of it.
@@ -98,7 +112,8 @@ pub struct Decided {
     /// What the plan is made from.
     pub desired: Desired,
     pub strays: Vec<Stray>,
-    pub status: Map<String, Value>,
+    /// What the hook wants of the object itself: of a composite's parent the status alone.
+    pub wish: Wish,
     pub resync_after: Option<Duration>,
     /// Our finalizer comes off, before anything else.
     pub finalized: bool,
@@ -143,22 +158,30 @@ impl Terms {
         before: Before,
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Seen, NoSelector> {
-        let Before { ask, hooks, related, rolled } = before;
-        let selector = match children::selector(parent, self.generate_selector) {
-            Ok(selector) => Some(selector),
-            Err(_) if ask == HookName::Finalize => None,
-            Err(error) => return Err(error),
+        let Before { ask, hooks, related, rolled, elders } = before;
+        let selector = match self.kind {
+            Kind::Decorator => None,
+            Kind::Composite { generate_selector, .. } => {
+                match children::selector(parent, generate_selector) {
+                    Ok(selector) => Some(selector),
+                    Err(_) if ask == HookName::Finalize => None,
+                    Err(error) => return Err(error),
+                }
+            }
         };
         let mut claims = Vec::new();
         for rule in &self.rules {
             for object in candidates(&rule.resource, selector.as_ref()) {
-                let claim = claim::decide(parent, selector.as_ref(), &object);
+                let claim = match self.kind {
+                    Kind::Composite { .. } => claim::decide(parent, selector.as_ref(), &object),
+                    Kind::Decorator => claim::attached(parent, &self.controller, &object),
+                };
                 if claim != Claim::Leave {
                     claims.push(Claimed { resource: Arc::clone(&rule.resource), object, claim });
                 }
             }
         }
-        Ok(Seen { parent: Arc::clone(parent), ask, hooks, related, selector, claims, rolled })
+        Ok(Seen { parent: Arc::clone(parent), ask, hooks, related, selector, claims, rolled, elders })
     }
 
     /// What the hook is asked about the parent, as it is or as it was.
@@ -170,6 +193,7 @@ impl Terms {
     ) -> Vec<u8> {
         let hook = self.hook(seen.ask);
         let request = request::Sync {
+            kind: self.kind.name(),
             controller: &self.snapshot,
             parent,
             children,
@@ -198,11 +222,13 @@ impl Terms {
         answer: &[u8],
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
-        let Response { status, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
+        let Response { wish, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
             self.read(seen, answer)?;
         let said = Said { events, oddities, forgot: 0 };
-        let mut decided = Decided { status, resync_after, finalized, said, ..Decided::default() };
-        if gate::manages_children(&seen.parent, &self.selection, finalized) {
+        let mut decided = Decided { wish, resync_after, finalized, said, ..Decided::default() };
+        // A decorator's attachments follow its last answer, too: its finalizer is off by then, but it was there.
+        let is_off = finalized && matches!(self.kind, Kind::Composite { .. });
+        if gate::manages_children(&seen.parent, &self.selection, is_off) {
             let Wanted { desired, strays, .. } = self.wanted(seen, wanted)?;
             decided.strays = strays;
             decided.plan_for(desired, self.owner(&seen.parent), children, past);
@@ -213,7 +239,8 @@ impl Terms {
 
     pub(crate) fn read(&self, seen: &Seen, answer: &[u8]) -> Result<Response, ResponseError> {
         let hook = self.hook(seen.ask);
-        response::sync(answer, Reading { via: hook.via, mode: hook.mode, max_children: self.max_children })
+        let (kind, max_children) = (self.kind.name(), self.max_children);
+        response::sync(answer, Reading { kind, via: hook.via, mode: hook.mode, max_children })
     }
 
     pub(crate) fn wanted(
@@ -224,7 +251,11 @@ impl Terms {
         let bounds = Bounds {
             rules: &self.rules,
             selector: seen.selector.as_ref(),
-            generated: self.generate_selector,
+            mark: match self.kind {
+                Kind::Composite { generate_selector: true, .. } => Mark::Uid,
+                Kind::Composite { generate_selector: false, .. } => Mark::Own,
+                Kind::Decorator => Mark::Attached(&self.controller),
+            },
             strays: match self.hook(seen.ask).via {
                 Via::Wasm => Strays::Refused,
                 Via::Webhook => Strays::Created,
@@ -236,7 +267,23 @@ impl Terms {
     /// Whose children they are, and how they are written.
     pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
         let hash_secrets = self.hooks.sync.via == Via::Wasm;
-        Owner { parent, controller: &self.controller, rules: &self.rules, hash_secrets }
+        Owner {
+            parent,
+            kind: self.kind.name(),
+            controller: &self.controller,
+            rules: &self.rules,
+            hash_secrets,
+        }
+    }
+
+    /// The controller to which an object is left, whosever it seems to be, as long as that controller exists. Which
+    /// attachments are a decorator's own is no question.
+    pub fn other_maker<'a>(&self, object: &'a Object) -> Option<Maker<'a>> {
+        match self.kind {
+            Kind::Composite { .. } => claim::maker(object)
+                .filter(|maker| maker.kind != self.kind.name() || maker.name != self.controller),
+            Kind::Decorator => None,
+        }
     }
 
     fn hook(&self, name: HookName) -> &HookTerms {
@@ -251,6 +298,30 @@ impl Terms {
             children.declare(&rule.resource);
         }
         children
+    }
+}
+
+impl Kind {
+    pub fn name(&self) -> ControllerKind {
+        match self {
+            Self::Composite { .. } => ControllerKind::Composite,
+            Self::Decorator => ControllerKind::Decorator,
+        }
+    }
+
+    pub fn rolling(&self) -> Option<&Rolling> {
+        match self {
+            Self::Composite { rolling, .. } => rolling.as_ref(),
+            Self::Decorator => None,
+        }
+    }
+
+    /// Whether parents adopt what the selectors in their own spec match.
+    pub fn adopts_by_own_selectors(&self) -> bool {
+        match self {
+            Self::Composite { generate_selector, .. } => !generate_selector,
+            Self::Decorator => false,
+        }
     }
 }
 
@@ -297,6 +368,7 @@ impl Seen {
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
         all.add(self.hooks.as_bytes());
+        all.add(self.elders.as_ref().map_or(&[], Fingerprint::as_bytes));
         let rolled = self.rolled.iter();
         for related in std::iter::once(&self.related).chain(rolled.clone().flat_map(|rolled| &rolled.related))
         {
@@ -314,25 +386,28 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::object::testing::{Build, a, resource};
     use crate::plan::ledger::Ledger;
+    use crate::plan::record::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
     use crate::related::{
         self,
         rule::{Finds, Place},
     };
     use crate::spec::composite::UpdateMethod;
+    use crate::trigger::SelectionRule;
 
     fn terms() -> Terms {
         Terms {
             controller: "c".to_owned(),
             selection: Selection::default(),
             rules: vec![Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
-            generate_selector: true,
+            kind: Kind::Composite { generate_selector: true, rolling: None },
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
-            rolling: None,
         }
     }
 
@@ -345,7 +420,7 @@ mod tests {
     }
 
     fn before(ask: HookName, hook: &[u8]) -> Before {
-        Before { ask, hooks: Fingerprint::of(hook), related: Related::default(), rolled: None }
+        Before { ask, hooks: Fingerprint::of(hook), related: Related::default(), rolled: None, elders: None }
     }
 
     fn seen(parent: Build, hook: &[u8], pods: Vec<Build>) -> Fingerprint {
@@ -388,6 +463,14 @@ mod tests {
                 ),
             ),
             ("a kind that the customize hook asked for", seen_beside(vec![])),
+            (
+                "what older decorators want",
+                seen_with(
+                    parent(),
+                    Before { elders: Some(Fingerprint::of(b"x")), ..before(HookName::Sync, b"module") },
+                    vec![child("a")],
+                ),
+            ),
         ] {
             assert_ne!(usual(), other, "{what}");
         }
@@ -413,16 +496,115 @@ mod tests {
         };
         assert!(decide(parent()).is_err());
         let decided = decide(parent().deleting()).unwrap();
-        assert_eq!((decided.plan, decided.status.len()), (Plan::default(), 1));
+        let status = json!({"a": 1}).as_object().cloned();
+        assert_eq!((decided.plan, decided.wish.status), (Plan::default(), status));
     }
 
     #[test]
     fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
-        let terms = Terms { generate_selector: false, ..terms() };
+        let terms = Terms { kind: Kind::Composite { generate_selector: false, rolling: None }, ..terms() };
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
         let see = |ask| terms.see(&parent().object(), before(ask, b""), |_, _| pods.to_vec());
         assert!(see(HookName::Sync).is_err());
         let seen = see(HookName::Finalize).unwrap();
         assert_eq!(seen.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);
+    }
+
+    fn decorator() -> Terms {
+        let selection = Selection {
+            rules: vec![SelectionRule::default()],
+            finalizer: gate::finalizer(ControllerKind::Decorator, "c"),
+            finalizes: true,
+        };
+        Terms { kind: Kind::Decorator, selection, ..terms() }
+    }
+
+    fn attachment(name: &str, by: &str) -> Build {
+        a("v1", "Pod", &format!("n/{name}")).controlled_by("p").annotation(ATTACHED_BY, by)
+    }
+
+    fn decided(terms: &Terms, parent: Build, pods: &[Arc<Object>], answer: &Value) -> Decided {
+        let seen = terms.see(&parent.object(), before(HookName::Sync, b""), |_, _| pods.to_vec()).unwrap();
+        let mut children = terms.no_children();
+        for claimed in seen.claims.iter().filter(|one| one.claim == Claim::Keep) {
+            children.insert(&claimed.resource, Arc::clone(&claimed.object));
+        }
+        let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+        terms.decide(&seen, &children, answer.to_string().as_bytes(), past).unwrap()
+    }
+
+    #[test]
+    fn a_decorator_has_the_attachments_that_it_made_and_adopts_nothing() {
+        let pods = [
+            attachment("ours", "c").object(),
+            attachment("theirs", "d").object(),
+            a("v1", "Pod", "n/child").controlled_by("p").object(),
+            a("v1", "Pod", "n/orphan").label(children::UID_LABEL, "p").object(),
+        ];
+        let see = || {
+            let parent = parent().with("spec.selector", json!("no selector")).object();
+            decorator().see(&parent, before(HookName::Sync, b""), |_, _| pods.to_vec()).unwrap()
+        };
+        assert_eq!(see().claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["ours"]);
+        assert_eq!(see().selector, None);
+        let request =
+            decorator().request(&see(), (&see().parent, &see().related), &decorator().no_children());
+        let request: Value = serde_json::from_slice(&request).unwrap();
+        assert_eq!(request["object"]["metadata"]["name"], "p");
+        assert_eq!((&request["attachments"], request.get("children")), (&json!({"Pod.v1": {}}), None));
+    }
+
+    #[test]
+    fn an_attachment_is_made_with_the_annotation_in_its_record() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}});
+        let plan = decided(&decorator(), parent(), &[], &json!({"attachments": [pod]})).plan;
+        let [Op::Create { body, .. }] = plan.ops.as_slice() else { panic!("{plan}") };
+        let record = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"metacontroller.k8s.io/decorator-controller":"c"},"name":"x","namespace":"n"}}"#;
+        assert_eq!(body["metadata"]["annotations"], json!({ATTACHED_BY: "c", LAST_APPLIED: record}));
+        assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "p");
+        assert_eq!(body["metadata"].get("labels"), None);
+    }
+
+    #[test]
+    fn a_decorators_last_answer_decides_about_attachments_of_an_object_that_goes() {
+        let finalizer = gate::finalizer(ControllerKind::Decorator, "c");
+        let going = |finalizers: Value| parent().deleting().with("metadata.finalizers", finalizers);
+        let ops = |terms: &Terms, parent: Build, answer: Value| {
+            let pods = [attachment("x", "c").label(children::UID_LABEL, "p").object()];
+            decided(terms, parent, &pods, &answer).plan.ops.len()
+        };
+        let last = || json!({"attachments": [], "finalized": true});
+        assert_eq!(ops(&decorator(), going(json!([finalizer])), last()), 1);
+        assert_eq!(ops(&decorator(), going(json!([finalizer, "orphan"])), last()), 0);
+        assert_eq!(ops(&decorator(), going(json!(["x"])), last()), 0, "it does not wait for us");
+        assert_eq!(ops(&decorator(), parent(), last()), 1, "it lives on");
+        let composite = Terms { kind: terms().kind, ..decorator() };
+        assert_eq!(ops(&composite, going(json!([finalizer])), json!({"children": [], "finalized": true})), 0);
+    }
+
+    #[test]
+    fn a_decorator_wants_no_status_where_its_hook_says_none() {
+        let wish = |answer: Value| decided(&decorator(), parent(), &[], &answer).wish;
+        assert_eq!(wish(json!({"attachments": []})), Wish::default());
+        let labels = [("a".to_owned(), None)].into();
+        assert_eq!(
+            wish(json!({"attachments": [], "labels": {"a": null}, "status": {"b": 1}})),
+            Wish { labels, status: json!({"b": 1}).as_object().cloned(), ..Wish::default() }
+        );
+    }
+
+    #[test]
+    fn a_composite_leaves_what_other_controllers_made() {
+        let other = |terms: &Terms, child: Build| {
+            let child = child.object();
+            terms.other_maker(&child).map(|maker| (maker.kind, maker.name.to_owned()))
+        };
+        let made = |by: &str| child("a").annotation(MADE_BY, by);
+        assert_eq!(other(&terms(), made("c")), None);
+        assert_eq!(other(&terms(), made("d")), Some((ControllerKind::Composite, "d".to_owned())));
+        let attached = |by: &str| other(&terms(), attachment("a", by));
+        assert_eq!(attached("c"), Some((ControllerKind::Decorator, "c".to_owned())), "of the same name");
+        assert_eq!(attached("d"), Some((ControllerKind::Decorator, "d".to_owned())));
+        assert_eq!(other(&decorator(), made("d")), None);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::object::id::Gvr;
 use crate::spec::account::ServiceAccountRef;
 use crate::spec::composite::{ApplyStrategy, ChildResource, CompositeControllerSpec, UpdateMethod};
-use crate::spec::decorator::DecoratorControllerSpec;
+use crate::spec::decorator::{Attachment, DecoratorControllerSpec};
 use crate::spec::hook::Hook;
 
 /// What a controller touches.
@@ -58,17 +58,18 @@ impl Needs {
         }
     }
 
-    /// `apply`: how the server writes attachments.
+    /// `apply`: how the server writes attachments where nothing else is said.
     pub fn of_decorator(name: &str, spec: &DecoratorControllerSpec, apply: ApplyStrategy) -> Self {
         let hooks = spec.hooks.clone().unwrap_or_default();
         let attachments = spec.attachments.as_deref().unwrap_or_default();
+        let written = |one: &Attachment| {
+            let own = one.update_strategy.as_ref().and_then(|strategy| strategy.apply_strategy);
+            (Gvr::new(&one.api_version, &one.resource), own.or(spec.apply_strategy).unwrap_or(apply))
+        };
         Self {
             name: format!("metahook-decorator-{name}"),
             parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
-            children: attachments
-                .iter()
-                .map(|one| (Gvr::new(&one.api_version, &one.resource), apply))
-                .collect(),
+            children: attachments.iter().map(written).collect(),
             rolls: false,
             objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
             customizes: hooks.customize.is_some(),

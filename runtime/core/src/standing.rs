@@ -19,6 +19,8 @@ pub struct Standings {
     vain: BTreeMap<Key, (Fingerprint, Duration)>,
     /// What is known of the hook that was called last.
     hook: Option<(Fingerprint, Purity)>,
+    /// Settled parents about which the next pass asks all the same.
+    checks: BTreeSet<Key>,
     /// One in so many settled parents is asked about all the same; 0 is none.
     check_every: u64,
     /// Says which passes check; it has no rhythm, so that no parent is always or never the one.
@@ -64,9 +66,22 @@ impl Standings {
             status_due: BTreeSet::new(),
             vain: BTreeMap::new(),
             hook: None,
+            checks: BTreeSet::new(),
             check_every,
             dice: 0,
         }
+    }
+
+    /// Whether there is nothing for a pass about a parent that looks like this.
+    pub fn rests(&mut self, parent: &Key, seen: Fingerprint) -> bool {
+        if self.settled.get(parent).is_none_or(|rest| rest.seen != seen) {
+            return false;
+        }
+        let check = self.is_drawn();
+        if check {
+            self.checks.insert(parent.clone());
+        }
+        !check
     }
 
     /// A pass sees a parent: does it have to ask the hook?
@@ -74,10 +89,7 @@ impl Standings {
         match self.settled.get(parent) {
             Some(rest) if rest.seen == seen => {
                 let answer = rest.answer;
-                if self.check_every > 0 && self.roll().is_multiple_of(self.check_every) {
-                    return Ask::Check(answer);
-                }
-                Ask::Nothing
+                if self.checks.remove(parent) || self.is_drawn() { Ask::Check(answer) } else { Ask::Nothing }
             }
             Some(_) => {
                 self.settled.remove(parent);
@@ -87,10 +99,10 @@ impl Standings {
         }
     }
 
-    /// The next number of a fixed sequence that looks like chance (Knuth's multiplier).
-    fn roll(&mut self) -> u64 {
+    /// One look in `check_every` is: by a fixed sequence that looks like chance (Knuth's multiplier).
+    fn is_drawn(&mut self) -> bool {
         self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.dice >> 33
+        self.check_every > 0 && (self.dice >> 33).is_multiple_of(self.check_every)
     }
 
     /// A call of the hook ended; `pure`: it never read the real time.
@@ -123,6 +135,7 @@ impl Standings {
     pub fn unsettle(&mut self, parent: &Key) {
         self.settled.remove(parent);
         self.failing.remove(parent);
+        self.checks.remove(parent);
     }
 
     pub fn fail(&mut self, parent: &Key, category: &'static str) {
@@ -242,6 +255,17 @@ mod tests {
         }
         assert_eq!(checked.len(), parents.len());
         assert!(checked.values().all(|times| (50..200).contains(times)), "of 1,000 each: {checked:?}");
+    }
+
+    #[test]
+    fn a_parent_that_is_drawn_does_not_rest_and_its_pass_checks() {
+        let (mut all, key) = settled(1);
+        assert!(!all.rests(&key, print("seen")));
+        all.check_every = 0;
+        assert_eq!(all.look(&key, print("seen")), Ask::Check(print("answer")));
+        assert_eq!(all.look(&key, print("seen")), Ask::Nothing, "once");
+        assert!(all.rests(&key, print("seen")) && !all.rests(&key, print("changed")));
+        assert!(all.rests(&key, print("seen")), "to look is no pass");
     }
 
     #[test]

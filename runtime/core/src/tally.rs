@@ -90,10 +90,10 @@ impl Tally {
         *self.passes.entry(what).or_default() += 1;
     }
 
-    /// A pass ended without a call, because nothing had changed.
-    pub fn skipped(&mut self) {
-        self.passed("at_rest");
-        self.since.entry(HookName::Sync).or_default().skipped += 1;
+    /// So many passes ended without a call, because nothing had changed.
+    pub fn skipped(&mut self, passes: u64) {
+        *self.passes.entry("at_rest").or_default() += passes;
+        self.since.entry(HookName::Sync).or_default().skipped += passes;
     }
 
     pub fn wrote(&mut self, op: &'static str) {
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(tally.figures(HookName::Sync, &limits), None, "nothing was called");
         (1..=100).for_each(|micros| tally.called(call(OK, micros)));
         tally.called(call("HookTrap", 5));
-        tally.skipped();
+        tally.skipped(1);
         let figures = tally.figures(HookName::Sync, &limits).unwrap();
         assert_eq!((figures.calls, figures.failed, figures.skipped), (101, 1, 1));
         assert_eq!((figures.p50_micros, figures.p99_micros), (50, 99));

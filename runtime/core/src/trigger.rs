@@ -1,8 +1,9 @@
 //! Which parents have to be looked at because an object changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::adopters::Adopters;
 use crate::children;
@@ -14,18 +15,55 @@ use crate::object::selector::Selector;
 /// Which parents a controller looks at.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    pub labels: Selector,
+    /// A parent is selected by any of these.
+    pub rules: Vec<SelectionRule>,
     /// The finalizer that this controller, or its like under another server, may have put on a parent.
     pub finalizer: String,
     /// The controller has a finalize hook.
     pub finalizes: bool,
-    /// A change of the status alone is no change.
+}
+
+/// One way of being selected: both selectors have to match. The default matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelectionRule {
+    pub labels: Selector,
+    pub annotations: Selector,
+    /// Of parents that match, a change of the status alone is no change.
     pub ignore_status: bool,
 }
 
 impl Selection {
+    /// Selected, or still to be finalized.
     pub fn includes(&self, parent: &Object) -> bool {
-        self.labels.matches(&parent.labels) || parent.finalizers.contains(&self.finalizer)
+        self.selects(parent) || parent.finalizers.contains(&self.finalizer)
+    }
+
+    pub fn selects(&self, parent: &Object) -> bool {
+        self.matching(parent).next().is_some()
+    }
+
+    /// There is no object that it does not select.
+    pub fn is_everything(&self) -> bool {
+        self.rules.iter().any(|rule| rule.labels.is_empty() && rule.annotations.is_empty())
+    }
+
+    /// The rules that a parent matches. Its annotations are read only where one of them asks for them.
+    fn matching(&self, parent: &Object) -> impl Iterator<Item = &SelectionRule> {
+        let read = OnceCell::new();
+        self.rules.iter().filter(move |rule| {
+            rule.labels.matches(&parent.labels)
+                && (rule.annotations.is_empty()
+                    || rule.annotations.matches(read.get_or_init(|| parent.annotations())))
+        })
+    }
+
+    /// Whether a change of the status of this parent is no change.
+    fn ignores_status(&self, parent: &Object) -> bool {
+        let mut matching = self.matching(parent).peekable();
+        if matching.peek().is_none() {
+            return self.rules.iter().all(|rule| rule.ignore_status);
+        }
+        matching.all(|rule| rule.ignore_status)
     }
 }
 
@@ -50,8 +88,10 @@ impl Selected {
 
 /// A parent changed: itself, where it is or was selected.
 pub fn on_parent(touched: &Touched, selection: &Selection) -> Option<Key> {
-    if let (true, Some(before), Some(after)) = (selection.ignore_status, &touched.before, &touched.after)
+    let ignores = selection.rules.iter().any(|rule| rule.ignore_status);
+    if let (true, Some(before), Some(after)) = (ignores, &touched.before, &touched.after)
         && only_status_differs(before, after)
+        && selection.ignores_status(after)
     {
         return None;
     }
@@ -60,23 +100,25 @@ pub fn on_parent(touched: &Touched, selection: &Selection) -> Option<Key> {
     Some(selected.key.clone())
 }
 
-/// Kinds without a generation do not tell whether their content changed, so any change of theirs counts.
 fn only_status_differs(before: &Object, after: &Object) -> bool {
-    let unchanged =
-        before.uid == after.uid && before.generation == after.generation && before.labels == after.labels;
-    unchanged && after.generation != 0 && !after.deleting && annotations(before) == annotations(after)
+    let same = before.uid == after.uid && before.generation == after.generation;
+    if !same || after.deleting || before.labels != after.labels {
+        return false;
+    }
+    match after.generation {
+        // Kinds without a generation do not tell whether their content changed.
+        0 => content(before).is_some_and(|content| Some(content) == self::content(after)),
+        _ => before.annotations() == after.annotations(),
+    }
 }
 
-fn annotations(object: &Object) -> Option<BTreeMap<String, String>> {
-    #[derive(Deserialize)]
-    struct Annotated {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    struct Metadata {
-        annotations: Option<BTreeMap<String, String>>,
-    }
-    serde_json::from_str(object.json()).ok().and_then(|object: Annotated| object.metadata.annotations)
+/// All of an object but its status and its version.
+fn content(object: &Object) -> Option<Value> {
+    let mut value = object.value().ok()?;
+    let fields = value.as_object_mut()?;
+    fields.remove("status");
+    fields.get_mut("metadata")?.as_object_mut()?.remove("resourceVersion");
+    Some(value)
 }
 
 /// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it: one of
@@ -153,9 +195,19 @@ mod tests {
         assert!(woken(None, Some(a("v1", "Pod", "n/c").label("app", "2").deleting()), false).is_empty());
     }
 
+    fn labelled(ignore_status: bool) -> Selection {
+        let rule = SelectionRule { labels: Selector::equals("x", "y"), ignore_status, ..Default::default() };
+        Selection { rules: vec![rule], finalizer: "f".into(), finalizes: false }
+    }
+
+    fn everything(ignore_status: bool) -> Selection {
+        let rule = SelectionRule { ignore_status, ..Default::default() };
+        Selection { rules: vec![rule], ..Selection::default() }
+    }
+
     #[test]
     fn a_parent_that_stops_matching_is_looked_at_once_more() {
-        let selection = Selection { labels: Selector::equals("x", "y"), ..Selection::default() };
+        let selection = labelled(false);
         let with = || parent("n/one", "1").label("x", "y").object();
         let without = || parent("n/one", "1").object();
         let key = |before, after| on_parent(&Touched { before, after }, &selection);
@@ -165,8 +217,7 @@ mod tests {
 
     #[test]
     fn parents_are_counted_as_they_come_match_and_go() {
-        let selection =
-            Selection { labels: Selector::equals("x", "y"), finalizer: "f".into(), ..Selection::default() };
+        let selection = labelled(false);
         let mut selected = Selected::default();
         let mut count = |before: Option<Build>, after: Option<Build>| {
             let touched = Touched { before: before.map(Build::object), after: after.map(Build::object) };
@@ -186,27 +237,80 @@ mod tests {
 
     #[test]
     fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
-        let selection =
-            Selection { labels: Selector::equals("x", "y"), finalizer: "f".into(), ..Selection::default() };
+        let selection = labelled(false);
         let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"])).object();
         assert!(on_parent(&Touched { before: None, after: Some(parent) }, &selection).is_some());
     }
 
+    fn woken_by(selection: &Selection, before: Build, after: Build) -> bool {
+        let touched = Touched { before: Some(before.object()), after: Some(after.object()) };
+        on_parent(&touched, selection).is_some()
+    }
+
     #[test]
     fn a_change_of_status_alone_can_be_ignored() {
-        let selection = Selection { ignore_status: true, ..Selection::default() };
         let with = |generation: i64, version: &str| {
             parent("n/one", "1").version(version).with("metadata.generation", json!(generation))
         };
-        let woken = |before: Build, after: Build| {
-            on_parent(&Touched { before: Some(before.object()), after: Some(after.object()) }, &selection)
-                .is_some()
-        };
-        assert!(!woken(with(1, "1"), with(1, "2").with("status", json!({"a": 1}))));
+        let woken = |before, after| woken_by(&everything(true), before, after);
+        let status = || json!({"a": 1});
+        assert!(!woken(with(1, "1"), with(1, "2").with("status", status())));
         assert!(woken(with(1, "1"), with(2, "2")), "the spec changed");
-        assert!(woken(with(1, "1"), with(1, "2").label("a", "b")));
-        assert!(woken(with(1, "1"), with(1, "2").with("metadata.annotations", json!({"a": "b"}))));
-        assert!(woken(with(1, "1"), with(1, "2").deleting()));
-        assert!(woken(with(0, "1"), with(0, "2")), "without a generation nobody knows");
+        for generation in [0, 1] {
+            let with = |version| with(generation, version);
+            assert!(woken(with("1"), with("2").label("a", "b")));
+            assert!(woken(with("1"), with("2").with("metadata.annotations", json!({"a": "b"}))));
+            assert!(woken(with("1"), with("2").deleting()));
+        }
+        assert!(woken_by(&everything(false), with(1, "1"), with(1, "2").with("status", status())));
+    }
+
+    #[test]
+    fn of_kinds_without_a_generation_the_content_is_compared() {
+        let with = |version: &str| parent("n/one", "1").version(version);
+        let woken = |before, after| woken_by(&everything(true), before, after);
+        assert!(!woken(with("1"), with("2").with("status", json!({"a": 1}))));
+        assert!(woken(with("1"), with("2").with("data", json!({"a": "b"}))));
+        assert!(woken(with("1"), with("2").with("metadata.finalizers", json!(["f"]))));
+    }
+
+    /// One rule by labels that ignores statuses, one by annotations that does not.
+    fn two_rules() -> Selection {
+        let annotations = Selector::equals("note", "yes");
+        let by_note = SelectionRule { annotations, ..Default::default() };
+        let mut selection = labelled(true);
+        selection.rules.push(by_note);
+        selection
+    }
+
+    fn noted(build: Build, note: &str) -> Build {
+        build.with("metadata.annotations", json!({ "note": note, "more": "any text: {}\n" }))
+    }
+
+    #[test]
+    fn any_rule_selects_and_both_of_its_selectors_have_to_match() {
+        let one = || parent("n/one", "1");
+        let selects = |selection: &Selection, build: Build| selection.selects(&build.object());
+        assert!(selects(&two_rules(), one().label("x", "y")));
+        assert!(selects(&two_rules(), noted(one(), "yes")));
+        assert!(!selects(&two_rules(), noted(one(), "no")) && !selects(&two_rules(), one()));
+        let mut both = labelled(false);
+        both.rules[0].annotations = Selector::equals("note", "yes");
+        assert!(selects(&both, noted(one().label("x", "y"), "yes")));
+        assert!(!selects(&both, one().label("x", "y")) && !selects(&both, noted(one(), "yes")));
+        assert!(!both.is_everything() && everything(false).is_everything());
+        assert!(!selects(&Selection::default(), one()), "without a rule there is nothing to match");
+    }
+
+    #[test]
+    fn a_status_is_ignored_where_every_rule_that_matches_ignores_it() {
+        let woken = |build: &dyn Fn() -> Build| {
+            woken_by(&two_rules(), build(), build().version("2").with("status", json!({"a": 1})))
+        };
+        let one = || parent("n/one", "1").version("1").with("metadata.generation", json!(1));
+        assert!(!woken(&|| one().label("x", "y")));
+        assert!(woken(&|| noted(one(), "yes")));
+        assert!(woken(&|| noted(one().label("x", "y"), "yes")));
+        assert!(woken(&|| one().with("metadata.finalizers", json!(["f"]))), "to be finalized");
     }
 }

@@ -11,12 +11,13 @@ use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::plan;
 use metahook_core::plan::Owner;
-use metahook_core::plan::desired::{Bounds, Rule, Strays};
+use metahook_core::plan::desired::{Bounds, Mark, Rule, Strays};
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::LAST_APPLIED;
 use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
 use metahook_core::spec::composite::UpdateMethod;
+use metahook_core::spec::controller::ControllerKind;
 use metahook_core::spec::hook::Via;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -39,20 +40,26 @@ fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod, via: Via) -> Re
     for object in observed {
         children.insert(&rules[0].resource, Arc::new(Object::parse(&object.to_string(), None).unwrap()));
     }
-    let reading = Reading { via, mode: Mode::Loose, max_children: 10 };
+    let reading = Reading { kind: ControllerKind::Composite, via, mode: Mode::Loose, max_children: 10 };
     let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
     let selector = children::selector(&parent, true).unwrap();
     let strays = match via {
         Via::Wasm => Strays::Refused,
         Via::Webhook => Strays::Created,
     };
-    let bounds = Bounds { rules: &rules, selector: Some(&selector), generated: true, strays };
+    let bounds = Bounds { rules: &rules, selector: Some(&selector), mark: Mark::Uid, strays };
     let wanted =
         plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
-    let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+    let owner = Owner {
+        parent: &parent,
+        kind: ControllerKind::Composite,
+        controller: "c",
+        rules: &rules,
+        hash_secrets: false,
+    };
     let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
     let plan = plan::children::children(owner, &children, &wanted.desired, past);
-    Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.status)))
+    Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.wish.status.unwrap_or_default())))
 }
 
 fn word() -> impl Strategy<Value = String> {

@@ -13,9 +13,10 @@ use metahook_core::children;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::plan::desired::{Apply, Bounds, Rule, Strays};
+use metahook_core::plan::desired::{Apply, Bounds, Mark, Rule, Strays};
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::{self, Owner};
+use metahook_core::spec::controller::ControllerKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -72,12 +73,18 @@ fn plan_of(case: &Path) -> String {
     }
     let selector = children::selector(&parent, true).unwrap();
     let bounds =
-        Bounds { rules: &rules, selector: Some(&selector), generated: true, strays: Strays::Refused };
+        Bounds { rules: &rules, selector: Some(&selector), mark: Mark::Uid, strays: Strays::Refused };
     match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
     {
         Ok(wanted) => {
             let hash_secrets = strategy.hash_secrets;
-            let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets };
+            let owner = Owner {
+                parent: &parent,
+                kind: ControllerKind::Composite,
+                controller: "c",
+                rules: &rules,
+                hash_secrets,
+            };
             let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
             plan::children::children(owner, &observed, &wanted.desired, past).to_string()
         }

@@ -19,6 +19,8 @@ use metahook_core::object::map::ChildMap;
 use metahook_core::protocol::customize;
 use metahook_core::protocol::request::Sync;
 use metahook_core::spec::composite::CompositeControllerSpec;
+use metahook_core::spec::controller::ControllerKind;
+use metahook_core::spec::decorator::DecoratorControllerSpec;
 use metahook_core::spec::hook::HookVersion;
 use metahook_core::spec::snapshot::snapshot;
 use serde::Deserialize;
@@ -56,6 +58,7 @@ fn object(value: &Value) -> Arc<Object> {
 fn request(world: &World, version: HookVersion, finalizing: bool) -> String {
     let parent = object(&world.parent);
     let request = Sync {
+        kind: kind(world),
         controller: &controller(world),
         parent: &parent,
         children: &map(&world.kinds, &world.children),
@@ -73,8 +76,20 @@ fn customize(world: &World) -> String {
 }
 
 fn controller(world: &World) -> String {
-    let spec: CompositeControllerSpec = serde_json::from_value(world.controller["spec"].clone()).unwrap();
-    snapshot(&object(&world.controller), &spec)
+    let (spec, controller) = (world.controller["spec"].clone(), object(&world.controller));
+    match kind(world) {
+        ControllerKind::Composite => {
+            snapshot(&controller, &serde_json::from_value::<CompositeControllerSpec>(spec).unwrap())
+        }
+        ControllerKind::Decorator => {
+            snapshot(&controller, &serde_json::from_value::<DecoratorControllerSpec>(spec).unwrap())
+        }
+    }
+}
+
+fn kind(world: &World) -> ControllerKind {
+    let kinds = [ControllerKind::Composite, ControllerKind::Decorator];
+    kinds.into_iter().find(|kind| world.controller["kind"] == kind.as_str()).expect("a kind of controllers")
 }
 
 fn map(kinds: &[Served], objects: &[Value]) -> ChildMap {
@@ -109,7 +124,7 @@ fn resource(kind: &Served) -> Arc<Resource> {
 fn hooks_are_asked_as_the_examples_show() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases/requests");
     let mut wrong = Vec::new();
-    for scope in ["namespaced", "cluster"] {
+    for scope in ["namespaced", "cluster", "decorated-namespaced", "decorated-cluster"] {
         let folder = folder.join(scope);
         let world = fs::read_to_string(folder.join("world.json")).unwrap();
         let world: World = serde_json::from_str(&world).unwrap();

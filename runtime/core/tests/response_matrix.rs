@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a broken row ends it")]
 
+use metahook_core::decoration::Wish;
 use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode, Response};
+use metahook_core::spec::controller::ControllerKind;
 use metahook_core::spec::hook::Via;
-use serde_json::json;
+use serde_json::{Map, json};
 
 const ALL: [(Via, Mode); 4] = [
     (Via::Wasm, Mode::Loose),
@@ -15,11 +17,20 @@ const ALL: [(Via, Mode); 4] = [
 ];
 
 fn read(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
+    read_of(ControllerKind::Composite, via, mode, answer)
+}
+
+fn decorator(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
+    read_of(ControllerKind::Decorator, via, mode, answer)
+}
+
+fn read_of(kind: ControllerKind, via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
     let told = |error: &dyn std::error::Error| match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    response::sync(answer.as_bytes(), Reading { via, mode, max_children: 10 }).map_err(|error| told(&error))
+    response::sync(answer.as_bytes(), Reading { kind, via, mode, max_children: 10 })
+        .map_err(|error| told(&error))
 }
 
 /// An answer that is in order but for this field.
@@ -72,7 +83,8 @@ fn what_is_wrong_for_everybody_says_where() {
 
 #[test]
 fn what_is_absent_or_null_has_its_default() {
-    let nothing = Response::default();
+    let wish = Wish { status: Some(Map::new()), ..Wish::default() };
+    let nothing = Response { wish, ..Response::default() };
     for field in ["status", "resyncAfterSeconds", "finalized", "events"] {
         for (via, mode) in ALL {
             assert_eq!(read(via, mode, r#"{"children":[]}"#).unwrap(), nothing, "{via:?} {mode:?}");
@@ -138,7 +150,7 @@ fn repeated_fields_within_children_are_the_childs_affair() {
 fn whole_numbers_stay_whole() {
     let answer =
         read(Via::Webhook, Mode::Strict, &with("status", r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#));
-    assert_eq!(json!(answer.unwrap().status).to_string(), r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#);
+    assert_eq!(json!(answer.unwrap().wish.status).to_string(), r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#);
 }
 
 #[test]
@@ -161,4 +173,105 @@ fn events_say_where_they_are_wrong() {
         let loose = read(Via::Webhook, Mode::Loose, &answer).unwrap();
         assert!(loose.events.is_empty() && loose.oddities[0].to_string().contains(says), "{events}");
     }
+}
+
+/// An answer of a decorator's hook that is in order but for this field.
+fn decorated(field: &str, value: &str) -> String {
+    if field == "attachments" {
+        format!(r#"{{"attachments":{value}}}"#)
+    } else {
+        format!(r#"{{"attachments":[],"{field}":{value}}}"#)
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_decorators_answer_says_where() {
+    for (answer, says) in [
+        (String::new(), "nothing|empty body"),
+        ("[]".to_owned(), "the answer must be an object, not a list"),
+        (r#"{"attachments":[]}]"#.to_owned(), "is not JSON: trailing characters"),
+        (decorated("attachments", "{}"), "attachments must be a list, not an object"),
+        (decorated("attachments", "[null]"), "attachments[0] must be an object, not null"),
+        (decorated("attachments", r#"[{"kind":"P"},{}]"#), "attachments[1].kind must be a string that is"),
+        (decorated("labels", "[]"), "labels must be an object, not a list"),
+        (decorated("labels", "\"a\""), "labels must be an object, not a string"),
+        (decorated("labels", r#"{"a":1}"#), "labels.a must be a string or null, not a number"),
+        (
+            decorated("labels", r#"{"a":"x","b.c/d":false}"#),
+            "labels.b.c/d must be a string or null, not a bool",
+        ),
+        (decorated("annotations", "true"), "annotations must be an object, not a boolean"),
+        (decorated("annotations", r#"{"a":{}}"#), "annotations.a must be a string or null, not an object"),
+        (decorated("annotations", r#"{"a":["x"]}"#), "annotations.a must be a string or null, not a list"),
+        (decorated("status", "[]"), "status must be an object, not a list"),
+        (decorated("status", "\"ok\""), "status must be an object, not a string"),
+        (decorated("resyncAfterSeconds", "\"1\""), "resyncAfterSeconds must be a number, not a string"),
+        (decorated("finalized", "1"), "finalized must be true or false, not a number"),
+    ] {
+        for (via, mode) in ALL {
+            let error = decorator(via, mode, &answer).unwrap_err();
+            assert!(says.split('|').any(|says| error.contains(says)), "{via:?} {mode:?} {answer}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_a_decorator_does_not_say_stays_as_it_is() {
+    for field in ["labels", "annotations", "status", "resyncAfterSeconds", "finalized", "events"] {
+        for (via, mode) in ALL {
+            for answer in [r#"{"attachments":[]}"#.to_owned(), decorated(field, "null")] {
+                assert_eq!(decorator(via, mode, &answer).unwrap(), Response::default(), "{field}");
+            }
+        }
+    }
+    let answer = decorator(Via::Webhook, Mode::Strict, &decorated("status", "{}")).unwrap();
+    assert_eq!(answer.wish.status, Some(Map::new()), "no field is a status, too");
+}
+
+#[test]
+fn a_decorators_texts_set_and_its_nulls_take_off() {
+    for (via, mode) in ALL {
+        let answer = decorator(via, mode, r#"{"attachments":[],"labels":{"a":"","b":null}}"#).unwrap();
+        let labels = [("a".to_owned(), Some(String::new())), ("b".to_owned(), None)];
+        assert_eq!(answer.wish.labels, labels.into());
+        assert!(answer.wish.annotations.is_empty() && answer.wish.status.is_none());
+    }
+}
+
+/// For a webhook that is an order to delete all attachments, as it always was; from a module it is taken for a mistake.
+#[test]
+fn an_answer_without_attachments_is_refused_from_a_module_only() {
+    for answer in ["{}", r#"{"attachments":null}"#, r#"{"labels":{},"finalized":false}"#] {
+        for mode in [Mode::Loose, Mode::Strict] {
+            let says = decorator(Via::Wasm, mode, answer).unwrap_err();
+            assert!(says.contains("has no field attachments"), "{answer}: {says}");
+            let deletes = decorator(Via::Webhook, mode, answer).unwrap();
+            assert!(deletes.children.is_empty() && deletes.forgot_children, "{answer}");
+        }
+    }
+    assert!(decorator(Via::Webhook, Mode::Strict, "null").unwrap().forgot_children);
+    let says =
+        decorator(Via::Wasm, Mode::Loose, &decorated("attachments", &format!("[{}1]", "1,".repeat(20))));
+    assert!(says.unwrap_err().contains("attachments has 21 items, and 10 are allowed"));
+}
+
+#[test]
+fn each_kind_of_controllers_has_its_own_fields() {
+    for (answer, says) in [
+        (r#"{"attachments":[],"children":[]}"#, "has the unknown field children"),
+        (r#"{"attachments":[],"Labels":{}}"#, "has the unknown field Labels"),
+        (r#"{"attachments":[],"attachments":[]}"#, "has the field attachments more than once"),
+        (r#"{"attachments":[],"labels":{"a":"1","a":"2"}}"#, "has the field labels.a more than once"),
+    ] {
+        for via in [Via::Wasm, Via::Webhook] {
+            let error = decorator(via, Mode::Strict, answer).unwrap_err();
+            assert_eq!(error, format!("the hook's answer {says}"));
+            let odd = decorator(via, Mode::Loose, answer).unwrap().oddities;
+            assert_eq!(odd.iter().map(ToString::to_string).collect::<Vec<_>>(), [says]);
+        }
+    }
+    let twice = r#"{"attachments":[{"kind":"P","spec":{"a":1,"a":2}}]}"#;
+    assert!(decorator(Via::Wasm, Mode::Strict, twice).unwrap().oddities.is_empty(), "that is its own affair");
+    let error = read(Via::Webhook, Mode::Strict, r#"{"children":[],"labels":{}}"#).unwrap_err();
+    assert_eq!(error, "the hook's answer has the unknown field labels");
 }

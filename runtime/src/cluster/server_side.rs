@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use metahook_core::index::Event;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::plan::children::Probed;
-use metahook_core::plan::record::LAST_APPLIED;
+use metahook_core::plan::record::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
 use metahook_core::plan::{Op, ssa};
 use serde_json::{Value, json};
 
@@ -154,7 +154,7 @@ impl Rest {
         let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let theirs = controller(&live);
         let uid = |owner: Option<&Value>| owner.and_then(|owner| owner.get("uid")).cloned();
-        if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && stamp(&live) == stamp(body) {
+        if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && stamps(&live) == stamps(body) {
             return Ok(Why::Unobserved);
         }
         Ok(Why::Exists(holder(&live)))
@@ -172,8 +172,10 @@ fn controller(object: &Value) -> Option<&Value> {
     owners.iter().find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
-fn stamp(object: &Value) -> Option<&str> {
-    object.pointer("/metadata/annotations")?.get(metahook_core::plan::record::MADE_BY)?.as_str()
+/// Which controllers it says made it: one of composites, one of decorators.
+fn stamps(object: &Value) -> [Option<&str>; 2] {
+    let annotations = object.pointer("/metadata/annotations");
+    [MADE_BY, ATTACHED_BY].map(|name| annotations?.get(name)?.as_str())
 }
 
 /// Whose an object is, in words.
@@ -184,7 +186,7 @@ fn holder(live: &Value) -> String {
         Some(owner) => Cow::Owned(format!("{} {} controls it", text(owner, "kind"), text(owner, "name"))),
         None => Cow::Borrowed("nobody controls it, and it does not match what the parent selects"),
     };
-    match stamp(live) {
+    match stamps(live).into_iter().flatten().next() {
         Some(maker) => format!("{owner}, made by the controller {maker}"),
         None => owner.into_owned(),
     }
@@ -201,6 +203,8 @@ mod tests {
         assert_eq!(holder(&held), "ReplicaSet x controls it");
         let stamped = json!({"metadata": {"annotations": {"metahook.dev/controller": "other"}, "ownerReferences": [owner]}});
         assert_eq!(holder(&stamped), "ReplicaSet x controls it, made by the controller other");
+        let attached = json!({"metadata": {"annotations": {"metacontroller.k8s.io/decorator-controller": "d"}, "ownerReferences": [owner]}});
+        assert_eq!(holder(&attached), "ReplicaSet x controls it, made by the controller d");
         assert!(holder(&json!({"metadata": {}})).starts_with("nobody controls it"));
     }
 }

@@ -67,7 +67,7 @@ impl Controller {
         // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
         let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
         let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
-        if let Some(op) = self.status(parent, decided.status.clone()) {
+        if let Some(op) = decided.wish.status.clone().and_then(|status| self.status(parent, status)) {
             let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
             let print = || Fingerprint::of(op.to_string().as_bytes());
             let vain = self.standings().is_vain(&parent.key, print, self.started.elapsed());

@@ -11,6 +11,7 @@ use metahook_core::plan::children::{Judged, Probed, judge, learn};
 use metahook_core::plan::flip::others;
 use metahook_core::plan::ledger::Drift;
 use metahook_core::plan::{Op, ssa};
+use metahook_core::spec::controller::ControllerKind;
 use serde_json::Value;
 
 use super::acting::Acted;
@@ -91,8 +92,12 @@ impl Controller {
 
     /// The controller whose child this is, if it is another one: what it made is left to it as long as it exists.
     pub(super) fn anothers<'a>(&self, child: &'a Object) -> Option<&'a str> {
-        let maker = child.made_by.as_deref().filter(|maker| *maker != self.terms.controller)?;
-        self.others.get(&Key::new("", maker)).map(|_| maker)
+        let maker = self.terms.other_maker(child)?;
+        let exists = match maker.kind {
+            ControllerKind::Composite => self.others.get(&Key::new("", maker.name)).is_some(),
+            ControllerKind::Decorator => true,
+        };
+        exists.then_some(maker.name)
     }
 
     /// Warns of another controller that makes children of the same kind for the same parent.

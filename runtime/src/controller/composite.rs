@@ -13,8 +13,9 @@ use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Before, Decided, Seen, Terms};
 use metahook_core::plan::Problem;
+use metahook_core::related::selection::Related;
 use metahook_core::rollout::revisions::RevisionError;
-use metahook_core::spec::hook::{HookName, PerHook};
+use metahook_core::spec::hook::HookName;
 use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
 use metahook_core::trigger::Selected;
@@ -22,7 +23,7 @@ use metahook_core::trigger::Selected;
 use super::Tools;
 use super::acting::Acted;
 use super::claiming::ClaimError;
-use super::hooks::{Callees, Calls, Hook, HookError};
+use super::hooks::{Callees, Calls, HookError, Hooks};
 use super::ledgers::Ledgers;
 use super::related::{Asking, Customized, RelatedError, Relations};
 use super::tasks::Tasks;
@@ -45,7 +46,7 @@ pub(super) struct Controller {
     pub(super) selected: Mutex<Selected>,
     /// Of the kinds of children, and of revisions, which are claimed as they are.
     pub(super) children: Vec<Arc<Store>>,
-    pub(super) hooks: PerHook<Hook>,
+    pub(super) hooks: Hooks,
     pub(super) relations: Arc<Relations>,
     pub(super) tasks: Tasks,
     pub(super) told: Mutex<Told>,
@@ -124,11 +125,20 @@ impl Controller {
             self.forget_told(key);
             return After::Settled(None);
         };
+        if self.rests(&parent) {
+            self.meter.tally().skipped(1);
+            return After::Settled(None);
+        }
+        // On the heap: most looks end above, and whoever calls this would have to make room for the rest of a pass.
+        Box::pin(self.pass(key, parent, streaks)).await
+    }
+
+    async fn pass(&self, key: &Key, parent: Arc<Object>, streaks: Streaks) -> After {
         let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
         let mut moved = false;
         let (wrote, resync_after) = match self.decide(Arc::clone(&parent), &writer).await {
             Ok(Done::AtRest) => {
-                self.meter.tally().skipped();
+                self.meter.tally().skipped(1);
                 tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
                 return After::Settled(None);
             }
@@ -146,7 +156,7 @@ impl Controller {
                 let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
-                let learned = self.terms.rolling.is_some() && streaks.own == 0;
+                let learned = self.terms.kind.rolling().is_some() && streaks.own == 0;
                 let again = |acted| acted == Acted::Wrote || (acted == Acted::InVain && learned);
                 (acted.map(again), decision.decided.resync_after)
             }
@@ -174,7 +184,7 @@ impl Controller {
             Ok(entered) => entered,
             Err(done) => return Ok(done),
         };
-        let callees = Callees::of(&self.hooks)?;
+        let callees = self.hooks.now()?;
         let (mut seen, mut asked) = self.see(&callees, &parent, ask, Asking::OnlyWhatIsNew).await?;
         let mut print = seen.fingerprint();
         let look = self.standings().look(&parent.key, print);
@@ -221,8 +231,8 @@ impl Controller {
         ask: HookName,
         asking: Asking,
     ) -> Result<(Seen, Vec<Customized>), SyncError> {
-        let candidates = |resource: &_, selector: Option<&_>| self.candidates(parent, resource, selector);
-        let mut rolled = self.terms.roll(parent, candidates);
+        let candidates = self.candidates_of(parent);
+        let mut rolled = self.terms.roll(parent, &candidates);
         let mut states = vec![Arc::clone(parent)];
         if self.terms.hooks.customize.is_some() {
             let history = self.terms.history(parent, rolled.as_ref())?;
@@ -234,9 +244,40 @@ impl Controller {
             rolled.related = related.split_off(1);
         }
         let related = related.pop().unwrap_or_default();
-        let before = Before { ask, hooks: callees.identity, related, rolled };
+        let before = Before { ask, hooks: callees.identity, related, rolled, elders: None };
         let seen = self.terms.see(parent, before, candidates)?;
         Ok((seen, asked))
+    }
+
+    /// Whether nothing changed about a parent since it came to rest, as far as that is seen without asking anybody.
+    fn rests(&self, parent: &Arc<Object>) -> bool {
+        let Gate::Ask(ask) = gate::decide(parent, &self.terms.selection) else { return false };
+        let Ok(callees) = self.hooks.now() else { return false };
+        if self.terms.hooks.customize.is_some() {
+            return false;
+        }
+        let candidates = self.candidates_of(parent);
+        let rolled = self.terms.roll(parent, &candidates);
+        let before =
+            Before { ask, hooks: callees.identity, related: Related::default(), rolled, elders: None };
+        let Ok(seen) = self.terms.see(parent, before, candidates) else { return false };
+        self.standings().rests(&parent.key, seen.fingerprint())
+    }
+
+    /// Those of these parents that need a pass.
+    pub(super) fn restless(&self, keys: &[Key]) -> Vec<Key> {
+        let parents: Vec<_> =
+            self.parents.view(|parents| keys.iter().map(|key| parents.get(key).cloned()).collect());
+        let rests = |parent: &Option<Arc<Object>>| parent.as_ref().is_some_and(|parent| self.rests(parent));
+        let restless: Vec<_> = keys
+            .iter()
+            .zip(&parents)
+            .filter(|(_, parent)| !rests(parent))
+            .map(|(key, _)| key.clone())
+            .collect();
+        let resting = keys.len() - restless.len();
+        self.meter.tally().skipped(u64::try_from(resting).unwrap_or(u64::MAX));
+        restless
     }
 
     /// Through the gate: our finalizer comes on before anything else, and off where no hook waits for it.
@@ -291,18 +332,20 @@ impl Controller {
         }
     }
 
-    fn candidates(
+    /// What a parent could claim of a kind, without what another controller made.
+    fn candidates_of(
         &self,
-        parent: &Object,
-        resource: &Arc<Resource>,
-        selector: Option<&Selector>,
-    ) -> Vec<Arc<Object>> {
-        let store = self.children.iter().find(|store| store.resource() == resource);
-        let mut all = store
-            .map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector))
-            .unwrap_or_default();
-        all.retain(|object| self.anothers(object).is_none());
-        all
+        parent: &Arc<Object>,
+    ) -> impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>> + use<'_> {
+        let parent = Arc::clone(parent);
+        move |resource, selector| {
+            let store = self.children.iter().find(|store| store.resource() == resource);
+            let mut all = store
+                .map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector))
+                .unwrap_or_default();
+            all.retain(|object| self.anothers(object).is_none());
+            all
+        }
     }
 
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
@@ -330,14 +373,14 @@ impl Controller {
     /// Takes in that an object of the parents' kind changed.
     pub(super) fn learn_parent(&self, touched: &Touched) {
         let selection = &self.terms.selection;
-        if !selection.labels.is_empty() {
+        if !selection.is_everything() {
             self.selected().learn(touched, selection);
         }
     }
 
     /// Without a walk over them: it is asked every second.
     pub(super) fn count_parents(&self) -> usize {
-        if self.terms.selection.labels.is_empty() {
+        if self.terms.selection.is_everything() {
             return self.parents.view(Index::len);
         }
         self.selected().count()

@@ -5,13 +5,13 @@ use metahook_core::spec::status::{self, Finding};
 use metahook_core::standing::Purity;
 
 use super::composite::Controller;
-use super::hooks::{Callees, Hook};
+use super::hooks::Hook;
 use super::report::Reporter;
 
 impl Reporter {
     /// Tells of the latest calls, if there were any.
     pub(super) fn figures(&self, controller: &Controller) {
-        for (name, hook) in controller.hooks.iter() {
+        for (name, hook) in controller.hooks.all.iter() {
             let Hook::Wasm { limits, .. } = hook else { continue };
             if let Some(figures) = controller.meter.tally().figures(name, limits) {
                 self.change(|report| {
@@ -25,7 +25,7 @@ impl Reporter {
 
     pub(super) fn count(&self, controller: &Controller) {
         let parents = controller.count_parents();
-        let callees = Callees::of(&controller.hooks).ok();
+        let callees = controller.hooks.now().ok();
         let (settled, failing, first, purity) = {
             let standings = controller.standings();
             let first = standings.failing().first_key_value().map(|(key, category)| (key.clone(), *category));

@@ -1,6 +1,6 @@
 //! The hooks of one controller as its passes call them, and what is told of each call.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
@@ -23,6 +23,13 @@ use crate::hook::web::client::{WebError, Webhook};
 pub(super) enum Hook {
     Wasm { source: Arc<Followed>, limits: Limits },
     Webhook(Arc<Webhook>),
+}
+
+/// The hooks of a running controller.
+pub(super) struct Hooks {
+    pub(super) all: PerHook<Hook>,
+    /// As what they are called at present.
+    now: Mutex<Result<Arc<Callees>, HookName>>,
 }
 
 /// All hooks as one pass calls them: it takes them once, so that it never mixes versions.
@@ -101,13 +108,37 @@ impl Calls {
     }
 }
 
+impl Hooks {
+    pub(super) fn new(all: PerHook<Hook>) -> Self {
+        Self { now: Mutex::new(Callees::of(&all).map(Arc::new)), all }
+    }
+
+    pub(super) fn now(&self) -> Result<Arc<Callees>, HookError> {
+        self.lock().clone().map_err(HookError::NotLoaded)
+    }
+
+    /// A module or a mount may not be what it was; whether that makes any difference.
+    pub(super) fn renew(&self) -> bool {
+        let now = Callees::of(&self.all).map(Arc::new);
+        let identity = |callees: &Result<Arc<Callees>, HookName>| callees.as_ref().ok().map(|it| it.identity);
+        let mut known = self.lock();
+        let changed = identity(&known) != identity(&now);
+        *known = now;
+        changed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Result<Arc<Callees>, HookName>> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Callees {
     /// # Errors
-    /// A hook without a module: none of them is called.
-    pub(super) fn of(hooks: &PerHook<Hook>) -> Result<Self, HookError> {
+    /// The hook without a module: none of them is called.
+    fn of(hooks: &PerHook<Hook>) -> Result<Self, HookName> {
         let hooks = hooks.try_map(|name, hook| match hook {
             Hook::Wasm { source, limits } => {
-                let loaded = source.loaded().ok_or(HookError::NotLoaded(name))?;
+                let loaded = source.loaded().ok_or(name)?;
                 Ok(Callee::Wasm { loaded, limits: *limits })
             }
             Hook::Webhook(webhook) => Ok(Callee::Webhook(Arc::clone(webhook))),
@@ -180,7 +211,8 @@ impl Controller {
         }
         let forgot = (said.forgot > 0).then(|| {
             format!(
-                "The {hook} hook's answer has no list of children, so all {} of them are deleted: an empty list is how to say that this is meant",
+                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
+                self.terms.kind.name().children(),
                 said.forgot
             )
         });

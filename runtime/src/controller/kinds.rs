@@ -30,7 +30,8 @@ impl Kinds {
 
     /// `home`: where revisions of parents without a namespace are kept.
     pub(super) fn rolling(&self, checked: &Composite, home: &str) -> Option<Rolling> {
-        let rolling = self.rules.iter().zip(&checked.children).filter(|(rule, _)| rule.method.is_rolling());
+        let rolling =
+            self.rules.iter().zip(&checked.common.children).filter(|(rule, _)| rule.method.is_rolling());
         Some(Rolling {
             paths: checked.revision_paths.iter().map(|path| FieldPath::new(path)).collect(),
             rules: rolling
@@ -107,7 +108,7 @@ impl Run {
     }
 
     async fn resolve(&self, checked: &Composite) -> Result<Kinds, KindError> {
-        let parent = self.tools.discovery.resolve(&checked.parent).await?;
+        let parent = self.tools.discovery.resolve(&checked.parent.resource).await?;
         if !parent.has_status {
             if !self.tools.discovery.is_custom(&parent).await? {
                 return Err(KindError::NeverStatus(parent.gvk.clone()));
@@ -116,7 +117,7 @@ impl Run {
             return Err(KindError::NoStatus { api_version, kind });
         }
         let mut rules = Vec::new();
-        for child in &checked.children {
+        for child in &checked.common.children {
             let resource = self.tools.discovery.resolve(&child.resource).await?;
             let lists = self.tools.discovery.lists(&resource.gvk).await;
             let apply = self.tools.applying.of(child.apply);

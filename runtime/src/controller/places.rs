@@ -42,7 +42,11 @@ impl Controller {
 
     pub(super) fn store(&self, rule: &Rule) -> Arc<Store> {
         let place = self.relations.lock().interests.place(rule);
-        self.open(place)
+        let store = self.open(place);
+        if rule.asks_for_labels() {
+            store.label();
+        }
+        store
     }
 
     /// The store of a resource, whose changes wake whom they concern.

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use metahook_core::fingerprint::Fingerprint;
 use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
-use metahook_core::pass::{HookTerms, Terms};
+use metahook_core::pass::{HookTerms, Kind, Terms};
 use metahook_core::spec::SpecError;
-use metahook_core::spec::composite::{Composite, CompositeControllerSpec, CompositeError};
+use metahook_core::spec::composite::{Composite, CompositeControllerSpec};
+use metahook_core::spec::controller::{ControllerError, ControllerKind};
 use metahook_core::spec::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::spec::snapshot::snapshot;
 use metahook_core::spec::status::Finding;
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Tools;
 use super::composite::{Controller, after_panic};
-use super::hooks::{Callees, Hook};
+use super::hooks::{Hook, Hooks};
 use super::host::composite_controllers;
 use super::kinds::Kinds;
 use super::ledgers::Ledgers;
@@ -127,7 +127,7 @@ impl Run {
     /// `None`: the controller was stopped.
     async fn start(&self, checked: &Composite) -> Option<Started> {
         let kinds = self.kinds(checked).await?;
-        let hooks = match checked.hooks.try_map(|name, hook| self.hook(name, hook)) {
+        let hooks = match checked.common.hooks.try_map(|name, hook| self.hook(name, hook)) {
             Ok(hooks) => hooks,
             Err(error) => {
                 self.refuse("InvalidSpec", &error.to_string());
@@ -138,9 +138,9 @@ impl Run {
         self.loaded(&mut modules).await?;
         let home = self.tools.rest.client().default_namespace().to_owned();
         let queue = Arc::new(Queue::new());
-        let tools = self.tools.acting_as(checked.account.as_ref());
+        let tools = self.tools.acting_as(checked.common.account.as_ref());
         let uid = self.object.uid.clone();
-        let relations = Relations::new(uid, Arc::clone(&queue), &tools, checked.account.is_some());
+        let relations = Relations::new(uid, Arc::clone(&queue), &tools, checked.common.account.is_some());
         let controller = Controller {
             tools,
             object: Arc::clone(&self.object),
@@ -149,21 +149,22 @@ impl Run {
             children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
             terms: Terms {
                 controller: self.object.key.name.to_string(),
+                kind: Kind::Composite {
+                    generate_selector: checked.generate_selector,
+                    rolling: kinds.rolling(checked, &home),
+                },
                 selection: Selection {
-                    labels: checked.parent_selector.clone(),
-                    finalizer: gate::finalizer(&self.object.key.name),
-                    finalizes: checked.hooks.finalize.is_some(),
-                    ignore_status: checked.ignore_status_changes,
+                    rules: checked.parent.rules.clone(),
+                    finalizer: gate::finalizer(ControllerKind::Composite, &self.object.key.name),
+                    finalizes: checked.common.hooks.finalize.is_some(),
                 },
                 rules: kinds.rules.clone(),
-                generate_selector: checked.generate_selector,
                 snapshot: spec(&self.object)
                     .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
-                hooks: checked.hooks.map(|_, hook| HookTerms::of(hook)),
+                hooks: checked.common.hooks.map(|_, hook| HookTerms::of(hook)),
                 max_children: self.tools.max_children,
-                rolling: kinds.rolling(checked, &home),
             },
-            hooks,
+            hooks: Hooks::new(hooks),
             relations: Arc::new(relations),
             tasks: Tasks::default(),
             told: Mutex::default(),
@@ -200,27 +201,27 @@ impl Run {
             .map(|spec| spec.check(&self.object.key.name, &self.tools.policy))
         {
             Ok(Ok(checked)) => {
-                for hook in &checked.disabled_hooks {
+                for hook in &checked.common.disabled_hooks {
                     let text = format!(
                         "spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called"
                     );
                     self.warn("DisabledHook", &text);
                 }
-                for kind in &checked.declared_again {
+                for kind in &checked.common.declared_again {
                     let text = format!(
                         "spec.childResources declares {kind} more than once: the last entry counts, so take the others out"
                     );
                     self.warn("KindDeclaredAgain", &text);
                 }
-                if let Some(seconds) = checked.too_often {
+                if let Some(seconds) = checked.common.too_often {
                     let text =
                         format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
                     self.warn("ShortResync", &text);
                 }
                 return Some(checked);
             }
-            Ok(Err(error @ CompositeError::NoSyncHook)) => ("NoSyncHook", error.to_string()),
-            Ok(Err(error @ CompositeError::Spec(_))) => ("InvalidSpec", error.to_string()),
+            Ok(Err(error @ ControllerError::NoSyncHook)) => ("NoSyncHook", error.to_string()),
+            Ok(Err(error @ ControllerError::Spec(_))) => ("InvalidSpec", error.to_string()),
             Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
         };
         self.refuse(reason, &message);
@@ -252,12 +253,12 @@ impl Run {
         let sweep = Sweep {
             tools: self.tools.clone(),
             controllers: Arc::clone(&self.controllers),
-            parents: checked.parent.clone(),
-            account: checked.account.clone(),
+            parents: checked.parent.resource.clone(),
+            account: checked.common.account.clone(),
         };
         tokio::spawn(sweep.run(self.stop.clone()));
         // Before the first pass: whatever comes after it is a change.
-        let called = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
+        controller.hooks.renew();
         let tasks = controller.tasks.until_dropped();
         triggers::spawn(&controller, &queue, self.begun);
         if self.begun == Begun::Anew {
@@ -269,14 +270,14 @@ impl Run {
             async move { controller.sync(&key, streaks).await }
         };
         let mut workers = workers::start(&queue, self.tools.workers, work, after_panic);
-        let period = checked.resync_period.or(self.tools.resync);
+        let period = checked.common.resync_period.or(self.tools.resync);
         let end = tokio::select! {
             () = self.stop.cancelled() => End::Stopped,
             () = controller.tasks.broken() => End::Broken,
             () = self.kinds_change(checked, &kinds) => End::Anew,
             () = controller.wake_where_kinds_appear() => End::Anew,
             () = controller.close_places() => End::Anew,
-            () = self.follow(&controller, &queue, modules, called) => End::Anew,
+            () = self.follow(&controller, &queue, modules) => End::Anew,
             () = triggers::resync(&controller, &queue, period) => End::Anew,
         };
         drop(tasks);
@@ -286,13 +287,7 @@ impl Run {
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
-    async fn follow(
-        &self,
-        controller: &Controller,
-        queue: &Queue<Key>,
-        mut modules: Modules,
-        mut called: Option<Fingerprint>,
-    ) {
+    async fn follow(&self, controller: &Controller, queue: &Queue<Key>, mut modules: Modules) {
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES);
         loop {
@@ -302,9 +297,7 @@ impl Run {
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
                     self.tell(&modules, name, true);
-                    let now = Callees::of(&controller.hooks).ok().map(|callees| callees.identity);
-                    if now != called {
-                        called = now;
+                    if controller.hooks.renew() {
                         triggers::sync_all(controller, queue);
                     }
                 }

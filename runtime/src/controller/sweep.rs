@@ -7,6 +7,7 @@ use metahook_core::gate;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId};
 use metahook_core::spec::account::ServiceAccountRef;
+use metahook_core::spec::controller::ControllerKind;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -95,7 +96,10 @@ impl Sweep {
 
     /// No controller of that name looks at these parents, now.
     fn is_stale(&self, finalizer: &str) -> bool {
-        finalizer.strip_prefix(gate::FINALIZER).is_some_and(|name| {
+        gate::whose(finalizer).is_some_and(|(kind, name)| {
+            if kind != ControllerKind::Composite {
+                return false;
+            }
             let controller = self.controllers.get(&Key::new("", name));
             !controller.is_some_and(|controller| looks_at(&controller, &self.parents))
         })

@@ -26,7 +26,10 @@ pub(super) fn sync_all(controller: &Controller, queue: &Queue<Key>) {
     }
 }
 
-/// Looks at all parents again and again, evenly over each period.
+/// So many parents are looked at before other tasks of this thread get their turn.
+const WITHOUT_PAUSE: usize = 64;
+
+/// Looks at all parents again and again, evenly over each period; only those that are not at rest get a pass.
 pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: Option<Duration>) {
     let Some(period) = period else {
         return std::future::pending().await;
@@ -39,14 +42,18 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
         let (together, pause) = spread::over(keys.len(), period);
         for (round, keys) in (0_u32..).zip(keys.chunks(together)) {
             tokio::time::sleep_until(start + pause * round).await;
-            queue.look_all(keys);
+            for keys in keys.chunks(WITHOUT_PAUSE) {
+                queue.look_all(&controller.restless(keys));
+                tokio::task::yield_now().await;
+            }
         }
     }
 }
 
 /// From stores to the queue: one task per store.
 pub(super) fn spawn(controller: &Arc<Controller>, queue: &Arc<Queue<Key>>, begun: Begun) {
-    let adopters = (!controller.terms.generate_selector).then(|| Arc::new(Mutex::new(Adopters::default())));
+    let adopts = controller.terms.kind.adopts_by_own_selectors();
+    let adopters = adopts.then(|| Arc::new(Mutex::new(Adopters::default())));
     let spawn = |store: &Arc<Store>, child| {
         let trigger = Trigger {
             controller: Arc::clone(controller),

@@ -221,6 +221,11 @@ impl Store {
         lock(&self.state).index.candidates(parent, namespace, selector)
     }
 
+    /// From now on objects are found by their labels without a walk over the others.
+    pub(crate) fn label(&self) {
+        lock(&self.state).index.label();
+    }
+
     /// A look at the whole index; short, because everybody else waits meanwhile.
     pub(crate) fn view<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&lock(&self.state).index)

@@ -88,6 +88,11 @@ impl Gvr {
         Self { group: group.into(), version: version.into(), resource: resource.into() }
     }
 
+    /// The same kind of objects, in whichever version.
+    pub fn is_kin(&self, other: &Self) -> bool {
+        self.group == other.group && self.resource == other.resource
+    }
+
     pub fn api_version(&self) -> String {
         join_api_version(&self.group, &self.version)
     }

@@ -34,6 +34,8 @@ pub struct Object {
     pub finalizers: Vec<String>,
     /// The controller that made it, as its annotation says.
     pub made_by: Option<Box<str>>,
+    /// The DecoratorController whose attachment it is, as its annotation says.
+    pub attached_by: Option<Box<str>>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
@@ -91,6 +93,7 @@ impl Object {
             None => Cow::Borrowed(json),
         };
         let text = if named.is_some() { text } else { Cow::Owned(with_kind(&text, &gvk)) };
+        let annotations = meta.annotations.unwrap_or_default();
         let controller = meta.owner_references.unwrap_or_default().into_iter().find(|o| o.controller);
         Ok(Self {
             json: text.into(),
@@ -102,7 +105,8 @@ impl Object {
             labels: meta.labels.unwrap_or_default(),
             controller: controller.map(|owner| Uid::new(&owner.uid.0)),
             finalizers: meta.finalizers.unwrap_or_default(),
-            made_by: meta.annotations.and_then(|all| all.made_by).map(|name| name.0.into()),
+            made_by: annotations.made_by.map(|name| name.0.into()),
+            attached_by: annotations.attached_by.map(|name| name.0.into()),
             deleting: meta.deletion_timestamp.is_some(),
         })
     }
@@ -110,6 +114,20 @@ impl Object {
     /// The object's JSON, to be written into a request as it is.
     pub fn json(&self) -> &str {
         &self.json
+    }
+
+    /// The annotations, read anew: few ask for them, and they may be large.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        #[derive(Deserialize)]
+        struct Annotated {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        struct Metadata {
+            annotations: Option<BTreeMap<String, String>>,
+        }
+        let read: Result<Annotated, _> = serde_json::from_str(&self.json);
+        read.ok().and_then(|object| object.metadata.annotations).unwrap_or_default()
     }
 
     /// The whole object, where somebody must look inside.
@@ -158,10 +176,12 @@ struct Metadata<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Annotations<'a> {
     #[serde(borrow, rename = "metahook.dev/controller")]
     made_by: Option<Text<'a>>,
+    #[serde(borrow, rename = "metacontroller.k8s.io/decorator-controller")]
+    attached_by: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -198,11 +218,12 @@ mod tests {
 
     #[test]
     fn the_fields_of_every_pass_are_read_and_the_bytes_kept() {
-        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"annotations":{"x":"y","metahook.dev/controller":"c"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
+        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"annotations":{"x":"y","metahook.dev/controller":"c","metacontroller.k8s.io/decorator-controller":"d"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
         let object = Object::parse(text, None).unwrap();
         assert_eq!(object.json(), text);
         assert_eq!(object.key, Key::new("n", "ab"));
         assert_eq!((object.generation, object.made_by.as_deref()), (3, Some("c")));
+        assert_eq!(object.attached_by.as_deref(), Some("d"));
         assert!(object.deleting && object.controller == Some(Uid::new("o2")));
         assert!(object.controller != Some(Uid::new("o1")), "an owner that does not control is no controller");
     }

@@ -52,6 +52,14 @@ pub enum SelectorError {
     #[error("{operator} on key {key:?} takes no values")]
     Values { key: String, operator: &'static str },
     #[error(
+        "{0:?} is no key of a label: at most 63 letters, digits and any of - _ . between them, behind a DNS name and a slash if there is one"
+    )]
+    Key(String),
+    #[error(
+        "{value:?}, asked for of key {key:?}, is no value of a label: at most 63 letters, digits and any of - _ . between them"
+    )]
+    Value { key: String, value: String },
+    #[error(
         "{0:?} is no requirement: write key, !key, key=value, key!=value, key in (a,b) or key notin (a,b)"
     )]
     Text(String),
@@ -69,6 +77,7 @@ impl Selector {
         for expression in selector.match_expressions.iter().flatten() {
             all.push(expression.check()?);
         }
+        all.iter().try_for_each(Requirement::check)?;
         Ok(Self(all))
     }
 
@@ -117,6 +126,39 @@ impl Selector {
             Requirement::DoesNotExist(key) => !labels.contains_key(key),
         })
     }
+}
+
+impl Requirement {
+    /// What no label can be selects nothing, and nobody would notice.
+    fn check(&self) -> Result<(), SelectorError> {
+        let none = BTreeSet::new();
+        let (key, values) = match self {
+            Self::In(key, values) | Self::NotIn(key, values) => (key, values),
+            Self::Exists(key) | Self::DoesNotExist(key) => (key, &none),
+        };
+        if !is_key(key) {
+            return Err(SelectorError::Key(key.clone()));
+        }
+        match values.iter().find(|value| !value.is_empty() && !is_name(value)) {
+            Some(value) => Err(SelectorError::Value { key: key.clone(), value: value.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A key of a label: a name, behind a DNS subdomain and a slash if there is one.
+fn is_key(text: &str) -> bool {
+    let Some((prefix, name)) = text.split_once('/') else { return is_name(text) };
+    let word = |word: &str| {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !word.is_empty() && word.chars().all(allowed) && !word.starts_with('-') && !word.ends_with('-')
+    };
+    is_name(name) && prefix.len() <= 253 && prefix.split('.').all(word)
+}
+
+fn is_name(text: &str) -> bool {
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63 && is_word(text) && ends(text.chars().next()) && ends(text.chars().next_back())
 }
 
 impl Expression {
@@ -248,6 +290,31 @@ mod tests {
         let selector = Selector::of(&selector).unwrap();
         assert!(selector.matches(&labels(&[("a", "1"), ("b", "x")])));
         assert!(!selector.matches(&labels(&[("a", "1")])));
+    }
+
+    #[test]
+    fn what_no_label_can_be_is_refused() {
+        let of = |key: &str, value: &str| {
+            let selector =
+                LabelSelector { match_labels: Some(labels(&[(key, value)])), ..Default::default() };
+            Selector::of(&selector).map_err(|error| error.to_string())
+        };
+        let (most, long) = ("x".repeat(63), "x".repeat(64));
+        for (key, value) in [("a", ""), ("example.com/a.b_c-D", "V-1_.2"), (&most, &most), ("1", "2")] {
+            assert!(of(key, value).is_ok(), "{key} {value}");
+        }
+        for key in ["", "-a", "a-", "a b", "/a", "x/", "X.com/a", "x..y/a", "a/b/c", "ä", &long] {
+            assert!(of(key, "v").unwrap_err().contains("is no key of a label"), "{key}");
+        }
+        for value in ["a b", "-", "a=b", "/x", "a.", "ü", &long] {
+            assert!(of("k", value).unwrap_err().contains("asked for of key \"k\", is no value"), "{value}");
+        }
+        let expression = |values: &[&str]| {
+            let values = Some(values.iter().map(|value| (*value).to_owned()).collect());
+            let expression = Expression { key: "k".into(), operator: "NotIn".into(), values };
+            Selector::of(&LabelSelector { match_expressions: Some(vec![expression]), ..Default::default() })
+        };
+        assert!(expression(&["a", "b"]).is_ok() && expression(&["a", "b c"]).is_err());
     }
 
     #[test]

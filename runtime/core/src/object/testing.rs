@@ -58,6 +58,13 @@ impl Build {
         self
     }
 
+    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+        let all =
+            self.0["metadata"].as_object_mut().unwrap().entry("annotations").or_insert_with(|| json!({}));
+        all[key] = json!(value);
+        self
+    }
+
     pub(crate) fn controlled_by(self, uid: &str) -> Self {
         let owner = json!({"apiVersion": "example.com/v1", "kind": "Parent", "name": "p", "uid": uid, "controller": true});
         self.with("metadata.ownerReferences", json!([owner]))

@@ -12,6 +12,7 @@ use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
 use super::{Op, Owner, Problem, Skip, ssa};
+use crate::fingerprint::Fingerprint;
 use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
@@ -62,6 +63,11 @@ impl Child<'_> {
         matches!(self.method(), UpdateMethod::Recreate | UpdateMethod::RollingRecreate)
     }
 
+    /// What is wanted, for the ledger.
+    pub(super) fn print(&self) -> Fingerprint {
+        Fingerprint::of(go::to_string(self.desired).as_bytes())
+    }
+
     fn wanted(&self) -> Wanted {
         Wanted::of(self.desired, self.owner.salt())
     }
@@ -95,7 +101,9 @@ impl Child<'_> {
                     metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
                 }
                 annotate(&mut object, LAST_APPLIED, record);
-                annotate(&mut object, MADE_BY, self.owner.controller.to_owned());
+                if let Some(maker) = self.owner.maker() {
+                    annotate(&mut object, MADE_BY, maker.to_owned());
+                }
                 own(&mut object, self.owner.parent);
                 object
             }
@@ -103,6 +111,9 @@ impl Child<'_> {
     }
 
     pub(super) fn update(&self, object: &Object, past: Past<'_>) -> Result<Decision, Problem> {
+        if past.ledger.rests(self.id, object, || self.print()) {
+            return Ok(Decision::Leave(Skip::Unchanged));
+        }
         let observed = object.value().map_err(|_invalid| Problem::Observed)?;
         match self.apply() {
             Apply::Dynamic => self.merge(object, &observed, past),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::child::{Child, Decision};
+use super::child::{Child, Compared, Decision};
 use super::desired::{Apply, Desired};
-use super::ledger::{Drift, Ledger, Past};
+use super::ledger::{Drift, Ledger, Lesson, Past};
 use super::record::{LAST_APPLIED, SYSTEM_FIELDS, annotation};
 use super::{Op, Owner, Plan, Problem, Skip, ssa};
 use crate::json::same::same;
@@ -133,15 +133,18 @@ pub fn learn(ledger: &mut Ledger, owner: Owner<'_>, id: &ObjectId, desired: &Val
     if child.recreates() {
         ledger.answered(&answer.uid);
     }
+    let wanted = child.print();
     match child.apply() {
         Apply::Dynamic => {
-            if let Ok(compared) = child.compare(&observed) {
-                ledger.learn(id, &answer.uid, None, &compared.differences);
+            if let Ok(Compared { differences, recorded, .. }) = child.compare(&observed) {
+                let rest = recorded.then_some(wanted);
+                ledger.learn(id, &Lesson { answer, applied: None, quirks: &differences, rest });
             }
         }
         Apply::ServerSide(_) => {
-            let (body, differences) = child.compare_applied(&observed);
-            ledger.learn(id, &answer.uid, Some(ssa::print(&body)), &differences);
+            let (body, quirks) = child.compare_applied(&observed);
+            let applied = Some(ssa::print(&body));
+            ledger.learn(id, &Lesson { answer, applied, quirks: &quirks, rest: Some(wanted) });
         }
     }
 }
@@ -208,6 +211,7 @@ mod tests {
     use crate::plan::desired::Rule;
     use crate::plan::record::owner_reference;
     use crate::spec::composite::UpdateMethod;
+    use crate::spec::controller::ControllerKind;
 
     fn observed() -> Build {
         let annotations = json!({ LAST_APPLIED: "{}" });
@@ -261,7 +265,13 @@ mod tests {
         let parent = a("e/v1", "P", "n/p").uid("p").object();
         let apply = Apply::ServerSide("me".into());
         let rules = [Rule { apply, ..Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];
-        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let owner = Owner {
+            parent: &parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            rules: &rules,
+            hash_secrets: false,
+        };
         let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
         let spec = |items: Value| json!({ "items": items });
         let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "spec": spec(json!([{"name": "a"}]))});

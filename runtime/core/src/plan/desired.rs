@@ -1,6 +1,7 @@
 //! A hook's children made into desired objects: named, placed, labelled, checked before anything is written.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -10,7 +11,9 @@ use crate::json::lists::Lists;
 use crate::object::Object;
 use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version};
 use crate::object::selector::Selector;
+use crate::plan::record::ATTACHED_BY;
 use crate::spec::composite::{ApplyStrategy, UpdateMethod};
+use crate::spec::controller::ControllerKind;
 
 /// Desired children by resource and name.
 pub type Desired = BTreeMap<Arc<Resource>, BTreeMap<Key, Value>>;
@@ -64,10 +67,42 @@ pub struct Bounds<'a> {
     pub rules: &'a [Rule],
     /// `None`: the parent's own is not valid, and any labels will do.
     pub selector: Option<&'a Selector>,
-    /// The selector is made from the parent's uid, so its label may be added.
-    pub generated: bool,
+    pub mark: Mark<'a>,
     /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
     pub strays: Strays,
+}
+
+/// What the server puts on every child, so that it finds it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark<'a> {
+    /// Nothing: the parent's own selector finds it.
+    Own,
+    /// The label of a selector that is made from the parent's uid.
+    Uid,
+    /// The annotation with this DecoratorController's name.
+    Attached(&'a str),
+}
+
+impl Mark<'_> {
+    fn kind(self) -> ControllerKind {
+        match self {
+            Self::Own | Self::Uid => ControllerKind::Composite,
+            Self::Attached(_) => ControllerKind::Decorator,
+        }
+    }
+}
+
+/// Where a child stands in an answer: `children[3]`, `attachments[0]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    kind: ControllerKind,
+    nth: usize,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.kind.children(), self.nth)
+    }
 }
 
 /// What becomes of children that would be made and never seen again: of kinds that the spec does not declare, or out of
@@ -99,30 +134,30 @@ pub struct Wanted {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DesiredError {
-    #[error("the hook's answer: children[{at}].{field} must be {expected}")]
-    Field { at: usize, field: &'static str, expected: &'static str },
+    #[error("the hook's answer: {at}.{field} must be {expected}")]
+    Field { at: At, field: &'static str, expected: &'static str },
     #[error(
-        "the hook's answer: children[{at}] is a {gvk}, which the controller's spec does not declare: add it to spec.childResources"
+        "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}", at.kind.declares()
     )]
-    Undeclared { at: usize, gvk: Gvk },
+    Undeclared { at: At, gvk: Gvk },
     #[error(
-        "the hook's answer: children[{at}] is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
+        "the hook's answer: {at} is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
     )]
-    OtherVersion { at: usize, gvk: Gvk, declared: String },
+    OtherVersion { at: At, gvk: Gvk, declared: String },
     #[error(
-        "the hook's answer: children[{at}].metadata.namespace is {found:?}; children of a parent in namespace {parent:?} have to be in that namespace"
+        "the hook's answer: {at}.metadata.namespace is {found:?}; {} of a parent in namespace {parent:?} have to be in that namespace", at.kind.children()
     )]
-    OtherNamespace { at: usize, found: String, parent: String },
+    OtherNamespace { at: At, found: String, parent: String },
     #[error(
-        "the hook's answer: children[{at}] is a {gvk}, which has no namespace; a parent in a namespace cannot own it"
+        "the hook's answer: {at} is a {gvk}, which has no namespace; a parent in a namespace cannot own it"
     )]
-    ClusterScoped { at: usize, gvk: Gvk },
+    ClusterScoped { at: At, gvk: Gvk },
     #[error(
-        "the hook's answer: children[{at}].metadata.namespace is missing; its parent has no namespace that could stand in"
+        "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in"
     )]
-    NoNamespace { at: usize },
-    #[error("the hook's answer: children[{at}] is {gvk} {key} a second time")]
-    Twice { at: usize, gvk: Gvk, key: Key },
+    NoNamespace { at: At },
+    #[error("the hook's answer: {at} is {gvk} {key} a second time")]
+    Twice { at: At, gvk: Gvk, key: Key },
     #[error(
         "labels on desired child {gvk} {key} don't match parent selector: give it the labels that spec.selector of the parent asks for"
     )]
@@ -137,7 +172,8 @@ pub fn desired(
     children: Vec<Map<String, Value>>,
 ) -> Result<Wanted, DesiredError> {
     let mut wanted = Wanted::default();
-    for (at, child) in children.into_iter().enumerate() {
+    for (nth, child) in children.into_iter().enumerate() {
+        let at = At { kind: bounds.mark.kind(), nth };
         let Child { gvk, key, body, place } = one(parent, bounds, at, child)?;
         match place {
             Place::Declared(resource) => {
@@ -168,7 +204,7 @@ enum Place {
 fn one(
     parent: &Object,
     bounds: Bounds<'_>,
-    at: usize,
+    at: At,
     mut child: Map<String, Value>,
 ) -> Result<Child, DesiredError> {
     let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
@@ -209,15 +245,7 @@ fn one(
     if !namespace.is_empty() {
         metadata.insert("namespace".to_owned(), json!(namespace));
     }
-    if bounds.generated {
-        let labels = metadata.entry("labels").or_insert(Value::Null);
-        if labels.is_null() {
-            *labels = json!({});
-        }
-        if let Value::Object(labels) = labels {
-            labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
-        }
-    }
+    mark(metadata, parent, bounds.mark);
     strings(at, "metadata.annotations", metadata.get("annotations"))?;
     let labels = strings(at, "metadata.labels", metadata.get("labels"))?;
     if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
@@ -226,8 +254,30 @@ fn one(
     Ok(Child { gvk, key, body: Value::Object(child), place })
 }
 
+fn mark(metadata: &mut Map<String, Value>, parent: &Object, mark: Mark<'_>) {
+    let mut members = |field: &str, insert: &dyn Fn(&mut Map<String, Value>)| {
+        let members = metadata.entry(field).or_insert(Value::Null);
+        if members.is_null() {
+            *members = json!({});
+        }
+        // Anything else is refused.
+        if let Value::Object(members) = members {
+            insert(members);
+        }
+    };
+    match mark {
+        Mark::Own => {}
+        Mark::Uid => members("labels", &|labels| {
+            labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
+        }),
+        Mark::Attached(by) => members("annotations", &|annotations| {
+            annotations.insert(ATTACHED_BY.to_owned(), json!(by));
+        }),
+    }
+}
+
 /// In another version it would be the same object twice: seen in one, and made in the other.
-fn undeclared(rules: &[Rule], at: usize, gvk: &Gvk) -> DesiredError {
+fn undeclared(rules: &[Rule], at: At, gvk: &Gvk) -> DesiredError {
     let same = |rule: &&Rule| rule.resource.gvk.group == gvk.group && rule.resource.gvk.kind == gvk.kind;
     match rules.iter().find(same) {
         Some(rule) => {
@@ -251,7 +301,7 @@ impl DesiredError {
     }
 }
 
-fn given_namespace(at: usize, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
+fn given_namespace(at: At, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
     match metadata.get("namespace") {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(namespace)) if namespace.is_empty() || is_label(namespace) => {
@@ -266,7 +316,7 @@ fn given_namespace(at: usize, metadata: &Map<String, Value>) -> Result<String, D
 }
 
 /// Where a child goes; what cannot be owned across scopes is refused.
-fn namespace(parent: &Object, resource: &Resource, at: usize, given: &str) -> Result<String, DesiredError> {
+fn namespace(parent: &Object, resource: &Resource, at: At, given: &str) -> Result<String, DesiredError> {
     match (&*parent.key.namespace, resource.namespaced, given) {
         ("", false, _) => Ok(String::new()),
         ("", true, "") => Err(DesiredError::NoNamespace { at }),
@@ -289,7 +339,7 @@ fn is_label(text: &str) -> bool {
 }
 
 fn strings(
-    at: usize,
+    at: At,
     field: &'static str,
     value: Option<&Value>,
 ) -> Result<BTreeMap<String, String>, DesiredError> {
@@ -314,13 +364,23 @@ mod tests {
     }
 
     fn try_as(strays: Strays, parent: &str, children: Value) -> Result<Wanted, String> {
+        let selector = Selector::equals("controller-uid", "u");
+        try_with(Mark::Uid, Some(&selector), strays, parent, children)
+    }
+
+    fn try_with(
+        mark: Mark<'_>,
+        selector: Option<&Selector>,
+        strays: Strays,
+        parent: &str,
+        children: Value,
+    ) -> Result<Wanted, String> {
         let rules = [
             Rule::new(resource("v1", "Pod"), UpdateMethod::InPlace),
             Rule::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
         ];
         let parent = a("e/v1", "P", parent).uid("u").object();
-        let selector = Selector::equals("controller-uid", "u");
-        let bounds = Bounds { rules: &rules, selector: Some(&selector), generated: true, strays };
+        let bounds = Bounds { rules: &rules, selector, mark, strays };
         let Value::Array(children) = children else { panic!() };
         let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
         desired(&parent, bounds, children).map_err(|error| error.to_string())
@@ -448,5 +508,33 @@ mod tests {
         assert_eq!(found.len(), 3);
         let nameless = json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {}}]);
         assert!(try_as(Strays::Created, "n/p", nameless).is_err());
+    }
+
+    #[test]
+    fn attachments_are_stamped_and_called_by_their_name() {
+        let attach = |parent: &str, of: Value| {
+            try_with(Mark::Attached("d"), None, Strays::Refused, parent, of).map(|wanted| wanted.desired)
+        };
+        let pod = |metadata: Value| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": metadata}]);
+        for annotations in [json!(null), json!({}), json!({ATTACHED_BY: "somebody else"})] {
+            let found = attach("n/p", pod(json!({"name": "x", "annotations": annotations}))).unwrap();
+            let stamped = json!({"name": "x", "namespace": "n", "annotations": {ATTACHED_BY: "d"}});
+            assert_eq!(found[&resource("v1", "Pod")][&Key::new("n", "x")]["metadata"], stamped);
+        }
+        for (of, says) in [
+            (pod(json!({"name": "x", "annotations": []})), "attachments[0].metadata.annotations must be"),
+            (pod(json!({"name": ""})), "attachments[0].metadata.name must be"),
+            (
+                json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}]),
+                "attachments[0] is a v1 Secret, which the controller's spec does not declare: add it to spec.attachments",
+            ),
+            (
+                pod(json!({"name": "x", "namespace": "m"})),
+                "attachments[0].metadata.namespace is \"m\"; attachments of a parent in namespace \"n\" have to",
+            ),
+        ] {
+            let found = attach("n/p", of).unwrap_err();
+            assert!(found.contains(says), "{found}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use crate::object::id::{Key, Resource};
 use crate::object::map::ChildMap;
 use crate::object::testing::{a, any_json, resource};
 use crate::spec::composite::UpdateMethod;
+use crate::spec::controller::ControllerKind;
 
 /// What an API server does with what it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +295,13 @@ fn settle(
     passes: usize,
 ) -> Result<usize, TestCaseError> {
     let (parent, rules) = (parent(), way.rules());
-    let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+    let owner = Owner {
+        parent: &parent,
+        kind: ControllerKind::Composite,
+        controller: "c",
+        rules: &rules,
+        hash_secrets: false,
+    };
     let mut wrote = 0;
     for _ in 0..passes {
         let plan = children(owner, &server.observed(), desired, Past { ledger, now: Duration::ZERO });
@@ -374,7 +381,7 @@ proptest! {
         let mut server = Server::new(Habit::Keeps);
         settle(&mut server, &wanted(&observed), way, &mut Ledger::default(), 1)?;
         let (parent, rules) = (parent(), way.rules());
-        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let owner = Owner { parent: &parent, kind: ControllerKind::Composite, controller: "c", rules: &rules, hash_secrets: false };
         let plan = children(owner, &server.observed(), &wanted(&desired), Past { ledger: &Ledger::default(), now: Duration::ZERO });
         for op in &plan.ops {
             let name = &*op.id().key.name;
@@ -389,7 +396,7 @@ proptest! {
         let mut server = Server::new(habit);
         settle(&mut server, &wanted(&observed), way, &mut Ledger::default(), 1)?;
         let (parent, rules) = (parent(), way.rules());
-        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let owner = Owner { parent: &parent, kind: ControllerKind::Composite, controller: "c", rules: &rules, hash_secrets: false };
         let mut turned = ChildMap::default();
         let ledger = Ledger::default();
         for stored in server.objects.values().rev() {

@@ -9,9 +9,9 @@ use super::desired::Desired;
 use super::flip::Flip;
 use crate::fingerprint::Fingerprint;
 use crate::json::difference::Difference;
-use crate::object::Object;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::map::ChildMap;
+use crate::object::{Object, Version};
 
 /// What a plan is made from besides what is observed and wanted.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +36,24 @@ struct Known {
     /// What the API server makes of what is wanted: differences that its answer to our write had already, so that
     /// writing again would not end them.
     quirks: BTreeSet<Fingerprint>,
+    /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
+    rest: Option<(Version, Fingerprint)>,
     flip: Option<Flip>,
+}
+
+/// What a write of a child showed, or a dry run after which it was left as it is.
+pub(super) struct Lesson<'a> {
+    /// The object in the answer.
+    pub(super) answer: &'a Object,
+    pub(super) applied: Option<Fingerprint>,
+    pub(super) quirks: &'a [Difference],
+    /// What was wanted, where nothing of it is left to be written.
+    pub(super) rest: Option<Fingerprint>,
 }
 
 impl Known {
     fn nothing(uid: &Uid) -> Self {
-        Self { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), flip: None }
+        Self { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), rest: None, flip: None }
     }
 }
 
@@ -66,18 +78,18 @@ impl Ledger {
         self.known.is_empty() && self.answered.is_empty()
     }
 
-    /// What a write, or a dry run of one, showed: `quirks` stayed.
-    pub(super) fn learn(
-        &mut self,
-        id: &ObjectId,
-        uid: &Uid,
-        applied: Option<Fingerprint>,
-        quirks: &[Difference],
-    ) {
-        let known = self.known(id, uid);
-        known.applied = applied;
-        known.quirks = quirks.iter().map(Difference::fingerprint).collect();
+    pub(super) fn learn(&mut self, id: &ObjectId, lesson: &Lesson<'_>) {
+        let known = self.known(id, &lesson.answer.uid);
+        known.applied = lesson.applied;
+        known.quirks = lesson.quirks.iter().map(Difference::fingerprint).collect();
+        known.rest = lesson.rest.map(|rest| (lesson.answer.version.clone(), rest));
         self.tidy(id);
+    }
+
+    /// Whether nobody has changed a child since a write of the same left nothing to do.
+    pub(super) fn rests(&self, id: &ObjectId, object: &Object, wanted: impl FnOnce() -> Fingerprint) -> bool {
+        let rest = self.of(id, object).and_then(|known| known.rest.as_ref());
+        rest.is_some_and(|(version, print)| *version == object.version && *print == wanted())
     }
 
     /// The answer to a write of this object was seen.
@@ -156,8 +168,9 @@ impl Ledger {
 
     /// Nothing known of a child takes no place.
     fn tidy(&mut self, id: &ObjectId) {
-        let nothing =
-            |known: &Known| known.applied.is_none() && known.quirks.is_empty() && known.flip.is_none();
+        let nothing = |known: &Known| {
+            known.applied.is_none() && known.quirks.is_empty() && known.rest.is_none() && known.flip.is_none()
+        };
         if self.known.get(id).is_some_and(nothing) {
             self.known.remove(id);
         }
@@ -184,12 +197,31 @@ mod tests {
         Drift { id: child(), uid: Uid::new(uid), values: vec![difference()] }
     }
 
+    fn learn(ledger: &mut Ledger, uid: &str, quirks: &[Difference]) {
+        let answer = a("v1", "Pod", "n/x").uid(uid).object();
+        ledger.learn(&child(), &Lesson { answer: &answer, applied: None, quirks, rest: None });
+    }
+
+    #[test]
+    fn a_child_rests_until_it_changes_or_something_else_is_wanted() {
+        let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
+        let print = |text: &str| Fingerprint::of(text.as_bytes());
+        let (mut ledger, answer) = (Ledger::default(), pod("1", "5"));
+        let rest = Some(print("wanted"));
+        ledger.learn(&child(), &Lesson { answer: &answer, applied: None, quirks: &[], rest });
+        let rests = |object: &Object, wanted| ledger.rests(&child(), object, || print(wanted));
+        assert!(rests(&answer, "wanted"));
+        assert!(
+            !rests(&answer, "other") && !rests(&pod("1", "6"), "wanted") && !rests(&pod("2", "5"), "wanted")
+        );
+    }
+
     #[test]
     fn what_flips_is_remembered_though_each_time_another_object_is_made() {
         let mut ledger = Ledger::default();
         for round in 0..6_u8 {
             // In the order of a pass: the answer is the new object, the drift was the old one's.
-            ledger.learn(&child(), &Uid::new(&(round + 1).to_string()), None, &[]);
+            learn(&mut ledger, &(round + 1).to_string(), &[]);
             ledger.put_right(&drift(&round.to_string()), Duration::from_secs(round.into()));
         }
         let past = Past { ledger: &ledger, now: Duration::from_secs(6) };
@@ -202,7 +234,8 @@ mod tests {
     fn putting_right_forgets_nothing_of_the_new_object() {
         let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
         let applied = Fingerprint::of(b"body");
-        ledger.learn(&child(), &new.uid, Some(applied), &[difference()]);
+        let lesson = Lesson { answer: &new, applied: Some(applied), quirks: &[difference()], rest: None };
+        ledger.learn(&child(), &lesson);
         ledger.put_right(&drift("1"), Duration::ZERO);
         assert!(ledger.has_applied(&child(), &new, applied));
         assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), []);
@@ -211,9 +244,9 @@ mod tests {
     #[test]
     fn what_was_learned_of_another_object_says_nothing() {
         let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
-        ledger.learn(&child(), &Uid::new("1"), None, &[difference()]);
+        learn(&mut ledger, "1", &[difference()]);
         assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), [difference()]);
-        ledger.learn(&child(), &new.uid, None, &[]);
+        learn(&mut ledger, "2", &[]);
         assert!(ledger.is_empty(), "nothing known takes no place");
     }
 }

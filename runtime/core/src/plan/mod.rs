@@ -21,6 +21,7 @@ use serde_json::Value;
 use crate::index::Event;
 use crate::object::id::{ObjectId, Resource, Uid};
 use crate::object::{Object, Version};
+use crate::spec::controller::ControllerKind;
 use desired::Rule;
 use ledger::Drift;
 
@@ -28,6 +29,7 @@ use ledger::Drift;
 #[derive(Debug, Clone, Copy)]
 pub struct Owner<'a> {
     pub parent: &'a Object,
+    pub kind: ControllerKind,
     /// The controller's name.
     pub controller: &'a str,
     pub rules: &'a [Rule],
@@ -177,6 +179,14 @@ impl Op {
 impl Owner<'_> {
     fn rule(&self, resource: &Resource) -> Option<&Rule> {
         self.rules.iter().find(|rule| *rule.resource == *resource)
+    }
+
+    /// Who made them, as their annotation says. What attachments are wanted with says it already.
+    fn maker(&self) -> Option<&str> {
+        match self.kind {
+            ControllerKind::Composite => Some(self.controller),
+            ControllerKind::Decorator => None,
+        }
     }
 
     /// What makes hashes of this parent's Secrets its own.

@@ -19,6 +19,10 @@ pub const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration
 /// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
 pub const MADE_BY: &str = "metahook.dev/controller";
 
+/// The DecoratorController whose attachment a child is stands in this one, Metacontroller's. It is wanted like what the
+/// hook wants.
+pub const ATTACHED_BY: &str = "metacontroller.k8s.io/decorator-controller";
+
 /// Fields of the metadata that belong to the API server.
 pub(super) const SYSTEM_FIELDS: [&str; 8] = [
     "selfLink",

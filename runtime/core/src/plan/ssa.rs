@@ -18,7 +18,7 @@ pub(super) fn body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -
     prune_nulls(&mut body, observed);
     own(&mut body, owner.parent);
     // What is not sent any longer would go. A child without it was made by somebody else.
-    let made_by = observed.map_or(Some(owner.controller), |observed| annotation(observed, MADE_BY));
+    let made_by = observed.map_or(owner.maker(), |observed| annotation(observed, MADE_BY));
     if let Some(made_by) = made_by {
         annotate(&mut body, MADE_BY, made_by.to_owned());
     }

@@ -9,7 +9,11 @@ use crate::object::Object;
 /// The object to write to the status subresource, or `None` where the parent has this status already.
 pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> {
     status.insert("observedGeneration".to_owned(), json!(parent.generation));
-    let wanted = Value::Object(status);
+    replaced(parent, Value::Object(status))
+}
+
+/// As above, for the whole status as it is to be.
+pub(crate) fn replaced(parent: &Object, wanted: Value) -> Option<Value> {
     let seen: Result<Seen, _> = serde_json::from_str(parent.json());
     if seen.is_ok_and(|seen| same(&seen.status, &wanted)) {
         return None;

@@ -7,6 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 
 use super::response::ResponseError;
+use crate::decoration::Changes;
+use crate::spec::controller::ControllerKind;
 use crate::spec::hook::Via;
 use crate::spec::webhook::UnmarshallMode;
 
@@ -19,6 +21,8 @@ const MOST_ODDITIES: usize = 20;
 /// How an answer is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
+    /// Whose hook answered.
+    pub kind: ControllerKind,
     pub via: Via,
     pub mode: UnmarshallMode,
     /// Children that the answer of a module may have. A webhook may have any number, as it always could.
@@ -110,13 +114,24 @@ pub(crate) fn answer(
     }
 }
 
-/// How many items a list of an answer has, counted without making one.
-pub(crate) fn children_of(answer: &[u8]) -> usize {
+/// How many children an answer has, counted without making one.
+pub(crate) fn children_of(answer: &[u8], kind: ControllerKind) -> usize {
     #[derive(Deserialize)]
-    struct Answer {
+    struct Composite {
         children: Vec<IgnoredAny>, // of no size
     }
-    serde_json::from_slice(answer).map_or(0, |answer: Answer| answer.children.len())
+    #[derive(Deserialize)]
+    struct Decorator {
+        attachments: Vec<IgnoredAny>,
+    }
+    match kind {
+        ControllerKind::Composite => {
+            serde_json::from_slice(answer).map_or(0, |answer: Composite| answer.children.len())
+        }
+        ControllerKind::Decorator => {
+            serde_json::from_slice(answer).map_or(0, |answer: Decorator| answer.attachments.len())
+        }
+    }
 }
 
 impl Fields {
@@ -139,6 +154,18 @@ impl Fields {
             Value::Object(members) => Ok(Some(members)),
             other => Err(wrong(&self.path(field), "an object", &other)),
         }
+    }
+
+    /// Texts by name; null: what has that name goes.
+    pub(crate) fn changes(&mut self, field: &str) -> Result<Changes, ResponseError> {
+        let path = self.path(field);
+        let members = self.object(field)?.into_iter().flatten();
+        let changes = members.map(|(name, value)| match value {
+            Value::Null => Ok((name, None)),
+            Value::String(text) => Ok((name, Some(text))),
+            other => Err(wrong(&format!("{path}.{name}"), "a string or null", &other)),
+        });
+        changes.collect()
     }
 
     pub(crate) fn list(&mut self, field: &str) -> Result<Option<Vec<Value>>, ResponseError> {

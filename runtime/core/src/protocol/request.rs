@@ -4,10 +4,13 @@ use serde_json::Value;
 
 use crate::object::Object;
 use crate::object::map::{ChildMap, Naming};
+use crate::spec::controller::ControllerKind;
 
-/// A sync or finalize request of a CompositeController.
+/// A sync or finalize request.
 #[derive(Debug, Clone, Copy)]
 pub struct Sync<'a> {
+    /// Decorators' hooks have other words for a parent and its children.
+    pub kind: ControllerKind,
     /// The controller object as it was when its controller started.
     pub controller: &'a str,
     pub parent: &'a Object,
@@ -29,9 +32,15 @@ impl Sync<'_> {
         let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
         out.push_str(r#"{"controller":"#);
         out.push_str(self.controller);
-        out.push_str(r#","parent":"#);
+        out.push_str(match self.kind {
+            ControllerKind::Composite => r#","parent":"#,
+            ControllerKind::Decorator => r#","object":"#,
+        });
         out.push_str(self.parent.json());
-        out.push_str(r#","children":"#);
+        out.push_str(match self.kind {
+            ControllerKind::Composite => r#","children":"#,
+            ControllerKind::Decorator => r#","attachments":"#,
+        });
         self.write_groups(self.children, &mut out);
         out.push_str(r#","related":"#);
         self.write_groups(self.related, &mut out);
@@ -97,6 +106,7 @@ mod tests {
         children.insert(&pods, a("v1", "Pod", "n/a").object());
         let parent = a("e/v1", "P", "n/p").with("spec", json!({"who": "\"you\""})).object();
         let sync = Sync {
+            kind: ControllerKind::Composite,
             controller: r#"{"kind":"C"}"#,
             parent: &parent,
             children: &children,
@@ -131,6 +141,7 @@ mod tests {
             }
             let parent = a("e/v1", "P", "n/p").object();
             let request = Sync {
+                kind: ControllerKind::Composite,
                 controller: "{}",
                 parent: &parent,
                 children: &ChildMap::default(),

@@ -5,14 +5,16 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
+use crate::decoration::Wish;
+use crate::spec::controller::ControllerKind;
 use crate::spec::hook::Via;
 pub use crate::spec::webhook::UnmarshallMode as Mode;
 
 /// What a sync or finalize hook wants.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Response {
-    /// Absent: the status becomes empty.
-    pub status: Map<String, Value>,
+    /// What it wants of the object itself. Of a composite's parent always a status: an absent one becomes empty.
+    pub wish: Wish,
     pub children: Vec<Map<String, Value>>,
     /// The answer had no list of children at all, which a webhook may say and hardly means.
     pub forgot_children: bool,
@@ -47,8 +49,8 @@ pub enum ResponseError {
     EmptyBody,
     #[error("the hook's answer is not JSON")]
     Json(#[source] serde_json::Error),
-    #[error("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")]
-    TooManyChildren { found: usize, max: usize },
+    #[error("the hook's answer: {list} has {found} items, and {max} are allowed (--max-children)")]
+    TooManyChildren { list: &'static str, found: usize, max: usize },
     #[error("the hook's answer: events has {found} different items, and {MOST_EVENTS} are allowed")]
     TooManyEvents { found: usize },
     #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
@@ -57,8 +59,8 @@ pub enum ResponseError {
     Type { path: String, expected: &'static str, found: &'static str },
     #[error("the hook's answer: {path} must be {expected}")]
     Value { path: String, expected: &'static str },
-    #[error("the hook's answer has no field children: an empty list is how to say that there are none")]
-    NoChildren,
+    #[error("the hook's answer has no field {0}: an empty list is how to say that there are none")]
+    NoChildren(&'static str),
     #[error("the hook's answer {0}")]
     Odd(Oddity),
 }
@@ -78,28 +80,40 @@ const LONGEST_REASON: usize = 128;
 /// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types. Of a
 /// module also: no `children`, and more of them than it may have.
 pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
-    let Reading { via, mode, max_children } = reading;
+    let Reading { kind, via, mode, max_children } = reading;
+    let list = kind.children();
     let few_enough = |found: usize| match via {
-        Via::Wasm if found > max_children => Err(ResponseError::TooManyChildren { found, max: max_children }),
+        Via::Wasm if found > max_children => {
+            Err(ResponseError::TooManyChildren { list, found, max: max_children })
+        }
         Via::Wasm | Via::Webhook => Ok(()),
     };
     let mut odd = Oddities::default();
-    let mut answer = match read::answer(bytes, via, "children", &mut odd) {
+    let mut answer = match read::answer(bytes, via, list, &mut odd) {
         Err(ResponseError::TooManyValues) => {
-            few_enough(read::children_of(bytes))?;
+            few_enough(read::children_of(bytes, kind))?;
             return Err(ResponseError::TooManyValues);
         }
         read => read?,
     };
-    let status = answer.object("status")?.unwrap_or_default();
-    let children = answer.list("children")?;
+    let wish = match kind {
+        ControllerKind::Composite => {
+            Wish { status: Some(answer.object("status")?.unwrap_or_default()), ..Wish::default() }
+        }
+        ControllerKind::Decorator => Wish {
+            labels: answer.changes("labels")?,
+            annotations: answer.changes("annotations")?,
+            status: answer.object("status")?,
+        },
+    };
+    let children = answer.list(list)?;
     let forgot_children = children.is_none();
     if forgot_children && via == Via::Wasm {
-        return Err(ResponseError::NoChildren);
+        return Err(ResponseError::NoChildren(list));
     }
     let children = children.unwrap_or_default();
     few_enough(children.len())?;
-    let children = children.into_iter().enumerate().map(child).collect::<Result<_, _>>()?;
+    let children = children.into_iter().enumerate().map(|one| child(list, one)).collect::<Result<_, _>>()?;
     let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
     let finalized = answer.boolean("finalized")?.unwrap_or_default();
     let events = match (events(&mut answer, &mut odd), via, mode) {
@@ -112,7 +126,7 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
     };
     answer.end(&mut odd);
     Ok(Response {
-        status,
+        wish,
         children,
         forgot_children,
         resync_after: resync_after.and_then(after),
@@ -128,14 +142,14 @@ fn after(seconds: f64) -> Option<Duration> {
     })
 }
 
-fn child((nth, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
+fn child(list: &str, (nth, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
     let Value::Object(child) = child else {
-        return Err(wrong(&format!("children[{nth}]"), "an object", &child));
+        return Err(wrong(&format!("{list}[{nth}]"), "an object", &child));
     };
     match child.get("kind") {
         Some(Value::String(kind)) if !kind.is_empty() => Ok(child),
         _ => Err(ResponseError::Value {
-            path: format!("children[{nth}].kind"),
+            path: format!("{list}[{nth}].kind"),
             expected: "a string that is not empty",
         }),
     }
@@ -186,7 +200,7 @@ mod tests {
     const MAX: usize = 3;
 
     fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
-        let reading = Reading { via, mode, max_children: MAX };
+        let reading = Reading { kind: ControllerKind::Composite, via, mode, max_children: MAX };
         sync(text.as_bytes(), reading).map_err(|error| error.to_string())
     }
 
@@ -200,7 +214,7 @@ mod tests {
             r#"{"status":{"a":1},"children":[{"kind":"Pod"}],"resyncAfterSeconds":1.5,"finalized":true,"events":[{"type":"Warning","reason":"R","message":"m"}]}"#,
         )
         .unwrap();
-        assert_eq!(answer.status, *json!({"a": 1}).as_object().unwrap());
+        assert_eq!(answer.wish.status, json!({"a": 1}).as_object().cloned());
         assert_eq!(answer.children.len(), 1);
         assert_eq!((answer.resync_after, answer.finalized), (Some(Duration::from_millis(1500)), true));
         let event = HookEvent { kind: EventKind::Warning, reason: "R".to_owned(), message: "m".to_owned() };
@@ -252,7 +266,9 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // Whatever it is, an answer or an error comes back.
-            drop(sync(&bytes, Reading { via: Via::Webhook, mode: Mode::Strict, max_children: MAX }));
+            for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+                drop(sync(&bytes, Reading { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX }));
+            }
         }
     }
 }

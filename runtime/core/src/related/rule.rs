@@ -151,6 +151,11 @@ impl Rule {
         }
     }
 
+    /// Whether it takes labels to find what the rule asks for.
+    pub fn asks_for_labels(&self) -> bool {
+        matches!(&self.finds, Finds::Labels { labels, .. } if !labels.is_empty())
+    }
+
     /// The namespace of all that the rule may ever find, where it is one.
     pub fn reach(&self) -> Option<&Arc<str>> {
         match &self.finds {
@@ -170,12 +175,12 @@ impl Rule {
                 names.iter().filter_map(|name| index.get(&Key::new(namespace, name))).cloned().collect()
             }
             Finds::Labels { place, labels } => {
-                let there: Box<dyn Iterator<Item = _>> = match place {
-                    Place::Anywhere => Box::new(index.all()),
-                    Place::Namespace(namespace) => Box::new(index.within(namespace)),
-                    Place::Namespaces(_) => Box::new(namespaces.iter().flat_map(|one| index.within(one))),
-                };
-                there.filter(|object| labels.matches(&object.labels)).cloned().collect()
+                let matching = |namespace| index.matching(namespace, labels).cloned();
+                match place {
+                    Place::Anywhere => matching(None).collect(),
+                    Place::Namespace(namespace) => matching(Some(namespace)).collect(),
+                    Place::Namespaces(_) => namespaces.iter().flat_map(|one| matching(Some(one))).collect(),
+                }
             }
         }
     }

@@ -16,10 +16,11 @@ use crate::object::id::{ObjectId, Resource};
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::object::testing::{a, resource};
-use crate::plan::desired::{Bounds, Desired, Rule, Strays, desired};
+use crate::plan::desired::{Bounds, Desired, Mark, Rule, Strays, desired};
 use crate::plan::ledger::{Ledger, Past};
 use crate::plan::{self, Op, Owner};
 use crate::spec::composite::UpdateMethod;
+use crate::spec::controller::ControllerKind;
 
 /// What happens between two passes, or instead of one.
 #[derive(Debug, Clone, Copy)]
@@ -90,7 +91,7 @@ impl Cluster {
             .collect();
         let (rules, selector) = (self.rules(), Selector::equals("controller-uid", "p"));
         let (selector, strays) = (Some(&selector), Strays::Refused);
-        let bounds = Bounds { rules: &rules, selector, generated: true, strays };
+        let bounds = Bounds { rules: &rules, selector, mark: Mark::Uid, strays };
         let wanted = desired(parent, bounds, pods).unwrap();
         (wanted.desired, wanted.sequence)
     }
@@ -119,7 +120,13 @@ impl Cluster {
         }
         .step();
         let rules = self.rules();
-        let owner = Owner { parent: &parent, controller: "c", rules: &rules, hash_secrets: false };
+        let owner = Owner {
+            parent: &parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            rules: &rules,
+            hash_secrets: false,
+        };
         let writes = record::writes(&rolling, owner, true, &history, &step.claims);
         let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
         let plan = plan::children::children(owner, &observed, &step.desired, past);

@@ -13,7 +13,7 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::pass::{AnswerError, Claimed, Decided, Said, Seen, Terms};
+use crate::pass::{AnswerError, Claimed, Decided, Kind, Said, Seen, Terms};
 use crate::plan::children::is_as_wanted;
 use crate::plan::desired::Wanted;
 use crate::plan::ledger::Past;
@@ -39,7 +39,7 @@ impl Terms {
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Option<Rolled> {
         let rolling = self.rolls(parent)?;
-        let selector = children::selector(parent, self.generate_selector).ok();
+        let selector = children::selector(parent, self.generates_selector()).ok();
         let of_the_kind = record::of_the_kind(&rolling.parents);
         let claimed = candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| Claimed {
             claim: record::claim(rolling, parent, selector.as_ref(), &object),
@@ -59,7 +59,7 @@ impl Terms {
         parent: &Arc<Object>,
         rolled: Option<&'a Rolled>,
     ) -> Result<Option<&'a History>, RevisionError> {
-        let Some((rolling, rolled)) = self.rolling.as_ref().zip(rolled) else {
+        let Some((rolling, rolled)) = self.kind.rolling().zip(rolled) else {
             return Ok(None);
         };
         if let Some(known) = rolled.history.get() {
@@ -71,9 +71,13 @@ impl Terms {
         Ok(Some(rolled.history.get_or_init(|| history)))
     }
 
+    fn generates_selector(&self) -> bool {
+        matches!(self.kind, Kind::Composite { generate_selector: true, .. })
+    }
+
     /// A parent whose children are not looked after any longer is at no revision.
     fn rolls(&self, parent: &Object) -> Option<&Rolling> {
-        self.rolling.as_ref().filter(|_| gate::manages_children(parent, &self.selection, false))
+        self.kind.rolling().filter(|_| gate::manages_children(parent, &self.selection, false))
     }
 
     /// What is to be done because the hook gave this answer about the parent, and these about the older states of it, if
@@ -104,12 +108,12 @@ impl Terms {
                 .chain(latest.resync_after)
                 .min(),
             finalized: latest.finalized && then.iter().all(|(_, one)| one.finalized),
-            status: latest.status,
+            wish: latest.wish,
             said: Said { events: latest.events, oddities: latest.oddities, forgot: 0 },
             ..Decided::default()
         };
         let manages = gate::manages_children(&seen.parent, &self.selection, decided.finalized);
-        let Some(rolling) = self.rolling.as_ref().filter(|_| manages) else {
+        let Some(rolling) = self.kind.rolling().filter(|_| manages) else {
             return Ok(decided);
         };
         let Wanted { desired, sequence, strays } = self.wanted(seen, latest.children)?;
@@ -129,14 +133,14 @@ impl Terms {
         }
         .step();
         let condition = step.progress.condition(&seen.parent.key.namespace, &history.latest.name);
-        step::put_condition(&mut decided.status, condition);
+        step::put_condition(decided.wish.status.get_or_insert_default(), condition);
         decided.moved = matches!(step.progress, Progress::Moved(_));
         let mut moved = children.clone();
         step.held.iter().for_each(|id| moved.remove(id));
         decided.plan_for(step.desired, owner, &moved, past);
         decided.strays = strays;
         decided.tell_forgotten(latest.forgot_children);
-        decided.revisions = record::writes(rolling, owner, self.generate_selector, history, &step.claims);
+        decided.revisions = record::writes(rolling, owner, self.generates_selector(), history, &step.claims);
         Ok(decided)
     }
 }
@@ -168,21 +172,21 @@ mod tests {
 
     fn terms() -> Terms {
         let pods = resource("v1", "Pod");
+        let rolling = Rolling {
+            paths: vec![FieldPath::new("spec.image")],
+            rules: vec![RollingRule { resource: Arc::clone(&pods), in_place: true, checks: vec![] }],
+            parents: resource("e/v1", "P"),
+            revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
+            home: "server".into(),
+        };
         Terms {
             selection: Selection { finalizer: "f".into(), finalizes: true, ..Selection::default() },
             rules: vec![Rule::new(Arc::clone(&pods), UpdateMethod::RollingInPlace)],
-            generate_selector: true,
             controller: "c".to_owned(),
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
-            rolling: Some(Rolling {
-                paths: vec![FieldPath::new("spec.image")],
-                rules: vec![RollingRule { resource: pods, in_place: true, checks: vec![] }],
-                parents: resource("e/v1", "P"),
-                revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
-                home: "server".into(),
-            }),
+            kind: Kind::Composite { generate_selector: true, rolling: Some(rolling) },
         }
     }
 
@@ -226,7 +230,7 @@ mod tests {
         let parent = parent.object();
         let rolled = terms.roll(&parent, |_, _| kept.to_vec());
         let hooks = Fingerprint::of(b"");
-        let before = Before { ask: HookName::Sync, hooks, related: Related::default(), rolled };
+        let before = Before { ask: HookName::Sync, hooks, related: Related::default(), rolled, elders: None };
         terms.see(&parent, before, |_, _| pods.to_vec()).unwrap()
     }
 
@@ -253,7 +257,7 @@ mod tests {
         let images: Vec<_> =
             decided.plan.ops.iter().map(|op| format!("{op:?}").contains("Number(2)")).collect();
         assert_eq!(images, [true, false], "b is only given what was applied to it");
-        let condition = &decided.status["conditions"][0];
+        let condition = &decided.wish.status.as_ref().unwrap()["conditions"][0];
         assert_eq!(
             (&condition["reason"], &condition["message"]),
             (&json!("RolloutProgressing"), &json!("updating Pod a"))
@@ -296,7 +300,10 @@ mod tests {
         let said = |status: &str, seconds: f64, finalized: bool| json!({"status": {"is": status}, "resyncAfterSeconds": seconds, "finalized": finalized});
         let all = |latest: Value, older: Value| decided(&answer(2, &latest), answer(1, &older)).unwrap();
         let found = all(said("new", 7.0, true), said("old", 3.0, false));
-        assert_eq!((&found.status["is"], found.resync_after), (&json!("new"), Some(Duration::from_secs(3))));
+        assert_eq!(
+            (&found.wish.status.as_ref().unwrap()["is"], found.resync_after),
+            (&json!("new"), Some(Duration::from_secs(3)))
+        );
         assert!(!found.finalized && all(said("", 0.0, true), said("", 0.0, true)).finalized);
         assert_eq!(
             all(said("", 7.0, false), said("", 0.0, false)).resync_after,

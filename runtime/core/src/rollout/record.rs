@@ -134,6 +134,7 @@ mod tests {
     use crate::object::testing::{Build, a, resource};
     use crate::rollout::RollingRule;
     use crate::rollout::revisions::FieldPath;
+    use crate::spec::controller::ControllerKind;
 
     fn parent() -> Build {
         a("e/v1", "P", "n/p").uid("u").with("spec", json!({"selector": {"matchLabels": {"app": "x"}}}))
@@ -206,7 +207,7 @@ mod tests {
     }
 
     fn owner(parent: &Object) -> Owner<'_> {
-        Owner { parent, controller: "c", rules: &[], hash_secrets: false }
+        Owner { parent, kind: ControllerKind::Composite, controller: "c", rules: &[], hash_secrets: false }
     }
 
     fn stored(name: &str, image: i64, pods: &[&str]) -> Arc<Object> {

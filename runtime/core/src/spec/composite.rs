@@ -1,19 +1,16 @@
 //! CompositeController: the spec as stored, and the checked form a running controller reads.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
 use super::account::ServiceAccountRef;
-use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
+use super::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
+use super::hook::Hook;
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
-use crate::gate;
-use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
+use crate::trigger::SelectionRule;
 
 /// Children that are composed into one parent: which kinds, and the hooks that decide about them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -157,146 +154,51 @@ pub struct CompositeHooks {
 /// A CompositeController that can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composite {
-    pub parent: Gvr,
-    pub parent_selector: Selector,
-    pub children: Vec<ChildRule>,
+    pub common: Common,
+    pub parent: Target,
     /// The fields of a parent that a ControllerRevision keeps.
     pub revision_paths: Vec<String>,
-    pub hooks: PerHook<EnabledHook>,
-    /// Who writes; the server itself when absent.
-    pub account: Option<ServiceAccountRef>,
     pub generate_selector: bool,
-    pub ignore_status_changes: bool,
-    /// All parents are looked at again this often.
-    pub resync_period: Option<Duration>,
-    /// The period that was asked for, where it is shorter than the shortest.
-    pub too_often: Option<i32>,
-    /// Kinds of children that are declared more than once: the last time counts.
-    pub declared_again: BTreeSet<Gvr>,
-    /// Hooks that are named and have neither a module nor a webhook.
-    pub disabled_hooks: Vec<HookName>,
-}
-
-/// One kind of children and what happens to those that are not as desired.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChildRule {
-    pub resource: Gvr,
-    pub method: UpdateMethod,
-    /// `None`: as the server's flag says.
-    pub apply: Option<ApplyStrategy>,
-    /// What has to hold of children that a rolling update has reached before it reaches the next one.
-    pub checks: Vec<ConditionCheck>,
-}
-
-impl ChildRule {
-    fn is_of_the_kind(&self, other: &Self) -> bool {
-        self.resource.group == other.resource.group && self.resource.resource == other.resource.resource
-    }
-}
-
-/// Why a CompositeController does not run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CompositeError {
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    #[error(
-        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks, which drop it: apply those of this version)"
-    )]
-    NoSyncHook,
 }
 
 impl CompositeControllerSpec {
     /// `name`: the controller's, which becomes part of its finalizer.
-    pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Composite, CompositeError> {
-        let hooks = self.hooks.clone().unwrap_or_default();
-        let mut disabled_hooks = Vec::new();
-        let mut enabled = |name: HookName, hook: &Option<Hook>| {
-            let Some(hook) = hook else { return Ok(None) };
-            let checked = self.check_hook(name, hook, policy)?;
-            if checked.is_none() {
-                disabled_hooks.push(name);
-            }
-            Ok::<_, SpecError>(checked)
+    pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Composite, ControllerError> {
+        let hooks = self.hooks.as_ref();
+        let stored = Stored {
+            sync: hooks.and_then(|hooks| hooks.sync.as_ref()),
+            finalize: hooks.and_then(|hooks| hooks.finalize.as_ref()),
+            customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
+            account: self.service_account_ref.as_ref(),
+            endpoints: self.endpoint_configs.as_deref(),
+            resync_period_seconds: self.resync_period_seconds,
         };
-        let finalize = enabled(HookName::Finalize, &hooks.finalize)?;
-        let customize = enabled(HookName::Customize, &hooks.customize)?;
-        let sync = enabled(HookName::Sync, &hooks.sync)?.ok_or(CompositeError::NoSyncHook)?;
-        let hooks = PerHook { sync, finalize, customize };
-        if hooks.finalize.is_some() {
-            gate::check_name(name)?;
-        }
-        let selector = self.parent_resource.label_selector.clone().unwrap_or_default();
-        let parent_selector = Selector::of(&selector)
-            .map_err(|error| SpecError::new("spec.parentResource.labelSelector", error.to_string()))?;
-        let (children, declared_again) = self.check_children()?;
+        let children = self.child_resources.iter().flatten().enumerate();
+        let common = stored.check(name, policy, children.map(|(nth, child)| self.child(nth, child)))?;
+        let parent = &self.parent_resource;
+        let rule = SelectionRule {
+            labels: selector("spec.parentResource.labelSelector", parent.label_selector.clone())?,
+            annotations: Selector::default(),
+            ignore_status: parent.ignore_status_changes.unwrap_or_default(),
+        };
+        let resource = kind("spec.parentResource", &parent.api_version, &parent.resource)?;
         Ok(Composite {
-            parent: kind(
-                "spec.parentResource",
-                &self.parent_resource.api_version,
-                &self.parent_resource.resource,
-            )?,
-            parent_selector,
-            children,
-            declared_again,
+            common,
+            parent: Target { resource, rules: vec![rule] },
             revision_paths: self.revision_paths(),
-            hooks,
-            account: self.service_account_ref.clone(),
             generate_selector: self.generate_selector.unwrap_or_default(),
-            ignore_status_changes: self.parent_resource.ignore_status_changes.unwrap_or_default(),
-            too_often: self.resync_period_seconds.filter(|seconds| *seconds < 1),
-            resync_period: self
-                .resync_period_seconds
-                .map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
-            disabled_hooks,
         })
     }
 
-    fn check_hook(
-        &self,
-        name: HookName,
-        hook: &Hook,
-        policy: &HookPolicy,
-    ) -> Result<Option<EnabledHook>, SpecError> {
-        let field = format!("spec.hooks.{name}");
-        let Some(account) = &self.service_account_ref else {
-            return self.check_endpoint(hook.check(&field, policy)?);
-        };
-        account.check("spec.serviceAccountRef")?;
-        let mut checked = hook.check(&field, &policy.by_account())?;
-        if let Some(hook) = &mut checked {
-            hook.read_as(account);
-        }
-        self.check_endpoint(checked)
-    }
-
-    fn check_endpoint(&self, hook: Option<EnabledHook>) -> Result<Option<EnabledHook>, SpecError> {
-        if let Some(EnabledHook { call: Call::Webhook(target), .. }) = &hook {
-            target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
-        }
-        Ok(hook)
-    }
-
-    /// The kinds of children, and those among them that are declared again, in whichever version: manifests that do so are
-    /// about, and mean the last entry of each kind.
-    fn check_children(&self) -> Result<(Vec<ChildRule>, BTreeSet<Gvr>), SpecError> {
-        let (mut rules, mut again) = (Vec::<ChildRule>::new(), BTreeSet::new());
-        for (i, child) in self.child_resources.iter().flatten().enumerate() {
-            let resource = kind(&format!("spec.childResources[{i}]"), &child.api_version, &child.resource)?;
-            let strategy = child.update_strategy.clone().unwrap_or_default();
-            let rule = ChildRule {
-                resource,
-                method: strategy.method.unwrap_or_default(),
-                apply: strategy.apply_strategy.or(self.apply_strategy),
-                checks: strategy.status_checks.conditions.unwrap_or_default(),
-            };
-            if let Some(earlier) = rules.iter_mut().find(|earlier| earlier.is_of_the_kind(&rule)) {
-                again.insert(rule.resource.clone());
-                *earlier = rule;
-            } else {
-                rules.push(rule);
-            }
-        }
-        Ok((rules, again))
+    fn child(&self, nth: usize, child: &ChildResource) -> Result<ChildRule, SpecError> {
+        let resource = kind(&format!("spec.childResources[{nth}]"), &child.api_version, &child.resource)?;
+        let strategy = child.update_strategy.clone().unwrap_or_default();
+        Ok(ChildRule {
+            resource,
+            method: strategy.method.unwrap_or_default(),
+            apply: strategy.apply_strategy.or(self.apply_strategy),
+            checks: strategy.status_checks.conditions.unwrap_or_default(),
+        })
     }
 
     fn revision_paths(&self) -> Vec<String> {
@@ -306,24 +208,15 @@ impl CompositeControllerSpec {
     }
 }
 
-/// What a spec names becomes part of the path under which the API server is asked for it.
-fn kind(field: &str, api_version: &str, resource: &str) -> Result<Gvr, SpecError> {
-    if !is_api_version(api_version) {
-        let problem = format!("{api_version:?} is no version: write it like v1 or apps/v1");
-        return Err(SpecError::new(format!("{field}.apiVersion"), problem));
-    }
-    if resource.is_empty() || !resource.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')) {
-        let problem = format!("{resource:?} names no resource: write its plural, lower case, like pods");
-        return Err(SpecError::new(format!("{field}.resource"), problem));
-    }
-    Ok(Gvr::new(api_version, resource))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::object::id::Gvr;
+    use crate::spec::hook::{Call, HookName};
 
     fn spec(change: impl FnOnce(&mut Value)) -> CompositeControllerSpec {
         let mut spec = json!({
@@ -344,7 +237,7 @@ mod tests {
     fn the_tutorials_controller_is_fine() {
         let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
         assert_eq!(
-            checked.children,
+            checked.common.children,
             [ChildRule {
                 resource: Gvr::new("v1", "pods"),
                 method: UpdateMethod::Recreate,
@@ -353,14 +246,14 @@ mod tests {
             }]
         );
         assert_eq!(checked.revision_paths, ["spec"]);
-        assert!(checked.generate_selector && checked.parent_selector.is_empty());
+        assert!(checked.generate_selector && checked.parent.rules == [SelectionRule::default()]);
     }
 
     #[test]
     fn without_a_strategy_children_are_updated_on_delete() {
         let checked = spec(|spec| spec["childResources"][0]["updateStrategy"] = json!({"method": ""}));
         assert_eq!(
-            checked.check("c", &HookPolicy::default()).unwrap().children[0].method,
+            checked.check("c", &HookPolicy::default()).unwrap().common.children[0].method,
             UpdateMethod::OnDelete
         );
     }
@@ -369,14 +262,17 @@ mod tests {
     fn a_controller_without_an_enabled_sync_hook_does_not_run() {
         for hooks in [json!(null), json!({}), json!({"sync": {}}), json!({"sync": {"version": "v2"}})] {
             let spec = spec(|spec| spec["hooks"] = hooks);
-            assert_eq!(spec.check("c", &HookPolicy::default()), Err(CompositeError::NoSyncHook));
+            assert_eq!(spec.check("c", &HookPolicy::default()), Err(ControllerError::NoSyncHook));
         }
     }
 
     #[test]
     fn a_disabled_finalize_hook_is_no_finalize_hook() {
         let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
-        assert_eq!(spec.check("c", &HookPolicy::default()).unwrap().disabled_hooks, [HookName::Finalize]);
+        assert_eq!(
+            spec.check("c", &HookPolicy::default()).unwrap().common.disabled_hooks,
+            [HookName::Finalize]
+        );
     }
 
     #[test]
@@ -397,7 +293,7 @@ mod tests {
         let checked = checked.check("c", &HookPolicy::default()).unwrap();
         let ready = ConditionCheck { kind: "Ready".into(), status: Some("True".into()), reason: None };
         assert_eq!(
-            (checked.children[0].method, &checked.children[0].checks),
+            (checked.common.children[0].method, &checked.common.children[0].checks),
             (UpdateMethod::RollingInPlace, &vec![ready])
         );
         assert_eq!(checked.revision_paths, ["spec.template"]);
@@ -416,9 +312,9 @@ mod tests {
             })
         };
         let own = spec(&account).check("c", &HookPolicy::default()).unwrap();
-        let Call::Wasm(hook) = &own.hooks.sync.call else { panic!() };
+        let Call::Wasm(hook) = &own.common.hooks.sync.call else { panic!() };
         assert_eq!(hook.module.reader.as_ref().map(ToString::to_string).as_deref(), Some("n/a"));
-        assert_eq!((&hook.mounts[0].reader, &own.account), (&hook.module.reader, &hook.module.reader));
+        assert_eq!((&hook.mounts[0].reader, &own.common.account), (&hook.module.reader, &hook.module.reader));
         let refused = spec(&Value::Null).check("c", &HookPolicy::default()).unwrap_err().to_string();
         assert!(refused.contains("--mount-secret-namespaces"), "{refused}");
         let refused = spec(&json!({"namespace": "n", "name": "A"})).check("c", &HookPolicy::default());
@@ -432,7 +328,7 @@ mod tests {
                 spec["applyStrategy"] = all;
                 spec["childResources"][0]["updateStrategy"]["applyStrategy"] = own;
             });
-            spec.check("c", &HookPolicy::default()).unwrap().children[0].apply
+            spec.check("c", &HookPolicy::default()).unwrap().common.children[0].apply
         };
         let (dynamic, server) = (json!("dynamic-apply"), json!("server-side-apply"));
         assert_eq!(apply(json!(null), json!(null)), None);
@@ -464,12 +360,12 @@ mod tests {
         });
         let checked = again.check("c", &HookPolicy::default()).unwrap();
         let rules: Vec<_> =
-            checked.children.iter().map(|rule| (rule.resource.to_string(), rule.method)).collect();
+            checked.common.children.iter().map(|rule| (rule.resource.to_string(), rule.method)).collect();
         let (pods, secrets) = ("v1 pods".to_owned(), "v1 secrets".to_owned());
         assert_eq!(rules, [(pods, UpdateMethod::InPlace), (secrets, UpdateMethod::OnDelete)]);
-        assert_eq!(checked.declared_again, BTreeSet::from([Gvr::new("v1", "pods")]));
+        assert_eq!(checked.common.declared_again, BTreeSet::from([Gvr::new("v1", "pods")]));
         let once = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
-        assert!(once.declared_again.is_empty());
+        assert!(once.common.declared_again.is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod account;
 pub mod composite;
+pub mod controller;
 pub mod decorator;
 pub mod endpoint;
 pub mod hook;

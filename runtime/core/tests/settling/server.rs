@@ -13,7 +13,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::object::selector::Selector;
-use metahook_core::pass::{Before, HookTerms, Seen, Terms};
+use metahook_core::pass::{Before, HookTerms, Kind, Seen, Terms};
 use metahook_core::plan::children::{Judged, Probed, judge, learn};
 use metahook_core::plan::desired::Rule;
 use metahook_core::plan::ledger::{Ledger, Past};
@@ -28,7 +28,7 @@ use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Standings};
-use metahook_core::trigger::{self, Selection};
+use metahook_core::trigger::{self, Selection, SelectionRule};
 use serde_json::{Value, json};
 
 use crate::model::{Conflict, Model, object, resource};
@@ -146,9 +146,13 @@ impl Server {
             saving,
             terms: Terms {
                 controller: "c".to_owned(),
-                selection: Selection { finalizer: "f".to_owned(), ..Selection::default() },
+                selection: Selection {
+                    rules: vec![SelectionRule::default()],
+                    finalizer: "f".to_owned(),
+                    finalizes: false,
+                },
                 rules: vec![Rule::new(Arc::clone(&child_kind), method)],
-                generate_selector: true,
+                kind: Kind::Composite { generate_selector: true, rolling },
                 snapshot: "{}".to_owned(),
                 hooks: PerHook {
                     sync: HookTerms::wasm(HookVersion::V1, None),
@@ -156,7 +160,6 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
-                rolling,
             },
             parent_kind,
             child_kind,
@@ -340,7 +343,7 @@ impl Server {
         let (related, rolled) = self.relate(&parent);
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let before = Before { ask: HookName::Sync, hooks: hook, related, rolled };
+        let before = Before { ask: HookName::Sync, hooks: hook, related, rolled, elders: None };
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
@@ -413,7 +416,9 @@ impl Server {
             return Ok((true, print));
         }
         let now = self.parents.get(&seen.parent.key).filter(|now| now.uid == seen.parent.uid).cloned();
-        if let Some(body) = now.and_then(|now| plan::status::status(&now, decided.status)) {
+        if let Some(body) =
+            now.and_then(|now| plan::status::status(&now, decided.wish.status.unwrap_or_default()))
+        {
             let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };
             self.write(&Op::Status { id, body }, &seen.parent.key)?;
             wrote = true;
@@ -476,7 +481,7 @@ impl Server {
         let observed = request["children"]["ConfigMap.v1"].as_object().unwrap();
         let wanted = request["parent"]["spec"]["children"].as_u64().unwrap();
         // What does not roll would all be written each time that a parent wants another number.
-        let of = self.terms.rolling.as_ref().map(|_| wanted.to_string());
+        let of = self.terms.kind.rolling().map(|_| wanted.to_string());
         let there = |child: u64| observed.contains_key(&format!("{name}-{child}"));
         let children: Vec<Value> = (0..wanted)
             .take_while(|child| *child == 0 || there(child - 1))

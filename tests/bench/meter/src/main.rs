@@ -27,6 +27,7 @@ use metahook::hook::wasm::run::{Call, Seed};
 use metahook::server::Settings;
 use metahook_core::protocol::read::Reading;
 use metahook_core::protocol::response::{self, Mode};
+use metahook_core::spec::controller::ControllerKind;
 use metahook_core::spec::hook::{Limits, Via};
 use tokio::task::JoinSet;
 
@@ -213,7 +214,12 @@ impl Subject {
         let called = self.runtime.call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
-            let reading = Reading { via: Via::Wasm, mode: Mode::Loose, max_children: MAX_CHILDREN };
+            let reading = Reading {
+                kind: ControllerKind::Composite,
+                via: Via::Wasm,
+                mode: Mode::Loose,
+                max_children: MAX_CHILDREN,
+            };
             response::sync(&answer, reading)?;
         }
         Ok(())

@@ -9,6 +9,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::{ChildMap, Naming};
 use metahook_core::protocol::request::Sync;
+use metahook_core::spec::controller::ControllerKind;
 use serde_json::{Value, json};
 
 const PARENT_UID: &str = "6f0c7a52-7d2c-4a3c-9a0e-3f5d3c1b8e11";
@@ -35,6 +36,7 @@ fn request(children: usize) -> Result<Vec<u8>> {
     let parent = Object::parse(&parent().to_string(), None)?;
     let controller = controller().to_string();
     let sync = Sync {
+        kind: ControllerKind::Composite,
         controller: &controller,
         parent: &parent,
         children: &observed,

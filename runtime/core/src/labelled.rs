@@ -1,4 +1,4 @@
-//! What nobody controls, found by namespace and label without a walk.
+//! Objects found by namespace and label without a walk over the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::object::selector::{Pin, Selector};
 
 /// By namespace, and by label, value and namespace.
 #[derive(Debug, Default)]
-pub(crate) struct Orphans {
+pub(crate) struct Labelled {
     places: Places,
     labelled: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Places>>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Orphans {
 /// Objects by namespace.
 type Places = BTreeMap<Arc<str>, BTreeSet<Key>>;
 
-impl Orphans {
+impl Labelled {
     pub(crate) fn insert(&mut self, object: &Object) {
         add(&mut self.places, &object.key);
         for (label, value) in &object.labels {
@@ -54,11 +54,11 @@ impl Orphans {
         self.places.values().map(BTreeSet::len).sum()
     }
 
-    /// Those in a namespace (empty: anywhere) that have the label which says most about the selector; not all of them
+    /// Those in a namespace (or anywhere) that have the label which says most about the selector; not all of them
     /// need match it. Only a selector that says nothing but what labels are not there is answered by a walk.
     pub(crate) fn near<'a>(
         &'a self,
-        namespace: &'a str,
+        namespace: Option<&'a str>,
         selector: &'a Selector,
     ) -> Box<dyn Iterator<Item = &'a Key> + 'a> {
         let places: Box<dyn Iterator<Item = &'a Places> + 'a> = match selector.pin() {
@@ -74,8 +74,8 @@ impl Orphans {
             None => Box::new(std::iter::once(&self.places)),
         };
         match namespace {
-            "" => Box::new(places.flat_map(BTreeMap::values).flatten()),
-            one => Box::new(places.filter_map(move |places| places.get(one)).flatten()),
+            None => Box::new(places.flat_map(BTreeMap::values).flatten()),
+            Some(one) => Box::new(places.filter_map(move |places| places.get(one)).flatten()),
         }
     }
 }
