@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use metahook_core::bucket::Rate;
 use metahook_core::object::selector::Selector;
 use metahook_core::plan::desired::Applying;
@@ -18,6 +19,7 @@ use crate::cluster::events::Recorder;
 use crate::cluster::rest::Rest;
 use crate::cluster::seed;
 use crate::controller::Tools;
+use crate::controller::controllers::Controllers;
 use crate::controller::host::Host;
 use crate::hook::wasm::bounds::ModuleSettings;
 use crate::hook::wasm::engine::EngineError;
@@ -92,10 +94,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     if let Some(address) = settings.probes {
         answer_probes(address, ready.subscribe(), background.clone()).await?;
     }
-    let scrapes = match settings.metrics {
-        Some(address) => Some(Listener::bind("--metrics-address", address).await?),
-        None => None,
-    };
+    let scrapes = settings.metrics.map(|address| Listener::bind("--metrics-address", address));
+    let scrapes = OptionFuture::from(scrapes).await.transpose()?;
     let client = client::connect(settings.kubeconfig.as_deref()).await?;
     let rest = Rest::new(client, settings.rate);
     tokio::select! {
@@ -121,8 +121,11 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let seeds = Seeds::new(seed::read_or_make(&rest).await?);
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.anew_for_each_call() } else { seeds };
+    let stores = Arc::new(Stores::new(rest.clone()));
     let tools = Tools {
-        stores: Arc::new(Stores::new(rest.clone())),
+        controllers: Arc::new(Controllers::open(&stores)),
+        stores,
+        wishing: Arc::default(),
         sources: Arc::new(Sources::new(rest.clone(), runtime, folders)),
         discovery,
         seeds: Arc::new(seeds),

@@ -58,6 +58,15 @@ pub struct Touched {
     pub after: Option<Arc<Object>>,
 }
 
+impl Touched {
+    /// The object that is no more.
+    pub fn gone(&self) -> Option<&Arc<Object>> {
+        let is_other =
+            |before: &&Arc<Object>| self.after.as_ref().is_none_or(|after| after.uid != before.uid);
+        self.before.as_ref().filter(is_other)
+    }
+}
+
 impl Index {
     /// Takes one event in and returns what it changed.
     pub fn apply(&mut self, event: Event) -> Vec<Touched> {

@@ -44,8 +44,8 @@ pub enum Ask {
     Check(Fingerprint),
 }
 
-/// Whether a hook's answers depend on its requests alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether a hook's answers depend on its requests alone; the worse comes later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purity {
     /// No call has read the real time so far.
     Pure,

@@ -1,22 +1,17 @@
-//! What a pass decided, carried out: the finalizer, the children, the status.
+//! What a pass decided, carried out: children in stages, and single writes with what they are answered.
 
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use metahook_core::fingerprint::Fingerprint;
-use metahook_core::gate;
 use metahook_core::index;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
-use metahook_core::outcome;
 use metahook_core::plan::desired::Stray;
 use metahook_core::plan::stages::{Width, stages};
-use metahook_core::plan::status::{SoFar, When};
 use metahook_core::plan::{self, Op};
-use metahook_core::spec::hook::Via;
-use serde_json::{Map, Value};
 
-use super::composite::{Controller, Decision, SyncError};
+use super::pass::{Controller, Decision, SyncError};
 use crate::queue::Streaks;
 use crate::store::{Writer, Writing};
 
@@ -37,25 +32,16 @@ impl Acted {
 }
 
 impl Controller {
-    /// Goes on after a failed operation, so that one child does not hold the others. But no child is written before it is
-    /// recorded which revision it is at.
-    pub(super) async fn act(
+    /// All that is to be done about children. Goes on after a failed operation, so that one child does not hold the others;
+    /// gives back what came of all of them, and the first that is wrong.
+    pub(super) async fn act_on_children(
         &self,
         decision: &Decision,
         writer: &Writer,
         streaks: Streaks,
-    ) -> Result<Acted, SyncError> {
+    ) -> (Acted, Option<SyncError>) {
         let Decision { parent, decided, .. } = decision;
-        let mut acted = if decision.wrote { Acted::Wrote } else { Acted::Nothing };
-        for op in &decided.revisions {
-            acted = acted.max(Acted::of(self.carry_out(op, writer).await?));
-        }
-        if decided.finalized && gate::has_finalizer(parent, &self.terms.selection) {
-            self.drop_finalizer(parent, writer).await.map_err(SyncError::Finalizer)?;
-            acted = Acted::Wrote;
-        }
-        let (children, mut first) = self.act_on_children(decision, writer, streaks).await;
-        acted = acted.max(children);
+        let (acted, mut first) = self.act_in_stages(decision, writer, streaks).await;
         self.tell_flips(decision).await;
         let made_once = |stray: &Stray| format!("{}; it is created once and then left alone", stray.why);
         self.warn_once(parent, "UnmanagedChild", decided.strays.iter().map(made_once));
@@ -64,33 +50,11 @@ impl Controller {
                 first.get_or_insert(error);
             }
         }
-        // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
-        let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
-        let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
-        if let Some(op) = decided.wish.status.clone().and_then(|status| self.status(parent, status)) {
-            let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
-            let print = || Fingerprint::of(op.to_string().as_bytes());
-            let vain = self.standings().is_vain(&parent.key, print, self.started.elapsed());
-            match plan::status::when(parent, so_far) {
-                _ if vain => acted = acted.max(Acted::InVain),
-                When::NextPass => self.standings().put_off_status(&parent.key),
-                When::Now => match self.carry_out(&op, writer).await {
-                    Ok(changed) => {
-                        if !changed {
-                            let now = self.started.elapsed();
-                            self.standings().wrote_in_vain(&parent.key, print(), now);
-                        }
-                        acted = acted.max(Acted::of(changed));
-                    }
-                    Err(error) => drop(first.get_or_insert(error)),
-                },
-            }
-        }
-        first.map_or(Ok(acted), Err)
+        (acted, first)
     }
 
-    /// Stage by stage, as many at once as the last ones allow; what came of all of them, and the first that is wrong.
-    async fn act_on_children(
+    /// Stage by stage, as many at once as the last ones allow.
+    async fn act_in_stages(
         &self,
         decision: &Decision,
         writer: &Writer,
@@ -119,16 +83,6 @@ impl Controller {
         (acted, first)
     }
 
-    fn status(&self, parent: &Object, status: Map<String, Value>) -> Option<Op> {
-        // An adoption or another writer may have changed the parent since: what is compared is the latest of the same
-        // generation, so that only an answer to another spec is refused by the API server.
-        let now = self.parents.get(&parent.key).filter(|now| now.uid == parent.uid)?;
-        let now = if now.generation == parent.generation { &now } else { parent };
-        let body = plan::status::status(now, status)?;
-        let id = ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() };
-        Some(Op::Status { id, body })
-    }
-
     /// Makes a child that nobody looks after, where it does not exist.
     async fn create_stray(&self, parent: &Object, stray: &Stray, writer: &Writer) -> Result<(), SyncError> {
         let resource = self.tools.discovery.resolve_kind(&stray.gvk).await?;
@@ -138,6 +92,23 @@ impl Controller {
             Err(SyncError::Apply(error)) if error.is_there_already() => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    /// Writes the parent, where the API server did not drop the same a short while ago; and the parent as it is then.
+    pub(super) async fn write_parent(
+        &self,
+        op: &Op,
+        writer: &Writer,
+    ) -> Result<(Acted, Option<Arc<Object>>), SyncError> {
+        let print = || Fingerprint::of(op.to_string().as_bytes());
+        if self.standings().is_vain(&writer.parent, print, self.started.elapsed()) {
+            return Ok((Acted::InVain, None));
+        }
+        let (changed, now) = self.write(op, writer).await?;
+        if !changed {
+            self.standings().wrote_in_vain(&writer.parent, print(), self.started.elapsed());
+        }
+        Ok((Acted::of(changed), now))
     }
 
     /// One operation, and what its answer says into the store; `true` when it changed something.

@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::object::id::ObjectId;
 use metahook_core::pass::Seen;
 use metahook_core::plan::children::{Judged, Probed, judge, learn};
 use metahook_core::plan::flip::others;
 use metahook_core::plan::ledger::Drift;
 use metahook_core::plan::{Op, ssa};
-use metahook_core::spec::controller::ControllerKind;
 use serde_json::Value;
 
 use super::acting::Acted;
-use super::composite::{Controller, Decision, SyncError};
+use super::pass::{Controller, Decision, SyncError};
 use crate::cluster::events::Severity;
 use crate::store::{Store, Writer};
 
@@ -93,11 +92,7 @@ impl Controller {
     /// The controller whose child this is, if it is another one: what it made is left to it as long as it exists.
     pub(super) fn anothers<'a>(&self, child: &'a Object) -> Option<&'a str> {
         let maker = self.terms.other_maker(child)?;
-        let exists = match maker.kind {
-            ControllerKind::Composite => self.others.get(&Key::new("", maker.name)).is_some(),
-            ControllerKind::Decorator => true,
-        };
-        exists.then_some(maker.name)
+        self.tools.controllers.get(maker.kind, maker.name).map(|_| maker.name)
     }
 
     /// Warns of another controller that makes children of the same kind for the same parent.

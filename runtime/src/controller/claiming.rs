@@ -12,7 +12,7 @@ use metahook_core::plan::record::owner_reference;
 use serde_json::{Value, json};
 
 use super::acting::learned;
-use super::composite::Controller;
+use super::pass::Controller;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::rewrite::{RewriteError, list};
 use crate::store::Writer;
@@ -106,7 +106,7 @@ impl Controller {
         self.change(&self.parent_id(parent), &parent.uid, writer, drop).await
     }
 
-    fn parent_id(&self, parent: &Object) -> ObjectId {
+    pub(super) fn parent_id(&self, parent: &Object) -> ObjectId {
         ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() }
     }
 

@@ -12,7 +12,7 @@ use metahook_core::protocol::response::{EventKind, HookEvent};
 use metahook_core::spec::hook::{HookName, Limits, PerHook};
 use metahook_core::tally;
 
-use super::composite::Controller;
+use super::pass::Controller;
 use super::related::Customized;
 use crate::cluster::events::Severity;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};

@@ -1,13 +1,14 @@
-//! Which controllers run: CompositeControllers come, change and go.
+//! Which controllers run: they come, change and go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
 use metahook_core::spec::account::ServiceAccountRef;
+use metahook_core::spec::controller::ControllerKind;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -19,15 +20,14 @@ use super::running::{Begin, Begun};
 use super::sweep::{self, Sweep};
 use super::{Tools, running};
 use crate::cluster::events::Severity;
-use crate::store::{Change, Store};
+use crate::store::Change;
 use crate::told::told;
 
-/// The controllers that are running, by name.
+/// The controllers that are running, by kind and name.
 pub(crate) struct Host {
     tools: Tools,
     selector: Selector,
-    store: Arc<Store>,
-    hosted: BTreeMap<Key, Hosted>,
+    hosted: BTreeMap<(ControllerKind, Key), Hosted>,
     /// The server ends.
     ends: CancellationToken,
 }
@@ -41,38 +41,34 @@ struct Hosted {
     task: JoinHandle<()>,
 }
 
-/// What controllers are stored as.
-pub(super) fn composite_controllers() -> Arc<Resource> {
-    Arc::new(Resource {
-        gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController"),
-        plural: "compositecontrollers".into(),
-        namespaced: false,
-        has_status: true,
-    })
-}
-
 impl Host {
     pub(crate) fn new(tools: Tools, selector: Selector) -> Self {
-        let store = tools.stores.open(&composite_controllers());
-        Self { tools, selector, store, hosted: BTreeMap::new(), ends: CancellationToken::new() }
+        Self { tools, selector, hosted: BTreeMap::new(), ends: CancellationToken::new() }
     }
 
     /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
     pub(crate) async fn run(mut self, ready: &watch::Sender<bool>, stop: CancellationToken) {
-        let store = Arc::clone(&self.store);
-        let mut listed = std::pin::pin!(store.synced());
-        let mut changes = self.store.listen();
+        let controllers = Arc::clone(&self.tools.controllers);
+        let mut listed = std::pin::pin!(controllers.synced());
+        let mut composites = controllers.of(ControllerKind::Composite).listen();
+        let mut decorators = controllers.of(ControllerKind::Decorator).listen();
         let mut complaints = tokio::time::interval(Duration::from_secs(10));
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = &mut listed, if !*ready.borrow() => drop(ready.send_replace(true)),
-                change = changes.recv() => match change {
-                    Some(change) => self.take_in(&change),
+                change = composites.recv() => match change {
+                    Some(change) => self.take_in(ControllerKind::Composite, &change),
                     None => break,
                 },
-                _ = complaints.tick() => if let Some(trouble) = self.store.trouble().filter(|_| !self.store.is_synced()) {
-                    tracing::warn!(reason = trouble, "CompositeControllers cannot be listed: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds), or give the server the right to list them");
+                change = decorators.recv() => match change {
+                    Some(change) => self.take_in(ControllerKind::Decorator, &change),
+                    None => break,
+                },
+                _ = complaints.tick() => for store in controllers.all().into_iter().filter(|store| !store.is_synced()) {
+                    if let Some(trouble) = store.trouble() {
+                        tracing::warn!(reason = trouble, "controllers cannot be listed: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds), or give the server the right to list them");
+                    }
                 },
             }
         }
@@ -85,30 +81,31 @@ impl Host {
         }
     }
 
-    fn take_in(&mut self, change: &Change) {
+    fn take_in(&mut self, kind: ControllerKind, change: &Change) {
         let Some(key) =
             change.touched.after.as_ref().or(change.touched.before.as_ref()).map(|o| o.key.clone())
         else {
             return;
         };
         self.hosted.retain(|_, hosted| !hosted.has_ended());
-        let now = self.store.get(&key).filter(|object| self.selector.matches(&object.labels));
+        let now = self.tools.controllers.get(kind, &key.name);
+        let now = now.filter(|object| self.selector.matches(&object.labels));
+        let key = (kind, key);
         let next = match (now, self.hosted.remove(&key)) {
             (None, None) => None,
-            (None, Some(before)) => Some(self.end(before)),
+            (None, Some(before)) => Some(self.end(kind, before)),
             (Some(object), Some(hosted)) if hosted.is(&object) => Some(hosted),
-            (Some(object), before) => Some(self.begin(object, before)),
+            (Some(object), before) => Some(self.begin(kind, object, before)),
         };
         self.hosted.extend(next.map(|hosted| (key, hosted)));
     }
 
     /// Starts a controller, once the one of that name before it has ended.
-    fn begin(&self, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
+    fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
-        let (tools, store, begun, stopped) =
-            (self.tools.clone(), Arc::clone(&self.store), Arc::clone(&object), stop.clone());
+        let (tools, begun, stopped) = (self.tools.clone(), Arc::clone(&object), stop.clone());
         let how = if before.is_some() { Begun::Anew } else { Begun::First };
-        let ended = before.map(|before| self.ended(before));
+        let ended = before.map(|before| self.ended(kind, before));
         let task = tokio::spawn(async move {
             if let Some(ended) = ended {
                 ended.await;
@@ -120,22 +117,23 @@ impl Host {
                 "Starting",
                 &format!("Starting controller: {name}"),
             );
-            let reporter = Reporter::start(tools.rest.clone(), Arc::clone(&store), &begun, stopped.clone());
-            let what = Begin { object: begun, begun: how, controllers: store };
+            let store = Arc::clone(tools.controllers.of(kind));
+            let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
+            let what = Begin { kind, object: begun, begun: how };
             running::run(tools, what, reporter, stopped).await;
         });
         Hosted { object, spec: Some(spec), stop, task }
     }
 
     /// Stops a controller that has no successor yet; one that comes while it ends waits for it.
-    fn end(&self, before: Hosted) -> Hosted {
+    fn end(&self, kind: ControllerKind, before: Hosted) -> Hosted {
         let (object, stop) = (Arc::clone(&before.object), before.stop.clone());
-        Hosted { object, spec: None, stop, task: tokio::spawn(self.ended(before)) }
+        Hosted { object, spec: None, stop, task: tokio::spawn(self.ended(kind, before)) }
     }
 
     /// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
-    fn ended(&self, before: Hosted) -> impl Future<Output = ()> + use<> {
-        let (tools, controllers, ends) = (self.tools.clone(), Arc::clone(&self.store), self.ends.clone());
+    fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
+        let (tools, ends) = (self.tools.clone(), self.ends.clone());
         async move {
             let Some(spec) = &before.spec else { return before.ended().await };
             let (object, account) = (Arc::clone(&before.object), account(spec));
@@ -147,11 +145,12 @@ impl Host {
             before.stop.cancel();
             before.ended().await;
             tell("Stopped");
-            if let Some(parents) = sweep::parents(&object)
-                && !controllers.get(&object.key).is_some_and(|now| sweep::looks_at(&now, &parents))
-            {
-                let sweep = Sweep { tools: tools.clone(), controllers, parents, account };
-                tokio::spawn(sweep.run(ends));
+            let now = tools.controllers.get(kind, &object.key.name);
+            for parents in sweep::parents(kind, &object).unwrap_or_default() {
+                if !now.as_ref().is_some_and(|now| sweep::looks_at(kind, now, &parents)) {
+                    let sweep = Sweep { tools: tools.clone(), parents, account: account.clone() };
+                    tokio::spawn(sweep.run(ends.clone()));
+                }
             }
         }
     }

@@ -8,6 +8,7 @@ use metahook_core::plan::desired::Rule;
 use metahook_core::rollout::revisions::FieldPath;
 use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::{Composite, UpdateMethod};
+use metahook_core::spec::controller::Checked;
 use metahook_core::spec::status::Finding;
 
 use super::running::Run;
@@ -15,7 +16,8 @@ use crate::cluster::discovery::DiscoveryError;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kinds {
-    pub(super) parent: Arc<Resource>,
+    /// In the order of the spec's targets.
+    pub(super) parents: Vec<Arc<Resource>>,
     /// What is declared of the children's.
     pub(super) rules: Vec<Rule>,
     /// The kind of revisions, where there are children that are updated one after the other.
@@ -29,7 +31,12 @@ impl Kinds {
     }
 
     /// `home`: where revisions of parents without a namespace are kept.
-    pub(super) fn rolling(&self, checked: &Composite, home: &str) -> Option<Rolling> {
+    pub(super) fn rolling(
+        &self,
+        checked: &Composite,
+        parents: &Arc<Resource>,
+        home: &str,
+    ) -> Option<Rolling> {
         let rolling =
             self.rules.iter().zip(&checked.common.children).filter(|(rule, _)| rule.method.is_rolling());
         Some(Rolling {
@@ -41,7 +48,7 @@ impl Kinds {
                     checks: declared.checks.clone(),
                 })
                 .collect(),
-            parents: Arc::clone(&self.parent),
+            parents: Arc::clone(parents),
             revisions: Arc::clone(self.revisions.as_ref()?),
             home: home.into(),
         })
@@ -74,7 +81,7 @@ impl KindError {
 
 impl Run {
     /// Waits until all kinds are served.
-    pub(super) async fn kinds(&self, checked: &Composite) -> Option<Kinds> {
+    pub(super) async fn kinds(&self, checked: &Checked) -> Option<Kinds> {
         const SHORT: Duration = Duration::from_millis(500);
         let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
         loop {
@@ -107,17 +114,17 @@ impl Run {
         }
     }
 
-    async fn resolve(&self, checked: &Composite) -> Result<Kinds, KindError> {
-        let parent = self.tools.discovery.resolve(&checked.parent.resource).await?;
-        if !parent.has_status {
-            if !self.tools.discovery.is_custom(&parent).await? {
-                return Err(KindError::NeverStatus(parent.gvk.clone()));
+    async fn resolve(&self, checked: &Checked) -> Result<Kinds, KindError> {
+        let mut parents = Vec::new();
+        for target in checked.targets() {
+            let parent = self.tools.discovery.resolve(&target.resource).await?;
+            if matches!(checked, Checked::Composite(_)) {
+                self.need_status(&parent).await?;
             }
-            let (api_version, kind) = (parent.gvk.api_version(), Arc::clone(&parent.gvk.kind));
-            return Err(KindError::NoStatus { api_version, kind });
+            parents.push(parent);
         }
         let mut rules = Vec::new();
-        for child in &checked.common.children {
+        for child in &checked.common().children {
             let resource = self.tools.discovery.resolve(&child.resource).await?;
             let lists = self.tools.discovery.lists(&resource.gvk).await;
             let apply = self.tools.applying.of(child.apply);
@@ -133,11 +140,22 @@ impl Run {
         } else {
             None
         };
-        Ok(Kinds { parent, rules, revisions })
+        Ok(Kinds { parents, rules, revisions })
+    }
+
+    async fn need_status(&self, parent: &Resource) -> Result<(), KindError> {
+        if parent.has_status {
+            return Ok(());
+        }
+        if !self.tools.discovery.is_custom(parent).await? {
+            return Err(KindError::NeverStatus(parent.gvk.clone()));
+        }
+        let (api_version, kind) = (parent.gvk.api_version(), Arc::clone(&parent.gvk.kind));
+        Err(KindError::NoStatus { api_version, kind })
     }
 
     /// Ends when a kind is no longer served, or served as another one.
-    pub(super) async fn kinds_change(&self, checked: &Composite, kinds: &Kinds) {
+    pub(super) async fn kinds_change(&self, checked: &Checked, kinds: &Kinds) {
         let mut changes = self.tools.discovery.changes();
         while changes.changed().await.is_ok() {
             match self.resolve(checked).await {

@@ -4,12 +4,16 @@ mod acting;
 mod children;
 mod claiming;
 mod composite;
+pub(crate) mod controllers;
 mod counts;
+mod decorator;
 mod hooks;
 pub(crate) mod host;
 mod kinds;
 mod ledgers;
 mod modules;
+mod part;
+mod pass;
 mod places;
 mod related;
 mod report;
@@ -19,6 +23,7 @@ mod sweep;
 mod tasks;
 mod told;
 mod triggers;
+pub(crate) mod wishing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +31,9 @@ use std::time::Duration;
 use metahook_core::plan::desired::Applying;
 use metahook_core::spec::account::ServiceAccountRef;
 use metahook_core::spec::policy::HookPolicy;
+
+use controllers::Controllers;
+use wishing::Wishing;
 
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
@@ -40,6 +48,8 @@ use crate::telemetry::metrics::Metrics;
 pub(crate) struct Tools {
     pub(crate) rest: Rest,
     pub(crate) stores: Arc<Stores>,
+    pub(crate) controllers: Arc<Controllers>,
+    pub(crate) wishing: Arc<Wishing>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) sources: Arc<Sources>,
     pub(crate) recorder: Recorder,

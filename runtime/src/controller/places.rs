@@ -9,7 +9,7 @@ use metahook_core::related::rule::Rule;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::composite::Controller;
+use super::pass::Controller;
 use super::related::{RelatedError, Relations, State, Wait};
 use crate::store::{Change, Store};
 

@@ -19,8 +19,8 @@ use metahook_core::spec::hook::{HookName, Via};
 use metahook_core::standing::Purity;
 
 use super::Tools;
-use super::composite::Controller;
 use super::hooks::{Callees, HookError};
+use super::pass::Controller;
 use super::places::{Followed, filled};
 use super::triggers;
 use crate::cluster::discovery::DiscoveryError;

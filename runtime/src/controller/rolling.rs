@@ -7,8 +7,8 @@ use metahook_core::plan::ledger::Past;
 use metahook_core::related::selection::Related;
 use metahook_core::rollout::revisions::History;
 
-use super::composite::{Controller, SyncError};
 use super::hooks::{Answer, Callees, Calls};
+use super::pass::{Controller, SyncError};
 
 impl Controller {
     /// Asks the hook, and decides on what it answers.

@@ -5,37 +5,31 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use metahook_core::gate;
 use metahook_core::object::Object;
-use metahook_core::object::id::Key;
+use metahook_core::object::id::Resource;
 use metahook_core::pass::{HookTerms, Kind, Terms};
 use metahook_core::spec::SpecError;
-use metahook_core::spec::composite::{Composite, CompositeControllerSpec};
-use metahook_core::spec::controller::{ControllerError, ControllerKind};
+use metahook_core::spec::controller::{Checked, ControllerError, ControllerKind, Unrunnable};
 use metahook_core::spec::hook::{Call, EnabledHook, HookName, WasmHook};
-use metahook_core::spec::snapshot::snapshot;
 use metahook_core::spec::status::Finding;
 use metahook_core::standing::Standings;
-use metahook_core::trigger::Selection;
-use serde::Deserialize;
+use metahook_core::wishes::Claimant;
 use tokio_util::sync::CancellationToken;
 
 use super::Tools;
-use super::composite::{Controller, after_panic};
 use super::hooks::{Hook, Hooks};
-use super::host::composite_controllers;
 use super::kinds::Kinds;
 use super::ledgers::Ledgers;
 use super::modules::Modules;
+use super::part::{Part, tend};
+use super::pass::Controller;
 use super::related::Relations;
 use super::report::Reporter;
 use super::sweep::Sweep;
 use super::tasks::Tasks;
-use super::triggers;
 use crate::cluster::events::Severity;
 use crate::hook::web::client::Webhook;
-use crate::queue::{Queue, workers};
-use crate::store::Store;
+use crate::queue::Queue;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,25 +42,25 @@ pub(super) enum Begun {
 
 /// A controller as it is to run.
 pub(super) struct Begin {
+    pub(super) kind: ControllerKind,
     pub(super) object: Arc<Object>,
     pub(super) begun: Begun,
-    /// All controllers that there are.
-    pub(super) controllers: Arc<Store>,
 }
 
 /// Runs a controller until `stop`; returns when its last pass has ended.
 pub(super) async fn run(
     tools: Tools,
-    Begin { object, begun, controllers }: Begin,
+    Begin { kind, object, begun }: Begin,
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let mut run = Run { tools, object, begun, reporter, controllers, stop };
+    let mut run = Run { tools, kind, object, begun, reporter, stop };
     if let Some(checked) = run.check() {
+        run.host(&checked.spec);
         loop {
             let served = async {
                 match run.start(&checked).await {
-                    Some(started) => run.serve(&checked, started).await,
+                    Some(started) => run.serve(&checked.spec, started).await,
                     None => End::Stopped,
                 }
             };
@@ -86,27 +80,24 @@ pub(super) async fn run(
         }
     }
     run.stop.cancelled().await;
+    run.tools.wishing.end(&run.object);
     run.reporter.ended().await;
 }
 
 pub(super) struct Run {
     pub(super) tools: Tools,
+    kind: ControllerKind,
     pub(super) object: Arc<Object>,
     begun: Begun,
     pub(super) reporter: Reporter,
-    controllers: Arc<Store>,
     pub(super) stop: CancellationToken,
 }
 
-/// Why a controller has come to an end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// It was stopped, or cannot run as it is written.
-    Stopped,
-    /// Its kinds or its hooks are no longer what they were.
-    Anew,
-    /// Something beside its passes panicked.
-    Broken,
+/// What a controller's spec says.
+struct Read {
+    spec: Checked,
+    /// The controller as hooks see it.
+    snapshot: String,
 }
 
 /// The pause after a panic, so that a bug heats nothing.
@@ -115,19 +106,32 @@ const AFTER_BUG: Duration = Duration::from_secs(5);
 /// How often figures of calls are written to the status.
 const FIGURES: Duration = Duration::from_mins(5);
 
+/// Why a controller has come to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It was stopped, or cannot run as it is written.
+    Stopped,
+    /// Its kinds or its hooks are no longer what they were.
+    Anew,
+    /// Something beside its passes panicked.
+    Broken,
+}
+
 /// What a controller needs to work.
 struct Started {
-    controller: Arc<Controller>,
-    queue: Arc<Queue<Key>>,
+    /// One for each kind of parents.
+    parts: Vec<Part>,
+    hooks: Arc<Hooks>,
     kinds: Kinds,
     modules: Modules,
 }
 
 impl Run {
     /// `None`: the controller was stopped.
-    async fn start(&self, checked: &Composite) -> Option<Started> {
-        let kinds = self.kinds(checked).await?;
-        let hooks = match checked.common.hooks.try_map(|name, hook| self.hook(name, hook)) {
+    async fn start(&self, read: &Read) -> Option<Started> {
+        let common = read.spec.common();
+        let kinds = self.kinds(&read.spec).await?;
+        let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
             Ok(hooks) => hooks,
             Err(error) => {
                 self.refuse("InvalidSpec", &error.to_string());
@@ -136,45 +140,55 @@ impl Run {
         };
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
-        let home = self.tools.rest.client().default_namespace().to_owned();
-        let queue = Arc::new(Queue::new());
-        let tools = self.tools.acting_as(checked.common.account.as_ref());
-        let uid = self.object.uid.clone();
-        let relations = Relations::new(uid, Arc::clone(&queue), &tools, checked.common.account.is_some());
-        let controller = Controller {
-            tools,
-            object: Arc::clone(&self.object),
-            parents: self.tools.stores.open(&kinds.parent),
-            selected: Mutex::default(),
-            children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
-            terms: Terms {
-                controller: self.object.key.name.to_string(),
-                kind: Kind::Composite {
-                    generate_selector: checked.generate_selector,
-                    rolling: kinds.rolling(checked, &home),
+        let hooks = Arc::new(Hooks::new(hooks));
+        let meter = self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        let targets = read.spec.targets().iter().zip(&kinds.parents);
+        let parts = targets.map(|(target, parents)| {
+            let queue = Arc::new(Queue::new());
+            let tools = self.tools.acting_as(common.account.as_ref());
+            let uid = self.object.uid.clone();
+            let relations = Relations::new(uid, Arc::clone(&queue), &tools, common.account.is_some());
+            let controller = Controller {
+                tools,
+                object: Arc::clone(&self.object),
+                parents: self.tools.stores.open(parents),
+                selected: Mutex::default(),
+                children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
+                claimant: match self.kind {
+                    ControllerKind::Composite => None,
+                    ControllerKind::Decorator => Some(Claimant::of(&self.object)),
                 },
-                selection: Selection {
-                    rules: checked.parent.rules.clone(),
-                    finalizer: gate::finalizer(ControllerKind::Composite, &self.object.key.name),
-                    finalizes: checked.common.hooks.finalize.is_some(),
+                terms: Terms {
+                    controller: self.object.key.name.to_string(),
+                    kind: self.terms(&read.spec, &kinds, parents),
+                    selection: read.spec.selection(target, &self.object.key.name),
+                    rules: kinds.rules.clone(),
+                    snapshot: read.snapshot.clone(),
+                    hooks: common.hooks.map(|_, hook| HookTerms::of(hook)),
+                    max_children: self.tools.max_children,
                 },
-                rules: kinds.rules.clone(),
-                snapshot: spec(&self.object)
-                    .map_or_else(|_| "{}".to_owned(), |spec| snapshot(&self.object, &spec)),
-                hooks: checked.common.hooks.map(|_, hook| HookTerms::of(hook)),
-                max_children: self.tools.max_children,
+                hooks: Arc::clone(&hooks),
+                relations: Arc::new(relations),
+                tasks: Tasks::default(),
+                told: Mutex::default(),
+                standings: Mutex::new(Standings::new(self.tools.purity_check)),
+                ledgers: Ledgers::default(),
+                started: Instant::now(),
+                meter: Arc::clone(&meter),
+            };
+            Part { controller: Arc::new(controller), queue }
+        });
+        Some(Started { parts: parts.collect(), hooks, kinds, modules })
+    }
+
+    fn terms(&self, spec: &Checked, kinds: &Kinds, parents: &Arc<Resource>) -> Kind {
+        match spec {
+            Checked::Composite(composite) => Kind::Composite {
+                generate_selector: composite.generate_selector,
+                rolling: kinds.rolling(composite, parents, self.tools.rest.client().default_namespace()),
             },
-            hooks: Hooks::new(hooks),
-            relations: Arc::new(relations),
-            tasks: Tasks::default(),
-            told: Mutex::default(),
-            standings: Mutex::new(Standings::new(self.tools.purity_check)),
-            ledgers: Ledgers::default(),
-            others: self.tools.stores.open(&composite_controllers()),
-            started: Instant::now(),
-            meter: self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name),
-        };
-        Some(Started { controller: Arc::new(controller), queue, kinds, modules })
+            Checked::Decorator(_) => Kind::Decorator,
+        }
     }
 
     fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
@@ -196,36 +210,58 @@ impl Run {
     }
 
     /// `None`: the controller cannot run as it is written.
-    fn check(&self) -> Option<Composite> {
-        let (reason, message) = match spec(&self.object)
-            .map(|spec| spec.check(&self.object.key.name, &self.tools.policy))
-        {
-            Ok(Ok(checked)) => {
-                for hook in &checked.common.disabled_hooks {
-                    let text = format!(
-                        "spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called"
-                    );
-                    self.warn("DisabledHook", &text);
-                }
-                for kind in &checked.common.declared_again {
-                    let text = format!(
-                        "spec.childResources declares {kind} more than once: the last entry counts, so take the others out"
-                    );
-                    self.warn("KindDeclaredAgain", &text);
-                }
-                if let Some(seconds) = checked.common.too_often {
-                    let text =
-                        format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
-                    self.warn("ShortResync", &text);
-                }
-                return Some(checked);
+    fn check(&self) -> Option<Read> {
+        let error = match Checked::of(self.kind, &self.object, &self.tools.policy) {
+            Ok((spec, snapshot)) => {
+                self.warn_of(&spec);
+                return Some(Read { spec, snapshot });
             }
-            Ok(Err(error @ ControllerError::NoSyncHook)) => ("NoSyncHook", error.to_string()),
-            Ok(Err(error @ ControllerError::Spec(_))) => ("InvalidSpec", error.to_string()),
-            Err(error) => ("InvalidSpec", format!("the spec cannot be read: {error}")),
+            Err(error) => error,
         };
-        self.refuse(reason, &message);
+        let reason = match error {
+            Unrunnable::Refused(ControllerError::NoSyncHook) => "NoSyncHook",
+            Unrunnable::Refused(ControllerError::Spec(_)) | Unrunnable::Unreadable(_) => "InvalidSpec",
+        };
+        self.refuse(reason, &error.to_string());
         None
+    }
+
+    /// Lets the other decorators know of this one, before any of its passes.
+    fn host(&self, spec: &Checked) {
+        if let Checked::Decorator(decorator) = spec {
+            let selection = |target| spec.selection(target, &self.object.key.name);
+            let targets = decorator.targets.iter().map(|target| (target.resource.clone(), selection(target)));
+            self.tools.wishing.host(&self.object, targets.collect());
+        }
+    }
+
+    /// What of a spec is not meant as it is written, most likely.
+    fn warn_of(&self, spec: &Checked) {
+        let common = spec.common();
+        for hook in &common.disabled_hooks {
+            let text =
+                format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
+            self.warn("DisabledHook", &text);
+        }
+        for kind in &common.declared_again {
+            let declares = self.kind.declares();
+            let text = format!(
+                "{declares} declares {kind} more than once: the last entry counts, so take the others out"
+            );
+            self.warn("KindDeclaredAgain", &text);
+        }
+        if let Checked::Decorator(decorator) = spec {
+            for kind in &decorator.other_versions {
+                let text = format!(
+                    "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"
+                );
+                self.warn("KindInTwoVersions", &text);
+            }
+        }
+        if let Some(seconds) = common.too_often {
+            let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
+            self.warn("ShortResync", &text);
+        }
     }
 
     /// Says why the controller does not run.
@@ -235,13 +271,11 @@ impl Run {
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
-    async fn serve(
-        &self,
-        checked: &Composite,
-        Started { controller, queue, kinds, modules }: Started,
-    ) -> End {
-        if self.synced(&controller).await.is_none() {
-            return End::Stopped;
+    async fn serve(&self, spec: &Checked, Started { parts, hooks, kinds, modules }: Started) -> End {
+        for part in &parts {
+            if self.synced(&part.controller).await.is_none() {
+                return End::Stopped;
+            }
         }
         let name = &self.object.key;
         self.tools.recorder.record(
@@ -250,55 +284,50 @@ impl Run {
             "Started",
             &format!("Started controller: {name}"),
         );
-        let sweep = Sweep {
-            tools: self.tools.clone(),
-            controllers: Arc::clone(&self.controllers),
-            parents: checked.parent.resource.clone(),
-            account: checked.common.account.clone(),
-        };
-        tokio::spawn(sweep.run(self.stop.clone()));
-        // Before the first pass: whatever comes after it is a change.
-        controller.hooks.renew();
-        let tasks = controller.tasks.until_dropped();
-        triggers::spawn(&controller, &queue, self.begun);
-        if self.begun == Begun::Anew {
-            triggers::sync_all(&controller, &queue);
+        let common = spec.common();
+        for target in spec.targets() {
+            let sweep = Sweep {
+                tools: self.tools.clone(),
+                parents: target.resource.clone(),
+                account: common.account.clone(),
+            };
+            tokio::spawn(sweep.run(self.stop.clone()));
         }
-        let pass = Arc::clone(&controller);
-        let work = move |key, streaks| {
-            let controller = Arc::clone(&pass);
-            async move { controller.sync(&key, streaks).await }
-        };
-        let mut workers = workers::start(&queue, self.tools.workers, work, after_panic);
-        let period = checked.common.resync_period.or(self.tools.resync);
+        // Before the first pass: whatever comes after it is a change.
+        hooks.renew();
+        let period = common.resync_period.or(self.tools.resync);
+        let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
+        let mut workers: Vec<_> =
+            parts.iter().map(|part| part.begin(self.begun, self.tools.workers)).collect();
         let end = tokio::select! {
             () = self.stop.cancelled() => End::Stopped,
-            () = controller.tasks.broken() => End::Broken,
-            () = self.kinds_change(checked, &kinds) => End::Anew,
-            () = controller.wake_where_kinds_appear() => End::Anew,
-            () = controller.close_places() => End::Anew,
-            () = self.follow(&controller, &queue, modules) => End::Anew,
-            () = triggers::resync(&controller, &queue, period) => End::Anew,
+            () = self.kinds_change(spec, &kinds) => End::Anew,
+            () = self.follow(&parts, &hooks, modules) => End::Anew,
+            end = tend(&parts, period) => end,
         };
         drop(tasks);
-        queue.close();
-        while workers.join_next().await.is_some() {}
+        for part in &parts {
+            part.queue.close();
+        }
+        for workers in &mut workers {
+            while workers.join_next().await.is_some() {}
+        }
         end
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
-    async fn follow(&self, controller: &Controller, queue: &Queue<Key>, mut modules: Modules) {
+    async fn follow(&self, parts: &[Part], hooks: &Hooks, mut modules: Modules) {
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES);
         loop {
             tokio::select! {
-                _ = clock.tick() => self.reporter.count(controller),
-                _ = figures.tick() => self.reporter.figures(controller),
+                _ = clock.tick() => self.reporter.count(parts),
+                _ = figures.tick() => self.reporter.figures(parts),
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
                     self.tell(&modules, name, true);
-                    if controller.hooks.renew() {
-                        triggers::sync_all(controller, queue);
+                    if hooks.renew() {
+                        parts.iter().for_each(Part::sync_all);
                     }
                 }
             }
@@ -328,12 +357,4 @@ impl Run {
     pub(super) fn warn(&self, reason: &'static str, message: &str) {
         self.tools.recorder.record(&self.object, Severity::Warning, reason, message);
     }
-}
-
-fn spec(object: &Object) -> Result<CompositeControllerSpec, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Specified {
-        spec: CompositeControllerSpec,
-    }
-    serde_json::from_str(object.json()).map(|object: Specified| object.spec)
 }

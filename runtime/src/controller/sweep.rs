@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metahook_core::gate;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvr, Key, ObjectId};
+use metahook_core::object::id::{Gvr, ObjectId};
 use metahook_core::spec::account::ServiceAccountRef;
 use metahook_core::spec::controller::ControllerKind;
 use serde::Deserialize;
@@ -24,8 +24,6 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// The parents of one kind.
 pub(super) struct Sweep {
     pub(super) tools: Tools,
-    /// All controllers that there are.
-    pub(super) controllers: Arc<Store>,
     pub(super) parents: Gvr,
     /// By whose rights the finalizers were written; the server's own are tried besides.
     pub(super) account: Option<ServiceAccountRef>,
@@ -37,7 +35,7 @@ impl Sweep {
         let accounts = self.account.iter().map(|account| self.tools.rest.acting_as(account));
         let rests: Vec<Rest> = accounts.chain([self.tools.rest.clone()]).collect();
         let sweeping = async {
-            self.controllers.synced().await;
+            self.tools.controllers.synced().await;
             for rest in rests.iter().cycle() {
                 let Err(error) = self.once(rest).await else { return };
                 tracing::warn!(parents = %self.parents, error = told(error.as_ref()), "finalizers of controllers that are gone could not be taken off; tried again");
@@ -97,37 +95,47 @@ impl Sweep {
     /// No controller of that name looks at these parents, now.
     fn is_stale(&self, finalizer: &str) -> bool {
         gate::whose(finalizer).is_some_and(|(kind, name)| {
-            if kind != ControllerKind::Composite {
-                return false;
-            }
-            let controller = self.controllers.get(&Key::new("", name));
-            !controller.is_some_and(|controller| looks_at(&controller, &self.parents))
+            let controller = self.tools.controllers.get(kind, name);
+            !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
         })
     }
 }
 
 /// Whether a controller, as it is written, is about these parents, in whichever version. One that cannot be read may be.
-pub(super) fn looks_at(controller: &Object, parents: &Gvr) -> bool {
-    self::parents(controller).is_none_or(|its| its.group == parents.group && its.resource == parents.resource)
+pub(super) fn looks_at(kind: ControllerKind, controller: &Object, parents: &Gvr) -> bool {
+    self::parents(kind, controller).is_none_or(|all| all.iter().any(|its| its.is_kin(parents)))
 }
 
-/// The parents that a controller is about.
-pub(super) fn parents(controller: &Object) -> Option<Gvr> {
+/// The kinds of parents that a controller is about.
+pub(super) fn parents(kind: ControllerKind, controller: &Object) -> Option<Vec<Gvr>> {
     #[derive(Deserialize)]
-    struct Specified {
-        spec: Spec,
+    struct Specified<S> {
+        spec: S,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Spec {
-        parent_resource: ParentResource,
+    struct Composite {
+        parent_resource: Parents,
+    }
+    #[derive(Deserialize)]
+    struct Decorator {
+        resources: Vec<Parents>,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct ParentResource {
+    struct Parents {
         api_version: String,
         resource: String,
     }
-    let Specified { spec } = serde_json::from_str(controller.json()).ok()?;
-    Some(Gvr::new(&spec.parent_resource.api_version, &spec.parent_resource.resource))
+    let all = match kind {
+        ControllerKind::Composite => {
+            let Specified::<Composite> { spec } = serde_json::from_str(controller.json()).ok()?;
+            vec![spec.parent_resource]
+        }
+        ControllerKind::Decorator => {
+            let Specified::<Decorator> { spec } = serde_json::from_str(controller.json()).ok()?;
+            spec.resources
+        }
+    };
+    Some(all.into_iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect())
 }

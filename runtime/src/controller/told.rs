@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 
-use super::composite::Controller;
+use super::pass::Controller;
 use crate::cluster::events::Severity;
 
 /// What the last pass over each parent said, by reason. Nothing is kept of a parent of which there is nothing to say.

@@ -12,7 +12,7 @@ use metahook_core::trigger;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::composite::Controller;
+use super::pass::Controller;
 use super::running::Begun;
 use crate::queue::Queue;
 use crate::store::{Change, Store};

@@ -3,16 +3,21 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::SpecError;
 use super::account::ServiceAccountRef;
-use super::composite::{ApplyStrategy, ConditionCheck, UpdateMethod};
+use super::composite::{ApplyStrategy, Composite, CompositeControllerSpec, ConditionCheck, UpdateMethod};
+use super::decorator::{Decorator, DecoratorControllerSpec};
 use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
+use super::snapshot::snapshot;
 use super::webhook::EndpointConfig;
 use crate::gate;
+use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
-use crate::trigger::SelectionRule;
+use crate::trigger::{Selection, SelectionRule};
 
 /// The two kinds of controllers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +49,77 @@ impl ControllerKind {
         match self {
             Self::Composite => "spec.childResources",
             Self::Decorator => "spec.attachments",
+        }
+    }
+}
+
+/// A controller of either kind that can be run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Checked {
+    Composite(Composite),
+    Decorator(Decorator),
+}
+
+/// Why an object is no controller that can be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Unrunnable {
+    #[error("the spec cannot be read: {0}")]
+    Unreadable(serde_json::Error),
+    #[error(transparent)]
+    Refused(#[from] ControllerError),
+}
+
+impl Checked {
+    /// Reads and checks a controller; the second is its spec as hooks see it.
+    pub fn of(
+        kind: ControllerKind,
+        controller: &Object,
+        policy: &HookPolicy,
+    ) -> Result<(Self, String), Unrunnable> {
+        #[derive(Deserialize)]
+        struct Specified<S> {
+            spec: S,
+        }
+        let (name, json) = (&controller.key.name, controller.json());
+        match kind {
+            ControllerKind::Composite => {
+                let Specified { spec } = serde_json::from_str::<Specified<CompositeControllerSpec>>(json)
+                    .map_err(Unrunnable::Unreadable)?;
+                Ok((Self::Composite(spec.check(name, policy)?), snapshot(controller, &spec)))
+            }
+            ControllerKind::Decorator => {
+                let Specified { spec } = serde_json::from_str::<Specified<DecoratorControllerSpec>>(json)
+                    .map_err(Unrunnable::Unreadable)?;
+                Ok((Self::Decorator(spec.check(name, policy)?), snapshot(controller, &spec)))
+            }
+        }
+    }
+
+    pub fn common(&self) -> &Common {
+        match self {
+            Self::Composite(composite) => &composite.common,
+            Self::Decorator(decorator) => &decorator.common,
+        }
+    }
+
+    /// Which objects of one of its targets it looks at. `name`: the controller's.
+    pub fn selection(&self, target: &Target, name: &str) -> Selection {
+        let kind = match self {
+            Self::Composite(_) => ControllerKind::Composite,
+            Self::Decorator(_) => ControllerKind::Decorator,
+        };
+        Selection {
+            rules: target.rules.clone(),
+            finalizer: gate::finalizer(kind, name),
+            finalizes: self.common().hooks.finalize.is_some(),
+        }
+    }
+
+    /// The objects that it looks at: of a composite those of one kind.
+    pub fn targets(&self) -> &[Target] {
+        match self {
+            Self::Composite(composite) => std::slice::from_ref(&composite.parent),
+            Self::Decorator(decorator) => &decorator.targets,
         }
     }
 }

@@ -1,0 +1,84 @@
+//! What a DecoratorController does about an object: its status, labels, annotations and finalizer, then its attachments.
+
+use std::sync::Arc;
+
+use metahook_core::decoration;
+
+use super::Tools;
+use super::acting::Acted;
+use super::pass::{Controller, Decision, SyncError};
+use crate::queue::Streaks;
+use crate::store::Writer;
+
+/// What of an object is written by itself.
+#[derive(Clone, Copy)]
+enum Part {
+    Status,
+    Rest,
+}
+
+/// What became of the object itself.
+enum Became {
+    /// Attachments follow, and this is wrong with it if anything is.
+    There(Acted, Option<SyncError>),
+    Gone,
+}
+
+impl Controller {
+    pub(super) async fn decorate(
+        &self,
+        decision: &Decision,
+        writer: &Writer,
+        streaks: Streaks,
+    ) -> Result<Acted, SyncError> {
+        let (mut acted, mut first) = match self.decorate_object(decision, writer).await? {
+            Became::There(acted, error) => (acted, error),
+            // Its attachments go with it.
+            Became::Gone => return Ok(Acted::Wrote),
+        };
+        if decision.wrote {
+            acted = Acted::Wrote;
+        }
+        let (attachments, wrong) = self.act_on_children(decision, writer, streaks).await;
+        acted = acted.max(attachments);
+        first = first.or(wrong);
+        first.map_or(Ok(acted), Err)
+    }
+
+    /// Somebody else may be faster: the attachments do not wait for that, and the next pass sees what it became.
+    async fn decorate_object(&self, decision: &Decision, writer: &Writer) -> Result<Became, SyncError> {
+        let Decision { parent, decided, .. } = decision;
+        let id = self.parent_id(parent);
+        let wish = match &self.claimant {
+            Some(who) => {
+                let Tools { wishing, recorder, .. } = &self.tools;
+                &wishing.say(&id.resource.gvr(), parent, (who, &decided.wish), recorder)
+            }
+            None => &decided.wish,
+        };
+        let (mut now, mut acted) = (Arc::clone(parent), Acted::Nothing);
+        let finalizer = decided.finalized.then_some(self.terms.selection.finalizer.as_str());
+        for part in [Part::Status, Part::Rest] {
+            let op = match part {
+                Part::Status => decoration::status(&id, &now, wish),
+                Part::Rest => decoration::object(&id, &now, wish, finalizer),
+            };
+            let Some(op) = op else { continue };
+            match self.write_parent(&op, writer).await {
+                Ok((became, after)) => {
+                    acted = acted.max(became);
+                    match after {
+                        Some(after) => now = after,
+                        None if became == Acted::Wrote => return Ok(Became::Gone),
+                        None => {}
+                    }
+                }
+                Err(SyncError::Apply(error)) if error.is_conflict() => {
+                    return Ok(Became::There(acted, Some(error.into())));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Became::There(acted, None))
+    }
+}

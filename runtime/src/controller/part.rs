@@ -1,0 +1,59 @@
+//! The parents of one kind that a running controller looks at: their queue, its workers, and what wakes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{pending, select_all};
+use metahook_core::object::id::Key;
+use tokio::task::JoinSet;
+
+use super::pass::{Controller, after_panic};
+use super::running::{Begun, End};
+use super::triggers;
+use crate::queue::{Queue, workers};
+
+pub(super) struct Part {
+    pub(super) controller: Arc<Controller>,
+    pub(super) queue: Arc<Queue<Key>>,
+}
+
+impl Part {
+    /// From now on passes are made; those that work end with the queue.
+    pub(super) fn begin(&self, begun: Begun, count: usize) -> JoinSet<()> {
+        if let Some(who) = &self.controller.claimant {
+            self.controller.tools.wishing.works(who, &self.controller.parents, &self.queue);
+        }
+        triggers::spawn(&self.controller, &self.queue, begun);
+        if begun == Begun::Anew {
+            self.sync_all();
+        }
+        let pass = Arc::clone(&self.controller);
+        let work = move |key, streaks| {
+            let controller = Arc::clone(&pass);
+            async move { controller.sync(&key, streaks).await }
+        };
+        workers::start(&self.queue, count, work, after_panic)
+    }
+
+    pub(super) fn sync_all(&self) {
+        triggers::sync_all(&self.controller, &self.queue);
+    }
+
+    async fn tend(&self, period: Option<Duration>) -> End {
+        tokio::select! {
+            () = self.controller.tasks.broken() => End::Broken,
+            () = self.controller.wake_where_kinds_appear() => End::Anew,
+            () = self.controller.close_places() => End::Anew,
+            () = triggers::resync(&self.controller, &self.queue, period) => End::Anew,
+        }
+    }
+}
+
+/// Does what is done again and again, until one of the parts can go on no longer.
+pub(super) async fn tend(parts: &[Part], period: Option<Duration>) -> End {
+    if parts.is_empty() {
+        return pending().await;
+    }
+    select_all(parts.iter().map(|part| part.tend(period).boxed())).await.0
+}
