@@ -56,9 +56,12 @@ kinds! {
     SECRET = "" "v1" "Secret" "secrets";
     EVENT = "" "v1" "Event" "events";
     SERVICE_ACCOUNT = "" "v1" "ServiceAccount" "serviceaccounts";
+    DEPLOYMENT = "apps" "v1" "Deployment" "deployments";
+    SERVICE = "" "v1" "Service" "services";
     CRD = "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions";
     CONTROLLER_REVISION = "metacontroller.k8s.io" "v1alpha1" "ControllerRevision" "controllerrevisions";
     COMPOSITE_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "CompositeController" "compositecontrollers";
+    DECORATOR_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "DecoratorController" "decoratorcontrollers";
 }
 
 /// The objects of one kind, in one namespace or in none.

@@ -38,7 +38,7 @@ fn pass(
         snapshot: "{}".to_owned(),
         hooks: PerHook { sync, finalize: None, customize: None },
         max_children: 10,
-        deletions: vec![],
+        deletions: Vec::new(),
     };
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",

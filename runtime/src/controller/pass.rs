@@ -281,7 +281,11 @@ impl Controller {
         let elders = self.elders(parent);
         let before = Before { ask, hooks: callees.identity, related: Related::default(), rolled, elders };
         let Ok(seen) = self.terms.see(parent, before, candidates) else { return false };
-        self.standings().rests(&parent.key, seen.fingerprint())
+        let rests = self.standings().rests(&parent.key, seen.fingerprint());
+        if rests {
+            tracing::debug!(controller = %self.object.key, parent = %parent.key, "at rest");
+        }
+        rests
     }
 
     /// Those of these parents that need a pass.
