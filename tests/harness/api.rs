@@ -57,6 +57,7 @@ kinds! {
     EVENT = "" "v1" "Event" "events";
     SERVICE_ACCOUNT = "" "v1" "ServiceAccount" "serviceaccounts";
     DEPLOYMENT = "apps" "v1" "Deployment" "deployments";
+    SERVICE = "" "v1" "Service" "services";
     CRD = "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions";
     CONTROLLER_REVISION = "metacontroller.k8s.io" "v1alpha1" "ControllerRevision" "controllerrevisions";
     COMPOSITE_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "CompositeController" "compositecontrollers";

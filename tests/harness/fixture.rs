@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Kind, Objects};
 use crate::control_plane::ControlPlane;
-use crate::objects::{self, Composite, Hook, Parent};
+use crate::objects::{self, Composite, Decorator, Hook, Parent};
 use crate::paths;
 use crate::server::Server;
 
@@ -93,6 +93,10 @@ impl Fixture {
         Objects::cluster_wide(&self.client, &api::COMPOSITE_CONTROLLER)
     }
 
+    pub fn decorators(&self) -> Objects {
+        Objects::cluster_wide(&self.client, &api::DECORATOR_CONTROLLER)
+    }
+
     pub fn definitions(&self) -> Objects {
         Objects::cluster_wide(&self.client, &api::CRD)
     }
@@ -120,6 +124,11 @@ impl Fixture {
     /// A controller of the test's own kind, with generated selectors, that its server hosts.
     pub fn controller(&self) -> Composite {
         Composite::named(&self.name).labelled(LABEL, &self.name).over(&self.kind).generating_selectors()
+    }
+
+    /// A controller that decorates nothing yet, that the test's server hosts.
+    pub fn decorator(&self) -> Decorator {
+        Decorator::named(&self.name).labelled(LABEL, &self.name)
     }
 
     /// The module in this `ConfigMap` of the test's namespace.
@@ -166,6 +175,10 @@ impl Fixture {
         self.make(&self.controllers(), controller.json()).await
     }
 
+    pub async fn host_decorator(&mut self, controller: Decorator) -> Result<Value> {
+        self.make(&self.decorators(), controller.json()).await
+    }
+
     pub async fn create(&mut self, parent: Parent) -> Result<Value> {
         self.make(&self.parents(), parent.json()).await
     }
@@ -201,6 +214,18 @@ impl Fixture {
             self.name
         );
         events.until_some(&fields, "the Event", is).await
+    }
+
+    /// Waits for an Event on an object; Events on cluster-wide objects lie in `default`.
+    pub async fn until_event_on(
+        &self,
+        object: &Value,
+        reason: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+        let fields = format!("involvedObject.uid={},reason={reason}", objects::uid(object));
+        self.within_other(&api::EVENT, namespace).until_some(&fields, "the Event", is).await
     }
 
     /// Undoes everything, the last thing first; a server that has ended unasked is an error.

@@ -10,6 +10,11 @@ use crate::api::Kind;
 #[must_use]
 pub struct Composite(Value);
 
+/// A `DecoratorController`.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Decorator(Value);
+
 impl Composite {
     pub fn named(name: &str) -> Self {
         Self(json!({
@@ -23,21 +28,6 @@ impl Composite {
     /// As it is written.
     pub fn of(json: Value) -> Self {
         Self(json)
-    }
-
-    pub fn renamed(mut self, name: &str) -> Self {
-        self.0["metadata"]["name"] = json!(name);
-        self
-    }
-
-    pub fn labelled(mut self, key: &str, value: &str) -> Self {
-        self.0["metadata"]["labels"][key] = json!(value);
-        self
-    }
-
-    pub fn without_labels(mut self) -> Self {
-        self.0["metadata"]["labels"] = json!({});
-        self
     }
 
     pub fn over(mut self, parent: &Kind) -> Self {
@@ -75,36 +65,94 @@ impl Composite {
         }
         self
     }
+}
 
-    /// All parents are looked at again each second.
-    pub fn resyncing_each_second(mut self) -> Self {
-        self.0["spec"]["resyncPeriodSeconds"] = json!(1);
-        self
+/// What the specs of all controllers have in common.
+macro_rules! words_of {
+    ($controller:ident) => {
+        impl $controller {
+            pub fn renamed(mut self, name: &str) -> Self {
+                self.0["metadata"]["name"] = json!(name);
+                self
+            }
+
+            pub fn labelled(mut self, key: &str, value: &str) -> Self {
+                self.0["metadata"]["labels"][key] = json!(value);
+                self
+            }
+
+            pub fn without_labels(mut self) -> Self {
+                self.0["metadata"]["labels"] = json!({});
+                self
+            }
+
+            /// All parents are looked at again each second.
+            pub fn resyncing_each_second(self) -> Self {
+                self.with("resyncPeriodSeconds", 1)
+            }
+
+            pub fn synced_by(mut self, hook: Hook) -> Self {
+                self.0["spec"]["hooks"]["sync"] = hook.0;
+                self
+            }
+
+            pub fn finalized_by(mut self, hook: Hook) -> Self {
+                self.0["spec"]["hooks"]["finalize"] = hook.0;
+                self
+            }
+
+            pub fn customized_by(mut self, hook: Hook) -> Self {
+                self.0["spec"]["hooks"]["customize"] = hook.0;
+                self
+            }
+
+            /// Any field of the spec.
+            pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+                self.0["spec"][field] = value.into();
+                self
+            }
+
+            pub fn json(self) -> Value {
+                self.0
+            }
+        }
+    };
+}
+
+words_of!(Composite);
+words_of!(Decorator);
+
+impl Decorator {
+    pub fn named(name: &str) -> Self {
+        Self(json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1",
+            "kind": "DecoratorController",
+            "metadata": { "name": name, "labels": {} },
+            "spec": { "resources": [], "attachments": [], "hooks": {} },
+        }))
     }
 
-    pub fn synced_by(mut self, hook: Hook) -> Self {
-        self.0["spec"]["hooks"]["sync"] = hook.0;
-        self
+    /// One more rule: of this kind the objects that `rule` says, such as `{"labelSelector": {..}}`.
+    pub fn decorating(self, kind: &Kind, mut rule: Value) -> Self {
+        rule["apiVersion"] = json!(kind.api_version());
+        rule["resource"] = json!(kind.plural);
+        self.push("resources", rule)
     }
 
-    pub fn finalized_by(mut self, hook: Hook) -> Self {
-        self.0["spec"]["hooks"]["finalize"] = hook.0;
-        self
+    /// Declares a kind of attachments and, but for `""`, what is done when one has to change.
+    pub fn attaching(self, kind: &Kind, method: &str) -> Self {
+        let mut rule = json!({ "apiVersion": kind.api_version(), "resource": kind.plural });
+        if !method.is_empty() {
+            rule["updateStrategy"] = json!({ "method": method });
+        }
+        self.push("attachments", rule)
     }
 
-    pub fn customized_by(mut self, hook: Hook) -> Self {
-        self.0["spec"]["hooks"]["customize"] = hook.0;
+    fn push(mut self, field: &str, rule: Value) -> Self {
+        if let Some(rules) = self.0["spec"][field].as_array_mut() {
+            rules.push(rule);
+        }
         self
-    }
-
-    /// Any field of the spec.
-    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
-        self.0["spec"][field] = value.into();
-        self
-    }
-
-    pub fn json(self) -> Value {
-        self.0
     }
 }
 

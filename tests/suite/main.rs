@@ -33,8 +33,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use compat::{
-    api_objects, child_management, customize, hook_protocol, migration, parent_reconcile, policies,
-    rolling_update,
+    api_objects, child_management, customize, decorator_attachments, decorator_controller,
+    decorator_finalizers, decorator_hooks, decorator_object, hook_protocol, migration, parent_reconcile,
+    policies, rolling_update,
 };
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
@@ -46,6 +47,7 @@ fn all() -> Vec<Test> {
         of_bounds(),
         of_controllers(),
         of_the_contract(),
+        of_decorators(),
         of_children(),
         of_hooks(),
         of_the_harness(),
@@ -238,6 +240,54 @@ fn of_the_contract() -> Vec<Test> {
             what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
+        },
+    ]
+}
+
+/// Section 7 of the contract.
+fn of_decorators() -> Vec<Test> {
+    tests![
+        decorator_controller::{
+            objects_of_any_kind_and_scope_are_decorated,
+            labels_and_annotations_are_asked_for_together_and_rules_of_one_kind_apart,
+            an_object_that_stops_matching_is_left_as_it_is,
+            a_decorator_that_cannot_run_says_why_and_heals,
+            a_decorator_is_started_anew_by_its_spec_alone,
+        },
+        decorator_hooks::{
+            a_hook_is_asked_with_the_object_and_its_attachments_as_its_version_says,
+            changes_of_status_are_ignored_as_the_rules_of_an_object_say,
+            objects_are_looked_at_again_as_hooks_and_specs_say,
+            related_objects_are_shown_and_followed,
+            an_answer_that_is_none_is_told_on_its_object_and_changes_nothing,
+            a_decorated_object_rests_until_something_changes,
+        },
+        decorator_attachments::{
+            attachments_are_what_the_object_owns_and_the_decorator_made,
+            an_attachment_that_is_taken_away_is_told_of_and_left,
+            attachments_are_changed_as_their_method_says,
+            an_answer_without_attachments_deletes_them_for_a_webhook_only,
+            undeclared_attachments_are_told_of,
+            a_composite_and_a_decorator_leave_each_others_children_alone,
+            a_bad_attachment_holds_up_no_other,
+            attachments_lie_with_their_objects,
+        },
+        decorator_object::{
+            labels_and_annotations_are_set_overwritten_and_removed,
+            a_status_is_replaced_whole_where_the_hook_says_one,
+            only_what_differs_is_written_and_the_object_comes_first,
+            a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
+            a_conflict_on_the_object_holds_up_no_attachment,
+            of_two_decorators_the_older_has_the_key_and_both_are_told,
+        },
+        decorator_finalizers::{
+            the_last_answer_still_decides_about_attachments,
+            without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
+            foreground_deletion_leaves_attachments_to_itself,
+            an_object_that_stops_matching_is_finalized_while_it_lives,
+            a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
+            an_object_waits_for_its_finalize_hook,
+            an_object_that_is_gone_leaves_nothing_behind,
         },
     ]
 }

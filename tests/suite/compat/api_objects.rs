@@ -119,6 +119,7 @@ fn decorator() -> Value {
             "ignoreStatusChanges": true,
         }],
         "attachments": [{ "apiVersion": "v1", "resource": "services", "updateStrategy": { "method": "Recreate" } }],
+        "applyStrategy": "server-side-apply",
         "hooks": { "sync": hook, "finalize": hook, "customize": hook },
         "endpointConfigs": [endpoint()],
         "resyncPeriodSeconds": 30,
@@ -134,6 +135,9 @@ pub(crate) async fn what_a_field_may_be_is_kept_and_what_nobody_knows_is_dropped
         given["nobody"] = json!("knows");
         given["hooks"]["sync"]["webhook"]["nobody"] = json!({ "knows": 1 });
         given["hooks"]["other"] = json!({});
+        if of.kind == "DecoratorController" {
+            given["attachments"][0]["updateStrategy"]["statusChecks"] = json!({ "conditions": [] });
+        }
         let object = json!({
             "apiVersion": of.api_version(), "kind": of.kind, "metadata": { "name": test.name() }, "spec": given,
         });
@@ -192,17 +196,41 @@ pub(crate) async fn what_a_field_may_not_be_is_refused_by_the_api_server(test: &
         ("webhook.timeout", |spec| spec["hooks"]["sync"]["webhook"]["timeout"] = json!(10)),
         ("resyncPeriodSeconds", |spec| spec["resyncPeriodSeconds"] = json!("often")),
     ];
-    let of = kind("CompositeController");
     for (field, change) in wrong {
-        let mut spec = composite();
-        change(&mut spec);
-        let object = json!({
-            "apiVersion": of.api_version(), "kind": of.kind, "metadata": { "name": test.name() }, "spec": spec,
-        });
-        let refused = test.make(&test.everywhere(&of), object).await.err();
-        let why = format!("{:#}", refused.with_context(|| format!("{field} was accepted"))?);
-        ensure!(why.contains(field) && why.contains("422"), "{field}: {why}");
+        is_refused(test, "CompositeController", composite(), field, change).await?;
     }
+    let wrong: [(&str, Change); 5] = [
+        ("spec.resources", |spec| spec["resources"] = Value::Null),
+        ("spec.resources[0].apiVersion", |spec| spec["resources"] = json!([{ "resource": "things" }])),
+        ("spec.attachments[0].resource", |spec| spec["attachments"] = json!([{ "apiVersion": "v1" }])),
+        ("updateStrategy.method", |spec| {
+            spec["attachments"][0]["updateStrategy"]["method"] = json!("Rolling");
+        }),
+        ("matchExpressions[0].operator", |spec| {
+            spec["resources"][0]["annotationSelector"] = json!({ "matchExpressions": [{ "key": "a" }] });
+        }),
+    ];
+    for (field, change) in wrong {
+        is_refused(test, "DecoratorController", decorator(), field, change).await?;
+    }
+    Ok(())
+}
+
+async fn is_refused(
+    test: &mut Fixture,
+    of: &str,
+    mut spec: Value,
+    field: &str,
+    change: fn(&mut Value),
+) -> Result<()> {
+    let of = kind(of);
+    change(&mut spec);
+    let object = json!({
+        "apiVersion": of.api_version(), "kind": of.kind, "metadata": { "name": test.name() }, "spec": spec,
+    });
+    let refused = test.make(&test.everywhere(&of), object).await.err();
+    let why = format!("{:#}", refused.with_context(|| format!("{field} was accepted"))?);
+    ensure!(why.contains(field) && why.contains("422"), "{field}: {why}");
     Ok(())
 }
 

@@ -3,6 +3,12 @@
 pub(crate) mod api_objects;
 pub(crate) mod child_management;
 pub(crate) mod customize;
+mod decorated;
+pub(crate) mod decorator_attachments;
+pub(crate) mod decorator_controller;
+pub(crate) mod decorator_finalizers;
+pub(crate) mod decorator_hooks;
+pub(crate) mod decorator_object;
 pub(crate) mod hook_protocol;
 mod kinds;
 pub(crate) mod migration;

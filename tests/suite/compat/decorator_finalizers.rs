@@ -1,0 +1,265 @@
+//! Section 7 of the compatibility contract: objects that go or stop matching, and the finalizer that a decorator sets.
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::objects::{Hook, text, version};
+use acceptance::webhook::Asked;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::decorated::{
+    FOREIGN, attached, attachment, decorated, finalized, finalizers, hold, is_about, label, labels, let_go,
+    make_map, map, ours, times, until_asked_again,
+};
+
+fn is_going(object: &Value) -> bool {
+    object["metadata"].get("deletionTimestamp").is_some()
+}
+
+/// The finalizer is there before the first sync; the answer that says finalized still decides about attachments, of an
+/// object that is being deleted, too.
+pub(crate) async fn the_last_answer_still_decides_about_attachments(test: &mut Fixture) -> Result<()> {
+    let program = |asked: &Asked| match asked.path.as_str() {
+        "/sync" => json!({ "attachments": [attachment("a"), attachment("b")] }).into(),
+        // One after the other, and finalized when one is left, with another in its place.
+        _ if attached(asked).len() == 2 => json!({ "attachments": [attachment("a")] }).into(),
+        _ => json!({
+            "attachments": [attachment("late")], "finalized": true,
+            "labels": { "last": "words" }, "annotations": { "last": "words" },
+        })
+        .into(),
+    };
+    let webhook = decorated(test, program, finalized).await?;
+    make_map(test, "p").await?;
+    let (maps, ours) = (test.config_maps(), ours(test));
+    let first = webhook.until_asked("the first time", |_| true).await?;
+    ensure!(finalizers(&first.body["object"]) == [ours.as_str()], "{}", first.body["object"]);
+    ensure!(first.path == "/sync" && first.body["finalizing"] == false, "{}", first.body);
+    maps.until("b", "attached", |_| true).await?;
+    hold(&maps, "p").await?;
+    maps.delete("p").await?;
+    let gone = maps.until("p", "rid of ours", |map| finalizers(map) == [FOREIGN]).await?;
+    ensure!(is_going(&gone) && label(&gone, "last") == "words", "{gone}");
+    maps.until("late", "attached with the last answer", |_| true).await?;
+    maps.until_gone("a").await?;
+    let asked: Vec<_> = webhook.asked().into_iter().filter(|asked| asked.path == "/finalize").collect();
+    let last = asked.last().context("the finalize hook was never asked")?;
+    ensure!(asked.iter().all(|asked| asked.body["finalizing"] == true), "{}", last.body);
+    ensure!(asked.iter().all(|asked| is_going(&asked.body["object"])), "{}", last.body);
+
+    // Somebody holds it yet: the hook is asked, and attachments are left to the garbage collector.
+    webhook.program(|asked| {
+        let said = label(&asked.body["object"], "touched").to_owned();
+        json!({ "attachments": [], "finalized": true, "annotations": { "said": said } }).into()
+    });
+    maps.merge("p", &labels(json!({ "touched": "yes" }))).await?;
+    let said = |map: &Value| map["metadata"]["annotations"]["said"] == "yes";
+    let held = maps.until("p", "asked about again", said).await?;
+    ensure!(finalizers(&held) == [FOREIGN], "an object that goes got a finalizer: {held}");
+    ensure!(maps.find("late").await?.is_some(), "attachments were written");
+    let_go(&maps, "p").await?;
+    maps.until_gone("late").await
+}
+
+/// Without a finalize hook an object that is being deleted is synced: it is written, and its attachments are not.
+pub(crate) async fn without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments(
+    test: &mut Fixture,
+) -> Result<()> {
+    let program = |asked: &Asked| {
+        if is_going(&asked.body["object"]) {
+            json!({ "attachments": [attachment("x")], "labels": { "going": "yes" } }).into()
+        } else {
+            json!({ "attachments": [attachment("a"), attachment("b")] }).into()
+        }
+    };
+    let webhook = decorated(test, program, |dc, _| dc).await?;
+    make_map(test, "p").await?;
+    let maps = test.config_maps();
+    maps.until("b", "attached", |_| true).await?;
+    hold(&maps, "p").await?;
+    ensure!(finalizers(&maps.get("p").await?) == [FOREIGN], "a finalizer without a hook");
+    maps.delete("p").await?;
+    maps.until("p", "has its last label", |map| label(map, "going") == "yes").await?;
+    let last = webhook.asked().pop().map(|asked| (asked.path, asked.body["finalizing"].clone()));
+    ensure!(last == Some(("/sync".to_owned(), json!(false))), "{last:?}");
+    ensure!(maps.find("x").await?.is_none() && maps.find("a").await?.is_some(), "attachments were written");
+    let_go(&maps, "p").await
+}
+
+/// Whoever deletes in the foreground waits for the garbage collector: the hook is asked, attachments are left to it.
+pub(crate) async fn foreground_deletion_leaves_attachments_to_itself(test: &mut Fixture) -> Result<()> {
+    let program = |asked: &Asked| match asked.path.as_str() {
+        "/sync" => json!({ "attachments": [attachment("a")] }).into(),
+        _ => json!({ "attachments": [attachment("other")], "labels": { "asked": "yes" } }).into(),
+    };
+    let webhook = decorated(test, program, finalized).await?;
+    make_map(test, "p").await?;
+    let maps = test.config_maps();
+    maps.until("a", "attached", |_| true).await?;
+    maps.merge("a", &json!({ "metadata": { "finalizers": [FOREIGN] } })).await?;
+    maps.delete_in_foreground("p").await?;
+    let asked = maps.until("p", "was asked about", |map| label(map, "asked") == "yes").await?;
+    ensure!(finalizers(&asked).contains(&"foregroundDeletion"), "{asked}");
+    ensure!(maps.find("other").await?.is_none(), "attachments were written");
+    webhook.answer(json!({ "attachments": [], "finalized": true }));
+    maps.merge("p", &labels(json!({ "touched": "yes" }))).await?;
+    maps.until("p", "rid of ours", |map| finalizers(map) == ["foregroundDeletion"]).await?;
+    maps.merge("a", &json!({ "metadata": { "finalizers": null } })).await?;
+    maps.until_gone("p").await
+}
+
+/// With a finalize hook an object that stops matching, by a label or by an annotation, is finalized while it lives, and
+/// ignored from then on.
+pub(crate) async fn an_object_that_stops_matching_is_finalized_while_it_lives(
+    test: &mut Fixture,
+) -> Result<()> {
+    let program = |asked: &Asked| match asked.path.as_str() {
+        "/sync" => json!({ "labels": { "set": "1" }, "attachments": [
+            attachment(&format!("a-{}", asked.body["object"]["data"]["is"].as_str().unwrap_or_default())),
+            attachment("both"),
+        ] })
+        .into(),
+        _ => json!({
+            "labels": { "set": null }, "annotations": { "done": "yes" }, "finalized": true,
+            "attachments": [attachment("both"), attachment("last")],
+        })
+        .into(),
+    };
+    let webhook = decorated(test, program, |dc, webhook| {
+        let dc = finalized(dc, webhook);
+        let annotated = json!({ "annotationSelector": { "matchAnnotations": { "annotated": "yes" } } });
+        dc.decorating(&CONFIG_MAP, annotated)
+    })
+    .await?;
+    let maps = test.config_maps();
+    make_map(test, "p").await?;
+    maps.until("a-here", "attached", |_| true).await?;
+    let both = maps.until("both", "attached", |_| true).await?;
+    maps.until("p", "labelled", |map| label(map, "set") == "1").await?;
+    maps.merge("p", &labels(json!({ "on": null }))).await?;
+    let done = maps
+        .until("p", "finalized", |map| {
+            map["metadata"]["annotations"]["done"] == "yes" && finalizers(map).is_empty()
+        })
+        .await?;
+    ensure!(label(&done, "set").is_empty() && !is_going(&done), "{done}");
+    maps.until("last", "attached with the last answer", |_| true).await?;
+    maps.until_gone("a-here").await?;
+    ensure!(version(&maps.get("both").await?) == version(&both), "what stays was written");
+    let last = webhook.asked().into_iter().rfind(|asked| asked.path == "/finalize");
+    let last = last.context("the finalize hook was never asked")?;
+    ensure!(
+        last.body["finalizing"] == true && finalizers(&last.body["object"]) == [ours(test)],
+        "{}",
+        last.body
+    );
+    let asked = times(&webhook, "p");
+    maps.merge("p", &json!({ "data": { "more": "1" } })).await?;
+    let mut object = map(test, "q");
+    object["metadata"]["labels"] = json!({});
+    object["metadata"]["annotations"] = json!({ "annotated": "yes" });
+    object["data"]["is"] = json!("there");
+    test.make(&maps, object).await?;
+    maps.until("a-there", "attached", |_| true).await?;
+    ensure!(times(&webhook, "p") == asked, "asked again about an object that is finalized");
+    maps.merge("q", &json!({ "metadata": { "annotations": { "annotated": "no" } } })).await?;
+    maps.until("q", "finalized", |map| finalizers(map).is_empty()).await?;
+    Ok(())
+}
+
+/// The finalizer comes off with its hook, with its controller, and of a controller that is gone for long.
+pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller(
+    test: &mut Fixture,
+) -> Result<()> {
+    let gone = "metacontroller.io/decoratorcontroller-gone-for-long";
+    let maps = test.config_maps();
+    let mut left = map(test, "left");
+    left["metadata"]["finalizers"] = json!([gone, FOREIGN]);
+    test.make(&maps, left).await?;
+    let program = |_: &Asked| json!({ "attachments": [] }).into();
+    let webhook = decorated(test, program, finalized).await?;
+    make_map(test, "p").await?;
+    let ours = ours(test);
+    let has = |map: &Value| finalizers(map).contains(&ours.as_str());
+    maps.until("p", "has ours", has).await?;
+    let left = maps.until("left", "has ours and not theirs who are gone", |map| {
+        has(map) && !finalizers(map).contains(&gone)
+    });
+    left.await?;
+    test.decorators().merge(test.name(), &json!({ "spec": { "hooks": { "finalize": null } } })).await?;
+    for (name, rest) in [("p", &[][..]), ("left", &[FOREIGN])] {
+        maps.until(name, "rid of ours with the hook", |map| finalizers(map) == rest).await?;
+    }
+    let hook = json!({ "webhook": { "url": webhook.url("/finalize") } });
+    test.decorators().merge(test.name(), &json!({ "spec": { "hooks": { "finalize": hook } } })).await?;
+    maps.until("p", "has ours again", has).await?;
+    maps.until("left", "has ours again", has).await?;
+    test.decorators().delete(test.name()).await?;
+    for (name, rest) in [("p", &[][..]), ("left", &[FOREIGN])] {
+        maps.until(name, "rid of ours with the controller", |map| finalizers(map) == rest).await?;
+    }
+    ensure!(times_finalized(&webhook) == 0, "asked to finalize what lives and matches");
+    maps.delete("left").await?;
+    let_go(&maps, "left").await?;
+    maps.delete("p").await?;
+    maps.until_gone("p").await
+}
+
+fn times_finalized(webhook: &acceptance::webhook::Webhook) -> usize {
+    webhook.asked().iter().filter(|asked| asked.path == "/finalize").count()
+}
+
+/// A finalize hook that fails holds its object, with all that is attached, until it answers.
+pub(crate) async fn an_object_waits_for_its_finalize_hook(test: &mut Fixture) -> Result<()> {
+    let program = |_: &Asked| json!({ "attachments": [attachment("a")] }).into();
+    let webhook = decorated(test, program, |dc, webhook| {
+        dc.finalized_by(Hook::webhook(&webhook.url("/finalize")).version("v2"))
+    })
+    .await?;
+    let object = make_map(test, "p").await?;
+    let maps = test.config_maps();
+    maps.until("a", "attached", |_| true).await?;
+    webhook.answer(acceptance::webhook::Answer::text("not now").with_status(500));
+    maps.delete("p").await?;
+    let told = |event: &Value| text(event, "/message").contains("finalize hook: ");
+    test.until_event_on(&object, "SyncError", told).await?;
+    let held = maps.get("p").await?;
+    ensure!(finalizers(&held) == [ours(test)], "{held}");
+    ensure!(maps.find("a").await?.is_some(), "its attachment is gone");
+    webhook.answer(json!({ "attachments": [], "finalized": true }));
+    maps.until_gone("p").await?;
+    maps.until_gone("a").await
+}
+
+/// What is gone is forgotten: no key is left that fails for ever.
+pub(crate) async fn an_object_that_is_gone_leaves_nothing_behind(test: &mut Fixture) -> Result<()> {
+    let program = |_: &Asked| json!({ "labels": { "n": "1" }, "attachments": [] }).into();
+    let webhook = decorated(test, program, |dc, _| dc.resyncing_each_second()).await?;
+    let maps = test.config_maps();
+    for name in ["p", "last"] {
+        make_map(test, name).await?;
+        maps.until(name, "labelled", |map| label(map, "n") == "1").await?;
+    }
+    let counts =
+        |count: u64| move |dc: &Value| dc["status"]["parents"] == count && dc["status"]["failing"] == 0;
+    test.decorators().until(test.name(), "two objects", counts(2)).await?;
+    maps.delete("p").await?;
+    maps.until_gone("p").await?;
+    test.decorators().until(test.name(), "one object", counts(1)).await?;
+    let asked = times(&webhook, "p");
+    until_asked_again(&webhook, "last", 3).await?;
+    ensure!(times(&webhook, "p") == asked, "asked about what is gone");
+    let log = test.server().until_log("its log", |_| true).await?;
+    let key = format!("\"parent\":\"{}/p\"", test.name());
+    let failed =
+        |line: &&str| line.contains(&key) && !line.contains("\"synced\"") && !line.contains("\"written\"");
+    let failed: Vec<_> = log.lines().filter(failed).collect();
+    ensure!(failed.is_empty(), "{failed:#?}");
+    make_map(test, "p").await?;
+    maps.until("p", "labelled as a new one", |map| label(map, "n") == "1").await?;
+    ensure!(
+        is_about(webhook.asked().last().context("nothing asked")?, "/sync", "p")
+            || times(&webhook, "p") > asked
+    );
+    Ok(())
+}

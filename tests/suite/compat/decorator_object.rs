@@ -1,0 +1,337 @@
+//! Section 7 of the compatibility contract: what a decorator writes to the object itself, and who has a say where several
+//! do.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use acceptance::api::{CONFIG_MAP, Kind, Objects};
+use acceptance::fixture::Fixture;
+use acceptance::objects::{text, version};
+use acceptance::webhook::{Answer, Asked, Webhook};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::decorated::{
+    attachment, decorated, define, label, make_map, map, sync, thing, until_asked_again, written,
+};
+
+/// Set where they differ, removed by null, and left alone where the answer does not name them, also where it once did.
+pub(crate) async fn labels_and_annotations_are_set_overwritten_and_removed(test: &mut Fixture) -> Result<()> {
+    let change = json!({ "change": "new", "gone": null, "never": null, "added": "", "long/key": "x" });
+    let answer = json!({ "labels": change, "annotations": change, "attachments": [] });
+    let webhook = decorated(test, move |_| answer.clone().into(), |dc, _| dc.resyncing_each_second()).await?;
+    let maps = test.config_maps();
+    let mut object = map(test, "p");
+    for field in ["labels", "annotations"] {
+        for (key, value) in [("kept", "1"), ("change", "old"), ("gone", "1")] {
+            object["metadata"][field][key] = json!(value);
+        }
+    }
+    object["metadata"]["annotations"]["any"] = json!("what is = no label, \u{fc}");
+    object["metadata"]["finalizers"] = json!(["example.com/theirs"]);
+    let first = test.make(&maps, object).await?;
+    let wanted = json!({ "kept": "1", "change": "new", "added": "", "long/key": "x" });
+    let (mut of_labels, mut of_annotations) = (wanted.clone(), wanted);
+    of_labels["on"] = json!(test.name());
+    of_annotations["any"] = json!("what is = no label, \u{fc}");
+    let is = |map: &Value| {
+        map["metadata"]["labels"] == of_labels && map["metadata"]["annotations"] == of_annotations
+    };
+    let now = maps.until("p", "decorated", is).await?;
+    for field in ["uid", "finalizers", "ownerReferences", "creationTimestamp"] {
+        ensure!(now["metadata"][field] == first["metadata"][field], "{field} was touched: {now}");
+    }
+    ensure!(now["data"] == first["data"], "{now}");
+    until_asked_again(&webhook, "p", 10).await?;
+    ensure!(version(&maps.get("p").await?) == version(&now), "written without need");
+    // What the answer no longer names stays, and is nobody's any longer.
+    webhook.answer(json!({ "labels": { "change": "newer" }, "attachments": [] }));
+    (of_labels["change"], of_labels["added"]) = (json!("newer"), json!("theirs"));
+    maps.merge("p", &json!({ "metadata": { "labels": { "added": "theirs" } } })).await?;
+    let is = |map: &Value| {
+        map["metadata"]["labels"] == of_labels && map["metadata"]["annotations"] == of_annotations
+    };
+    maps.until("p", "changed where it is named", is).await?;
+    until_asked_again(&webhook, "p", 2).await?;
+    let log = test.server().until_log("its log", |_| true).await?;
+    let deeds = written(&log, &format!("{}/p", test.name()));
+    ensure!(deeds == ["replace", "replace"], "{deeds:?}");
+    let free = json!({ "metadata": { "finalizers": null } });
+    maps.merge("p", &free).await.map(drop)
+}
+
+/// The hook says in the object's spec what it answers.
+fn as_told(asked: &Asked) -> Answer {
+    let answer = &asked.body["object"]["spec"]["answer"];
+    if answer.is_null() { json!({ "attachments": [] }).into() } else { answer.clone().into() }
+}
+
+/// All of the status is what the hook says, where it says one; no generation is added, and a kind without a status of its
+/// own has it in the object.
+pub(crate) async fn a_status_is_replaced_whole_where_the_hook_says_one(test: &mut Fixture) -> Result<()> {
+    let plain = Kind::new(&format!("plain.{}", test.kind().group), "v1", "Plain", "plains");
+    define(test, &plain, |spec| spec["versions"][0]["subresources"] = json!({})).await?;
+    test.define_kind().await?;
+    let webhook = Webhook::serve(as_told).await?;
+    test.serve()?;
+    let own = test.kind().clone();
+    let controller = test.decorator().decorating(&own, json!({})).decorating(&plain, json!({}));
+    test.host_decorator(controller.synced_by(sync(&webhook)).resyncing_each_second()).await?;
+    for kind in [&own, &plain] {
+        let (place, name) = (test.within(kind), kind.kind.to_lowercase());
+        test.make(&place, thing(kind, &name, json!({}), json!({}))).await?;
+        let say = async |more: Value| {
+            let mut answer = json!({ "attachments": [] });
+            for (field, value) in more.as_object().into_iter().flatten() {
+                answer[field] = value.clone();
+            }
+            // Merging would leave what was said before.
+            place.merge(&name, &json!({ "spec": { "answer": null } })).await?;
+            place.merge(&name, &json!({ "spec": { "answer": answer } })).await
+        };
+        let until_status = |status: Value| {
+            let place = place.clone();
+            let name = name.clone();
+            async move { place.until(&name, "its status", |object| object["status"] == status).await }
+        };
+        say(json!({ "status": { "a": 1, "deep": { "b": [1, 2] } } })).await?;
+        until_status(json!({ "a": 1, "deep": { "b": [1, 2] } })).await?;
+        say(json!({ "status": { "c": 1 }, "labels": { "round": "2" } })).await?;
+        let second = until_status(json!({ "c": 1 })).await?;
+        ensure!(second["status"].get("observedGeneration").is_none(), "{second}");
+        for (round, nothing) in [("3", json!({ "status": null })), ("4", json!({}))] {
+            let mut answer = nothing;
+            answer["labels"] = json!({ "round": round });
+            say(answer).await?;
+            let left = place.until(&name, "labelled", |object| label(object, "round") == round).await?;
+            ensure!(left["status"] == json!({ "c": 1 }), "{left}");
+        }
+        say(json!({ "status": {} })).await?;
+        let none = place
+            .until(&name, "an empty status", |object| {
+                object["status"].as_object().is_none_or(serde_json::Map::is_empty)
+            })
+            .await?;
+        until_asked_again(&webhook, &name, 3).await?;
+        ensure!(version(&place.get(&name).await?) == version(&none), "written without need");
+    }
+    Ok(())
+}
+
+/// Each thing is written once, where it differs, and the object before what is attached to it.
+pub(crate) async fn only_what_differs_is_written_and_the_object_comes_first(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let answer = json!({
+        "labels": { "a": "1" }, "annotations": { "b": "1" }, "status": { "c": 1 },
+        "attachments": [attachment("one"), attachment("two")],
+    });
+    let webhook = Webhook::answering(answer.clone()).await?;
+    test.serve()?;
+    let kind = test.kind().clone();
+    let controller = test.decorator().decorating(&kind, json!({})).attaching(&CONFIG_MAP, "InPlace");
+    test.host_decorator(controller.synced_by(sync(&webhook)).resyncing_each_second()).await?;
+    test.create(test.parent("p")).await?;
+    let (place, maps) = (test.parents(), test.config_maps());
+    let is = |object: &Value| label(object, "a") == "1" && object["status"] == json!({ "c": 1 });
+    let object = place.until("p", "decorated", is).await?;
+    let attachments =
+        [maps.until("one", "attached", |_| true).await?, maps.until("two", "attached", |_| true).await?];
+    let number = |object: &Value| version(object).parse::<u64>().context("a version that is no number");
+    for attachment in &attachments {
+        ensure!(number(&object)? < number(attachment)?, "attached first: {object}\n{attachment}");
+    }
+    let key = format!("{}/p", test.name());
+    let deeds = async |test: &mut Fixture| {
+        let log = test.server().until_log("its log", |_| true).await?;
+        Ok::<_, anyhow::Error>(written(&log, &key))
+    };
+    until_asked_again(&webhook, "p", 10).await?;
+    let all = ["status", "replace", "create", "create"];
+    ensure!(deeds(test).await? == all, "{:?}", deeds(test).await?);
+    ensure!(version(&place.get("p").await?) == version(&object), "written without need");
+    for before in &attachments {
+        let now = maps.get(text(before, "/metadata/name")).await?;
+        ensure!(version(&now) == version(before), "written without need: {now}");
+    }
+    // The status alone, then the labels alone.
+    let mut answer = answer;
+    answer["status"]["c"] = json!(2);
+    webhook.answer(answer.clone());
+    place.until("p", "its next status", |object| object["status"]["c"] == 2).await?;
+    answer["labels"]["a"] = json!("2");
+    webhook.answer(answer);
+    place.until("p", "its next label", |object| label(object, "a") == "2").await?;
+    until_asked_again(&webhook, "p", 2).await?;
+    let more = [&all[..], &["status", "replace"]].concat();
+    ensure!(deeds(test).await? == more, "{:?}", deeds(test).await?);
+    Ok(())
+}
+
+/// What the API server drops is no reason to go on: a status of a kind that has none.
+pub(crate) async fn a_status_of_a_kind_that_has_none_is_no_reason_to_go_on(test: &mut Fixture) -> Result<()> {
+    let answer = json!({ "labels": { "n": "1" }, "status": { "n": 1 }, "attachments": [] });
+    let webhook = decorated(test, move |_| answer.clone().into(), |dc, _| dc).await?;
+    make_map(test, "p").await?;
+    let object = test.config_maps().until("p", "labelled", |map| label(map, "n") == "1").await?;
+    make_map(test, "last").await?;
+    test.config_maps().until("last", "labelled", |map| label(map, "n") == "1").await?;
+    let before = webhook.count();
+    test.decorators()
+        .until(test.name(), "no object failing", |dc| {
+            dc["status"]["failing"] == 0 && dc["status"]["parents"] == 2
+        })
+        .await?;
+    ensure!(version(&test.config_maps().get("p").await?) == version(&object), "written again");
+    let more = webhook.count() - before;
+    ensure!(more <= 6, "asked {more} times more");
+    Ok(())
+}
+
+/// Somebody changes the object while its hook thinks: what is attached is written all the same, and the object with the
+/// next try.
+pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
+    let labelled = json!({ "labels": { "n": "1" }, "attachments": [attachment("first")] });
+    let slow = Answer::from(labelled.clone()).after(Duration::from_secs(1));
+    let first = AtomicBool::new(true);
+    let program = move |_: &Asked| {
+        if first.swap(false, Ordering::Relaxed) {
+            slow.clone()
+        } else {
+            Answer::text("not now").with_status(500)
+        }
+    };
+    let webhook = decorated(test, program, |dc, _| dc).await?;
+    make_map(test, "p").await?;
+    let maps = test.config_maps();
+    webhook.until_asked("the first time", |_| true).await?;
+    maps.merge("p", &json!({ "data": { "theirs": "1" } })).await?;
+    // Only the first answer names it.
+    maps.until("first", "attached", |_| true).await?;
+    let theirs = maps.get("p").await?;
+    ensure!(label(&theirs, "n").is_empty(), "the change of somebody else was overlooked: {theirs}");
+    webhook.answer(labelled);
+    let now = maps.until("p", "labelled with the next try", |map| label(map, "n") == "1").await?;
+    ensure!(now["data"] == json!({ "is": "here", "theirs": "1" }), "{now}");
+    Ok(())
+}
+
+/// Two decorators that want different things of one object; the first by name is the younger one.
+struct Two {
+    older: (Webhook, Value),
+    younger: (Webhook, Value),
+    place: Objects,
+}
+
+/// One label and annotation that both want to be different, one that is its own, and a status.
+fn wants(who: &str, odd: &Value) -> Value {
+    let keys = json!({ "both": who, who: "1" });
+    let mut answer =
+        json!({ "labels": keys, "annotations": keys, "status": { "of": who }, "attachments": [] });
+    for (key, value) in odd.as_object().into_iter().flatten() {
+        answer["labels"][key] = value.clone();
+    }
+    answer
+}
+
+impl Two {
+    async fn new(test: &mut Fixture) -> Result<Self> {
+        test.define_kind().await?;
+        let kind = test.kind().clone();
+        let older = Webhook::answering(wants("older", &json!({ "odd": null }))).await?;
+        let younger = Webhook::answering(wants("younger", &json!({ "odd": "1" }))).await?;
+        let mut hosted = Vec::new();
+        for (name, webhook) in [("z-older", &older), ("a-younger", &younger)] {
+            let controller = test.decorator().renamed(&format!("{}-{name}", test.name()));
+            let controller = controller.decorating(&kind, json!({})).resyncing_each_second();
+            hosted.push(test.host_decorator(controller.synced_by(sync(webhook))).await?);
+            if hosted.len() == 1 {
+                a_second_passes(test).await?;
+            }
+        }
+        let younger = (younger, hosted.remove(1));
+        Ok(Self { older: (older, hosted.remove(0)), younger, place: test.parents() })
+    }
+
+    /// Both look at the object some times more, and nobody writes anything.
+    async fn rest(&self, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let object = self.place.until("p", "as it is to be", &wanted).await?;
+        for (webhook, _) in [&self.older, &self.younger] {
+            until_asked_again(webhook, "p", 5).await?;
+        }
+        let after = self.place.get("p").await?;
+        ensure!(version(&object) == version(&after), "written on and on: {object}\n{after}");
+        Ok(after)
+    }
+}
+
+/// By the API server's clock, which is what ages are told by.
+async fn a_second_passes(test: &mut Fixture) -> Result<()> {
+    let mut ticks = BTreeSet::new();
+    for tick in 0.. {
+        let place = test.config_maps();
+        let made = test.make(&place, attachment(&format!("tick-{tick}"))).await?;
+        ticks.insert(text(&made, "/metadata/creationTimestamp").to_owned());
+        if ticks.len() > 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// An object on which `who` has what both want; `odd`: what is labelled so.
+fn is_of(who: &'static str, odd: Option<&'static str>) -> impl Fn(&Value) -> bool {
+    move |object| {
+        let mut wanted = json!({ "both": who, "older": "1", "younger": "1" });
+        let annotated = object["metadata"]["annotations"] == wanted;
+        if let Some(odd) = odd {
+            wanted["odd"] = json!(odd);
+        }
+        object["metadata"]["labels"] == wanted && annotated && object["status"] == json!({ "of": who })
+    }
+}
+
+/// Where two decorators want different values of one key, the older one has it, and nobody flaps: told on both, also after
+/// a restart where the younger is the first to answer; the younger takes over what the older no longer wants, and all once
+/// it is gone.
+pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
+    test: &mut Fixture,
+) -> Result<()> {
+    let two = Two::new(test).await?;
+    test.serve()?;
+    test.create(test.parent("p")).await?;
+    two.rest(is_of("older", None)).await?;
+    let names = |object: &Value| text(object, "/metadata/name").to_owned();
+    for ((_, controller), (_, other)) in [(&two.older, &two.younger), (&two.younger, &two.older)] {
+        for what in ["label both", "label odd", "annotation both", "status"] {
+            let told = |event: &Value| {
+                let message = text(event, "/message");
+                message.contains(what) && message.contains(&names(other))
+            };
+            test.until_event_on(controller, CONFLICT, told).await?;
+        }
+    }
+    let (slow, fast) = (&two.older.0, &two.younger.0);
+    slow.answer(wants("older", &json!({})));
+    let before = two.rest(is_of("older", Some("1"))).await?;
+
+    test.server().stop().await?;
+    slow.answer(Answer::from(wants("older", &json!({}))).after(Duration::from_secs(2)));
+    test.server().start()?;
+    until_asked_again(fast, "p", 3).await?;
+    let after = two.rest(is_of("older", Some("1"))).await?;
+    ensure!(version(&before) == version(&after), "a restart had something written: {before}\n{after}");
+
+    test.decorators().delete(&names(&two.older.1)).await?;
+    let is = is_of("younger", Some("1"));
+    let taken = two.place.until("p", "as the younger wants it", &is).await?;
+    until_asked_again(fast, "p", 3).await?;
+    ensure!(version(&two.place.get("p").await?) == version(&taken), "written on and on");
+    Ok(())
+}
+
+/// The reason of Events that tell of decorators that want different things.
+const CONFLICT: &str = "DecoratorsConflict";
