@@ -142,7 +142,7 @@ impl Controller {
         let (wrote, resync_after) = match self.decide(Arc::clone(&parent), &writer).await {
             Ok(Done::AtRest) => {
                 self.meter.tally().skipped(1);
-                tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
+                self.tell_rest(key);
                 return After::Settled(None);
             }
             Ok(done @ (Done::NotOurs | Done::Wrote)) => {
@@ -274,7 +274,15 @@ impl Controller {
         let elders = self.elders(parent);
         let before = Before { ask, hooks: callees.identity, related: Related::default(), rolled, elders };
         let Ok(seen) = self.terms.see(parent, before, candidates) else { return false };
-        self.standings().rests(&parent.key, seen.fingerprint())
+        let rests = self.standings().rests(&parent.key, seen.fingerprint());
+        if rests {
+            self.tell_rest(&parent.key);
+        }
+        rests
+    }
+
+    fn tell_rest(&self, key: &Key) {
+        tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
     }
 
     /// Those of these parents that need a pass.
