@@ -30,6 +30,9 @@
 //! }
 //! ```
 //!
+//! A [`DecorateRequest`] and a [`DecorateResponse`] are those of a `DecoratorController`; a [`CustomizeRequest`] and a
+//! [`CustomizeResponse`] those of the customize hook, which asks for objects besides a hook's own.
+//!
 //! `cargo build --target wasm32-wasip1 --release` makes the module. What goes wrong ends in one line on stderr and
 //! exit code 1, which the server takes for a failed sync: nothing is written, nothing is deleted, it tries again.
 //!
@@ -47,8 +50,11 @@
 //! assert_eq!(answer.status, json!({ "maps": 0 }));
 //! ```
 
+mod body;
 mod borrow;
+mod customize;
 mod decode;
+mod decorate;
 mod json;
 mod object;
 mod place;
@@ -57,9 +63,11 @@ mod response;
 pub mod testing;
 
 pub use borrow::{Map, Raw, Str};
+pub use customize::{CustomizeRequest, CustomizeResponse, LabelSelector, Operator, RelatedRule, Requirement};
+pub use decorate::{DecorateRequest, DecorateResponse};
 pub use object::{Object, ObjectMeta};
 pub use request::{Children, SyncRequest};
-pub use response::{IntoResponse, SyncResponse};
+pub use response::{IntoResponse, Reference, SyncResponse};
 pub use serde::de::IgnoredAny;
 
 use serde::Deserialize;
@@ -77,6 +85,27 @@ static INPUT: Mutex<[u8; ROOM]> = Mutex::new([0; ROOM]);
 
 /// The most by which the room for a larger request grows at once.
 const STEP: usize = 4 * 1024 * 1024;
+
+/// A hook of a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// Asked what should exist.
+    Sync,
+    /// Asked in its place when the parent goes.
+    Finalize,
+    /// Asked which other objects the hooks are to see.
+    Customize,
+}
+
+/// Which hook this call is for: a module that serves one hook need not ask. The server says it in the second argument;
+/// without one it is [`Hook::Sync`].
+pub fn hook() -> Hook {
+    match std::env::args().nth(1).as_deref() {
+        Some("finalize") => Hook::Finalize,
+        Some("customize") => Hook::Customize,
+        Some(_) | None => Hook::Sync,
+    }
+}
 
 /// Runs the hook once: a request from stdin, its response to stdout. The whole `main` of a hook.
 ///
@@ -112,7 +141,7 @@ where
         return Err("nothing came on stdin: a hook reads its request there, as JSON".to_owned());
     }
     let request = ManuallyDrop::new(decode::decode::<R>("request", input)?);
-    hook(&request).into_response()?.encode()
+    hook(&request).into_response()
 }
 
 /// The room set aside, for whoever asks first.

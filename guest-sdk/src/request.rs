@@ -1,4 +1,4 @@
-//! Knows the fields of a sync request.
+//! Knows the fields of a sync request, and which of them other requests have, too.
 
 use crate::{Map, Str};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -22,7 +22,7 @@ pub struct SyncRequest<P, C = Children<'static>, S = IgnoredAny, R = IgnoredAny>
     pub children: C,
     /// `settings` of the hook in the controller's spec; `Default` if there are none.
     pub settings: S,
-    /// Objects that a customize hook asked for, keyed like children.
+    /// Objects that the customize hook asked for, keyed like children: [`Children`] of [`Object`](crate::Object)s, for one.
     pub related: R,
     /// The parent is being deleted, and this is the finalize hook: see [`SyncResponse::finalized`](crate::SyncResponse::finalized).
     pub finalizing: bool,
@@ -36,42 +36,74 @@ where
     R: Deserialize<'de> + Default,
 {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Fields(PhantomData))
+        let Parts { object: parent, owned: children, settings, related, finalizing } =
+            Fields::deserialize(from, "parent", "children")?;
+        Ok(Self { parent, children, settings, related, finalizing })
     }
 }
 
-/// By hand, like [`Object`](crate::Object) and for its reasons.
-struct Fields<T>(PhantomData<T>);
+/// What requests of both kinds of controllers are made of.
+pub(crate) struct Parts<P, C, S, R> {
+    pub(crate) object: P,
+    pub(crate) owned: C,
+    pub(crate) settings: S,
+    pub(crate) related: R,
+    pub(crate) finalizing: bool,
+}
 
-impl<'de, P, C, S, R> Visitor<'de> for Fields<SyncRequest<P, C, S, R>>
+/// By hand, like [`Object`](crate::Object) and for its reasons.
+pub(crate) struct Fields<T> {
+    object: &'static str,
+    owned: &'static str,
+    parts: PhantomData<T>,
+}
+
+impl<'de, P, C, S, R> Fields<Parts<P, C, S, R>>
 where
     P: Deserialize<'de>,
     C: Deserialize<'de> + Default,
     S: Deserialize<'de> + Default,
     R: Deserialize<'de> + Default,
 {
-    type Value = SyncRequest<P, C, S, R>;
+    /// The parts of a request that names these two so.
+    pub(crate) fn deserialize<D: Deserializer<'de>>(
+        from: D,
+        object: &'static str,
+        owned: &'static str,
+    ) -> Result<Parts<P, C, S, R>, D::Error> {
+        from.deserialize_map(Self { object, owned, parts: PhantomData })
+    }
+}
+
+impl<'de, P, C, S, R> Visitor<'de> for Fields<Parts<P, C, S, R>>
+where
+    P: Deserialize<'de>,
+    C: Deserialize<'de> + Default,
+    S: Deserialize<'de> + Default,
+    R: Deserialize<'de> + Default,
+{
+    type Value = Parts<P, C, S, R>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a request")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-        let (mut parent, mut children, mut settings, mut related, mut finalizing) =
+        let (mut object, mut owned, mut settings, mut related, mut finalizing) =
             (None, None, None, None, None);
         while let Some(key) = fields.next_key::<Str<'de>>()? {
             match &*key {
-                "parent" => parent = Some(fields.next_value()?),
-                "children" => children = fields.next_value()?,
+                key if key == self.object => object = Some(fields.next_value()?),
+                key if key == self.owned => owned = fields.next_value()?,
                 "settings" => settings = fields.next_value()?,
                 "related" => related = fields.next_value()?,
                 "finalizing" => finalizing = fields.next_value()?,
                 _ => drop(fields.next_value::<IgnoredAny>()?),
             }
         }
-        Ok(SyncRequest {
-            parent: parent.ok_or_else(|| A::Error::missing_field("parent"))?,
-            children: children.unwrap_or_default(),
+        Ok(Parts {
+            object: object.ok_or_else(|| A::Error::missing_field(self.object))?,
+            owned: owned.unwrap_or_default(),
             settings: settings.unwrap_or_default(),
             related: related.unwrap_or_default(),
             finalizing: finalizing.unwrap_or_default(),
@@ -79,8 +111,8 @@ where
     }
 }
 
-/// Observed children: by group key (`Pod.v1`, `Deployment.apps/v1`), then by name (hooks of version v2:
-/// `namespace/name`).
+/// Observed children, attachments or related objects: by group key (`Pod.v1`, `Deployment.apps/v1`), then by name
+/// (hooks of version v2: `namespace/name`).
 ///
 /// All groups hold the same type here. Where each kind has its own, a struct takes this one's place:
 ///

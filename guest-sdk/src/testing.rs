@@ -21,17 +21,46 @@ use serde_json::{Map, Value, json};
 /// A request under construction; it has all the fields that the server always sends.
 #[derive(Debug, Clone)]
 pub struct Request {
-    parent: Value,
+    /// What the fields of the object and of what is its own are called.
+    names: [&'static str; 2],
+    object: Value,
+    uniform: bool,
     groups: Vec<String>,
     observed: Vec<Value>,
+    related: Vec<Value>,
     settings: Option<Value>,
     finalizing: bool,
 }
 
 impl Request {
-    /// A request for this parent, without children.
+    /// A request for this parent, without children. A customize hook may be asked, too.
     pub fn of(parent: Value) -> Self {
-        Self { parent, groups: Vec::new(), observed: Vec::new(), settings: None, finalizing: false }
+        Self::named(["parent", "children"], parent)
+    }
+
+    /// A request of a decorator for this object, without attachments.
+    pub fn decorating(object: Value) -> Self {
+        Self::named(["object", "attachments"], object)
+    }
+
+    fn named(names: [&'static str; 2], object: Value) -> Self {
+        Self {
+            names,
+            object,
+            uniform: false,
+            groups: Vec::new(),
+            observed: Vec::new(),
+            related: Vec::new(),
+            settings: None,
+            finalizing: false,
+        }
+    }
+
+    /// Objects are keyed by `namespace/name`, as for a hook of version v2.
+    #[must_use]
+    pub fn v2(mut self) -> Self {
+        self.uniform = true;
+        self
     }
 
     /// A kind of child that the controller declares, whether or not there are any: `Pod.v1`.
@@ -41,10 +70,17 @@ impl Request {
         self
     }
 
-    /// A child that exists. Its place is taken from its `apiVersion`, `kind` and `metadata.name`.
+    /// A child or attachment that exists. Its place is taken from its `apiVersion`, `kind` and `metadata.name`.
     #[must_use]
     pub fn observed(mut self, child: Value) -> Self {
         self.observed.push(child);
+        self
+    }
+
+    /// An object that the customize hook asked for.
+    #[must_use]
+    pub fn related(mut self, object: Value) -> Self {
+        self.related.push(object);
         self
     }
 
@@ -65,7 +101,7 @@ impl Request {
     /// Calls the hook as the server would.
     ///
     /// # Errors
-    /// What the hook would have written to stderr before it exits with 1. Also an observed child without
+    /// What the hook would have written to stderr before it exits with 1. Also an observed or related object without
     /// `apiVersion`, `kind` or `metadata.name`.
     ///
     /// # Caveats
@@ -83,28 +119,38 @@ impl Request {
 
     /// The request as the hook gets it.
     fn json(self) -> Result<Value, String> {
-        let mut groups: Map<String, Value> =
-            self.groups.into_iter().map(|group| (group, json!({}))).collect();
-        for child in self.observed {
-            let text = |at: &str| child.pointer(at).and_then(Value::as_str);
-            let (Some(version), Some(kind), Some(name)) =
-                (text("/apiVersion"), text("/kind"), text("/metadata/name"))
-            else {
-                return Err(format!("observed child without apiVersion, kind or metadata.name: {child}"));
-            };
-            let (group, name) = (format!("{kind}.{version}"), name.to_owned());
-            if let Value::Object(group) = groups.entry(group).or_insert_with(|| json!({})) {
-                group.insert(name, child);
-            }
-        }
+        let [object, owned] = self.names;
+        let declared = self.groups.into_iter().map(|group| (group, json!({}))).collect();
         let mut request = json!({
-            "controller": {}, "parent": self.parent, "children": groups, "related": {}, "finalizing": self.finalizing,
+            "controller": {},
+            object: self.object,
+            owned: grouped(declared, self.observed, self.uniform)?,
+            "related": grouped(Map::new(), self.related, self.uniform)?,
+            "finalizing": self.finalizing,
         });
         if let (Some(settings), Value::Object(fields)) = (self.settings, &mut request) {
             fields.insert("settings".to_owned(), settings);
         }
         Ok(request)
     }
+}
+
+/// Objects by kind and name.
+fn grouped(mut groups: Map<String, Value>, objects: Vec<Value>, uniform: bool) -> Result<Value, String> {
+    for object in objects {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
+        let (Some(version), Some(kind), Some(name)) =
+            (text("/apiVersion"), text("/kind"), text("/metadata/name"))
+        else {
+            return Err(format!("observed object without apiVersion, kind or metadata.name: {object}"));
+        };
+        let namespace = text("/metadata/namespace").filter(|namespace| uniform && !namespace.is_empty());
+        let key = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
+        if let Value::Object(group) = groups.entry(format!("{kind}.{version}")).or_insert_with(|| json!({})) {
+            group.insert(key, object);
+        }
+    }
+    Ok(Value::Object(groups))
 }
 
 /// What a hook answered, read back from its JSON.
@@ -119,6 +165,16 @@ pub struct Answer {
     pub resync_after_seconds: Option<f64>,
     /// Whether the parent may go.
     pub finalized: bool,
+    /// Which related objects go.
+    pub delete_related: Vec<Value>,
+    /// Of a decorator: the attachments that should exist.
+    pub attachments: Vec<Value>,
+    /// Of a decorator: labels of the object by their new values; null takes one away.
+    pub labels: Map<String, Value>,
+    /// Of a decorator: annotations of the object, as `labels`.
+    pub annotations: Map<String, Value>,
+    /// Of a customize hook: the rules.
+    pub related_resources: Vec<Value>,
     /// What the hook says about the parent.
     pub events: Vec<Value>,
     /// The bytes on stdout.
@@ -129,7 +185,10 @@ pub struct Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Children, Map, Object, SyncRequest, SyncResponse};
+    use crate::{
+        Children, CustomizeRequest, CustomizeResponse, DecorateRequest, DecorateResponse, Map, Object,
+        RelatedRule, SyncRequest, SyncResponse,
+    };
 
     #[derive(Debug, Default, Deserialize)]
     struct Observed<'a> {
@@ -178,13 +237,41 @@ mod tests {
     }
 
     #[test]
+    fn a_decorator_is_asked_and_answers_in_its_own_words() {
+        type Asked<'a> = DecorateRequest<Object<'a>, Children<'a>, Value, Children<'a, Object<'a>>>;
+        fn hook(request: &Asked<'_>) -> DecorateResponse {
+            assert!(request.attachments.group("Pod.v1").get("n/a").is_some());
+            let pods = request.related.group("Pod.v1").values();
+            pods.fold(
+                DecorateResponse::new().label("a", "b").remove_annotation("c"),
+                DecorateResponse::delete_related,
+            )
+        }
+        let pod = |place: &str, uid: &str| json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": place, "name": "a", "uid": uid } });
+        let request = Request::decorating(json!({})).v2().observed(pod("n", "1"));
+        let answer = request.related(pod("n", "2")).related(pod("m", "3")).call(hook).unwrap();
+        let uids: Vec<_> = answer.delete_related.iter().map(|one| &one["uid"]).collect();
+        assert_eq!(uids, ["3", "2"]);
+        assert_eq!(json!([answer.labels, answer.annotations]), json!([{ "a": "b" }, { "c": null }]));
+    }
+
+    #[test]
+    fn a_customize_hook_is_asked_about_a_parent() {
+        let hook = |request: &CustomizeRequest<Object<'_>>| {
+            CustomizeResponse::new().related(RelatedRule::new("v1", &*request.parent.metadata.name))
+        };
+        let answer = Request::of(object("v1", "A", "pods")).call(hook).unwrap();
+        assert_eq!(answer.related_resources, [json!({ "apiVersion": "v1", "resource": "pods" })]);
+    }
+
+    #[test]
     fn failures_are_the_line_on_stderr() {
         let fine = |_: &SyncRequest<Object<'_>>| SyncResponse::new();
         let why = Request::of(json!([])).call(fine).unwrap_err();
         assert!(why.starts_with("request.parent: a list where an object should be"), "{why}");
         assert_eq!(
             Request::of(json!({})).observed(json!({ "kind": "Pod" })).call(fine).unwrap_err(),
-            r#"observed child without apiVersion, kind or metadata.name: {"kind":"Pod"}"#
+            r#"observed object without apiVersion, kind or metadata.name: {"kind":"Pod"}"#
         );
     }
 }

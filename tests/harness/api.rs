@@ -56,6 +56,7 @@ kinds! {
     SECRET = "" "v1" "Secret" "secrets";
     EVENT = "" "v1" "Event" "events";
     SERVICE_ACCOUNT = "" "v1" "ServiceAccount" "serviceaccounts";
+    DEPLOYMENT = "apps" "v1" "Deployment" "deployments";
     SERVICE = "" "v1" "Service" "services";
     CRD = "apiextensions.k8s.io" "v1" "CustomResourceDefinition" "customresourcedefinitions";
     CONTROLLER_REVISION = "metacontroller.k8s.io" "v1alpha1" "ControllerRevision" "controllerrevisions";

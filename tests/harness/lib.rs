@@ -15,6 +15,7 @@ pub mod oci;
 pub mod paths;
 mod pki;
 pub mod process;
+pub mod proxy;
 pub mod said;
 pub mod server;
 pub mod wait;

@@ -4,7 +4,7 @@ use std::fs;
 
 use acceptance::api::{CONFIG_MAP, EVENT, Kind, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text};
+use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text, uid};
 use acceptance::webhook::Webhook;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -185,19 +185,67 @@ pub(crate) async fn related_objects_are_those_that_its_controllers_account_may_r
     test.until_event("a", "SyncError", |event| text(event, "/message").contains(&forbidden)).await?;
     ensure!(hook.asked().iter().all(|asked| asked.path == "/customize"), "it was synced: {:?}", hook.asked());
 
-    let mut more: Vec<Value> =
-        roles.into_iter().filter(|role| text(role, "/metadata/name").ends_with("-writes")).collect();
-    for role in &mut more {
-        let name = format!("{}-related", text(role, "/metadata/name"));
-        role["metadata"]["name"] = json!(name);
-        if role["rules"].is_array() {
-            role["rules"] =
-                json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"] }]);
-        } else {
-            role["roleRef"]["name"] = json!(name);
-        }
-    }
+    let more = instead_of_writes(&roles, "related", &json!([may_read_secrets()]));
     grant(test, &more, "-related").await?;
     test.parents().until("a", "its status", |parent| parent["status"]["related"]["is"] == "eA==").await?;
     Ok(())
+}
+
+fn may_read_secrets() -> Value {
+    json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"] })
+}
+
+/// The role and the binding by which the account writes, with another end of their names and these rules.
+fn instead_of_writes(roles: &[Value], ends: &str, allowed: &Value) -> Vec<Value> {
+    let writes = roles.iter().filter(|role| text(role, "/metadata/name").ends_with("-writes"));
+    let renamed = writes.cloned().map(|mut role| {
+        let name = format!("{}-{ends}", text(&role, "/metadata/name"));
+        role["metadata"]["name"] = json!(name);
+        if role["rules"].is_array() {
+            role["rules"] = allowed.clone();
+        } else {
+            role["roleRef"]["name"] = json!(name);
+        }
+        role
+    });
+    renamed.collect()
+}
+
+pub(crate) async fn related_objects_are_deleted_with_the_rights_of_the_controllers_account(
+    test: &mut Fixture,
+) -> Result<()> {
+    let place = test.name().to_owned();
+    let hook = Webhook::serve(move |asked| {
+        if asked.path == "/customize" {
+            let rule = json!({ "apiVersion": "v1", "resource": "secrets", "namespace": place, "names": ["password"] });
+            return json!({ "relatedResources": [rule] }).into();
+        }
+        let shown = asked.body["related"]["Secret.v1"].as_object().into_iter().flatten();
+        let go = shown.map(|(name, secret)| json!({ "apiVersion": "v1", "kind": "Secret", "namespace": place, "name": name, "uid": uid(secret) }));
+        json!({ "status": { "said": "so" }, "deleteRelated": go.collect::<Vec<_>>() }).into()
+    })
+    .await?;
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "password" } });
+    test.make(&test.within(&SECRET), secret).await?;
+    let at = |path: &str| Hook::webhook(&hook.url(path));
+    let granted = json!([{ "apiVersion": "v1", "resource": "secrets" }]);
+    let hooks = |controller: Composite| {
+        controller.synced_by(at("/sync")).customized_by(at("/customize")).with("relatedDeletion", granted)
+    };
+    let roles = nothing_granted(test, hooks).await?;
+    grant(test, &roles, "-acts").await?;
+    let of_parents = json!([{ "apiGroups": ["*"], "resources": ["greetings", "greetings/status"], "verbs": ["get", "update"] }, may_read_secrets()]);
+    grant(test, &instead_of_writes(&roles, "less", &of_parents), "-less").await?;
+    test.create(test.parent("a")).await?;
+    let account = format!("system:serviceaccount:{}:greeter", test.name());
+    let forbidden = format!("User \"{account}\" cannot delete resource \"secrets\"");
+    let says = |event: &Value| {
+        let message = text(event, "/message");
+        message.contains("delete Secret ") && message.contains(&forbidden)
+    };
+    test.until_event("a", "SyncError", says).await?;
+    test.parents().until("a", "its status", |parent| parent["status"]["said"] == "so").await?;
+    test.within(&SECRET).get("password").await?;
+    grant(test, &roles, "-writes").await?;
+    test.within(&SECRET).until_gone("password").await
 }

@@ -5,6 +5,7 @@
 mod accounts;
 mod compat;
 mod composite;
+mod config_restart;
 mod crds;
 mod dangers;
 mod harness;
@@ -19,6 +20,7 @@ mod node;
 mod packed;
 mod planes;
 mod purity;
+mod related_deletion;
 mod rows;
 mod runner;
 mod settling;
@@ -64,6 +66,9 @@ fn on_a_node() -> Vec<Test> {
             a_node_that_is_stopped_leaves_nothing_behind,
             a_node_dies_with_an_owner_killed_with_9,
         },
+        config_restart::{
+            the_files_of_the_guest_work_as_they_are_and_new_pods_read_what_is_new,
+        },
         immortal::{
             a_container_that_ends_on_its_node_is_started_again_and_again,
         },
@@ -108,6 +113,13 @@ fn of_controllers() -> Vec<Test> {
             a_server_killed_between_deletion_and_creation_makes_and_counts_its_pod,
             two_containers_of_one_name_in_two_namespaces_have_a_pod_each,
         },
+        config_restart::{
+            killed_before_any_write_it_deletes_each_pod_once,
+            killed_after_any_write_it_deletes_each_pod_once,
+            a_change_deletes_the_pods_that_match_once_and_a_first_sight_none,
+            a_malformed_selector_is_told_and_made_up_for_and_without_one_nothing_is_left,
+            ten_changes_in_a_row_end_with_pods_that_are_newer_than_the_last,
+        },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,
             sigterm_ends_the_server_with_exit_code_0,
@@ -149,6 +161,15 @@ fn of_children() -> Vec<Test> {
             a_secrets_record_holds_hashes_where_its_hook_is_a_module,
             two_controllers_of_one_parent_leave_each_others_children_alone,
             a_bad_child_holds_no_other_and_one_that_is_going_is_left_until_it_is_gone,
+        },
+        related_deletion::{
+            what_is_granted_goes_with_an_event_and_nothing_else_does,
+            a_parent_that_goes_takes_along_what_its_finalize_hook_names,
+            without_a_grant_a_modules_answer_is_refused_before_anything_is_written,
+            an_object_that_takes_a_name_meanwhile_stays,
+            a_webhook_whose_controller_grants_nothing_deletes_nothing,
+            decorators_delete_by_the_same_rules,
+            a_grant_that_cannot_be_is_named_by_its_field,
         },
         policies::{
             what_a_policy_refuses_to_make_anew_is_left_as_it_is,
@@ -311,6 +332,7 @@ fn of_hooks() -> Vec<Test> {
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
             related_objects_are_those_that_its_controllers_account_may_read,
+            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,
@@ -328,6 +350,7 @@ fn of_hooks() -> Vec<Test> {
         },
         harness::{
             a_control_plane_dies_with_an_owner_killed_with_9,
+            a_server_is_held_up_at_its_writes_and_killed_there,
         },
     ]
 }

@@ -18,14 +18,17 @@ use crate::plan::desired::{Bounds, Desired, DesiredError, Mark, Rule, Stray, Str
 use crate::plan::ledger::Past;
 use crate::plan::{self, Op, Owner, Plan};
 use crate::protocol::customize;
+use crate::protocol::deletion::Deletion;
 use crate::protocol::read::{Oddity, Reading};
 use crate::protocol::request;
 use crate::protocol::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::related::deletion::{self, DeletionError, Shown};
 use crate::related::selection::Related;
 use crate::rollout::Rolling;
 use crate::rollout::pass::Rolled;
 use crate::rollout::revisions::RevisionError;
 use crate::spec::controller::ControllerKind;
+use crate::spec::deletion::Grant;
 use crate::spec::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::trigger::Selection;
 
@@ -42,6 +45,8 @@ pub struct Terms {
     pub snapshot: String,
     pub hooks: PerHook<HookTerms>,
     pub max_children: usize,
+    /// Kinds of related objects that hooks may delete.
+    pub deletions: Vec<Grant>,
 }
 
 /// What the two kinds of controllers do not have in common.
@@ -115,7 +120,10 @@ pub struct Decided {
     /// What the hook wants of the object itself: of a composite's parent the status alone.
     pub wish: Wish,
     pub resync_after: Option<Duration>,
-    /// Our finalizer comes off, before anything else.
+    /// Related objects that go, after everything else: what cannot be undone is done when the rest is.
+    pub deletions: Vec<Op>,
+    /// Our finalizer comes off, before anything else. Not in a pass that deletes: who has it deleted is asked again, until
+    /// nothing is left to delete.
     pub finalized: bool,
     /// A child of a rolling update goes to the latest state of its parent: the end is one step nearer.
     pub moved: bool,
@@ -140,6 +148,8 @@ pub enum AnswerError {
     Response(#[from] ResponseError),
     #[error(transparent)]
     Desired(#[from] DesiredError),
+    #[error(transparent)]
+    Deletion(#[from] DeletionError),
     #[error(transparent)]
     Revision(#[from] RevisionError),
     #[error("asked about the parent as it was at ControllerRevision {revision}")]
@@ -222,10 +232,12 @@ impl Terms {
         answer: &[u8],
         past: Past<'_>,
     ) -> Result<Decided, AnswerError> {
-        let Response { wish, children: wanted, forgot_children, resync_after, finalized, events, oddities } =
-            self.read(seen, answer)?;
-        let said = Said { events, oddities, forgot: 0 };
-        let mut decided = Decided { wish, resync_after, finalized, said, ..Decided::default() };
+        let answer = self.read(seen, answer)?;
+        let deletions = self.deletions(seen, children, &answer.deletions)?;
+        let Response { wish, children: wanted, forgot_children, resync_after, finalized, .. } = answer;
+        let said = Said { events: answer.events, oddities: answer.oddities, forgot: 0 };
+        let mut decided = Decided { wish, resync_after, said, ..Decided::default() };
+        decided.end(finalized, deletions);
         // A decorator's attachments follow its last answer, too: its finalizer is off by then, but it was there.
         let is_off = finalized && matches!(self.kind, Kind::Composite { .. });
         if gate::manages_children(&seen.parent, &self.selection, is_off) {
@@ -240,7 +252,20 @@ impl Terms {
     pub(crate) fn read(&self, seen: &Seen, answer: &[u8]) -> Result<Response, ResponseError> {
         let hook = self.hook(seen.ask);
         let (kind, max_children) = (self.kind.name(), self.max_children);
-        response::sync(answer, Reading { kind, via: hook.via, mode: hook.mode, max_children })
+        let deletes = !self.deletions.is_empty();
+        response::sync(answer, Reading { kind, via: hook.via, mode: hook.mode, max_children, deletes })
+    }
+
+    /// The related objects that an answer may have deleted.
+    pub(crate) fn deletions(
+        &self,
+        seen: &Seen,
+        children: &ChildMap,
+        asked: &[Deletion],
+    ) -> Result<Vec<Op>, DeletionError> {
+        let naming = self.hook(seen.ask).version.naming();
+        let (parent, related) = (&seen.parent, &seen.related.objects);
+        deletion::check(asked, &self.deletions, Shown { parent, children, related, naming })
     }
 
     pub(crate) fn wanted(
@@ -326,6 +351,12 @@ impl Kind {
 }
 
 impl Decided {
+    /// How it ends: what is deleted, and whether the parent may go.
+    pub(crate) fn end(&mut self, finalized: bool, deletions: Vec<Op>) {
+        self.finalized = finalized && deletions.is_empty();
+        self.deletions = deletions;
+    }
+
     /// Plans for what is wanted of children.
     pub(crate) fn plan_for(
         &mut self,
@@ -389,6 +420,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::object::id::Gvr;
     use crate::object::testing::{Build, a, resource};
     use crate::plan::ledger::Ledger;
     use crate::plan::record::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
@@ -408,6 +440,7 @@ mod tests {
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            deletions: vec![],
         }
     }
 
@@ -498,6 +531,36 @@ mod tests {
         let decided = decide(parent().deleting()).unwrap();
         let status = json!({"a": 1}).as_object().cloned();
         assert_eq!((decided.plan, decided.wish.status), (Plan::default(), status));
+    }
+
+    #[test]
+    fn a_parent_goes_when_nothing_is_left_to_delete() {
+        let decide = |terms: &Terms, secret: Build| {
+            let mut related = Related::default();
+            related.objects.insert(&resource("v1", "Secret"), secret.object());
+            let before = Before { related, ..before(HookName::Sync, b"") };
+            let seen = terms.see(&parent().object(), before, |_, _| vec![]).unwrap();
+            let answer = format!(
+                r#"{{"{}":[],"finalized":true,"deleteRelated":[{{"apiVersion":"v1","kind":"Secret","namespace":"n","name":"s","uid":"u"}}]}}"#,
+                terms.kind.name().children()
+            );
+            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+            let decided = terms.decide(&seen, &terms.no_children(), answer.as_bytes(), past);
+            decided
+                .map(|decided| (decided.deletions.len(), decided.finalized))
+                .map_err(|error| error.to_string())
+        };
+        let secret = || a("v1", "Secret", "n/s").uid("u");
+        for kind in [terms().kind, Kind::Decorator] {
+            let mut terms = Terms { kind, ..terms() };
+            let refused = decide(&terms, secret()).unwrap_err();
+            assert!(refused.contains("spec does not let its hooks delete such objects"), "{refused}");
+            terms.hooks.sync.via = Via::Webhook;
+            assert_eq!(decide(&terms, secret()), Ok((0, true)), "a field that nobody knows");
+            terms.deletions = vec![Grant { resource: Gvr::new("v1", "secrets"), any_namespace: false }];
+            assert_eq!(decide(&terms, secret()), Ok((1, false)));
+            assert_eq!(decide(&terms, secret().deleting()), Ok((0, true)));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::object::id::Gvr;
 use crate::spec::account::ServiceAccountRef;
 use crate::spec::composite::{ApplyStrategy, ChildResource, CompositeControllerSpec, UpdateMethod};
 use crate::spec::decorator::{Attachment, DecoratorControllerSpec};
+use crate::spec::deletion::RelatedDeletion;
 use crate::spec::hook::Hook;
 
 /// What a controller touches.
@@ -19,6 +20,8 @@ pub struct Needs {
     parents: BTreeSet<Gvr>,
     /// And how they are written.
     children: BTreeMap<Gvr, ApplyStrategy>,
+    /// What its hooks may have deleted besides.
+    deletes: BTreeSet<Gvr>,
     /// It keeps ControllerRevisions.
     rolls: bool,
     /// ConfigMaps and Secrets by namespace.
@@ -51,6 +54,7 @@ impl Needs {
             name: format!("metahook-composite-{name}"),
             parents: [Gvr::new(&spec.parent_resource.api_version, &spec.parent_resource.resource)].into(),
             children: children.iter().map(written).collect(),
+            deletes: deletes(spec.related_deletion.as_deref()),
             rolls: children.iter().filter_map(|child| child.update_strategy.as_ref()?.method).any(rolls),
             objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
             customizes: hooks.customize.is_some(),
@@ -70,6 +74,7 @@ impl Needs {
             name: format!("metahook-decorator-{name}"),
             parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             children: attachments.iter().map(written).collect(),
+            deletes: deletes(spec.related_deletion.as_deref()),
             rolls: false,
             objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
             customizes: hooks.customize.is_some(),
@@ -126,12 +131,18 @@ impl Needs {
                 rule(child, "", &["get", "create", "update", "patch", "delete"])
             }
         }));
+        let deleted = self.deletes.iter().filter(|kind| !self.children.contains_key(*kind));
+        rules.extend(deleted.map(|kind| rule(kind, "", &["delete"])));
         if self.rolls {
             let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
             rules.push(rule(&revisions, "", &["get", "create", "update", "delete"]));
         }
         rules
     }
+}
+
+fn deletes(granted: Option<&[RelatedDeletion]>) -> BTreeSet<Gvr> {
+    granted.into_iter().flatten().map(|one| Gvr::new(&one.api_version, &one.resource)).collect()
 }
 
 fn objects(hooks: [&Option<Hook>; 3]) -> BTreeMap<String, Objects> {
@@ -283,6 +294,7 @@ mod tests {
             "resources": [{"apiVersion": "apps/v1", "resource": "deployments"}],
             "attachments": [{"apiVersion": "v1", "resource": "services"}],
             "hooks": {"customize": {"webhook": {"url": "http://x"}}},
+            "relatedDeletion": [{"apiVersion": "v1", "resource": "pods"}, {"apiVersion": "v1", "resource": "services"}],
         });
         let spec = serde_json::from_value(spec).unwrap();
         let needs = Needs::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
@@ -291,7 +303,7 @@ mod tests {
         let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();
         assert_eq!(
             roles[2],
-            "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete"
+            "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete; pods delete"
         );
     }
 }

@@ -5,61 +5,84 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::children;
+use metahook_core::decoration;
+use metahook_core::fingerprint::Fingerprint;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Resource};
-use metahook_core::object::map::ChildMap;
+use metahook_core::object::id::{Gvk, ObjectId, Resource};
+use metahook_core::pass::{Before, Decided, HookTerms, Kind, Terms};
 use metahook_core::plan;
-use metahook_core::plan::Owner;
-use metahook_core::plan::desired::{Bounds, Mark, Rule, Strays};
+use metahook_core::plan::desired::Rule;
 use metahook_core::plan::ledger::{Ledger, Past};
 use metahook_core::plan::record::LAST_APPLIED;
-use metahook_core::protocol::read::Reading;
-use metahook_core::protocol::response::{self, Mode};
+use metahook_core::protocol::response::Mode;
+use metahook_core::related::selection::Related;
 use metahook_core::spec::composite::UpdateMethod;
-use metahook_core::spec::controller::ControllerKind;
-use metahook_core::spec::hook::Via;
+use metahook_core::spec::hook::{HookName, HookVersion, PerHook, Via};
+use metahook_core::trigger::{Selection, SelectionRule};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// What one pass decides, in words.
-fn pass(answer: &[u8], observed: &[Value], method: UpdateMethod, via: Via) -> Result<String, String> {
-    let resource = Resource {
-        gvk: Gvk::new("v1", "ConfigMap"),
-        plural: "configmaps".into(),
-        namespaced: true,
-        has_status: false,
+/// What one pass of either kind of controllers decides, in words.
+fn pass(
+    kind: Kind,
+    answer: &[u8],
+    observed: &[Value],
+    (method, via): (UpdateMethod, Via),
+) -> Result<String, String> {
+    let sync = HookTerms { version: HookVersion::V1, mode: Mode::Loose, settings: None, via };
+    let terms = Terms {
+        controller: "c".to_owned(),
+        kind,
+        selection: Selection { rules: vec![SelectionRule::default()], ..Selection::default() },
+        rules: vec![Rule::new(resource("v1", "ConfigMap"), method)],
+        snapshot: "{}".to_owned(),
+        hooks: PerHook { sync, finalize: None, customize: None },
+        max_children: 10,
+        deletions: Vec::new(),
     };
-    let rules = [Rule::new(Arc::new(resource), method)];
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",
         "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1 },
     });
-    let parent = Object::parse(&parent.to_string(), None).unwrap();
-    let mut children = ChildMap::default();
+    let parent = Arc::new(Object::parse(&parent.to_string(), None).unwrap());
+    let mut children = terms.no_children();
     for object in observed {
-        children.insert(&rules[0].resource, Arc::new(Object::parse(&object.to_string(), None).unwrap()));
+        let object = Object::parse(&object.to_string(), None).unwrap();
+        children.insert(&terms.rules[0].resource, Arc::new(object));
     }
-    let reading = Reading { kind: ControllerKind::Composite, via, mode: Mode::Loose, max_children: 10 };
-    let answer = response::sync(answer, reading).map_err(|error| error.to_string())?;
-    let selector = children::selector(&parent, true).unwrap();
-    let strays = match via {
-        Via::Wasm => Strays::Refused,
-        Via::Webhook => Strays::Created,
+    let before = Before {
+        ask: HookName::Sync,
+        hooks: Fingerprint::of(b""),
+        related: Related::default(),
+        rolled: None,
+        elders: None,
     };
-    let bounds = Bounds { rules: &rules, selector: Some(&selector), mark: Mark::Uid, strays };
-    let wanted =
-        plan::desired::desired(&parent, bounds, answer.children).map_err(|error| error.to_string())?;
-    let owner = Owner {
-        parent: &parent,
-        kind: ControllerKind::Composite,
-        controller: "c",
-        rules: &rules,
-        hash_secrets: false,
-    };
+    let seen = terms.see(&parent, before, |_, _| Vec::new()).unwrap();
     let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
-    let plan = plan::children::children(owner, &children, &wanted.desired, past);
-    Ok(format!("{plan}{:?}", plan::status::status(&parent, answer.wish.status.unwrap_or_default())))
+    let Decided { plan, wish, .. } =
+        terms.decide(&seen, &children, answer, past).map_err(|error| error.to_string())?;
+    let id = ObjectId { resource: resource("example.com/v1", "Greeting"), key: parent.key.clone() };
+    Ok(match terms.kind {
+        Kind::Composite { .. } => {
+            format!("{plan}{:?}", plan::status::status(&parent, wish.status.unwrap_or_default()))
+        }
+        Kind::Decorator => {
+            let ops =
+                [decoration::status(&id, &parent, &wish), decoration::object(&id, &parent, &wish, None)];
+            format!("{plan}{ops:?}")
+        }
+    })
+}
+
+const COMPOSITE: Kind = Kind::Composite { generate_selector: true, rolling: None };
+
+fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
+    Arc::new(Resource {
+        gvk: Gvk::new(api_version, kind),
+        plural: format!("{}s", kind.to_lowercase()).into(),
+        namespaced: true,
+        has_status: true,
+    })
 }
 
 fn word() -> impl Strategy<Value = String> {
@@ -132,13 +155,26 @@ fn observed() -> impl Strategy<Value = Vec<Value>> {
 
 fn answer() -> impl Strategy<Value = Value> {
     let status = prop_oneof![4 => anything().prop_map(|value| json!({ "is": value })), 1 => anything()];
-    (prop::collection::vec(child(), 0..4), status, prop::option::weighted(0.2, anything())).prop_map(
-        |(children, status, resync)| json!({ "children": children, "status": status, "resyncAfterSeconds": resync }),
+    let labels =
+        prop::collection::btree_map(word(), prop::option::of(word()), 0..3).prop_map(|map| json!(map));
+    let labels = prop_oneof![4 => labels, 1 => anything()];
+    let children = prop::collection::vec(child(), 0..4);
+    (children, status, labels, prop::option::weighted(0.2, anything())).prop_map(
+        |(children, status, labels, resync)| {
+            json!({
+                "children": children, "attachments": children, "status": status,
+                "labels": labels, "annotations": labels, "resyncAfterSeconds": resync,
+            })
+        },
     )
 }
 
 fn method() -> impl Strategy<Value = UpdateMethod> {
     prop::sample::select(vec![UpdateMethod::OnDelete, UpdateMethod::Recreate, UpdateMethod::InPlace])
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(COMPOSITE), Just(Kind::Decorator)]
 }
 
 fn via() -> impl Strategy<Value = Via> {
@@ -149,28 +185,32 @@ fn via() -> impl Strategy<Value = Via> {
 fn an_answer_in_order_comes_to_a_plan() {
     let answer =
         r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"status":{"is":1}}"#;
-    let decided = pass(answer.as_bytes(), &[], UpdateMethod::InPlace, Via::Wasm).unwrap();
+    let way = (UpdateMethod::InPlace, Via::Wasm);
+    let decided = pass(COMPOSITE, answer.as_bytes(), &[], way).unwrap();
     assert!(decided.contains("create") && decided.contains("observedGeneration"), "{decided}");
+    let answer = r#"{"attachments":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"labels":{"a":"b"},"status":{"is":1}}"#;
+    let decided = pass(Kind::Decorator, answer.as_bytes(), &[], way).unwrap();
+    assert!(["create", "Status", "Replace"].iter().all(|op| decided.contains(op)), "{decided}");
 }
 
 proptest! {
     #[test]
     fn no_answer_makes_a_pass_panic(
-        answer in answer(), observed in observed(), method in method(), via in via(),
+        kind in kind(), answer in answer(), observed in observed(), way in (method(), via()),
     ) {
         // A plan or an error, whatever it is.
-        drop(pass(answer.to_string().as_bytes(), &observed, method, via));
+        drop(pass(kind, answer.to_string().as_bytes(), &observed, way));
     }
 
     #[test]
     fn nor_does_one_with_a_piece_that_became_something_else(
-        answer in answer(), observed in observed(), method in method(), via in via(),
+        kind in kind(), answer in answer(), observed in observed(), way in (method(), via()),
         at in any::<prop::sample::Index>(), cut in 0..20_usize, piece in prop::collection::vec(any::<u8>(), 0..4),
     ) {
         let mut bytes = answer.to_string().into_bytes();
         let start = at.index(bytes.len());
         let end = (start + cut).min(bytes.len());
         bytes.splice(start..end, piece);
-        drop(pass(&bytes, &observed, method, via));
+        drop(pass(kind, &bytes, &observed, way));
     }
 }

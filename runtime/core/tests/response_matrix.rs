@@ -29,7 +29,7 @@ fn read_of(kind: ControllerKind, via: Via, mode: Mode, answer: &str) -> Result<R
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    response::sync(answer.as_bytes(), Reading { kind, via, mode, max_children: 10 })
+    response::sync(answer.as_bytes(), Reading { kind, via, mode, max_children: 10, deletes: false })
         .map_err(|error| told(&error))
 }
 
@@ -274,4 +274,43 @@ fn each_kind_of_controllers_has_its_own_fields() {
     assert!(decorator(Via::Wasm, Mode::Strict, twice).unwrap().oddities.is_empty(), "that is its own affair");
     let error = read(Via::Webhook, Mode::Strict, r#"{"children":[],"labels":{}}"#).unwrap_err();
     assert_eq!(error, "the hook's answer has the unknown field labels");
+}
+
+/// For webhooks whose controller grants no deletion it is a field like any other that nobody knows.
+#[test]
+fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
+    let pod = |more: &str| format!(r#"{{"apiVersion":"v1","kind":"Pod","namespace":"n","name":"a"{more}}}"#);
+    let (fine, nameless) = (pod(r#","uid":"u""#), pod(""));
+    let kinds = [ControllerKind::Composite, ControllerKind::Decorator];
+    for (kind, (via, mode)) in kinds.iter().flat_map(|kind| ALL.map(|reader| (*kind, reader))) {
+        let read = |deletes, list: &str| {
+            let answer = match kind {
+                ControllerKind::Composite => with("deleteRelated", list),
+                ControllerKind::Decorator => decorated("deleteRelated", list),
+            };
+            let reading = Reading { kind, via, mode, max_children: 10, deletes };
+            response::sync(answer.as_bytes(), reading).map_err(|error| error.to_string())
+        };
+        for (list, says) in [
+            ("{}", "deleteRelated must be a list, not an object"),
+            ("[null]", "deleteRelated[0] must be an object, not null"),
+            (&*format!("[{fine},{nameless}]"), "deleteRelated[1].uid must be a string that is not empty"),
+        ] {
+            let error = read(true, list).unwrap_err();
+            assert!(error.contains(says), "{via:?} {mode:?} {list}: {error}");
+        }
+        assert_eq!(read(true, &format!("[{fine},{fine}]")).unwrap().deletions.len(), 1);
+        assert_eq!(read(true, "null").unwrap().deletions, []);
+        let unasked = read(false, "{}");
+        match (via, mode) {
+            (Via::Wasm, _) => assert!(unasked.unwrap_err().contains("deleteRelated must be a list")),
+            (Via::Webhook, Mode::Strict) => {
+                assert!(unasked.unwrap_err().ends_with("has the unknown field deleteRelated"));
+            }
+            (Via::Webhook, Mode::Loose) => {
+                let told: Vec<_> = unasked.unwrap().oddities.iter().map(ToString::to_string).collect();
+                assert_eq!(told, ["has the unknown field deleteRelated"]);
+            }
+        }
+    }
 }

@@ -59,6 +59,8 @@ impl Kinds {
 enum KindError {
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
+    #[error("spec.relatedDeletion[{at}]: {source}")]
+    Deletion { at: usize, source: DiscoveryError },
     #[error(
         "CRD [{api_version}, Kind={kind}] does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
     )]
@@ -71,7 +73,7 @@ impl KindError {
     /// Its Event: for what Metacontroller tells, with its reason and its words.
     fn event(&self, controller: &str) -> (&'static str, String) {
         match self {
-            Self::Discovery(_) | Self::NeverStatus(_) => {
+            Self::Discovery(_) | Self::Deletion { .. } | Self::NeverStatus(_) => {
                 ("CreateError", format!("Cannot create new controller: {self}"))
             }
             Self::NoStatus { .. } => ("SyncError", format!("[{controller}] Sync error - ignoring, {self}")),
@@ -130,6 +132,10 @@ impl Run {
             let apply = self.tools.applying.of(child.apply);
             rules.push(Rule { resource, method: child.method, apply, lists });
         }
+        for (at, grant) in checked.common().deletions.iter().enumerate() {
+            let resolved = self.tools.discovery.resolve(&grant.resource).await;
+            resolved.map_err(|source| KindError::Deletion { at, source })?;
+        }
         let revisions = if rules.iter().any(|rule| rule.method.is_rolling()) {
             Some(
                 self.tools
@@ -161,7 +167,8 @@ impl Run {
             match self.resolve(checked).await {
                 Ok(now) if now == *kinds => {}
                 // It could not be asked: that says nothing about the kinds.
-                Err(KindError::Discovery(DiscoveryError::Unreachable(_) | DiscoveryError::Refused(_))) => {}
+                Err(KindError::Discovery(source) | KindError::Deletion { source, .. })
+                    if matches!(source, DiscoveryError::Unreachable(_) | DiscoveryError::Refused(_)) => {}
                 Ok(_) | Err(_) => return,
             }
         }

@@ -7,6 +7,7 @@ mod composite;
 pub(crate) mod controllers;
 mod counts;
 mod decorator;
+mod deleting;
 mod hooks;
 pub(crate) mod host;
 mod kinds;

@@ -142,7 +142,7 @@ impl Controller {
         let (wrote, resync_after) = match self.decide(Arc::clone(&parent), &writer).await {
             Ok(Done::AtRest) => {
                 self.meter.tally().skipped(1);
-                self.tell_rest(key);
+                tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
                 return After::Settled(None);
             }
             Ok(done @ (Done::NotOurs | Done::Wrote)) => {
@@ -160,6 +160,13 @@ impl Controller {
                 let acted = match self.terms.kind {
                     Kind::Composite { .. } => self.compose(&decision, &writer, streaks).await,
                     Kind::Decorator => self.decorate(&decision, &writer, streaks).await,
+                };
+                let acted = match acted {
+                    Ok(acted) => {
+                        self.delete_related(&decision, &writer, streaks).await.map(|last| acted.max(last))
+                    }
+                    // What cannot be undone is not done where something else is still to be.
+                    Err(error) => Err(error),
                 };
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
@@ -276,13 +283,9 @@ impl Controller {
         let Ok(seen) = self.terms.see(parent, before, candidates) else { return false };
         let rests = self.standings().rests(&parent.key, seen.fingerprint());
         if rests {
-            self.tell_rest(&parent.key);
+            tracing::debug!(controller = %self.object.key, parent = %parent.key, "at rest");
         }
         rests
-    }
-
-    fn tell_rest(&self, key: &Key) {
-        tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
     }
 
     /// Those of these parents that need a pass.
@@ -465,7 +468,7 @@ fn failure(error: &SyncError) -> Failure {
 
 fn category(error: &AnswerError) -> &'static str {
     match error {
-        AnswerError::Response(_) => "HookAnswer",
+        AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
         AnswerError::Desired(_) => "HookChildren",
         AnswerError::Revision(_) => "Revision",
         AnswerError::Older { source, .. } => category(source),

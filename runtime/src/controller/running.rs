@@ -166,6 +166,7 @@ impl Run {
                     snapshot: read.snapshot.clone(),
                     hooks: common.hooks.map(|_, hook| HookTerms::of(hook)),
                     max_children: self.tools.max_children,
+                    deletions: common.deletions.clone(),
                 },
                 hooks: Arc::clone(&hooks),
                 relations: Arc::new(relations),

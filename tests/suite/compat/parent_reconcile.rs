@@ -334,8 +334,11 @@ pub(crate) async fn claims_follow_owner_labels_and_deletion(test: &mut Fixture) 
     foreign["metadata"]["ownerReferences"] = other.clone();
     let mut going = labelled("going", "p");
     going["metadata"]["finalizers"] = json!([FOREIGN]);
-    test.make(&place, foreign).await?;
-    test.make(&place, going).await?;
+    let mut attached = labelled("attached", "p");
+    attached["metadata"]["annotations"] = json!({ "metacontroller.k8s.io/decorator-controller": "d" });
+    for object in [foreign, going, attached] {
+        test.make(&place, object).await?;
+    }
     place.delete("going").await?;
     test.create(test.parent("p").selecting("app", "p")).await?;
     let adopted =
@@ -353,7 +356,9 @@ pub(crate) async fn claims_follow_owner_labels_and_deletion(test: &mut Fixture) 
     let free = |one: &Value| one["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty);
     place.until("adopted", "released", free).await?;
     ensure!(place.get("foreign").await?["metadata"]["ownerReferences"] == other);
-    ensure!(free(&place.get("stranger").await?) && free(&place.get("going").await?));
+    for left in ["stranger", "going", "attached"] {
+        ensure!(free(&place.get(left).await?), "{left} was adopted");
+    }
     place.merge("going", &json!({ "metadata": { "finalizers": null } })).await?;
     Ok(())
 }

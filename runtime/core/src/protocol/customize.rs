@@ -73,7 +73,7 @@ pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeEr
 }
 
 fn rule(mut rule: Fields, odd: &mut Oddities) -> Result<Asked, CustomizeError> {
-    let (api_version, resource) = (needed(&mut rule, "apiVersion")?, needed(&mut rule, "resource")?);
+    let (api_version, resource) = (rule.needed("apiVersion")?, rule.needed("resource")?);
     if !is_api_version(&api_version) {
         let (path, expected) = (rule.path("apiVersion"), "a version such as v1 or apps/v1");
         return Err(ResponseError::Value { path, expected }.into());
@@ -99,18 +99,13 @@ fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<S
     let mut expressions = Vec::new();
     for (nth, item) in fields.list("matchExpressions")?.into_iter().flatten().enumerate() {
         let mut item = Fields::of(format!("{path}.matchExpressions[{nth}]"), item)?;
-        let (key, operator) = (needed(&mut item, "key")?, needed(&mut item, "operator")?);
+        let (key, operator) = (item.needed("key")?, item.needed("operator")?);
         expressions.push(Expression { key, operator, values: texts(&mut item, "values")? });
         item.end(odd);
     }
     fields.end(odd);
     let selector = LabelSelector { match_labels: Some(labels), match_expressions: Some(expressions) };
     Selector::of(&selector).map(Some).map_err(|source| CustomizeError::Selector { path, source })
-}
-
-fn needed(of: &mut Fields, field: &str) -> Result<String, ResponseError> {
-    let found = of.text(field)?.filter(|text| !text.is_empty());
-    found.ok_or_else(|| ResponseError::Value { path: of.path(field), expected: "a string that is not empty" })
 }
 
 fn texts(of: &mut Fields, field: &str) -> Result<Option<Vec<String>>, ResponseError> {

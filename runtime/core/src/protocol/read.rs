@@ -27,6 +27,8 @@ pub struct Reading {
     pub mode: UnmarshallMode,
     /// Children that the answer of a module may have. A webhook may have any number, as it always could.
     pub max_children: usize,
+    /// The spec lets hooks delete related objects. A module may ask for that in any case, and is told what is missing.
+    pub deletes: bool,
 }
 
 /// Something in an answer that changes nothing: fatal where answers are read strictly, else only told.
@@ -198,6 +200,13 @@ impl Fields {
             Value::String(text) => Ok(Some(text)),
             other => Err(wrong(&self.path(field), "a string", &other)),
         }
+    }
+
+    /// A text that has to be there.
+    pub(crate) fn needed(&mut self, field: &str) -> Result<String, ResponseError> {
+        let found = self.text(field)?.filter(|text| !text.is_empty());
+        let expected = "a string that is not empty";
+        found.ok_or_else(|| ResponseError::Value { path: self.path(field), expected })
     }
 
     /// Whatever was not taken is unknown.

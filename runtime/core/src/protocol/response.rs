@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::deletion::{Deletion, deletions};
 use super::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
 use crate::decoration::Wish;
 use crate::spec::controller::ControllerKind;
@@ -21,6 +22,8 @@ pub struct Response {
     pub resync_after: Option<Duration>,
     /// The parent may go: our finalizer comes off.
     pub finalized: bool,
+    /// Related objects that are to be deleted.
+    pub deletions: Vec<Deletion>,
     /// What the hook wants said about the parent.
     pub events: Vec<HookEvent>,
     /// What is told of an answer that is read loosely.
@@ -80,7 +83,7 @@ const LONGEST_REASON: usize = 128;
 /// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types. Of a
 /// module also: no `children`, and more of them than it may have.
 pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
-    let Reading { kind, via, mode, max_children } = reading;
+    let Reading { kind, via, mode, max_children, deletes } = reading;
     let list = kind.children();
     let few_enough = |found: usize| match via {
         Via::Wasm if found > max_children => {
@@ -116,6 +119,11 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
     let children = children.into_iter().enumerate().map(|one| child(list, one)).collect::<Result<_, _>>()?;
     let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
     let finalized = answer.boolean("finalized")?.unwrap_or_default();
+    let deletions = match via {
+        // A field that means nothing to who never heard of it.
+        Via::Webhook if !deletes => Vec::new(),
+        Via::Wasm | Via::Webhook => deletions(&mut answer, &mut odd)?,
+    };
     let events = match (events(&mut answer, &mut odd), via, mode) {
         // A field that meant nothing when it was written.
         (Err(error), Via::Webhook, Mode::Loose) => {
@@ -131,6 +139,7 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
         forgot_children,
         resync_after: resync_after.and_then(after),
         finalized,
+        deletions,
         events,
         oddities: odd.judge(mode)?,
     })
@@ -200,7 +209,8 @@ mod tests {
     const MAX: usize = 3;
 
     fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
-        let reading = Reading { kind: ControllerKind::Composite, via, mode, max_children: MAX };
+        let reading =
+            Reading { kind: ControllerKind::Composite, via, mode, max_children: MAX, deletes: false };
         sync(text.as_bytes(), reading).map_err(|error| error.to_string())
     }
 
@@ -267,7 +277,8 @@ mod tests {
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // Whatever it is, an answer or an error comes back.
             for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
-                drop(sync(&bytes, Reading { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX }));
+                let reading = Reading { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, deletes: true };
+                drop(sync(&bytes, reading));
             }
         }
     }

@@ -4,8 +4,10 @@
 //! - [`rule`]: what one of its rules means, of whichever kind
 //! - [`selection`]: the objects that rules find
 //! - [`interests`]: which parents a change of an object concerns
+//! - [`deletion`]: which of them a hook may have deleted
 //! - [`places`]: where they are looked for, and how long
 
+pub mod deletion;
 pub mod interests;
 pub mod places;
 pub mod remembered;

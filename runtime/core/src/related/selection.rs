@@ -62,7 +62,8 @@ impl Related {
         }
     }
 
-    /// Adds what a request tells of it: the groups, and the objects by uid and version.
+    /// Adds what a request tells of it: the groups, and the objects by uid, version and the deletion that
+    /// was asked for.
     pub fn fingerprint(&self, all: &mut Fingerprinter) {
         all.add(&self.objects.groups().count().to_le_bytes());
         for (resource, objects) in self.objects.groups() {
@@ -71,6 +72,7 @@ impl Related {
             for object in objects.values() {
                 all.add(object.uid.as_str().as_bytes());
                 all.add(object.version.as_str().as_bytes());
+                all.add(&[u8::from(object.deleting)]);
             }
         }
     }
@@ -162,6 +164,7 @@ mod tests {
         assert_eq!(usual(), usual());
         for (what, other) in [
             ("a version", related("n/p", vec![pod("n/a").version("2")], vec![])),
+            ("a deletion asked for", related("n/p", vec![pod("n/a").deleting()], vec![])),
             ("another object of that name", related("n/p", vec![pod("n/a").uid("b")], vec![])),
             ("one that came", related("n/p", vec![pod("n/a"), pod("n/b")], vec![])),
             ("one that went", related("n/p", vec![], vec![])),

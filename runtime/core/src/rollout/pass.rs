@@ -101,18 +101,20 @@ impl Terms {
             Ok((revision, response))
         });
         let then = then.collect::<Result<Vec<_>, AnswerError>>()?;
+        let deletions = self.deletions(seen, children, &latest.deletions)?;
+        let finalized = latest.finalized && then.iter().all(|(_, one)| one.finalized);
         let mut decided = Decided {
             resync_after: then
                 .iter()
                 .filter_map(|(_, one)| one.resync_after)
                 .chain(latest.resync_after)
                 .min(),
-            finalized: latest.finalized && then.iter().all(|(_, one)| one.finalized),
             wish: latest.wish,
             said: Said { events: latest.events, oddities: latest.oddities, forgot: 0 },
             ..Decided::default()
         };
-        let manages = gate::manages_children(&seen.parent, &self.selection, decided.finalized);
+        decided.end(finalized, deletions);
+        let manages = gate::manages_children(&seen.parent, &self.selection, finalized);
         let Some(rolling) = self.kind.rolling().filter(|_| manages) else {
             return Ok(decided);
         };
@@ -186,6 +188,7 @@ mod tests {
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            deletions: vec![],
             kind: Kind::Composite { generate_selector: true, rolling: Some(rolling) },
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::SpecError;
 use super::account::ServiceAccountRef;
 use super::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
+use super::deletion::RelatedDeletion;
 use super::hook::Hook;
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
@@ -32,6 +33,9 @@ pub struct CompositeControllerSpec {
     /// How children are written, where their kind says nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
     /// Whose rights bound what the controller does; the server's own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ServiceAccountRef>,
@@ -171,6 +175,7 @@ impl CompositeControllerSpec {
             customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
             account: self.service_account_ref.as_ref(),
             endpoints: self.endpoint_configs.as_deref(),
+            deletions: self.related_deletion.as_deref(),
             resync_period_seconds: self.resync_period_seconds,
         };
         let children = self.child_resources.iter().flatten().enumerate();

@@ -9,6 +9,7 @@ use super::SpecError;
 use super::account::ServiceAccountRef;
 use super::composite::{ApplyStrategy, Composite, CompositeControllerSpec, ConditionCheck, UpdateMethod};
 use super::decorator::{Decorator, DecoratorControllerSpec};
+use super::deletion::{self, Grant, RelatedDeletion};
 use super::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use super::policy::HookPolicy;
 use super::snapshot::snapshot;
@@ -132,6 +133,8 @@ pub struct Common {
     pub account: Option<ServiceAccountRef>,
     /// Or attachments.
     pub children: Vec<ChildRule>,
+    /// Kinds of related objects that hooks may delete.
+    pub deletions: Vec<Grant>,
     /// Kinds of children that are declared more than once: the last time counts.
     pub declared_again: BTreeSet<Gvr>,
     /// All parents are looked at again this often.
@@ -180,6 +183,7 @@ pub(super) struct Stored<'a> {
     pub(super) customize: Option<&'a Hook>,
     pub(super) account: Option<&'a ServiceAccountRef>,
     pub(super) endpoints: Option<&'a [EndpointConfig]>,
+    pub(super) deletions: Option<&'a [RelatedDeletion]>,
     pub(super) resync_period_seconds: Option<i32>,
 }
 
@@ -212,6 +216,7 @@ impl Stored<'_> {
             hooks: PerHook { sync, finalize, customize },
             account: self.account.cloned(),
             children,
+            deletions: deletion::check(self.deletions)?,
             declared_again,
             resync_period: seconds.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
             too_often: seconds.filter(|seconds| *seconds < 1),

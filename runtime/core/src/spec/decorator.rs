@@ -9,6 +9,7 @@ use super::SpecError;
 use super::account::ServiceAccountRef;
 use super::composite::{ApplyStrategy, UpdateMethod};
 use super::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
+use super::deletion::RelatedDeletion;
 use super::hook::Hook;
 use super::policy::HookPolicy;
 use super::webhook::EndpointConfig;
@@ -30,6 +31,9 @@ pub struct DecoratorControllerSpec {
     /// All targets are synced again after this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
     /// How attachments are written, where their kind says nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
@@ -113,6 +117,7 @@ impl DecoratorControllerSpec {
             customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
             account: self.service_account_ref.as_ref(),
             endpoints: self.endpoint_configs.as_deref(),
+            deletions: self.related_deletion.as_deref(),
             resync_period_seconds: self.resync_period_seconds,
         };
         let attachments = self.attachments.iter().flatten().enumerate();

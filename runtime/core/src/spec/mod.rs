@@ -4,6 +4,7 @@ pub mod account;
 pub mod composite;
 pub mod controller;
 pub mod decorator;
+pub mod deletion;
 pub mod endpoint;
 pub mod hook;
 pub mod mount;

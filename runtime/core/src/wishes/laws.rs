@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Claimant, Wishes};
 use crate::decoration::{self, Changes, Wish};
+use crate::fingerprint::Fingerprint;
 use crate::object::Object;
 use crate::object::id::{Gvr, Key, ObjectId, Uid};
 use crate::object::testing::{a, resource};
@@ -36,6 +37,8 @@ struct World {
     object: Value,
     /// Who has to look at the object.
     queue: BTreeSet<usize>,
+    /// What those saw that had nothing to write: whoever sees the same again does nothing.
+    rests: BTreeMap<usize, (Value, Fingerprint)>,
     /// Writes since the last step, by controller and label.
     writes: BTreeMap<(usize, String), usize>,
 }
@@ -62,6 +65,7 @@ impl World {
             running: BTreeSet::new(),
             object: object.value().unwrap(),
             queue: BTreeSet::new(),
+            rests: BTreeMap::new(),
             writes: BTreeMap::new(),
         };
         (0..CONTROLLERS).for_each(|nth| world.start(nth));
@@ -76,6 +80,7 @@ impl World {
         let again = self.wishes.host(claimant(nth), everything());
         self.wake(again.into_iter().map(|(_, who)| who));
         self.running.insert(nth);
+        self.rests.remove(&nth);
         self.queue.insert(nth);
     }
 
@@ -92,11 +97,17 @@ impl World {
 
     fn pass(&mut self, nth: usize) {
         self.queue.remove(&nth);
+        let view = self.wishes.view(&id().resource.gvr(), &self.object(), &claimant(nth));
+        let seen = (self.object.clone(), view);
+        if self.rests.get(&nth) == Some(&seen) {
+            return;
+        }
         let wish = Wish { labels: self.wants[nth].clone(), ..Wish::default() };
         let verdict = self.wishes.say(&id().resource.gvr(), &self.object(), &claimant(nth), &wish);
         self.wake(verdict.again.into_iter());
         let Some(Op::Replace { body, .. }) = decoration::object(&id(), &self.object(), &verdict.wish, None)
         else {
+            self.rests.insert(nth, seen);
             return;
         };
         for key in verdict.wish.labels.into_keys() {
@@ -121,6 +132,7 @@ impl World {
             }
             Step::Wants(wants) => {
                 self.wants[nth] = wants;
+                self.rests.remove(&nth);
                 self.queue.insert(nth);
             }
         }

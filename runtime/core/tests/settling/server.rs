@@ -160,6 +160,7 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
+                deletions: vec![],
             },
             parent_kind,
             child_kind,

@@ -219,6 +219,7 @@ impl Subject {
                 via: Via::Wasm,
                 mode: Mode::Loose,
                 max_children: MAX_CHILDREN,
+                deletes: true,
             };
             response::sync(&answer, reading)?;
         }

@@ -24,7 +24,7 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
 /// Gives back the Pod that greets.
 async fn greet(demo: &mut Demo<'_>) -> Result<String> {
     title("Make a HelloWorld");
-    demo.make_example(HELLO).await?;
+    demo.make_example(&[HELLO]).await?;
     let pod = demo.waits(&POD, "a Pod that greets", |pod| pod.contains("Hello, Your Name!")).await?;
     read(demo, "Hello, Your Name!").await?;
     status_counts_one_pod(demo).await?;

@@ -24,7 +24,7 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     demo.control("compositecontroller").await?;
 
     title("Make an ImmortalContainer");
-    demo.make_example(CONTAINER).await?;
+    demo.make_example(&[CONTAINER]).await?;
     let first = started(demo, 1, BEFORE, "").await?;
 
     title("Delete its Pod: there is another one");

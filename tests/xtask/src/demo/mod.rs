@@ -1,5 +1,6 @@
 //! `cargo xtask demo`: the tutorial or another story, shown step by step with the lines a person would type.
 
+mod config_restart;
 mod hello;
 mod immortal;
 mod interrupt;
@@ -45,6 +46,8 @@ enum Story {
     Hello,
     /// A container that comes back when its Pod is deleted or has ended
     Immortal,
+    /// Pods that are restarted when the ConfigMap that they read changes
+    ConfigRestart,
 }
 
 impl Story {
@@ -53,13 +56,14 @@ impl Story {
         match self {
             Self::Hello => "hello",
             Self::Immortal => "immortal",
+            Self::ConfigRestart => "config-restart",
         }
     }
 
     /// Of containers that run until they are ended.
     fn images(self) -> &'static [&'static str] {
         match self {
-            Self::Hello => &[],
+            Self::Hello | Self::ConfigRestart => &[],
             Self::Immortal => &immortal::IMAGES,
         }
     }
@@ -68,6 +72,7 @@ impl Story {
         match self {
             Self::Hello => hello::show(demo).await,
             Self::Immortal => immortal::show(demo).await,
+            Self::ConfigRestart => config_restart::show(demo).await,
         }
     }
 }

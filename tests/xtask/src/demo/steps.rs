@@ -118,13 +118,24 @@ impl<'a> Demo<'a> {
     pub(super) async fn define(&mut self, kind: &str, crd: &str) -> Result<()> {
         title(&format!("Define the kind {kind}"));
         let made = self.undo.len();
+        self.make_the_namespace().await?;
+        self.define_one(crd, &self.file("crd")).await?;
+        self.undo[made..].reverse(); // a namespace with objects of that kind goes before the kind
+        Ok(())
+    }
+
+    /// Makes the story's namespace, where its kinds are there anyway.
+    pub(super) async fn make_namespace(&mut self) -> Result<()> {
+        title("Make a namespace");
+        self.make_the_namespace().await
+    }
+
+    async fn make_the_namespace(&mut self) -> Result<()> {
         if self.is_there(&["namespace", self.name]).await? {
             println!("  the namespace {} is there already: it is used as it is, and stays", self.name);
         } else {
             self.make(&["create", "namespace", self.name], &["namespace", self.name]).await?;
         }
-        self.define_one(crd, &self.file("crd")).await?;
-        self.undo[made..].reverse(); // a namespace with objects of that kind goes before the kind
         Ok(())
     }
 
@@ -148,11 +159,13 @@ impl<'a> Demo<'a> {
         self.terminal.types(&["get", kind, &controller, "-o", "wide"]).await.map(drop)
     }
 
-    /// Makes the object that the guest has as an example.
-    pub(super) async fn make_example(&mut self, object: [&str; 2]) -> Result<()> {
-        let [kind, name] = object;
+    /// Makes the objects that the guest has as an example.
+    pub(super) async fn make_example(&mut self, objects: &[[&str; 2]]) -> Result<()> {
         let file = self.file(self.name);
-        self.make(&["-n", self.name, self.verb(), "-f", &file], &["-n", self.name, kind, name]).await
+        self.types(&[self.verb(), "-f", &file]).await?;
+        let undo = |[kind, name]: &[&str; 2]| ["-n", self.name, kind, name].map(str::to_owned).into();
+        self.undo.extend(objects.iter().map(undo).map(Undo::Delete));
+        Ok(())
     }
 
     /// Deletes it: the last thing that was made.
@@ -166,6 +179,11 @@ impl<'a> Demo<'a> {
     /// Runs a line in the story's namespace.
     pub(super) async fn types(&self, line: &[&str]) -> Result<String> {
         self.terminal.types(&[&["-n", self.name], line].concat()).await
+    }
+
+    /// Runs a line without showing it.
+    pub(super) async fn looks(&self, line: &[&str]) -> Result<String> {
+        self.terminal.quietly(line).await
     }
 
     /// In the story's namespace, as the terminal waits, but not on a server that has ended.

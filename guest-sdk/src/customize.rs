@@ -1,0 +1,259 @@
+//! Knows the fields of the request and the response of a customize hook.
+
+use crate::{IntoResponse, Map, Str, body::Body};
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use std::fmt;
+use std::marker::PhantomData;
+
+/// What the customize hook of either kind of controller is asked: which objects, besides its own, the other hooks are
+/// to see as `related`.
+///
+/// ```no_run
+/// use metahook_sdk::{CustomizeRequest, CustomizeResponse, Hook, Object, RelatedRule, SyncRequest, SyncResponse};
+///
+/// /// The Pods of the parent's namespace with the label `app=web`, and one ConfigMap.
+/// fn customize(request: &CustomizeRequest<Object<'_>>) -> CustomizeResponse {
+///     let namespace = &*request.parent.metadata.namespace;
+///     CustomizeResponse::new()
+///         .related(RelatedRule::new("v1", "pods").namespace(namespace).label("app", "web"))
+///         .related(RelatedRule::new("v1", "configmaps").namespace(namespace).name("settings"))
+/// }
+///
+/// # fn sync(_: &SyncRequest<Object<'_>>) -> SyncResponse { SyncResponse::new() }
+/// /// One module for all hooks of a controller.
+/// fn main() -> std::process::ExitCode {
+///     match metahook_sdk::hook() {
+///         Hook::Sync | Hook::Finalize => metahook_sdk::run(sync),
+///         Hook::Customize => metahook_sdk::run(customize),
+///     }
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct CustomizeRequest<P, S = IgnoredAny> {
+    /// The parent, or the object that is decorated.
+    pub parent: P,
+    /// `settings` of the hook in the controller's spec; `Default` if there are none.
+    pub settings: S,
+}
+
+impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Deserialize<'de> for CustomizeRequest<P, S> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Fields(PhantomData))
+    }
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Visitor<'de>
+    for Fields<CustomizeRequest<P, S>>
+{
+    type Value = CustomizeRequest<P, S>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a request")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let (mut parent, mut settings) = (None, None);
+        while let Some(key) = fields.next_key::<Str<'de>>()? {
+            match &*key {
+                "parent" => parent = Some(fields.next_value()?),
+                "settings" => settings = fields.next_value()?,
+                _ => drop(fields.next_value::<IgnoredAny>()?),
+            }
+        }
+        let parent = parent.ok_or_else(|| A::Error::missing_field("parent"))?;
+        Ok(CustomizeRequest { parent, settings: settings.unwrap_or_default() })
+    }
+}
+
+/// What a customize hook answers: rules, each of which finds objects.
+#[derive(Debug)]
+#[must_use]
+pub struct CustomizeResponse {
+    body: Body,
+}
+
+impl CustomizeResponse {
+    /// Asks for nothing.
+    pub fn new() -> Self {
+        Self { body: Body::new("relatedResources") }
+    }
+
+    /// Asks for what this rule finds: a [`RelatedRule`], or anything else that is written as one.
+    pub fn related(mut self, rule: impl Serialize) -> Self {
+        self.push(rule);
+        self
+    }
+
+    /// Adds a rule, from within a loop.
+    pub fn push(&mut self, rule: impl Serialize) {
+        self.body.push(rule);
+    }
+}
+
+impl Default for CustomizeResponse {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl IntoResponse for CustomizeResponse {
+    fn into_response(self) -> Result<Vec<u8>, String> {
+        self.body.encode()
+    }
+}
+
+/// Names objects of one kind, either by `names`, or by labels; in one namespace, in those with certain labels, or
+/// everywhere. As it is made, it finds all of that kind.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RelatedRule<'a> {
+    /// Group and version, `apps/v1`.
+    pub api_version: Str<'a>,
+    /// The kind as the API server lists it: plural, lower case, `configmaps`.
+    pub resource: Str<'a>,
+    /// Which labels they have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector<'a>>,
+    /// Which labels their namespace has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<LabelSelector<'a>>,
+    /// The one namespace in which they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<Str<'a>>,
+    /// Their names, if they are known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<Str<'a>>,
+}
+
+impl<'a> RelatedRule<'a> {
+    /// All objects of a kind: `("apps/v1", "deployments")`.
+    pub fn new(api_version: impl Into<Str<'a>>, resource: impl Into<Str<'a>>) -> Self {
+        Self {
+            api_version: api_version.into(),
+            resource: resource.into(),
+            label_selector: None,
+            namespace_selector: None,
+            namespace: None,
+            names: Vec::new(),
+        }
+    }
+
+    /// Of these, those in a namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<Str<'a>>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Of these, the one with this name; said again, another one.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<Str<'a>>) -> Self {
+        self.names.push(name.into());
+        self
+    }
+
+    /// Of these, those with this label.
+    #[must_use]
+    pub fn label(mut self, key: impl Into<Str<'a>>, value: impl Into<Str<'a>>) -> Self {
+        self.label_selector.get_or_insert_default().match_labels.insert(key, value.into());
+        self
+    }
+
+    /// Of these, those that a selector asks for.
+    #[must_use]
+    pub fn labels(mut self, selector: LabelSelector<'a>) -> Self {
+        self.label_selector = Some(selector);
+        self
+    }
+}
+
+/// Labels that an object has to have: all that is said holds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSelector<'a> {
+    /// Labels with their values.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub match_labels: Map<'a, Str<'a>>,
+    /// What else is asked of labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<Requirement<'a>>,
+}
+
+/// What is asked of one label.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Requirement<'a> {
+    /// The label.
+    pub key: Str<'a>,
+    /// How it is looked at.
+    pub operator: Operator,
+    /// For `In` and `NotIn`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<Str<'a>>,
+}
+
+/// How a label is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Operator {
+    /// It has one of the values.
+    In,
+    /// It has none of the values, or is not there.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Object;
+    use crate::decode::decode;
+    use serde_json::json;
+
+    fn written(response: CustomizeResponse) -> String {
+        String::from_utf8(response.into_response().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_request_has_a_parent_and_may_have_settings() {
+        let request: CustomizeRequest<Object<'_>, Vec<u8>> =
+            decode("request", br#"{"controller":{},"parent":{"kind":"P"},"settings":[1]}"#).unwrap();
+        assert_eq!((&*request.parent.kind, request.settings), ("P", vec![1]));
+        let why = decode::<CustomizeRequest<Object<'_>>>("request", b"{}").unwrap_err();
+        assert_eq!(why, "request: missing field `parent` (at byte 2 of 2)");
+    }
+
+    #[test]
+    fn who_asks_for_nothing_says_so() {
+        assert_eq!(written(CustomizeResponse::new()), r#"{"relatedResources":[]}"#);
+    }
+
+    #[test]
+    fn a_rule_is_written_without_what_it_does_not_say() {
+        let operator = Operator::NotIn;
+        let selector = LabelSelector {
+            match_expressions: vec![Requirement { key: "a".into(), operator, values: vec!["b".into()] }],
+            ..LabelSelector::default()
+        };
+        let response = CustomizeResponse::new()
+            .related(RelatedRule::new("v1", "pods"))
+            .related(RelatedRule::new("v1", "pods").namespace("n").name("x").name("y"))
+            .related(RelatedRule::new("v1", "pods").label("b", "2").label("a", "1"))
+            .related(RelatedRule::new("v1", "pods").labels(selector))
+            .related(json!({ "any": "thing" }));
+        let pods = |fields| format!(r#"{{"apiVersion":"v1","resource":"pods"{fields}}}"#);
+        let rules = [
+            pods(""),
+            pods(r#","namespace":"n","names":["x","y"]"#),
+            pods(r#","labelSelector":{"matchLabels":{"a":"1","b":"2"}}"#),
+            pods(r#","labelSelector":{"matchExpressions":[{"key":"a","operator":"NotIn","values":["b"]}]}"#),
+            r#"{"any":"thing"}"#.to_owned(),
+        ];
+        assert_eq!(written(response), format!(r#"{{"relatedResources":[{}]}}"#, rules.join(",")));
+    }
+}

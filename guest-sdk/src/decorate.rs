@@ -1,0 +1,195 @@
+//! Knows the fields of the request and the response of a decorator's hooks.
+
+use crate::body::{Body, answers};
+use crate::request::Fields;
+use crate::{Children, IntoResponse, Map, Reference};
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use std::time::Duration;
+
+/// What the sync and the finalize hook of a `DecoratorController` are asked. Its types are chosen as those of a
+/// [`SyncRequest`](crate::SyncRequest).
+///
+/// ```no_run
+/// use metahook_sdk::{DecorateRequest, DecorateResponse, Object};
+/// use serde_json::json;
+///
+/// /// Gives each object a ConfigMap with its name, and a label that says so.
+/// fn decorate(request: &DecorateRequest<Object<'_>>) -> DecorateResponse {
+///     let name = &request.object.metadata.name;
+///     DecorateResponse::new().label("mapped", "true").remove_annotation("map-wanted").attachment(json!({
+///         "apiVersion": "v1",
+///         "kind": "ConfigMap",
+///         "metadata": { "name": format!("{name}-map") },
+///     }))
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     metahook_sdk::run(decorate)
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct DecorateRequest<O, A = Children<'static>, S = IgnoredAny, R = IgnoredAny> {
+    /// The object that is decorated.
+    pub object: O,
+    /// The attachments of it that exist, also those being deleted.
+    pub attachments: A,
+    /// `settings` of the hook in the controller's spec; `Default` if there are none.
+    pub settings: S,
+    /// Objects that the customize hook asked for, keyed like attachments.
+    pub related: R,
+    /// The object is being deleted or matches no more, and this is the finalize hook: see
+    /// [`DecorateResponse::finalized`].
+    pub finalizing: bool,
+}
+
+impl<'de, O, A, S, R> Deserialize<'de> for DecorateRequest<O, A, S, R>
+where
+    O: Deserialize<'de>,
+    A: Deserialize<'de> + Default,
+    S: Deserialize<'de> + Default,
+    R: Deserialize<'de> + Default,
+{
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let parts = Fields::deserialize(from, "object", "attachments")?;
+        Ok(Self {
+            object: parts.object,
+            attachments: parts.owned,
+            settings: parts.settings,
+            related: parts.related,
+            finalizing: parts.finalizing,
+        })
+    }
+}
+
+/// What the sync and the finalize hook of a `DecoratorController` answer.
+#[derive(Debug)]
+#[must_use]
+pub struct DecorateResponse {
+    body: Body,
+    labels: Changes,
+    annotations: Changes,
+}
+
+/// By key a new value, or that there is to be none.
+type Changes = Map<'static, Option<String>>;
+
+answers! { DecorateResponse, "DecorateRequest" }
+
+impl DecorateResponse {
+    /// No attachments, and the object as it is. As it stands, it has every attachment of this decorator deleted.
+    pub fn new() -> Self {
+        Self { body: Body::new("attachments"), labels: Map::new(), annotations: Map::new() }
+    }
+
+    /// Sets a label of the object. Labels that are not named stay as they are, also those that an earlier answer set.
+    pub fn label(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.labels.insert(key.to_owned(), Some(value.into()));
+        self
+    }
+
+    /// Takes a label away from the object.
+    pub fn remove_label(mut self, key: &str) -> Self {
+        self.labels.insert(key.to_owned(), None);
+        self
+    }
+
+    /// Sets an annotation of the object. Annotations that are not named stay as they are.
+    pub fn annotation(mut self, key: &str, value: impl Into<String>) -> Self {
+        self.annotations.insert(key.to_owned(), Some(value.into()));
+        self
+    }
+
+    /// Takes an annotation away from the object.
+    pub fn remove_annotation(mut self, key: &str) -> Self {
+        self.annotations.insert(key.to_owned(), None);
+        self
+    }
+
+    /// Replaces the whole status of the object, which otherwise stays as it is.
+    pub fn status(mut self, status: impl Serialize) -> Self {
+        self.body.status(status);
+        self
+    }
+
+    /// Adds an attachment that should exist. It may leave out whatever somebody else decides.
+    pub fn attachment(mut self, attachment: impl Serialize) -> Self {
+        self.push(attachment);
+        self
+    }
+
+    /// Adds attachments of one type.
+    pub fn attachments<T: Serialize>(mut self, attachments: impl IntoIterator<Item = T>) -> Self {
+        attachments.into_iter().for_each(|attachment| self.push(attachment));
+        self
+    }
+
+    /// Adds an attachment, from within a loop.
+    pub fn push(&mut self, attachment: impl Serialize) {
+        self.body.push(attachment);
+    }
+}
+
+impl IntoResponse for DecorateResponse {
+    fn into_response(self) -> Result<Vec<u8>, String> {
+        let mut body = self.body;
+        for (name, changes) in [("labels", self.labels), ("annotations", self.annotations)] {
+            if !changes.is_empty() {
+                body.field(name, changes);
+            }
+        }
+        body.encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::decode;
+    use crate::{Object, Raw};
+    use serde_json::json;
+
+    #[test]
+    fn each_part_of_a_request_is_decoded_as_the_type_that_was_chosen() {
+        type Request<'a> = DecorateRequest<Object<'a>, Children<'a>, Raw<'a>, Children<'a, Object<'a>>>;
+        let request: Request<'_> = decode(
+            "request",
+            br#"{"controller":{},"object":{"metadata":{"name":"a"}},"attachments":{"Pod.v1":{"b":{}}},
+                "related":{"Secret.v1":{"c":{"metadata":{"uid":"u"}}}},"settings":[1],"finalizing":true}"#,
+        )
+        .unwrap();
+        assert_eq!(request.object.metadata.name, "a");
+        assert_eq!(request.attachments.group("Pod.v1").len(), 1);
+        assert_eq!(request.related.group("Secret.v1").get("c").unwrap().metadata.uid, "u");
+        assert_eq!((request.settings.text(), request.finalizing), ("[1]", true));
+        let why = decode::<DecorateRequest<Object<'_>>>("request", br#"{"parent":{}}"#).unwrap_err();
+        assert!(why.starts_with("request: missing field `object`"), "{why}");
+    }
+
+    fn written(response: DecorateResponse) -> String {
+        String::from_utf8(response.into_response().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_response_has_no_attachments_and_leaves_the_object_as_it_is() {
+        assert_eq!(written(DecorateResponse::new()), r#"{"attachments":[]}"#);
+    }
+
+    #[test]
+    fn labels_and_annotations_are_set_and_removed_and_the_last_word_counts() {
+        let response = DecorateResponse::new()
+            .label("b", "1")
+            .remove_label("a")
+            .label("b", "2")
+            .annotation("c", "\n")
+            .remove_annotation("c")
+            .attachment(json!({ "kind": "A" }))
+            .status(json!({ "n": 1 }))
+            .finalized();
+        assert_eq!(
+            written(response),
+            r#"{"attachments":[{"kind":"A"}],"labels":{"a":null,"b":"2"},"annotations":{"c":null},"status":{"n":1},"finalized":true}"#
+        );
+    }
+}
