@@ -277,6 +277,7 @@ fn of_decorators() -> Vec<Test> {
             only_what_differs_is_written_and_the_object_comes_first,
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
+            what_is_refused_of_the_object_holds_up_its_attachments,
             of_two_decorators_the_older_has_the_key_and_both_are_told,
         },
         decorator_finalizers::{
@@ -287,6 +288,9 @@ fn of_decorators() -> Vec<Test> {
             a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
             an_object_waits_for_its_finalize_hook,
             an_object_that_is_gone_leaves_nothing_behind,
+        },
+        accounts::{
+            a_decorator_writes_within_the_rights_of_its_account,
         },
     ]
 }
