@@ -87,6 +87,12 @@ fn of_bounds() -> Vec<Test> {
             hooks_that_look_around_find_nothing,
             hooks_can_read_their_mounts_and_do_nothing_else_there,
         },
+        accounts::{
+            a_controller_does_what_the_printed_roles_of_its_account_allow,
+            a_webhook_decides_within_the_rights_of_its_controllers_account,
+            related_objects_are_those_that_its_controllers_account_may_read,
+            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
+        },
         limits::{
             a_request_may_have_32_mib,
             each_limit_of_a_hook_holds_at_its_bound_and_says_so_above,
@@ -331,12 +337,6 @@ fn of_hooks() -> Vec<Test> {
             a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept,
             a_mounted_file_is_read_and_a_changed_one_is_read_again,
             rights_to_the_named_objects_alone_suffice,
-        },
-        accounts::{
-            a_controller_does_what_the_printed_roles_of_its_account_allow,
-            a_webhook_decides_within_the_rights_of_its_controllers_account,
-            related_objects_are_those_that_its_controllers_account_may_read,
-            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
         },
         hook_failures::{
             a_hook_that_traps_changes_nothing_and_heals,
