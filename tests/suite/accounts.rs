@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use acceptance::api::{CONFIG_MAP, EVENT, Kind, SECRET, SERVICE_ACCOUNT};
+use acceptance::api::{CONFIG_MAP, EVENT, Kind, Objects, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text, uid};
 use acceptance::webhook::Webhook;
@@ -77,6 +77,16 @@ async fn nothing_granted(
     test: &mut Fixture,
     hooks: impl FnOnce(Composite) -> Composite,
 ) -> Result<Vec<Value>> {
+    let controller = hooks(test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace")).json();
+    let place = test.controllers();
+    nothing_granted_to(test, controller, &place).await
+}
+
+async fn nothing_granted_to(
+    test: &mut Fixture,
+    mut controller: Value,
+    place: &Objects,
+) -> Result<Vec<Value>> {
     for name in ["limited", "greeter"] {
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
         test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
@@ -84,13 +94,11 @@ async fn nothing_granted(
     grant_the_server_its_own(test).await?;
     reach_as(test, "limited").await?;
     test.define_kind().await?;
-    let account = json!({ "namespace": test.name(), "name": "greeter" });
-    let controller = hooks(test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace"));
-    let controller = controller.with("serviceAccountRef", account);
-    let roles = roles(test, &controller.clone().json()).await?;
+    controller["spec"]["serviceAccountRef"] = json!({ "namespace": test.name(), "name": "greeter" });
+    let roles = roles(test, &controller).await?;
     grant(test, &roles, "-reads").await?;
     test.serve()?;
-    test.host(controller).await?;
+    test.make(place, controller).await?;
     Ok(roles)
 }
 
@@ -156,6 +164,41 @@ pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_accou
     test.parents().until_gone("a").await?;
     hook.until_asked("to finalize", |asked| asked.path == "/finalize").await?;
     Ok(())
+}
+
+/// A decorator writes the object, its status and its finalizer as it writes attachments: by what its account may.
+pub(crate) async fn a_decorator_writes_within_the_rights_of_its_account(test: &mut Fixture) -> Result<()> {
+    let hook = Webhook::serve(|asked| {
+        let child = config_map("child", json!({}), json!({}));
+        let finalized = asked.path == "/finalize";
+        let attachments = if finalized { json!([]) } else { json!([child]) };
+        let status = json!({ "said": "so" });
+        json!({ "labels": { "n": "1" }, "status": status, "attachments": attachments, "finalized": finalized })
+            .into()
+    })
+    .await?;
+    let at = |path: &str| Hook::webhook(&hook.url(path));
+    let controller = test.decorator().renamed(&short(test)).attaching(&CONFIG_MAP, "InPlace");
+    let controller = controller.decorating(test.kind(), json!({}));
+    let controller = controller.synced_by(at("/sync")).finalized_by(at("/finalize"));
+    let place = test.decorators();
+    let roles = nothing_granted_to(test, controller.json(), &place).await?;
+    grant(test, &roles, "-acts").await?;
+    test.create(test.parent("a")).await?;
+    let account = format!("system:serviceaccount:{}:greeter", test.name());
+    let forbidden = |event: &Value| {
+        let message = text(event, "/message");
+        message.contains(&account) && message.contains("cannot")
+    };
+    test.until_event("a", "SyncError", forbidden).await?;
+    ensure!(hook.count() == 0, "asked before the finalizer was there");
+    grant(test, &roles, "-writes").await?;
+    test.config_maps().until("child", "attached", |_| true).await?;
+    let is = |object: &Value| object["status"]["said"] == "so" && object["metadata"]["labels"]["n"] == "1";
+    test.parents().until("a", "decorated", is).await?;
+    test.parents().delete("a").await?;
+    test.config_maps().until_gone("child").await?;
+    test.parents().until_gone("a").await
 }
 
 pub(crate) async fn related_objects_are_those_that_its_controllers_account_may_read(

@@ -49,6 +49,7 @@ fn all() -> Vec<Test> {
         of_the_contract(),
         of_decorators(),
         of_children(),
+        of_accounts(),
         of_hooks(),
         of_the_harness(),
         without_a_server(),
@@ -87,12 +88,6 @@ fn of_bounds() -> Vec<Test> {
             what_is_no_hook_hurts_nobody,
             hooks_that_look_around_find_nothing,
             hooks_can_read_their_mounts_and_do_nothing_else_there,
-        },
-        accounts::{
-            a_controller_does_what_the_printed_roles_of_its_account_allow,
-            a_webhook_decides_within_the_rights_of_its_controllers_account,
-            related_objects_are_those_that_its_controllers_account_may_read,
-            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
         },
         limits::{
             a_request_may_have_32_mib,
@@ -284,6 +279,7 @@ fn of_decorators() -> Vec<Test> {
             only_what_differs_is_written_and_the_object_comes_first,
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
+            what_is_refused_of_the_object_holds_up_its_attachments,
             of_two_decorators_the_older_has_the_key_and_both_are_told,
         },
         decorator_finalizers::{
@@ -294,6 +290,18 @@ fn of_decorators() -> Vec<Test> {
             a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
             an_object_waits_for_its_finalize_hook,
             an_object_that_is_gone_leaves_nothing_behind,
+        },
+    ]
+}
+
+fn of_accounts() -> Vec<Test> {
+    tests![
+        accounts::{
+            a_controller_does_what_the_printed_roles_of_its_account_allow,
+            a_webhook_decides_within_the_rights_of_its_controllers_account,
+            related_objects_are_those_that_its_controllers_account_may_read,
+            related_objects_are_deleted_with_the_rights_of_the_controllers_account,
+            a_decorator_writes_within_the_rights_of_its_account,
         },
     ]
 }

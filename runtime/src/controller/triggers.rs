@@ -113,9 +113,15 @@ impl Trigger {
     }
 
     fn child(&self, touched: &Touched) -> BTreeSet<Key> {
-        self.controller.parents.view(|parents| match &self.adopters {
-            Some(adopters) => trigger::on_child(touched, parents, Some(&lock(adopters))),
-            None => trigger::on_child(touched, parents, None),
+        self.controller.parents.view(|parents| {
+            let mut keys = match &self.adopters {
+                Some(adopters) => trigger::on_child(touched, parents, Some(&lock(adopters))),
+                None => trigger::on_child(touched, parents, None),
+            };
+            // What others own of the same kinds wakes nobody here.
+            let selection = &self.controller.terms.selection;
+            keys.retain(|key| parents.get(key).is_some_and(|parent| selection.includes(parent)));
+            keys
         })
     }
 }

@@ -149,7 +149,9 @@ pub(crate) async fn labels_and_annotations_are_asked_for_together_and_rules_of_o
         { "key": "c", "operator": "In", "values": ["1", "2"] }, { "key": "d", "operator": "DoesNotExist" },
     ] } });
     let controller = test.decorator().decorating(&kind, first).decorating(&kind, second);
-    test.host_decorator(controller.decorating(&other, third).synced_by(sync(&webhook))).await?;
+    let controller = controller.decorating(&other, third).synced_by(sync(&webhook));
+    let hosted = test.host_decorator(controller).await?;
+    test.until_event_on(&hosted, "KindInTwoVersions", |event| event["type"] == "Warning").await?;
     let place = test.parents();
     for (name, labels, annotations, _) in selected() {
         let metadata = json!({ "labels": labels, "annotations": annotations });
@@ -245,9 +247,10 @@ pub(crate) async fn a_decorator_that_cannot_run_says_why_and_heals(test: &mut Fi
     }
     make_map(test, "p").await?;
     test.define(&later).await?;
-    let rule = json!([{ "apiVersion": "v1", "resource": "configmaps" }]);
+    let mut rule = of(test);
+    (rule["apiVersion"], rule["resource"]) = (json!("v1"), json!("configmaps"));
     let heals = [
-        ("a", json!({ "resources": rule })),
+        ("a", json!({ "resources": [rule] })),
         ("b", json!({})),
         ("c", json!({ "hooks": { "sync": { "webhook": { "url": webhook.url("/sync") } } } })),
     ];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::decorated::{
     FOREIGN, attached, attachment, decorated, finalized, finalizers, hold, is_about, label, labels, let_go,
-    make_map, map, ours, times, until_asked_again,
+    make_map, map, name, ours, times, until_asked_again,
 };
 
 fn is_going(object: &Value) -> bool {
@@ -167,7 +167,8 @@ pub(crate) async fn an_object_that_stops_matching_is_finalized_while_it_lives(
     Ok(())
 }
 
-/// The finalizer comes off with its hook, with its controller, and of a controller that is gone for long.
+/// The finalizer comes off with its hook, with its controller, and of a controller that is gone for long. What was attached
+/// and labelled stays.
 pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -176,9 +177,12 @@ pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_
     let mut left = map(test, "left");
     left["metadata"]["finalizers"] = json!([gone, FOREIGN]);
     test.make(&maps, left).await?;
-    let program = |_: &Asked| json!({ "attachments": [] }).into();
+    let program = |asked: &Asked| {
+        json!({ "labels": { "n": "1" }, "attachments": [attachment(&format!("of-{}", name(asked)))] }).into()
+    };
     let webhook = decorated(test, program, finalized).await?;
     make_map(test, "p").await?;
+    let attached = maps.until("of-p", "attached", |_| true).await?;
     let ours = ours(test);
     let has = |map: &Value| finalizers(map).contains(&ours.as_str());
     maps.until("p", "has ours", has).await?;
@@ -198,6 +202,8 @@ pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_
     for (name, rest) in [("p", &[][..]), ("left", &[FOREIGN])] {
         maps.until(name, "rid of ours with the controller", |map| finalizers(map) == rest).await?;
     }
+    ensure!(version(&maps.get("of-p").await?) == version(&attached), "its attachment was touched");
+    ensure!(label(&maps.get("p").await?, "n") == "1", "its label is gone");
     ensure!(times_finalized(&webhook) == 0, "asked to finalize what lives and matches");
     maps.delete("left").await?;
     let_go(&maps, "left").await?;

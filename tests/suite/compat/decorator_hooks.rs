@@ -254,14 +254,17 @@ pub(crate) async fn an_answer_that_is_none_is_told_on_its_object_and_changes_not
 
 /// A module decorates as a webhook does, and is not called as long as nothing changes that it sees.
 pub(crate) async fn a_decorated_object_rests_until_something_changes(test: &mut Fixture) -> Result<()> {
-    let answer = json!({ "labels": { "decorated": "yes" }, "attachments": [attachment("a")] });
+    let events = json!([{ "reason": "Decorated", "message": "as it is to be", "type": "Normal" }]);
+    let answer =
+        json!({ "labels": { "decorated": "yes" }, "attachments": [attachment("a")], "events": events });
     test.store("hook", &Wat::default().warns("asked to sync").prints(answer.to_string()).wasm()?).await?;
     test.serve()?;
     let controller = test.decorator().decorating(&CONFIG_MAP, of(test)).attaching(&CONFIG_MAP, "InPlace");
     test.host_decorator(controller.resyncing_each_second().synced_by(test.hook("hook"))).await?;
-    make_map(test, "p").await?;
+    let object = make_map(test, "p").await?;
     let maps = test.config_maps();
     maps.until("p", "decorated", |map| label(map, "decorated") == "yes").await?;
+    test.until_event_on(&object, "Decorated", |event| event["message"] == "as it is to be").await?;
     let settled =
         |dc: &Value| dc["status"]["settled"] == 1 && has_condition(dc, "Pure", "True", "RequestsAlone");
     test.decorators().until(test.name(), "one settled object", settled).await?;

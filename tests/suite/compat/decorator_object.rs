@@ -119,7 +119,8 @@ pub(crate) async fn a_status_is_replaced_whole_where_the_hook_says_one(test: &mu
     Ok(())
 }
 
-/// Each thing is written once, where it differs, and the object before what is attached to it.
+/// Each thing is written once, where it differs, and the object before what is attached to it; a restart has nothing
+/// written.
 pub(crate) async fn only_what_differs_is_written_and_the_object_comes_first(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -164,6 +165,9 @@ pub(crate) async fn only_what_differs_is_written_and_the_object_comes_first(
     answer["labels"]["a"] = json!("2");
     webhook.answer(answer);
     place.until("p", "its next label", |object| label(object, "a") == "2").await?;
+    until_asked_again(&webhook, "p", 2).await?;
+    test.server().stop().await?;
+    test.server().start()?;
     until_asked_again(&webhook, "p", 2).await?;
     let more = [&all[..], &["status", "replace"]].concat();
     ensure!(deeds(test).await? == more, "{:?}", deeds(test).await?);
@@ -215,6 +219,24 @@ pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut F
     webhook.answer(labelled);
     let now = maps.until("p", "labelled with the next try", |map| label(map, "n") == "1").await?;
     ensure!(now["data"] == json!({ "is": "here", "theirs": "1" }), "{now}");
+    Ok(())
+}
+
+/// What the API server refuses of the object is told, and no attachment is made for what is not so.
+pub(crate) async fn what_is_refused_of_the_object_holds_up_its_attachments(test: &mut Fixture) -> Result<()> {
+    let refused = json!({ "labels": { "bad": "no label value!" }, "attachments": [attachment("a")] });
+    let webhook =
+        decorated(test, move |_| refused.clone().into(), |dc, _| dc.resyncing_each_second()).await?;
+    let object = make_map(test, "p").await?;
+    let maps = test.config_maps();
+    let told = |event: &Value| text(event, "/message").contains("no label value!");
+    test.until_event_on(&object, "SyncError", told).await?;
+    until_asked_again(&webhook, "p", 2).await?;
+    ensure!(version(&maps.get("p").await?) == version(&object), "it was written");
+    ensure!(maps.find("a").await?.is_none(), "it was attached");
+    webhook.answer(json!({ "labels": { "bad": "good" }, "attachments": [attachment("a")] }));
+    maps.until("p", "labelled once it may be", |map| label(map, "bad") == "good").await?;
+    maps.until("a", "attached", |_| true).await?;
     Ok(())
 }
 

@@ -334,8 +334,11 @@ pub(crate) async fn claims_follow_owner_labels_and_deletion(test: &mut Fixture) 
     foreign["metadata"]["ownerReferences"] = other.clone();
     let mut going = labelled("going", "p");
     going["metadata"]["finalizers"] = json!([FOREIGN]);
+    // What a decorator made is left to it as long as it exists, under whatever server.
+    let decorator = format!("{}-d", test.name());
+    test.host_decorator(test.decorator().renamed(&decorator).without_labels()).await?;
     let mut attached = labelled("attached", "p");
-    attached["metadata"]["annotations"] = json!({ "metacontroller.k8s.io/decorator-controller": "d" });
+    attached["metadata"]["annotations"] = json!({ "metacontroller.k8s.io/decorator-controller": decorator });
     for object in [foreign, going, attached] {
         test.make(&place, object).await?;
     }
