@@ -252,6 +252,12 @@ impl Run {
             self.warn("KindDeclaredAgain", &text);
         }
         if let Checked::Decorator(decorator) = spec {
+            for kind in &decorator.declared_again {
+                let text = format!(
+                    "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
+                );
+                self.warn("KindDeclaredAgain", &text);
+            }
             for kind in &decorator.other_versions {
                 let text = format!(
                     "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"

@@ -106,11 +106,10 @@ impl Trigger {
     }
 
     fn parent(&self, touched: &Touched) -> BTreeSet<Key> {
-        self.controller.learn_parent(touched);
         if let Some(adopters) = &self.adopters {
             lock(adopters).learn(touched);
         }
-        trigger::on_parent(touched, &self.controller.terms.selection).into_iter().collect()
+        self.controller.learn_parent(touched).into_iter().collect()
     }
 
     fn child(&self, touched: &Touched) -> BTreeSet<Key> {
