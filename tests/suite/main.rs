@@ -34,8 +34,8 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, hook_protocol, migration, parent_reconcile,
-    policies, rolling_update,
+    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
+    parent_reconcile, policies, rolling_update,
 };
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
@@ -279,7 +279,10 @@ fn of_decorators() -> Vec<Test> {
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
             what_is_refused_of_the_object_holds_up_its_attachments,
+        },
+        decorators_together::{
             of_two_decorators_the_older_has_the_key_and_both_are_told,
+            what_an_older_decorator_gives_up_the_younger_has_at_once,
         },
         decorator_finalizers::{
             the_last_answer_still_decides_about_attachments,
