@@ -51,6 +51,7 @@ fn all() -> Vec<Test> {
         of_children(),
         of_accounts(),
         of_hooks(),
+        of_the_harness(),
         without_a_server(),
     ]
     .concat()
@@ -359,6 +360,11 @@ fn of_hooks() -> Vec<Test> {
             webhook_and_wasm_side_by_side_are_refused,
             a_hook_has_version_v1_unless_it_says_otherwise,
         },
+    ]
+}
+
+fn of_the_harness() -> Vec<Test> {
+    tests![
         harness::{
             a_control_plane_dies_with_an_owner_killed_with_9,
             a_server_is_held_up_at_its_writes_and_killed_there,

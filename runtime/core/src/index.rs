@@ -1,8 +1,10 @@
 //! The objects of one resource by name, owner and uid, kept up to date by events.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::keyed::Keyed;
 use crate::labelled::Labelled;
 use crate::object::Object;
 use crate::object::id::{Key, Uid};
@@ -14,12 +16,13 @@ use crate::object::selector::Selector;
 #[derive(Debug, Default)]
 pub struct Index {
     objects: BTreeMap<Key, Entry>,
-    owned: BTreeMap<Uid, BTreeSet<Key>>,
+    /// In the order of their keys.
+    owned: Keyed<Uid, Vec<Arc<Object>>>,
     /// What nobody controls.
     orphans: Labelled,
     /// All, where somebody asks for them by their labels.
     labelled: Option<Labelled>,
-    by_uid: BTreeMap<Uid, Key>,
+    by_uid: Keyed<Uid, Key>,
     /// What a list that is under way has named so far.
     listed: Option<BTreeSet<Key>>,
     /// The latest version an event told of: what is older and not here is gone.
@@ -118,6 +121,12 @@ impl Index {
         self.objects.values().map(|entry| &entry.object)
     }
 
+    /// Those behind this key, in order.
+    pub fn after(&self, key: Option<&Key>) -> impl Iterator<Item = &Arc<Object>> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.objects.range((from, Bound::Unbounded)).map(|(_, entry)| &entry.object)
+    }
+
     pub fn len(&self) -> usize {
         self.objects.len()
     }
@@ -172,9 +181,8 @@ impl Index {
     /// What a parent could claim in a namespace (empty: anywhere): what it controls, and what nobody controls and the
     /// selector, if there is one, matches.
     pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
-        let here = |key: &&Key| namespace.is_empty() || *key.namespace == *namespace;
-        let owned = self.owned.get(parent).into_iter().flatten().filter(here);
-        let mut found: Vec<_> = owned.filter_map(|key| self.get(key)).map(Arc::clone).collect();
+        let here = |child: &&Arc<Object>| namespace.is_empty() || *child.key.namespace == *namespace;
+        let mut found: Vec<_> = self.owned.get(parent).into_iter().flatten().filter(here).cloned().collect();
         if let Some(selector) = selector {
             let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector);
             let matching =
@@ -236,7 +244,11 @@ impl Index {
         let mut marked = (*before).clone();
         marked.deleting = true;
         known.object = Arc::new(marked);
-        vec![Touched { after: Some(Arc::clone(&known.object)), before: Some(before) }]
+        let now = Arc::clone(&known.object);
+        if let Some(owner) = &now.controller {
+            own(self.owned.or_default(owner), Arc::clone(&now));
+        }
+        vec![Touched { after: Some(now), before: Some(before) }]
     }
 
     fn sweep(&mut self) -> Vec<Touched> {
@@ -256,7 +268,7 @@ impl Index {
         let key = &object.key;
         self.by_uid.insert(object.uid.clone(), key.clone());
         match &object.controller {
-            Some(owner) => drop(self.owned.entry(owner.clone()).or_default().insert(key.clone())),
+            Some(owner) => own(self.owned.or_default(owner), Arc::clone(&object)),
             None => self.orphans.insert(&object),
         }
         if let Some(labelled) = &mut self.labelled {
@@ -274,15 +286,33 @@ impl Index {
         vec![Touched { before: Some(entry.object), after: None }]
     }
 
+    fn disown(&mut self, owner: &Uid, child: &Key) {
+        let Some(children) = self.owned.get_mut(owner) else { return };
+        if let Ok(at) = children.binary_search_by(|other| other.key.cmp(child)) {
+            children.remove(at);
+        }
+        if children.is_empty() {
+            self.owned.remove(owner);
+        }
+    }
+
     fn unlink(&mut self, object: &Object) {
         self.by_uid.remove(&object.uid);
         match &object.controller {
-            Some(owner) => take_out(&mut self.owned, owner, &object.key),
+            Some(owner) => self.disown(owner, &object.key),
             None => self.orphans.remove(object),
         }
         if let Some(labelled) = &mut self.labelled {
             labelled.remove(object);
         }
+    }
+}
+
+/// Takes in a child, in the place of the one that it was before.
+fn own(children: &mut Vec<Arc<Object>>, child: Arc<Object>) {
+    match children.binary_search_by(|other| other.key.cmp(&child.key)) {
+        Ok(at) => children.splice(at..=at, [child]).for_each(drop),
+        Err(at) => children.insert(at, child),
     }
 }
 
@@ -506,16 +536,18 @@ mod tests {
                         Step::Write(n, v) => Event::Wrote(object(n, v).into()),
                     });
                 }
-                let owned = index.owned.values().map(BTreeSet::len).sum::<usize>();
+                let owned = index.owned.get("p").map_or(0, Vec::len);
                 let orphans = index.orphans.len();
                 prop_assert_eq!(owned + orphans, index.objects.len());
                 let even = Selector::equals("even", "true");
                 let found = |index: &Index| keys(index.matching(Some("n"), &even));
                 prop_assert_eq!(found(&labelled), found(&index));
                 prop_assert_eq!(index.by_uid.len(), index.objects.len());
-                for (uid, key) in &index.by_uid {
-                    prop_assert_eq!(&index.objects[key].object.uid, uid);
+                for object in index.all() {
+                    prop_assert_eq!(index.by_uid.get(&object.uid), Some(&object.key));
                 }
+                let known = |child: &Arc<Object>| index.get(&child.key).is_some_and(|it| Arc::ptr_eq(it, child));
+                prop_assert!(index.owned.get("p").into_iter().flatten().all(known));
             }
         }
     }

@@ -35,6 +35,7 @@ pub mod fingerprint;
 pub mod gate;
 pub mod index;
 pub mod json;
+pub mod keyed;
 mod labelled;
 pub mod object;
 pub mod outcome;

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
+use crate::keyed::Keyed;
 use crate::object::id::Key;
 
 /// The parents of one controller.
 #[derive(Debug)]
 pub struct Standings {
     /// Nothing is to be done about these until a pass sees something else.
-    settled: BTreeMap<Key, Rest>,
+    settled: Keyed<Key, Rest>,
     /// The last pass over these failed, in this way. No parent is in both.
     failing: BTreeMap<Key, &'static str>,
     /// The status of these was put off by their last pass.
@@ -61,7 +62,7 @@ const VAIN: Duration = Duration::from_mins(10);
 impl Standings {
     pub fn new(check_every: u64) -> Self {
         Self {
-            settled: BTreeMap::new(),
+            settled: Keyed::default(),
             failing: BTreeMap::new(),
             status_due: BTreeSet::new(),
             vain: BTreeMap::new(),

@@ -289,17 +289,10 @@ impl Controller {
     }
 
     /// Those of these parents that need a pass.
-    pub(super) fn restless(&self, keys: &[Key]) -> Vec<Key> {
-        let parents: Vec<_> =
-            self.parents.view(|parents| keys.iter().map(|key| parents.get(key).cloned()).collect());
-        let rests = |parent: &Option<Arc<Object>>| parent.as_ref().is_some_and(|parent| self.rests(parent));
-        let restless: Vec<_> = keys
-            .iter()
-            .zip(&parents)
-            .filter(|(_, parent)| !rests(parent))
-            .map(|(key, _)| key.clone())
-            .collect();
-        let resting = keys.len() - restless.len();
+    pub(super) fn restless(&self, parents: &[Arc<Object>]) -> Vec<Key> {
+        let restless = parents.iter().filter(|parent| !self.rests(parent));
+        let restless: Vec<_> = restless.map(|parent| parent.key.clone()).collect();
+        let resting = parents.len() - restless.len();
         self.meter.tally().skipped(u64::try_from(resting).unwrap_or(u64::MAX));
         restless
     }
@@ -426,6 +419,14 @@ impl Controller {
                 .filter(|parent| self.terms.selection.includes(parent))
                 .map(|parent| parent.key.clone())
                 .collect()
+        })
+    }
+
+    /// At most so many behind this one, in order.
+    pub(super) fn parents_after(&self, last: Option<&Key>, most: usize) -> Vec<Arc<Object>> {
+        self.parents.view(|parents| {
+            let selected = parents.after(last).filter(|parent| self.terms.selection.includes(parent));
+            selected.take(most).cloned().collect()
         })
     }
 

@@ -38,12 +38,17 @@ pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: 
     loop {
         tokio::time::sleep_until(next).await;
         let start = std::mem::replace(&mut next, Instant::now() + period);
-        let keys = controller.parent_keys();
-        let (together, pause) = spread::over(keys.len(), period);
-        for (round, keys) in (0_u32..).zip(keys.chunks(together)) {
-            tokio::time::sleep_until(start + pause * round).await;
-            for keys in keys.chunks(WITHOUT_PAUSE) {
-                queue.look_all(&controller.restless(keys));
+        let (together, pause) = spread::over(controller.count_parents(), period);
+        let (mut last, mut left, mut round) = (None, together, 0);
+        loop {
+            let some = controller.parents_after(last.as_ref(), left.min(WITHOUT_PAUSE));
+            let Some(end) = some.last() else { break };
+            (last, left) = (Some(end.key.clone()), left - some.len());
+            queue.look_all(&controller.restless(&some));
+            if left == 0 {
+                (left, round) = (together, round + 1);
+                tokio::time::sleep_until(start + pause * round).await;
+            } else {
                 tokio::task::yield_now().await;
             }
         }

@@ -2,10 +2,12 @@
 
 pub(crate) mod workers;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use metahook_core::keyed::Keyed;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -23,7 +25,7 @@ pub(crate) struct Queue<K> {
 struct State<K> {
     ready: VecDeque<K>,
     due: BTreeSet<(Instant, K)>,
-    entries: BTreeMap<K, Entry>,
+    entries: Keyed<K, Entry>,
     closed: bool,
 }
 
@@ -75,10 +77,10 @@ pub(crate) enum After {
     Postponed(Duration),
 }
 
-impl<K: Ord + Clone> Queue<K> {
+impl<K: Ord + Hash + Clone> Queue<K> {
     pub(crate) fn new() -> Self {
         let state =
-            State { ready: VecDeque::new(), due: BTreeSet::new(), entries: BTreeMap::new(), closed: false };
+            State { ready: VecDeque::new(), due: BTreeSet::new(), entries: Keyed::default(), closed: false };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 
@@ -115,7 +117,7 @@ impl<K: Ord + Clone> Queue<K> {
         let mut state = self.lock();
         let now = Instant::now();
         let at = now.checked_add(after).unwrap_or(now);
-        state.entries.entry(key.clone()).or_default().fresh = Some(at);
+        state.entries.or_default(&key).fresh = Some(at);
         if at > now {
             state.delay(key, at);
         } else {
@@ -213,24 +215,24 @@ impl<K: Ord + Clone> Queue<K> {
     }
 }
 
-impl<K: Ord + Clone> State<K> {
+impl<K: Ord + Hash + Clone> State<K> {
     /// Somebody changed something; whether there is something for a worker now that was not there.
     fn change(&mut self, key: K) -> bool {
-        let entry = self.entries.entry(key.clone()).or_default();
+        let entry = self.entries.or_default(&key);
         entry.own = 0;
         entry.push(key, &mut self.ready)
     }
 
     fn look(&mut self, key: K) -> bool {
-        self.entries.entry(key.clone()).or_default().look(key, &mut self.ready)
+        self.entries.or_default(&key).look(key, &mut self.ready)
     }
 
     fn push(&mut self, key: K) {
-        self.entries.entry(key.clone()).or_default().push(key, &mut self.ready);
+        self.entries.or_default(&key).push(key, &mut self.ready);
     }
 
     fn delay(&mut self, key: K, at: Instant) {
-        let entry = self.entries.entry(key.clone()).or_default();
+        let entry = self.entries.or_default(&key);
         match entry.due {
             Some(earlier) if earlier <= at => return,
             Some(later) => {
@@ -244,7 +246,7 @@ impl<K: Ord + Clone> State<K> {
 
     /// Not before that time, whatever it waited for until now, unless a fresh look is to come earlier.
     fn hold(&mut self, key: K, at: Instant) {
-        let entry = self.entries.entry(key.clone()).or_default();
+        let entry = self.entries.or_default(&key);
         // One that is due already is a change like others.
         let fresh = entry.fresh.filter(|fresh| *fresh > Instant::now());
         let at = fresh.map_or(at, |fresh| fresh.min(at));
@@ -262,7 +264,7 @@ impl<K: Ord + Clone> State<K> {
             }
             self.due.remove(&(at, key.clone()));
             let State { entries, ready, .. } = self;
-            let entry = entries.entry(key.clone()).or_default();
+            let entry = entries.or_default(&key);
             (entry.due, entry.held) = (None, false);
             if entry.fresh.is_some_and(|fresh| fresh <= now) {
                 entry.push(key, ready);
@@ -274,7 +276,7 @@ impl<K: Ord + Clone> State<K> {
 
     fn take(&mut self) -> Option<(K, Streaks)> {
         let key = self.ready.pop_front()?;
-        let entry = self.entries.entry(key.clone()).or_default();
+        let entry = self.entries.or_default(&key);
         (entry.queued, entry.running) = (false, true);
         let fresh = entry.fresh.take();
         if fresh.is_some() {

@@ -1,5 +1,6 @@
 //! Workers that take keys from a queue; a panic is a failed pass; the last pass ends before they do.
 
+use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub(crate) fn start<K, W, F>(
     panicked: fn(Streaks) -> After,
 ) -> JoinSet<()>
 where
-    K: Ord + Clone + Send + Sync + std::fmt::Display + 'static,
+    K: Ord + Hash + Clone + Send + Sync + std::fmt::Display + 'static,
     W: Fn(K, Streaks) -> F + Clone + Send + 'static,
     F: Future<Output = After> + Send,
 {

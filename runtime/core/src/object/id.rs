@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The uid the API server gave an object: two objects of one name never share it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Arc<str>);
 
 impl Uid {
@@ -124,7 +124,7 @@ impl Resource {
 }
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub namespace: Arc<str>,
     pub name: Arc<str>,

@@ -31,7 +31,7 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     demo.make_example(&[MAP, DEPLOYMENT]).await?;
     let first = started(demo, &BTreeSet::new()).await?;
     read(demo, "MSG=\"Welcome to Kubernetes!\"").await?;
-    notes(demo, "the data was seen", |notes| notes.contains("config-seen")).await?;
+    let before = notes(demo, "the data was seen", |notes| notes.contains('/')).await?;
 
     title("Change its data: the Pods are deleted, and the Deployment makes others");
     let patch = r#"{"data":{"config.cfg":"MSG=\"Welcome to metahook!\"\n"}}"#;
@@ -41,11 +41,12 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     let about = format!("--field-selector=involvedObject.name={}", MAP[1]);
     let told = |events: &str| first.iter().all(|pod| events.contains(pod.as_str()));
     demo.waits(&["get", "events", &about], "an Event for each", told).await?;
-    notes(demo, "nothing is left to do", |notes| !notes.contains("pods-to-delete")).await?;
+    let over = |notes: &str| notes != before && notes.split(' ').nth(1).is_none_or(str::is_empty);
+    notes(demo, "other data was seen, and no Pod is left to go", over).await?;
 
     title("Take the annotation away: it is an ordinary ConfigMap again");
     demo.types(&["annotate", MAP[0], MAP[1], "magalix.com/podDeleteMatch-"]).await?;
-    notes(demo, "nothing is noted", |notes| !notes.contains("metahook.dev")).await
+    notes(demo, "nothing is noted", |notes| notes.trim().is_empty()).await.map(drop)
 }
 
 /// Waits until two Pods have taken the place of those before, and run if they can. Gives them back.
@@ -70,7 +71,9 @@ async fn read(demo: &mut Demo<'_>, text: &str) -> Result<()> {
     Ok(())
 }
 
-async fn notes(demo: &mut Demo<'_>, what: &str, is: impl Fn(&str) -> bool) -> Result<()> {
-    let line = ["get", MAP[0], MAP[1], "-o=jsonpath={.metadata.annotations}"];
-    demo.waits(&line, what, is).await.map(drop)
+/// What our hook has noted: which data it saw last, and which Pods are still to go.
+const NOTES: &str = r"-o=jsonpath={.metadata.annotations.metahook\.dev/config-seen} {.metadata.annotations.metahook\.dev/pods-to-delete}";
+
+async fn notes(demo: &mut Demo<'_>, what: &str, is: impl Fn(&str) -> bool) -> Result<String> {
+    demo.waits(&["get", MAP[0], MAP[1], NOTES], what, is).await
 }
