@@ -250,6 +250,7 @@ fn of_decorators() -> Vec<Test> {
     tests![
         decorator_controller::{
             objects_of_any_kind_and_scope_are_decorated,
+            what_is_written_for_an_object_wakes_another_of_its_name,
             labels_and_annotations_are_asked_for_together_and_rules_of_one_kind_apart,
             an_object_that_stops_matching_is_left_as_it_is,
             a_decorator_that_cannot_run_says_why_and_heals,
