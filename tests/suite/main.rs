@@ -45,9 +45,9 @@ fn all() -> Vec<Test> {
     [
         on_a_node(),
         of_bounds(),
+        of_decorators(),
         of_controllers(),
         of_the_contract(),
-        of_decorators(),
         of_children(),
         of_accounts(),
         of_hooks(),
@@ -248,6 +248,10 @@ fn of_the_contract() -> Vec<Test> {
 /// Section 7 of the contract.
 fn of_decorators() -> Vec<Test> {
     tests![
+        decorators_together::{
+            of_two_decorators_the_older_has_the_key_and_both_are_told,
+            what_an_older_decorator_gives_up_the_younger_has_at_once,
+        },
         decorator_controller::{
             objects_of_any_kind_and_scope_are_decorated,
             what_is_written_for_an_object_wakes_another_of_its_name,
@@ -282,10 +286,6 @@ fn of_decorators() -> Vec<Test> {
             a_conflict_on_the_object_holds_up_no_attachment,
             what_is_refused_of_the_object_holds_up_its_attachments,
         },
-        decorators_together::{
-            of_two_decorators_the_older_has_the_key_and_both_are_told,
-            what_an_older_decorator_gives_up_the_younger_has_at_once,
-        },
         decorator_finalizers::{
             the_last_answer_still_decides_about_attachments,
             without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
@@ -294,6 +294,7 @@ fn of_decorators() -> Vec<Test> {
             a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
             an_object_waits_for_its_finalize_hook,
             an_object_that_is_gone_leaves_nothing_behind,
+            a_server_killed_in_the_middle_neither_doubles_nor_forgets,
         },
     ]
 }
