@@ -109,8 +109,10 @@ impl<'a> Reader<'a> {
             (false, Token::Word("in")) => (Operator::In, self.set()?),
             (false, Token::Word("notin")) => (Operator::NotIn, self.set()?),
             (false, Token::Sign(sign @ ("<" | ">"))) => {
-                let than = self.value()?;
-                let than = than.parse().map_err(|_| format!("{than:?} where a whole number should be"))?;
+                let text = self.value()?;
+                let Ok(than) = text.parse() else {
+                    return Err(format!("{text:?} where a whole number should be"));
+                };
                 wanted.bounds.push(Bound { key: key.to_owned(), above: sign == ">", than });
                 (Operator::Exists, Vec::new())
             }
