@@ -1,12 +1,14 @@
 //! Values that are looked up far more often than anything else is done with them.
+#![expect(clippy::disallowed_types, reason = "the order of this map is given away to nobody")]
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
+use std::hash::{Hash, RandomState};
 
-/// A map without an order: nothing gives one away, so that none gets into what is decided.
-pub struct Keyed<K, V>(HashMap<K, V, BuildHasherDefault<DefaultHasher>>);
+/// A map without an order: nothing gives one away, so that none gets into what is decided. Nobody can choose keys that
+/// make it slow.
+pub struct Keyed<K, V>(HashMap<K, V, RandomState>);
 
 impl<K: Hash + Eq, V> Keyed<K, V> {
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>

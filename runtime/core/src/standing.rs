@@ -78,11 +78,16 @@ impl Standings {
         if self.settled.get(parent).is_none_or(|rest| rest.seen != seen) {
             return false;
         }
-        let check = self.is_drawn();
+        // One that was drawn stays so until its pass has asked.
+        let check = self.checks.contains(parent) || self.is_drawn();
         if check {
             self.checks.insert(parent.clone());
         }
         !check
+    }
+
+    pub fn is_settled(&self, parent: &Key) -> bool {
+        self.settled.get(parent).is_some()
     }
 
     /// A pass sees a parent: does it have to ask the hook?
@@ -263,6 +268,7 @@ mod tests {
         let (mut all, key) = settled(1);
         assert!(!all.rests(&key, print("seen")));
         all.check_every = 0;
+        assert!(!all.rests(&key, print("seen")), "until it is asked about");
         assert_eq!(all.look(&key, print("seen")), Ask::Check(print("answer")));
         assert_eq!(all.look(&key, print("seen")), Ask::Nothing, "once");
         assert!(all.rests(&key, print("seen")) && !all.rests(&key, print("changed")));

@@ -23,6 +23,8 @@ pub(super) enum Acted {
     /// The API server took what was written and kept what it had, as it does with fields that it does not know.
     InVain,
     Wrote,
+    /// The parent was found to be no more: nothing else is done for it.
+    Gone,
 }
 
 impl Acted {
@@ -108,7 +110,8 @@ impl Controller {
         if !changed {
             self.standings().wrote_in_vain(&writer.parent, print(), self.started.elapsed());
         }
-        Ok((Acted::of(changed), now))
+        let gone = changed && now.is_none();
+        Ok((if gone { Acted::Gone } else { Acted::of(changed) }, now))
     }
 
     /// One operation, and what its answer says into the store; `true` when it changed something.

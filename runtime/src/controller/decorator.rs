@@ -17,13 +17,6 @@ enum Part {
     Rest,
 }
 
-/// What became of the object itself.
-enum Became {
-    /// Attachments follow, and this is wrong with it if anything is.
-    There(Acted, Option<SyncError>),
-    Gone,
-}
-
 impl Controller {
     pub(super) async fn decorate(
         &self,
@@ -31,11 +24,11 @@ impl Controller {
         writer: &Writer,
         streaks: Streaks,
     ) -> Result<Acted, SyncError> {
-        let (mut acted, mut first) = match self.decorate_object(decision, writer).await? {
-            Became::There(acted, error) => (acted, error),
+        let (mut acted, mut first) = self.decorate_object(decision, writer).await?;
+        if acted == Acted::Gone {
             // Its attachments go with it.
-            Became::Gone => return Ok(Acted::Wrote),
-        };
+            return Ok(acted);
+        }
         if decision.wrote {
             acted = Acted::Wrote;
         }
@@ -45,8 +38,13 @@ impl Controller {
         first.map_or(Ok(acted), Err)
     }
 
-    /// Somebody else may be faster: the attachments do not wait for that, and the next pass sees what it became.
-    async fn decorate_object(&self, decision: &Decision, writer: &Writer) -> Result<Became, SyncError> {
+    /// What became of the object itself, and what is wrong with that though attachments may follow: somebody else may be
+    /// faster, and the next pass sees what it became.
+    async fn decorate_object(
+        &self,
+        decision: &Decision,
+        writer: &Writer,
+    ) -> Result<(Acted, Option<SyncError>), SyncError> {
         let Decision { parent, decided, .. } = decision;
         let id = self.parent_id(parent);
         let wish = match &self.claimant {
@@ -67,18 +65,17 @@ impl Controller {
             match self.write_parent(&op, writer).await {
                 Ok((became, after)) => {
                     acted = acted.max(became);
-                    match after {
-                        Some(after) => now = after,
-                        None if became == Acted::Wrote => return Ok(Became::Gone),
-                        None => {}
+                    if acted == Acted::Gone {
+                        break;
                     }
+                    now = after.unwrap_or(now);
                 }
                 Err(SyncError::Apply(error)) if error.is_conflict() => {
-                    return Ok(Became::There(acted, Some(error.into())));
+                    return Ok((acted, Some(error.into())));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Became::There(acted, None))
+        Ok((acted, None))
     }
 }

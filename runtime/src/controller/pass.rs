@@ -137,7 +137,11 @@ impl Controller {
     }
 
     async fn pass(&self, key: &Key, parent: Arc<Object>, streaks: Streaks) -> After {
-        let writer = Writer { controller: self.object.uid.clone(), parent: key.clone() };
+        let writer = Writer {
+            controller: self.object.uid.clone(),
+            parents: Arc::clone(self.parents.resource()),
+            parent: key.clone(),
+        };
         let mut moved = false;
         let (wrote, resync_after) = match self.decide(Arc::clone(&parent), &writer).await {
             Ok(Done::AtRest) => {
@@ -157,21 +161,11 @@ impl Controller {
             }
             Ok(Done::Decided(decision)) => {
                 moved = decision.decided.moved;
-                let acted = match self.terms.kind {
-                    Kind::Composite { .. } => self.compose(&decision, &writer, streaks).await,
-                    Kind::Decorator => self.decorate(&decision, &writer, streaks).await,
-                };
-                let acted = match acted {
-                    Ok(acted) => {
-                        self.delete_related(&decision, &writer, streaks).await.map(|last| acted.max(last))
-                    }
-                    // What cannot be undone is not done where something else is still to be.
-                    Err(error) => Err(error),
-                };
+                let acted = self.act(&decision, &writer, streaks).await;
                 self.note(key, &decision, &acted);
                 // A write in vain taught what the API server makes of a value: a rollout may go on by that, once.
                 let learned = self.terms.kind.rolling().is_some() && streaks.own == 0;
-                let again = |acted| acted == Acted::Wrote || (acted == Acted::InVain && learned);
+                let again = |acted| acted >= Acted::Wrote || (acted == Acted::InVain && learned);
                 (acted.map(again), decision.decided.resync_after)
             }
             Err(error) => {
@@ -195,6 +189,18 @@ impl Controller {
                 After::Failed(again)
             }
         }
+    }
+
+    /// What cannot be undone comes last, and not where something else is still to be done.
+    async fn act(&self, decision: &Decision, writer: &Writer, streaks: Streaks) -> Result<Acted, SyncError> {
+        let acted = match self.terms.kind {
+            Kind::Composite { .. } => self.compose(decision, writer, streaks).await?,
+            Kind::Decorator => self.decorate(decision, writer, streaks).await?,
+        };
+        if acted == Acted::Gone {
+            return Ok(acted);
+        }
+        Ok(acted.max(self.delete_related(decision, writer, streaks).await?))
     }
 
     /// From what is observed to what is to be done. Claims are carried out on the way: the hook sees the result.
@@ -273,7 +279,7 @@ impl Controller {
     fn rests(&self, parent: &Arc<Object>) -> bool {
         let Gate::Ask(ask) = gate::decide(parent, &self.terms.selection) else { return false };
         let Ok(callees) = self.hooks.now() else { return false };
-        if self.terms.hooks.customize.is_some() {
+        if self.terms.hooks.customize.is_some() || !self.standings().is_settled(&parent.key) {
             return false;
         }
         let candidates = self.candidates_of(parent);

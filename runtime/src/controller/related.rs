@@ -31,6 +31,7 @@ use crate::store::{Change, Store, Stores};
 /// What one controller knows of related objects.
 pub(super) struct Relations {
     controller: Uid,
+    parents: Arc<Resource>,
     queue: Arc<Queue<Key>>,
     pub(super) stores: Arc<Stores>,
     /// Times are counted from here.
@@ -264,12 +265,17 @@ impl Controller {
 
 impl Relations {
     /// What all controllers read is shared; one that has an account reads with the rights of that.
-    pub(super) fn new(controller: Uid, queue: Arc<Queue<Key>>, tools: &Tools, account: bool) -> Self {
+    pub(super) fn new(
+        (controller, parents): (Uid, Arc<Resource>),
+        queue: Arc<Queue<Key>>,
+        tools: &Tools,
+        account: bool,
+    ) -> Self {
         let stores =
             if account { Arc::new(Stores::new(tools.rest.clone())) } else { Arc::clone(&tools.stores) };
         // The rights to read may end at a namespace: no more is read than a rule may find.
         let state = State { interests: Interests::new(account), ..State::default() };
-        Self { controller, queue, stores, start: Instant::now(), state: Mutex::new(state) }
+        Self { controller, parents, queue, stores, start: Instant::now(), state: Mutex::new(state) }
     }
 
     /// The parent is gone, or no longer this controller's.
@@ -316,7 +322,7 @@ impl Relations {
             }
             keys
         };
-        triggers::wake(&self.queue, keys, change, &self.controller);
+        triggers::wake(&self.queue, keys, change, (&self.controller, &self.parents));
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

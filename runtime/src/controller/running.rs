@@ -146,8 +146,8 @@ impl Run {
         let parts = targets.map(|(target, parents)| {
             let queue = Arc::new(Queue::new());
             let tools = self.tools.acting_as(common.account.as_ref());
-            let uid = self.object.uid.clone();
-            let relations = Relations::new(uid, Arc::clone(&queue), &tools, common.account.is_some());
+            let whose = (self.object.uid.clone(), Arc::clone(parents));
+            let relations = Relations::new(whose, Arc::clone(&queue), &tools, common.account.is_some());
             let controller = Controller {
                 tools,
                 object: Arc::clone(&self.object),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metahook_core::adopters::Adopters;
 use metahook_core::index::Touched;
-use metahook_core::object::id::{Key, Uid};
+use metahook_core::object::id::{Key, Resource, Uid};
 use metahook_core::spread;
 use metahook_core::trigger;
 use tokio::sync::mpsc;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::pass::Controller;
 use super::running::Begun;
 use crate::queue::Queue;
-use crate::store::{Change, Store};
+use crate::store::{Change, Store, Writer};
 
 /// Looks at all parents again as after a failure that lies in the past, not all at once.
 pub(super) fn sync_all(controller: &Controller, queue: &Queue<Key>) {
@@ -100,7 +100,8 @@ impl Trigger {
         while let Some(change) = changes.recv().await {
             let touched = &change.touched;
             let keys = if self.child { self.child(touched) } else { self.parent(touched) };
-            wake(&self.queue, keys, &change, &self.controller.object.uid);
+            let whose = (&self.controller.object.uid, self.controller.parents.resource());
+            wake(&self.queue, keys, &change, whose);
         }
     }
 
@@ -126,10 +127,15 @@ impl Trigger {
     }
 }
 
-/// Wakes the parents that a change concerns.
-pub(super) fn wake(queue: &Queue<Key>, keys: BTreeSet<Key>, change: &Change, controller: &Uid) {
-    let own =
-        change.by.as_ref().filter(|writer| writer.controller == *controller).map(|writer| &writer.parent);
+/// Wakes the parents that a change concerns: those of one kind, of one controller.
+pub(super) fn wake(
+    queue: &Queue<Key>,
+    keys: BTreeSet<Key>,
+    change: &Change,
+    (controller, parents): (&Uid, &Arc<Resource>),
+) {
+    let is_ours = |writer: &&Writer| writer.controller == *controller && writer.parents == *parents;
+    let own = change.by.as_ref().filter(is_ours).map(|writer| &writer.parent);
     for key in keys {
         if own != Some(&key) {
             queue.add(key);

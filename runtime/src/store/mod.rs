@@ -70,10 +70,11 @@ pub(crate) struct Change {
     pub(crate) by: Option<Writer>,
 }
 
-/// The pass that wrote: which hosted controller, for which parent.
+/// The pass that wrote: which hosted controller, for which parent of which kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub(crate) controller: Uid,
+    pub(crate) parents: Arc<Resource>,
     pub(crate) parent: Key,
 }
 

@@ -32,7 +32,7 @@ fn object(uid: &str, version: u64) -> Object {
 }
 
 fn writer() -> Writer {
-    Writer { controller: Uid::new("c"), parent: Key::new("n", "p") }
+    Writer { controller: Uid::new("c"), parents: config_maps(), parent: Key::new("n", "p") }
 }
 
 fn watched(store: &Store, event: Event) {
