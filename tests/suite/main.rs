@@ -34,8 +34,8 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, hook_protocol, migration, parent_reconcile,
-    policies, rolling_update,
+    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
+    parent_reconcile, policies, rolling_update,
 };
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
@@ -45,9 +45,9 @@ fn all() -> Vec<Test> {
     [
         on_a_node(),
         of_bounds(),
+        of_decorators(),
         of_controllers(),
         of_the_contract(),
-        of_decorators(),
         of_children(),
         of_accounts(),
         of_hooks(),
@@ -248,8 +248,13 @@ fn of_the_contract() -> Vec<Test> {
 /// Section 7 of the contract.
 fn of_decorators() -> Vec<Test> {
     tests![
+        decorators_together::{
+            of_two_decorators_the_older_has_the_key_and_both_are_told,
+            what_an_older_decorator_gives_up_the_younger_has_at_once,
+        },
         decorator_controller::{
             objects_of_any_kind_and_scope_are_decorated,
+            what_is_written_for_an_object_wakes_another_of_its_name,
             labels_and_annotations_are_asked_for_together_and_rules_of_one_kind_apart,
             an_object_that_stops_matching_is_left_as_it_is,
             a_decorator_that_cannot_run_says_why_and_heals,
@@ -280,7 +285,6 @@ fn of_decorators() -> Vec<Test> {
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
             what_is_refused_of_the_object_holds_up_its_attachments,
-            of_two_decorators_the_older_has_the_key_and_both_are_told,
         },
         decorator_finalizers::{
             the_last_answer_still_decides_about_attachments,
@@ -290,6 +294,7 @@ fn of_decorators() -> Vec<Test> {
             a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
             an_object_waits_for_its_finalize_hook,
             an_object_that_is_gone_leaves_nothing_behind,
+            a_server_killed_in_the_middle_neither_doubles_nor_forgets,
         },
     ]
 }

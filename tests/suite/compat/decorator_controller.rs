@@ -3,7 +3,7 @@
 
 use acceptance::api::{CONFIG_MAP, Kind, NAMESPACE, Objects, SERVICE};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, condition, is_true, text, uid, version};
+use acceptance::objects::{Hook, condition, config_map, is_true, text, uid, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -97,6 +97,40 @@ pub(crate) async fn objects_of_any_kind_and_scope_are_decorated(test: &mut Fixtu
     let namespace = test.everywhere(&NAMESPACE).merge(&home, &labels(json!({ "touched": "again" }))).await?;
     let told = |event: &Value| text(event, "/message").contains("it broke");
     test.until_event_on(&namespace, "SyncError", told).await?;
+    Ok(())
+}
+
+/// Two kinds of objects of one controller, with objects of one name: what is attached to the one is the other, and is seen
+/// by what it is written by.
+pub(crate) async fn what_is_written_for_an_object_wakes_another_of_its_name(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (home, greetings) = (test.name().to_owned(), test.kind().clone());
+    let program = move |asked: &Asked| {
+        if asked.path == "/customize" {
+            let rule =
+                json!({ "apiVersion": greetings.api_version(), "resource": "greetings", "names": ["p"] });
+            return json!({ "relatedResources": [rule] }).into();
+        }
+        if asked.body["object"]["kind"] == "ConfigMap" {
+            let group = format!("Greeting.{}", greetings.api_version());
+            let saw = label(&asked.body["related"][group]["p"], "round");
+            return json!({ "annotations": { "saw": saw } }).into();
+        }
+        let map = config_map("p", json!({ "on": home }), json!({}));
+        json!({ "labels": { "round": asked.body["object"]["spec"]["round"] }, "attachments": [map] }).into()
+    };
+    test.define_kind().await?;
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let controller = test.decorator().decorating(test.kind(), json!({})).decorating(&CONFIG_MAP, of(test));
+    let controller = controller.attaching(&CONFIG_MAP, "InPlace").synced_by(sync(&webhook));
+    test.host_decorator(controller.customized_by(Hook::webhook(&webhook.url("/customize")))).await?;
+    test.create(test.parent("p").with(json!({ "round": "1" }))).await?;
+    let saw = |round: &'static str| move |map: &Value| map["metadata"]["annotations"]["saw"] == round;
+    test.config_maps().until("p", "decorated by what it was attached to", saw("1")).await?;
+    test.parents().merge("p", &json!({ "spec": { "round": "2" } })).await?;
+    test.config_maps().until("p", "decorated by its next label", saw("2")).await?;
     Ok(())
 }
 

@@ -266,3 +266,59 @@ pub(crate) async fn an_object_that_is_gone_leaves_nothing_behind(test: &mut Fixt
     webhook.until_asked("about the new one", shown).await?;
     maps.until("p", "labelled as a new one", |map| label(map, "n") == "1").await.map(drop)
 }
+
+/// Killed while objects are decorated, changed and deleted: each attachment is made once, each object is finalized.
+pub(crate) async fn a_server_killed_in_the_middle_neither_doubles_nor_forgets(
+    test: &mut Fixture,
+) -> Result<()> {
+    const COUNT: usize = 12;
+    let program = |asked: &Asked| {
+        let (round, mut map) =
+            (label(&asked.body["object"], "round"), attachment(&format!("of-{}", name(asked))));
+        map["data"]["round"] = json!(round);
+        json!({ "annotations": { "round": round }, "attachments": [map] }).into()
+    };
+    let webhook = decorated(test, program, finalized).await?;
+    let (maps, names) = (test.config_maps(), (0..COUNT).map(|number| format!("p{number}")));
+    let names: Vec<_> = names.collect();
+    for name in &names {
+        make_map(test, name).await?;
+    }
+    let made =
+        |all: &[Value]| all.iter().filter(|map| text(map, "/metadata/name").starts_with("of-")).count();
+    maps.until_all("some attachments", |all| made(all) > 1).await?;
+    test.server().kill().await?;
+    let mut before = Vec::new();
+    for name in &names {
+        before.push(maps.find(&format!("of-{name}")).await?);
+        maps.merge(name, &labels(json!({ "round": "2" }))).await?;
+    }
+    test.server().start()?;
+    maps.until_all("more than before", |all| {
+        all.iter().filter(|map| map["data"]["round"] == "2").count() > 1
+    })
+    .await?;
+    test.server().kill().await?;
+    test.server().start()?;
+    for (name, before) in names.iter().zip(&before) {
+        let is = |map: &Value| map["data"]["round"] == "2";
+        let after = maps.until(&format!("of-{name}"), "of the second round", is).await?;
+        ensure!(before.as_ref().is_none_or(|before| uid(before) == uid(&after)), "made twice: {after}");
+        let is = |map: &Value| map["metadata"]["annotations"]["round"] == "2";
+        maps.until(name, "of the second round", is).await?;
+    }
+    test.server().kill().await?;
+    for name in &names {
+        maps.delete(name).await?;
+    }
+    webhook.program(|asked| json!({ "attachments": [], "finalized": attached(asked).is_empty() }).into());
+    test.server().start()?;
+    for name in &names {
+        maps.until_gone(name).await?;
+        maps.until_gone(&format!("of-{name}")).await?;
+    }
+    let finalized = |name: &&String| !webhook.asked().iter().any(|asked| is_about(asked, "/finalize", name));
+    let forgotten: Vec<_> = names.iter().filter(finalized).collect();
+    ensure!(forgotten.is_empty(), "never finalized: {forgotten:?}");
+    Ok(())
+}
