@@ -27,7 +27,7 @@ use metahook_core::rollout::revisions::FieldPath;
 use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
-use metahook_core::standing::{Ask, Purity, Rest, Standings};
+use metahook_core::standing::{Ask, Purity, Rest, Stamp, Standings};
 use metahook_core::trigger::{self, Selected, Selection, SelectionRule};
 use serde_json::{Value, json};
 
@@ -348,6 +348,7 @@ impl Server {
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
         let before = Before { ask: HookName::Sync, hooks: hook, related, rolled, elders: None };
+        let stamp = Stamp::of(&parent, hook, None, self.children.stamp(&parent.uid));
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
@@ -359,7 +360,7 @@ impl Server {
             Ask::Check(expected) => Some(expected),
         };
         match self.decide_and_act(&seen, expected) {
-            Ok((false, answer)) => self.standings.settle(key, Rest { seen: print, answer }),
+            Ok((false, answer)) => self.standings.settle(key, Rest { seen: print, answer, stamp }),
             Ok((true, _)) => {
                 self.standings.unsettle(key);
                 self.queue.insert(key.clone());
