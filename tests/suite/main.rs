@@ -258,6 +258,8 @@ fn of_decorators() -> Vec<Test> {
             labels_and_annotations_are_asked_for_together_and_rules_of_one_kind_apart,
             an_object_that_stops_matching_is_left_as_it_is,
             a_decorator_that_cannot_run_says_why_and_heals,
+            a_kind_that_is_not_served_holds_up_no_other_one,
+            what_is_attached_is_decorated_though_it_is_named_like_its_object,
             a_decorator_is_started_anew_by_its_spec_alone,
         },
         decorator_hooks::{
@@ -277,6 +279,7 @@ fn of_decorators() -> Vec<Test> {
             a_composite_and_a_decorator_leave_each_others_children_alone,
             a_bad_attachment_holds_up_no_other,
             attachments_lie_with_their_objects,
+            attachments_are_looked_for_in_the_objects_own_namespace,
         },
         decorator_object::{
             labels_and_annotations_are_set_overwritten_and_removed,
@@ -284,6 +287,9 @@ fn of_decorators() -> Vec<Test> {
             only_what_differs_is_written_and_the_object_comes_first,
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
+            a_conflict_on_the_status_holds_up_no_attachment,
+            an_object_that_goes_meanwhile_gets_no_attachments_and_fails_nothing,
+            a_decorator_changes_neither_spec_nor_data,
             what_is_refused_of_the_object_holds_up_its_attachments,
         },
         decorator_finalizers::{
@@ -291,6 +297,7 @@ fn of_decorators() -> Vec<Test> {
             without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
             foreground_deletion_leaves_attachments_to_itself,
             an_object_that_stops_matching_is_finalized_while_it_lives,
+            what_the_finalize_hook_says_of_the_status_is_written,
             a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
             an_object_waits_for_its_finalize_hook,
             an_object_that_is_gone_leaves_nothing_behind,
@@ -319,6 +326,7 @@ fn of_hooks() -> Vec<Test> {
             a_hook_that_asks_for_the_time_is_named_and_called_each_time,
             a_hook_that_gives_two_answers_is_named_and_called_each_time,
             a_hook_whose_status_never_rests_is_called_more_and_more_seldom,
+            controllers_that_never_rest_on_one_object_are_called_more_and_more_seldom,
             a_restarted_server_gives_hooks_the_same_random_numbers,
             calls_that_were_made_and_skipped_are_told_as_metrics,
         },

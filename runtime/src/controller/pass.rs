@@ -17,7 +17,7 @@ use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::HookName;
 use metahook_core::standing::{Ask, Rest, Stamp, Standings};
 use metahook_core::text::shorten;
-use metahook_core::trigger::Selected;
+use metahook_core::trigger::{self, Selected};
 use metahook_core::wishes::Claimant;
 
 use super::Tools;
@@ -400,15 +400,12 @@ impl Controller {
         }
     }
 
-    /// Takes in that an object of the parents' kind changed.
-    pub(super) fn learn_parent(&self, touched: &Touched) {
+    /// Takes in that an object of the parents' kind changed; gives back which parent has to be looked at for that.
+    pub(super) fn learn_parent(&self, touched: &Touched) -> Option<Key> {
         if let (true, Some(gone)) = (self.claimant.is_some(), touched.gone()) {
             self.tools.wishing.forget_object(&gone.uid);
         }
-        let selection = &self.terms.selection;
-        if !selection.is_everything() {
-            self.selected().learn(touched, selection);
-        }
+        trigger::on_parent(touched, &self.terms.selection, &mut self.selected())
     }
 
     /// Without a walk over them: it is asked every second.
@@ -426,23 +423,24 @@ impl Controller {
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {
-        self.parents.view(|parents| {
-            parents
-                .all()
-                .filter(|parent| self.terms.selection.includes(parent))
-                .map(|parent| parent.key.clone())
-                .collect()
-        })
+        if self.terms.selection.is_everything() {
+            return self.parents.view(|parents| parents.all().map(|parent| parent.key.clone()).collect());
+        }
+        self.selected().keys().cloned().collect()
     }
 
     /// At most so many behind this one, in order.
     pub(super) fn parents_after(&self, last: Option<&Key>, most: usize) -> Vec<Arc<Object>> {
         self.parents.view(|parents| {
-            let selected = parents.after(last).filter(|parent| self.terms.selection.includes(parent));
-            selected.take(most).cloned().collect()
+            if self.terms.selection.is_everything() {
+                return parents.after(last).take(most).cloned().collect();
+            }
+            let selected = self.selected();
+            selected.after(last).filter_map(|key| parents.get(key)).take(most).cloned().collect()
         })
     }
 
+    /// Where the store's lock is held as well, that one comes first.
     fn selected(&self) -> MutexGuard<'_, Selected> {
         self.selected.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,13 +3,13 @@
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, text, uid, version};
-use acceptance::webhook::Asked;
+use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::decorated::{
-    FOREIGN, attached, attachment, decorated, finalized, finalizers, hold, label, labels, let_go, make_map,
-    map, name, ours, times, until_asked_again,
+    FOREIGN, attached, attachment, decorated, finalized, finalizers, hold, is_about, label, labels, let_go,
+    make_map, map, name, of, ours, sync, thing, times, until_asked_again,
 };
 
 fn is_going(object: &Value) -> bool {
@@ -167,6 +167,40 @@ pub(crate) async fn an_object_that_stops_matching_is_finalized_while_it_lives(
     Ok(())
 }
 
+/// The finalize hook's status is written: while it waits, and with its last word; of what lives and of what goes.
+pub(crate) async fn what_the_finalize_hook_says_of_the_status_is_written(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let program = |asked: &Asked| match asked.path.as_str() {
+        "/sync" => json!({ "status": { "is": "synced" }, "attachments": [] }).into(),
+        _ if asked.body["object"]["spec"]["let"] == "go" => {
+            json!({ "status": { "is": "finalized" }, "attachments": [], "finalized": true }).into()
+        }
+        _ => json!({ "status": { "is": "waiting" }, "attachments": [], "finalized": false }).into(),
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let (kind, place) = (test.kind().clone(), test.parents());
+    let controller = finalized(test.decorator().decorating(&kind, of(test)), &webhook);
+    test.host_decorator(controller.synced_by(sync(&webhook))).await?;
+    let is = |status: &'static str| move |object: &Value| object["status"] == json!({ "is": status });
+    for name in ["lives", "goes"] {
+        let metadata = json!({ "labels": { "on": test.name() }, "finalizers": [FOREIGN] });
+        test.make(&place, thing(&kind, name, metadata, json!({}))).await?;
+        place.until(name, "synced", is("synced")).await?;
+    }
+    place.merge("lives", &labels(json!({ "on": null }))).await?;
+    place.delete("goes").await?;
+    for name in ["lives", "goes"] {
+        let waits = place.until(name, "its status while it waits", is("waiting")).await?;
+        ensure!(finalizers(&waits).contains(&ours(test).as_str()), "{waits}");
+        place.merge(name, &json!({ "spec": { "let": "go" } })).await?;
+        let last = |object: &Value| is("finalized")(object) && finalizers(object) == [FOREIGN];
+        place.until(name, "its last status, and rid of ours", last).await?;
+        place.merge(name, &json!({ "metadata": { "finalizers": null } })).await?;
+    }
+    place.until_gone("goes").await
+}
+
 /// The finalizer comes off with its hook, with its controller, and of a controller that is gone for long. What was attached
 /// and labelled stays.
 pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller(
@@ -211,7 +245,7 @@ pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_
     maps.until_gone("p").await
 }
 
-fn times_finalized(webhook: &acceptance::webhook::Webhook) -> usize {
+fn times_finalized(webhook: &Webhook) -> usize {
     webhook.asked().iter().filter(|asked| asked.path == "/finalize").count()
 }
 

@@ -28,7 +28,7 @@ use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
 use metahook_core::standing::{Ask, Purity, Rest, Stamp, Standings};
-use metahook_core::trigger::{self, Selection, SelectionRule};
+use metahook_core::trigger::{self, Selected, Selection, SelectionRule};
 use serde_json::{Value, json};
 
 use crate::model::{Conflict, Model, object, resource};
@@ -323,7 +323,10 @@ impl Server {
     fn trigger(&mut self, touched: &[Touched], of: Told, but: Option<&Key>) {
         for touched in touched {
             let keys = match of {
-                Told::Parents => trigger::on_parent(touched, &self.terms.selection).into_iter().collect(),
+                Told::Parents => {
+                    let selected = &mut Selected::default();
+                    trigger::on_parent(touched, &self.terms.selection, selected).into_iter().collect()
+                }
                 Told::Children | Told::Revisions => {
                     trigger::on_child(touched, &self.parents, None).into_iter().collect()
                 }
