@@ -1,11 +1,10 @@
 //! Section 7 of the compatibility contract: what a decorator writes to the object itself, and who has a say where several
 //! do.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use acceptance::api::{CONFIG_MAP, Kind, Objects};
+use acceptance::api::{CONFIG_MAP, Kind};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{text, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
@@ -13,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::decorated::{
-    attachment, decorated, define, label, make_map, map, sync, thing, until_asked_again, written,
+    attachment, decorated, define, label, make_map, map, name, sync, thing, until_asked_again, written,
 };
 
 /// Set where they differ, removed by null, and left alone where the answer does not name them, also where it once did.
@@ -222,6 +221,106 @@ pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut F
     Ok(())
 }
 
+/// The same of a status, which is written by itself.
+pub(crate) async fn a_conflict_on_the_status_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let said = json!({ "status": { "n": 1 }, "labels": { "n": "1" }, "attachments": [attachment("first")] });
+    let slow = Answer::from(said.clone()).after(Duration::from_secs(1));
+    let first = AtomicBool::new(true);
+    let program = move |_: &Asked| {
+        if first.swap(false, Ordering::Relaxed) {
+            slow.clone()
+        } else {
+            Answer::text("not now").with_status(500)
+        }
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let kind = test.kind().clone();
+    let controller = test.decorator().decorating(&kind, json!({})).attaching(&CONFIG_MAP, "InPlace");
+    test.host_decorator(controller.synced_by(sync(&webhook))).await?;
+    test.create(test.parent("p")).await?;
+    let place = test.parents();
+    webhook.until_asked("the first time", |_| true).await?;
+    place.merge_status("p", &json!({ "status": { "theirs": 1 } })).await?;
+    // Only the first answer names it.
+    test.config_maps().until("first", "attached", |_| true).await?;
+    let theirs = place.get("p").await?;
+    ensure!(
+        theirs["status"] == json!({ "theirs": 1 }),
+        "the status of somebody else was overlooked: {theirs}"
+    );
+    ensure!(label(&theirs, "n").is_empty(), "written after a conflict: {theirs}");
+    webhook.answer(said);
+    let is = |object: &Value| object["status"] == json!({ "n": 1 }) && label(object, "n") == "1";
+    place.until("p", "written with the next try", is).await?;
+    Ok(())
+}
+
+/// An object that goes while its hook thinks gets no attachments, whichever write finds that out, and nothing has failed.
+pub(crate) async fn an_object_that_goes_meanwhile_gets_no_attachments_and_fails_nothing(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let program = |asked: &Asked| {
+        let mut answer = asked.body["object"]["spec"]["answer"].clone();
+        answer["attachments"] = json!([attachment(&format!("of-{}", name(asked)))]);
+        Answer::from(answer).after(Duration::from_secs(2))
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let kind = test.kind().clone();
+    let controller = test.decorator().decorating(&kind, json!({})).attaching(&CONFIG_MAP, "InPlace");
+    test.host_decorator(controller.synced_by(sync(&webhook))).await?;
+    let place = test.parents();
+    let answers =
+        [("status", json!({ "status": { "n": 1 } })), ("labels", json!({ "labels": { "n": "1" } }))];
+    for (object, answer) in answers {
+        test.make(&place, thing(&kind, object, json!({}), json!({ "answer": answer }))).await?;
+        webhook.until_asked("about it", |asked| name(asked) == object).await?;
+        place.delete(object).await?;
+        let key = format!("\"parent\":\"{}/{object}\"", test.name());
+        let ends = |line: &&str| line.contains(&key) && line.contains("\"sync");
+        let log = test.server().until_log("the end of its pass", |log| log.lines().any(|line| ends(&line)));
+        let log = log.await?;
+        let ended: Vec<_> = log.lines().filter(ends).collect();
+        ensure!(ended.iter().all(|line| line.contains("\"synced\"")), "{ended:#?}");
+        let deeds = written(&log, &format!("{}/{object}", test.name()));
+        ensure!(!deeds.contains(&"create".to_owned()), "{deeds:?}");
+    }
+    Ok(())
+}
+
+/// Nothing else of an object is a decorator's: a loose reader leaves it, a strict one refuses the answer by field.
+pub(crate) async fn a_decorator_changes_neither_spec_nor_data(test: &mut Fixture) -> Result<()> {
+    let too_much = json!({
+        "labels": { "n": "1" }, "annotations": { "n": "1" }, "attachments": [],
+        "spec": { "n": 1 }, "data": { "is": "changed" }, "metadata": { "labels": { "more": "1" } },
+    });
+    let webhook = decorated(test, move |_| too_much.clone().into(), |dc, _| dc).await?;
+    let maps = test.config_maps();
+    let before = make_map(test, "p").await?;
+    let now = maps.until("p", "labelled", |map| label(map, "n") == "1").await?;
+    ensure!(now["data"] == before["data"] && now.get("spec").is_none(), "{now}");
+    ensure!(label(&now, "more").is_empty(), "{now}");
+
+    let strict = json!({ "spec": { "hooks": { "sync": { "version": "v2" } } } });
+    test.decorators().merge(test.name(), &strict).await?;
+    for field in ["spec", "data"] {
+        let mut answer = json!({ "labels": { "n": "2" }, "attachments": [] });
+        answer[field] = json!({ "n": "2" });
+        webhook.answer(answer);
+        maps.merge("p", &json!({ "data": { "touched": field } })).await?;
+        let told = |event: &Value| {
+            let message = text(event, "/message");
+            message.contains("sync hook") && message.contains(field)
+        };
+        test.until_event_on(&now, "SyncError", told).await?;
+        ensure!(label(&maps.get("p").await?, "n") == "1", "a refused answer was taken");
+    }
+    Ok(())
+}
+
 /// What the API server refuses of the object is told, and no attachment is made for what is not so.
 pub(crate) async fn what_is_refused_of_the_object_holds_up_its_attachments(test: &mut Fixture) -> Result<()> {
     let refused = json!({ "labels": { "bad": "no label value!" }, "attachments": [attachment("a")] });
@@ -239,121 +338,3 @@ pub(crate) async fn what_is_refused_of_the_object_holds_up_its_attachments(test:
     maps.until("a", "attached", |_| true).await?;
     Ok(())
 }
-
-/// Two decorators that want different things of one object; the first by name is the younger one.
-struct Two {
-    older: (Webhook, Value),
-    younger: (Webhook, Value),
-    place: Objects,
-}
-
-/// One label and annotation that both want to be different, one that is its own, and a status.
-fn wants(who: &str, odd: &Value) -> Value {
-    let keys = json!({ "both": who, who: "1" });
-    let mut answer =
-        json!({ "labels": keys, "annotations": keys, "status": { "of": who }, "attachments": [] });
-    for (key, value) in odd.as_object().into_iter().flatten() {
-        answer["labels"][key] = value.clone();
-    }
-    answer
-}
-
-impl Two {
-    async fn new(test: &mut Fixture) -> Result<Self> {
-        test.define_kind().await?;
-        let kind = test.kind().clone();
-        let older = Webhook::answering(wants("older", &json!({ "odd": null }))).await?;
-        let younger = Webhook::answering(wants("younger", &json!({ "odd": "1" }))).await?;
-        let mut hosted = Vec::new();
-        for (name, webhook) in [("z-older", &older), ("a-younger", &younger)] {
-            let controller = test.decorator().renamed(&format!("{}-{name}", test.name()));
-            let controller = controller.decorating(&kind, json!({})).resyncing_each_second();
-            hosted.push(test.host_decorator(controller.synced_by(sync(webhook))).await?);
-            if hosted.len() == 1 {
-                a_second_passes(test).await?;
-            }
-        }
-        let younger = (younger, hosted.remove(1));
-        Ok(Self { older: (older, hosted.remove(0)), younger, place: test.parents() })
-    }
-
-    /// Both look at the object some times more, and nobody writes anything.
-    async fn rest(&self, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        let object = self.place.until("p", "as it is to be", &wanted).await?;
-        for (webhook, _) in [&self.older, &self.younger] {
-            until_asked_again(webhook, "p", 5).await?;
-        }
-        let after = self.place.get("p").await?;
-        ensure!(version(&object) == version(&after), "written on and on: {object}\n{after}");
-        Ok(after)
-    }
-}
-
-/// By the API server's clock, which is what ages are told by.
-async fn a_second_passes(test: &mut Fixture) -> Result<()> {
-    let mut ticks = BTreeSet::new();
-    for tick in 0.. {
-        let place = test.config_maps();
-        let made = test.make(&place, attachment(&format!("tick-{tick}"))).await?;
-        ticks.insert(text(&made, "/metadata/creationTimestamp").to_owned());
-        if ticks.len() > 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
-}
-
-/// An object on which `who` has what both want; `odd`: what is labelled so.
-fn is_of(who: &'static str, odd: Option<&'static str>) -> impl Fn(&Value) -> bool {
-    move |object| {
-        let mut wanted = json!({ "both": who, "older": "1", "younger": "1" });
-        let annotated = object["metadata"]["annotations"] == wanted;
-        if let Some(odd) = odd {
-            wanted["odd"] = json!(odd);
-        }
-        object["metadata"]["labels"] == wanted && annotated && object["status"] == json!({ "of": who })
-    }
-}
-
-/// Where two decorators want different values of one key, the older one has it, and nobody flaps: told on both, also after
-/// a restart where the younger is the first to answer; the younger takes over what the older no longer wants, and all once
-/// it is gone.
-pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
-    test: &mut Fixture,
-) -> Result<()> {
-    let two = Two::new(test).await?;
-    test.serve()?;
-    test.create(test.parent("p")).await?;
-    two.rest(is_of("older", None)).await?;
-    let names = |object: &Value| text(object, "/metadata/name").to_owned();
-    for ((_, controller), (_, other)) in [(&two.older, &two.younger), (&two.younger, &two.older)] {
-        for what in ["label both", "label odd", "annotation both", "status"] {
-            let told = |event: &Value| {
-                let message = text(event, "/message");
-                message.contains(what) && message.contains(&names(other))
-            };
-            test.until_event_on(controller, CONFLICT, told).await?;
-        }
-    }
-    let (slow, fast) = (&two.older.0, &two.younger.0);
-    slow.answer(wants("older", &json!({})));
-    let before = two.rest(is_of("older", Some("1"))).await?;
-
-    test.server().stop().await?;
-    slow.answer(Answer::from(wants("older", &json!({}))).after(Duration::from_secs(2)));
-    test.server().start()?;
-    until_asked_again(fast, "p", 3).await?;
-    let after = two.rest(is_of("older", Some("1"))).await?;
-    ensure!(version(&before) == version(&after), "a restart had something written: {before}\n{after}");
-
-    test.decorators().delete(&names(&two.older.1)).await?;
-    let is = is_of("younger", Some("1"));
-    let taken = two.place.until("p", "as the younger wants it", &is).await?;
-    until_asked_again(fast, "p", 3).await?;
-    ensure!(version(&two.place.get("p").await?) == version(&taken), "written on and on");
-    Ok(())
-}
-
-/// The reason of Events that tell of decorators that want different things.
-const CONFLICT: &str = "DecoratorsConflict";

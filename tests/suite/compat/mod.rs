@@ -9,6 +9,7 @@ pub(crate) mod decorator_controller;
 pub(crate) mod decorator_finalizers;
 pub(crate) mod decorator_hooks;
 pub(crate) mod decorator_object;
+pub(crate) mod decorators_together;
 pub(crate) mod hook_protocol;
 mod kinds;
 pub(crate) mod migration;
