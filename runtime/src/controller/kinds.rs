@@ -63,6 +63,9 @@ impl Kinds {
     }
 }
 
+/// The shortest pause between two looks for a kind that is not served: its definition is told of before it is.
+const SHORT: Duration = Duration::from_millis(500);
+
 #[derive(Debug, thiserror::Error)]
 enum KindError {
     #[error(transparent)]
@@ -92,7 +95,6 @@ impl KindError {
 impl Run {
     /// Waits until all kinds are served; of a decorator's targets one is enough.
     pub(super) async fn kinds(&self, checked: &Checked) -> Option<Kinds> {
-        const SHORT: Duration = Duration::from_millis(500);
         let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
         loop {
             changes.mark_unchanged();
@@ -192,8 +194,18 @@ impl Run {
 
     /// Ends when a kind is no longer served, or served as another one.
     pub(super) async fn kinds_change(&self, checked: &Checked, kinds: &Kinds) {
-        let mut changes = self.tools.discovery.changes();
-        while changes.changed().await.is_ok() {
+        let (mut changes, mut pause) = (self.tools.discovery.changes(), SHORT);
+        let is_waiting = kinds.parents.iter().any(Option::is_none);
+        loop {
+            tokio::select! {
+                told = changes.changed() => match told {
+                    Ok(()) => pause = SHORT,
+                    Err(_gone) => return,
+                },
+                () = tokio::time::sleep(pause), if is_waiting => {
+                    pause = (pause * 2).min(self.tools.discovery_interval);
+                }
+            }
             match self.resolve(checked).await {
                 Ok(now) if now == *kinds => {}
                 // It could not be asked: that says nothing about the kinds.
