@@ -80,7 +80,6 @@ pub(super) async fn run(
         }
     }
     run.stop.cancelled().await;
-    run.tools.wishing.end(&run.object);
     run.reporter.ended().await;
 }
 
@@ -156,7 +155,7 @@ impl Run {
                 children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
                 claimant: match self.kind {
                     ControllerKind::Composite => None,
-                    ControllerKind::Decorator => Some(Claimant::of(&self.object)),
+                    ControllerKind::Decorator => Some(Arc::new(Claimant::of(&self.object))),
                 },
                 terms: Terms {
                     controller: self.object.key.name.to_string(),
@@ -227,12 +226,21 @@ impl Run {
         None
     }
 
-    /// Lets the other decorators know of this one, before any of its passes.
+    /// Lets the other decorators know of this one, before any of its passes: as soon as it is known, since all start
+    /// together, and again when it works.
     fn host(&self, spec: &Checked) {
         if let Checked::Decorator(decorator) = spec {
             let selection = |target| spec.selection(target, &self.object.key.name);
             let targets = decorator.targets.iter().map(|target| (target.resource.clone(), selection(target)));
             self.tools.wishing.host(&self.object, targets.collect());
+        }
+    }
+
+    /// It cannot start: no other decorator waits for it, and what it wanted before counts no longer. One that only has to
+    /// wait for the API server is none of these: all have to.
+    pub(super) fn stand_aside(&self) {
+        if self.kind == ControllerKind::Decorator {
+            self.tools.wishing.end(&self.object);
         }
     }
 
@@ -267,6 +275,7 @@ impl Run {
 
     /// Says why the controller does not run.
     fn refuse(&self, reason: &'static str, message: &str) {
+        self.stand_aside();
         self.reporter.change(|report| report.ready = Finding::bad(reason, message));
         self.warn("CreateError", &format!("Cannot create new controller: {message}"));
     }
@@ -296,6 +305,11 @@ impl Run {
         }
         // Before the first pass: whatever comes after it is a change.
         hooks.renew();
+        self.host(spec);
+        if let Some(who) = parts.first().and_then(|part| part.controller.claimant.as_ref()) {
+            let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
+            self.tools.wishing.begin(who, is_its);
+        }
         let period = common.resync_period.or(self.tools.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
         let mut workers: Vec<_> =
@@ -349,6 +363,7 @@ impl Run {
                 () = &mut all => return Some(()),
                 () = self.stop.cancelled() => return None,
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
+                    self.stand_aside();
                     self.reporter.change(|report| report.ready = Finding::bad("NotListed", trouble));
                 }
             }
