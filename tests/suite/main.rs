@@ -33,9 +33,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use compat::{
-    api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, hook_protocol, migration, parent_reconcile,
-    policies, rolling_update,
+    api_objects, child_management, customize, decorator_attachments, decorator_conflicts,
+    decorator_controller, decorator_finalizers, decorator_hooks, decorator_object, hook_protocol, migration,
+    parent_reconcile, policies, rolling_update,
 };
 use planes::{Plane, Planes};
 use runner::{Test, Wanted, What, tests};
@@ -280,7 +280,12 @@ fn of_decorators() -> Vec<Test> {
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
             what_is_refused_of_the_object_holds_up_its_attachments,
+        },
+        decorator_conflicts::{
             of_two_decorators_the_older_has_the_key_and_both_are_told,
+            nobody_waits_for_an_older_decorator_that_cannot_start,
+            what_the_older_decorator_wants_stands_while_it_is_away,
+            cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
         },
         decorator_finalizers::{
             the_last_answer_still_decides_about_attachments,

@@ -1,11 +1,9 @@
-//! Section 7 of the compatibility contract: what a decorator writes to the object itself, and who has a say where several
-//! do.
+//! Section 7 of the compatibility contract: what a decorator writes to the object itself.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use acceptance::api::{CONFIG_MAP, Kind, Objects};
+use acceptance::api::{CONFIG_MAP, Kind};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{text, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
@@ -239,121 +237,3 @@ pub(crate) async fn what_is_refused_of_the_object_holds_up_its_attachments(test:
     maps.until("a", "attached", |_| true).await?;
     Ok(())
 }
-
-/// Two decorators that want different things of one object; the first by name is the younger one.
-struct Two {
-    older: (Webhook, Value),
-    younger: (Webhook, Value),
-    place: Objects,
-}
-
-/// One label and annotation that both want to be different, one that is its own, and a status.
-fn wants(who: &str, odd: &Value) -> Value {
-    let keys = json!({ "both": who, who: "1" });
-    let mut answer =
-        json!({ "labels": keys, "annotations": keys, "status": { "of": who }, "attachments": [] });
-    for (key, value) in odd.as_object().into_iter().flatten() {
-        answer["labels"][key] = value.clone();
-    }
-    answer
-}
-
-impl Two {
-    async fn new(test: &mut Fixture) -> Result<Self> {
-        test.define_kind().await?;
-        let kind = test.kind().clone();
-        let older = Webhook::answering(wants("older", &json!({ "odd": null }))).await?;
-        let younger = Webhook::answering(wants("younger", &json!({ "odd": "1" }))).await?;
-        let mut hosted = Vec::new();
-        for (name, webhook) in [("z-older", &older), ("a-younger", &younger)] {
-            let controller = test.decorator().renamed(&format!("{}-{name}", test.name()));
-            let controller = controller.decorating(&kind, json!({})).resyncing_each_second();
-            hosted.push(test.host_decorator(controller.synced_by(sync(webhook))).await?);
-            if hosted.len() == 1 {
-                a_second_passes(test).await?;
-            }
-        }
-        let younger = (younger, hosted.remove(1));
-        Ok(Self { older: (older, hosted.remove(0)), younger, place: test.parents() })
-    }
-
-    /// Both look at the object some times more, and nobody writes anything.
-    async fn rest(&self, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        let object = self.place.until("p", "as it is to be", &wanted).await?;
-        for (webhook, _) in [&self.older, &self.younger] {
-            until_asked_again(webhook, "p", 5).await?;
-        }
-        let after = self.place.get("p").await?;
-        ensure!(version(&object) == version(&after), "written on and on: {object}\n{after}");
-        Ok(after)
-    }
-}
-
-/// By the API server's clock, which is what ages are told by.
-async fn a_second_passes(test: &mut Fixture) -> Result<()> {
-    let mut ticks = BTreeSet::new();
-    for tick in 0.. {
-        let place = test.config_maps();
-        let made = test.make(&place, attachment(&format!("tick-{tick}"))).await?;
-        ticks.insert(text(&made, "/metadata/creationTimestamp").to_owned());
-        if ticks.len() > 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
-}
-
-/// An object on which `who` has what both want; `odd`: what is labelled so.
-fn is_of(who: &'static str, odd: Option<&'static str>) -> impl Fn(&Value) -> bool {
-    move |object| {
-        let mut wanted = json!({ "both": who, "older": "1", "younger": "1" });
-        let annotated = object["metadata"]["annotations"] == wanted;
-        if let Some(odd) = odd {
-            wanted["odd"] = json!(odd);
-        }
-        object["metadata"]["labels"] == wanted && annotated && object["status"] == json!({ "of": who })
-    }
-}
-
-/// Where two decorators want different values of one key, the older one has it, and nobody flaps: told on both, also after
-/// a restart where the younger is the first to answer; the younger takes over what the older no longer wants, and all once
-/// it is gone.
-pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
-    test: &mut Fixture,
-) -> Result<()> {
-    let two = Two::new(test).await?;
-    test.serve()?;
-    test.create(test.parent("p")).await?;
-    two.rest(is_of("older", None)).await?;
-    let names = |object: &Value| text(object, "/metadata/name").to_owned();
-    for ((_, controller), (_, other)) in [(&two.older, &two.younger), (&two.younger, &two.older)] {
-        for what in ["label both", "label odd", "annotation both", "status"] {
-            let told = |event: &Value| {
-                let message = text(event, "/message");
-                message.contains(what) && message.contains(&names(other))
-            };
-            test.until_event_on(controller, CONFLICT, told).await?;
-        }
-    }
-    let (slow, fast) = (&two.older.0, &two.younger.0);
-    slow.answer(wants("older", &json!({})));
-    let before = two.rest(is_of("older", Some("1"))).await?;
-
-    test.server().stop().await?;
-    slow.answer(Answer::from(wants("older", &json!({}))).after(Duration::from_secs(2)));
-    test.server().start()?;
-    until_asked_again(fast, "p", 3).await?;
-    let after = two.rest(is_of("older", Some("1"))).await?;
-    ensure!(version(&before) == version(&after), "a restart had something written: {before}\n{after}");
-
-    test.decorators().delete(&names(&two.older.1)).await?;
-    let is = is_of("younger", Some("1"));
-    let taken = two.place.until("p", "as the younger wants it", &is).await?;
-    until_asked_again(fast, "p", 3).await?;
-    ensure!(version(&two.place.get("p").await?) == version(&taken), "written on and on");
-    Ok(())
-}
-
-/// The reason of Events that tell of decorators that want different things.
-const CONFLICT: &str = "DecoratorsConflict";

@@ -5,6 +5,7 @@ pub(crate) mod child_management;
 pub(crate) mod customize;
 mod decorated;
 pub(crate) mod decorator_attachments;
+pub(crate) mod decorator_conflicts;
 pub(crate) mod decorator_controller;
 pub(crate) mod decorator_finalizers;
 pub(crate) mod decorator_hooks;
