@@ -3,7 +3,9 @@
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, VersionMatch,
+};
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -115,6 +117,13 @@ impl Objects {
     /// Those that a field selector picks, such as `involvedObject.name=a`.
     pub async fn list_where(&self, fields: &str) -> Result<Vec<Value>> {
         self.listed(&ListParams::default().fields(fields)).await
+    }
+
+    /// Those that there were when another object was written as it is here.
+    pub async fn list_when(&self, written: &Value) -> Result<Vec<Value>> {
+        let version =
+            written["metadata"]["resourceVersion"].as_str().context("an object without a version")?;
+        self.listed(&ListParams::default().at(version).matching(VersionMatch::Exact)).await
     }
 
     async fn listed(&self, by: &ListParams) -> Result<Vec<Value>> {

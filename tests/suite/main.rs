@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use compat::{
-    api_objects, child_management, customize, decorator_attachments, decorator_conflicts,
-    decorator_controller, decorator_finalizers, decorator_hooks, decorator_object, hook_protocol, migration,
+    api_objects, child_management, customize, decorator_attachments, decorator_controller,
+    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
     parent_reconcile, policies, rolling_update,
 };
 use planes::{Plane, Planes};
@@ -45,9 +45,9 @@ fn all() -> Vec<Test> {
     [
         on_a_node(),
         of_bounds(),
+        of_decorators(),
         of_controllers(),
         of_the_contract(),
-        of_decorators(),
         of_children(),
         of_accounts(),
         of_hooks(),
@@ -248,11 +248,21 @@ fn of_the_contract() -> Vec<Test> {
 /// Section 7 of the contract.
 fn of_decorators() -> Vec<Test> {
     tests![
+        decorators_together::{
+            of_two_decorators_the_older_has_the_key_and_both_are_told,
+            what_an_older_decorator_gives_up_the_younger_has_at_once,
+            nobody_waits_for_an_older_decorator_that_cannot_start,
+            what_the_older_decorator_wants_stands_while_it_is_away,
+            cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
+        },
         decorator_controller::{
             objects_of_any_kind_and_scope_are_decorated,
+            what_is_written_for_an_object_wakes_another_of_its_name,
             labels_and_annotations_are_asked_for_together_and_rules_of_one_kind_apart,
             an_object_that_stops_matching_is_left_as_it_is,
             a_decorator_that_cannot_run_says_why_and_heals,
+            a_kind_that_is_not_served_holds_up_no_other_one,
+            what_is_attached_is_decorated_though_it_is_named_like_its_object,
             a_decorator_is_started_anew_by_its_spec_alone,
         },
         decorator_hooks::{
@@ -272,6 +282,7 @@ fn of_decorators() -> Vec<Test> {
             a_composite_and_a_decorator_leave_each_others_children_alone,
             a_bad_attachment_holds_up_no_other,
             attachments_lie_with_their_objects,
+            attachments_are_looked_for_in_the_objects_own_namespace,
         },
         decorator_object::{
             labels_and_annotations_are_set_overwritten_and_removed,
@@ -279,22 +290,21 @@ fn of_decorators() -> Vec<Test> {
             only_what_differs_is_written_and_the_object_comes_first,
             a_status_of_a_kind_that_has_none_is_no_reason_to_go_on,
             a_conflict_on_the_object_holds_up_no_attachment,
+            a_conflict_on_the_status_holds_up_no_attachment,
+            an_object_that_goes_meanwhile_gets_no_attachments_and_fails_nothing,
+            a_decorator_changes_neither_spec_nor_data,
             what_is_refused_of_the_object_holds_up_its_attachments,
-        },
-        decorator_conflicts::{
-            of_two_decorators_the_older_has_the_key_and_both_are_told,
-            nobody_waits_for_an_older_decorator_that_cannot_start,
-            what_the_older_decorator_wants_stands_while_it_is_away,
-            cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
         },
         decorator_finalizers::{
             the_last_answer_still_decides_about_attachments,
             without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
             foreground_deletion_leaves_attachments_to_itself,
             an_object_that_stops_matching_is_finalized_while_it_lives,
+            what_the_finalize_hook_says_of_the_status_is_written,
             a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
             an_object_waits_for_its_finalize_hook,
             an_object_that_is_gone_leaves_nothing_behind,
+            a_server_killed_in_the_middle_neither_doubles_nor_forgets,
         },
     ]
 }
@@ -319,6 +329,7 @@ fn of_hooks() -> Vec<Test> {
             a_hook_that_asks_for_the_time_is_named_and_called_each_time,
             a_hook_that_gives_two_answers_is_named_and_called_each_time,
             a_hook_whose_status_never_rests_is_called_more_and_more_seldom,
+            controllers_that_never_rest_on_one_object_are_called_more_and_more_seldom,
             a_restarted_server_gives_hooks_the_same_random_numbers,
             calls_that_were_made_and_skipped_are_told_as_metrics,
         },

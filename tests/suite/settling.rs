@@ -181,6 +181,51 @@ pub(crate) async fn a_hook_whose_status_never_rests_is_called_more_and_more_seld
     .await
 }
 
+/// What one of them writes is no reason for the others to go on at once.
+pub(crate) async fn controllers_that_never_rest_on_one_object_are_called_more_and_more_seldom(
+    test: &mut Fixture,
+) -> Result<()> {
+    let calls = AtomicUsize::new(0);
+    let hook = Webhook::serve(move |asked| {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        let said = json!({ asked.path.trim_start_matches('/'): call.to_string() });
+        match asked.path.as_str() {
+            "/composite" => json!({ "children": [], "status": said }).into(),
+            _ => json!({ "attachments": [], "annotations": said }).into(),
+        }
+    })
+    .await?;
+    test.define_kind().await?;
+    test.serve()?;
+    let (kind, webhook) = (test.kind().clone(), |path: &str| Hook::webhook(&hook.url(path)));
+    let composite = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(webhook("/composite"));
+    test.host(composite).await?;
+    for name in ["one", "two"] {
+        let decorator = test.decorator().renamed(&format!("{}-{name}", test.name()));
+        let decorator = decorator.decorating(&kind, json!({})).synced_by(webhook(&format!("/{name}")));
+        test.host_decorator(decorator).await?;
+    }
+    test.create(test.parent("a")).await?;
+    let pause = Duration::from_millis(1500);
+    for path in ["/composite", "/one", "/two"] {
+        let gaps = || {
+            let at: Vec<_> =
+                hook.asked().into_iter().filter(|asked| asked.path == path).map(|asked| asked.at).collect();
+            at.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>()
+        };
+        until(&format!("a pause between two calls of {path}"), PATIENCE, async || {
+            let gaps = gaps();
+            Ok(if gaps.iter().any(|gap| *gap >= pause) { Ok(()) } else { Err(format!("{gaps:?}")) })
+        })
+        .await?;
+        // As one alone, and what failed because another one was faster.
+        let before = gaps().iter().take_while(|gap| **gap < pause).count();
+        eprintln!("{path} {before}");
+        ensure!(before <= 40, "{before} calls of {path} before the first pause: {:?}", gaps());
+    }
+    Ok(())
+}
+
 pub(crate) async fn a_restarted_server_gives_hooks_the_same_random_numbers(test: &mut Fixture) -> Result<()> {
     let answer = json!({ "children": [], "status": { "letters": LETTERS } });
     looks_each_second(test, &wasm::answers_with_letters(&answer)?).await?;

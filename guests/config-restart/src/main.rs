@@ -61,7 +61,8 @@ fn customize(request: &CustomizeRequest<ConfigMap<'_>>) -> CustomizeResponse {
         None => CustomizeResponse::new(),
         Some(pods) => {
             let namespace = &*map.metadata.namespace;
-            CustomizeResponse::new().related(RelatedRule::new("v1", "pods").namespace(namespace).labels(pods))
+            let rule = RelatedRule::new("v1", "pods").namespace(namespace).labels(pods.selector);
+            CustomizeResponse::new().related(rule)
         }
     }
 }
@@ -77,16 +78,19 @@ fn sync(request: &Request<'_>) -> DecorateResponse {
     if map.metadata.deletion_timestamp.is_some() {
         return answer;
     }
-    if let Err(why) = selector::parse(text) {
+    let (wanted, noted) = (selector::parse(text), map.noted());
+    // The first sight is noted all the same, so that what changes from then on is made up for.
+    if let (Err(why), Some(_)) = (&wanted, &noted.seen) {
         let why = format!("{MATCH}: {text:?} is no label selector, so no Pod is restarted: {why}");
         return answer.warning("InvalidPodSelector", &why);
     }
+    let found = |pod: &ObjectMeta<'_>| wanted.as_ref().is_ok_and(|wanted| wanted.finds(&pod.labels));
     let pods = || {
         let all = request.related.group("Pod.v1").values();
-        all.filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        all.filter(|pod| pod.metadata.deletion_timestamp.is_none() && found(&pod.metadata))
     };
     let uids = pods().map(|pod| &*pod.metadata.uid).collect();
-    match restart::step(&content::digest(&map.data, &map.binary_data), map.noted(), &uids) {
+    match restart::step(&content::digest(&map.data, &map.binary_data), noted, &uids) {
         Step::Rest => answer,
         Step::Note(noted) => note(answer, &map.metadata.uid, noted),
         Step::Delete(uids) => pods()
@@ -212,6 +216,36 @@ mod tests {
             (answer.events, answer.annotations.len(), answer.delete_related.len()),
             (vec![event], 0, 0)
         );
+    }
+
+    #[test]
+    fn a_first_sight_is_noted_whatever_the_selector_says() {
+        let bad = map(&json!({ MATCH: "app in (" }));
+        assert_eq!(asked(bad), asked(map_seen_first()));
+    }
+
+    #[test]
+    fn of_pods_with_a_label_those_go_whose_number_is_asked_for() {
+        let map = |annotation: &str| {
+            let mut map = seen(annotation);
+            map["metadata"]["annotations"][MATCH] = json!("tier>3");
+            map
+        };
+        assert_eq!(
+            rules(map(DUE))[0]["labelSelector"],
+            json!({ "matchExpressions": [{ "key": "tier", "operator": "Exists" }] })
+        );
+        let pod = |tier: &str| {
+            let metadata = json!({ "name": tier, "namespace": "n", "uid": tier, "labels": { "tier": tier } });
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata })
+        };
+        let call = |annotation: &str| {
+            let pods = ["3", "4", "10", "x"].iter().map(|tier| pod(tier));
+            let request = Request::decorating(map(annotation)).v2();
+            pods.fold(request, Request::related).call(sync).unwrap()
+        };
+        assert_eq!(call(DUE).annotations[PODS], "10,4");
+        assert_eq!(call("10,3").delete_related.len(), 1);
     }
 
     #[test]

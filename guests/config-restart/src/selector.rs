@@ -1,21 +1,47 @@
-//! Knows label selectors as text, as `kubectl get -l` reads them: `app=frontend,tier in (web, api),!canary`.
+//! Knows label selectors as text, as `kubectl get -l` reads them: `app=frontend,tier in (web, api),!canary,size>3`.
 
-use metahook_sdk::{LabelSelector, Operator, Requirement};
+use metahook_sdk::{LabelSelector, Map, Operator, Requirement, Str};
+
+/// What is asked of labels.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// All but numbers: of a label that is compared, only that it is there.
+    pub(crate) selector: LabelSelector<'static>,
+    bounds: Vec<Bound>,
+}
+
+/// A label is a number above or below another one. The selectors of objects cannot say that.
+#[derive(Debug)]
+struct Bound {
+    key: String,
+    above: bool,
+    than: i64,
+}
+
+impl Wanted {
+    /// Whether labels that the selector finds are as the text asks.
+    pub(crate) fn finds(&self, labels: &Map<'_, Str<'_>>) -> bool {
+        self.bounds.iter().all(|Bound { key, above, than }| {
+            let number = labels.get(key).and_then(|value| value.parse::<i64>().ok());
+            number.is_some_and(|number| if *above { number > *than } else { number < *than })
+        })
+    }
+}
 
 /// What the text asks for, or why nobody can tell.
 ///
 /// # Errors
 /// Also a text without any requirement: for `kubectl` it means every object, here that would be every Pod.
-pub(crate) fn parse(text: &str) -> Result<LabelSelector<'static>, String> {
+pub(crate) fn parse(text: &str) -> Result<Wanted, String> {
     let mut reader = Reader { rest: text.trim_start() };
     if reader.rest.is_empty() {
         return Err("it names no label: say which Pods are meant, such as app=frontend".to_owned());
     }
-    let mut selector = LabelSelector::default();
+    let mut wanted = Wanted::default();
     loop {
-        selector.match_expressions.push(reader.requirement()?);
+        reader.requirement(&mut wanted)?;
         match reader.next() {
-            Token::End => return Ok(selector),
+            Token::End => return Ok(wanted),
             Token::Comma => {}
             other => return Err(unexpected(other, "a comma or the end")),
         }
@@ -66,7 +92,7 @@ impl<'a> Reader<'a> {
         (Token::Word(word), word.len())
     }
 
-    fn requirement(&mut self) -> Result<Requirement<'static>, String> {
+    fn requirement(&mut self, wanted: &mut Wanted) -> Result<(), String> {
         let absent = self.peek() == Token::Sign("!");
         if absent {
             self.next();
@@ -82,13 +108,20 @@ impl<'a> Reader<'a> {
             (false, Token::Sign("!=")) => (Operator::NotIn, vec![self.value()?]),
             (false, Token::Word("in")) => (Operator::In, self.set()?),
             (false, Token::Word("notin")) => (Operator::NotIn, self.set()?),
-            (false, Token::Sign("<" | ">")) => {
-                return Err(format!("{key}: labels are compared by =, !=, in and notin alone"));
+            (false, Token::Sign(sign @ ("<" | ">"))) => {
+                let text = self.value()?;
+                let Ok(than) = text.parse() else {
+                    return Err(format!("{text:?} where a whole number should be"));
+                };
+                wanted.bounds.push(Bound { key: key.to_owned(), above: sign == ">", than });
+                (Operator::Exists, Vec::new())
             }
-            (false, other) => return Err(unexpected(other, "=, !=, in, notin, a comma or the end")),
+            (false, other) => return Err(unexpected(other, "=, !=, in, notin, <, >, a comma or the end")),
         };
         let values = values.into_iter().map(|value| value.to_owned().into()).collect();
-        Ok(Requirement { key: key.to_owned().into(), operator, values })
+        let requirement = Requirement { key: key.to_owned().into(), operator, values };
+        wanted.selector.match_expressions.push(requirement);
+        Ok(())
     }
 
     /// The one value after a sign; without one it is the empty value.
@@ -187,7 +220,7 @@ mod tests {
 
     /// The selector as `key operator values` by requirement.
     fn parsed(text: &str) -> String {
-        let selector = parse(text).unwrap_or_else(|why| panic!("{text:?}: {why}"));
+        let Wanted { selector, bounds } = parse(text).unwrap_or_else(|why| panic!("{text:?}: {why}"));
         assert!(selector.match_labels.is_empty());
         let each = selector.match_expressions.iter();
         let words = each.map(|one| {
@@ -198,7 +231,10 @@ mod tests {
                 one.values.iter().map(|value| &**value).collect::<Vec<_>>().join("|")
             )
         });
-        words.collect::<Vec<_>>().join("; ")
+        let bounds = bounds.iter().map(|Bound { key, above, than }| {
+            format!("{key} {} {than}", if *above { "above" } else { "below" })
+        });
+        words.chain(bounds).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
@@ -216,6 +252,8 @@ mod tests {
                 "app In [a]; tier NotIn [b]; x Exists []; y DoesNotExist []; z In [1]",
             ),
             ("example.com/app=A.b_c-9", "example.com/app In [A.b_c-9]"),
+            ("tier>3", "tier Exists []; tier above 3"),
+            ("tier < 03, app", "tier Exists []; app Exists []; tier below 3"),
         ] {
             assert_eq!(parsed(text), wanted, "{text}");
         }
@@ -237,7 +275,32 @@ mod tests {
         ] {
             assert_eq!(parsed(text), wanted, "{text}");
         }
-        assert_eq!(parse("app=").unwrap().match_expressions[0].values, [""]);
+        assert_eq!(parse("app=").unwrap().selector.match_expressions[0].values, [""]);
+    }
+
+    #[test]
+    fn numbers_are_compared_as_numbers_and_nothing_else_is_one() {
+        let finds = |text: &str, tier: &'static str| {
+            let labels = [("tier", Str::from(tier)), ("x", Str::from("100"))].into_iter().collect();
+            parse(text).unwrap().finds(&labels)
+        };
+        for (text, tier, found) in [
+            ("tier>3", "4", true),
+            ("tier>3", "10", true),
+            ("tier>3", "3", false),
+            ("tier<3", "2", true),
+            ("tier<10", "9", true),
+            ("tier<3", "3", false),
+            ("tier>3,tier<9", "8", true),
+            ("tier>3,tier<9", "9", false),
+            ("tier>3", "four", false),
+            ("tier<3", "", false),
+            ("tier<3", "99999999999999999999", false),
+            ("tier=3", "four", true), // the selector looks at that
+            ("missing<3", "1", false),
+        ] {
+            assert_eq!(finds(text, tier), found, "{text}: {tier:?}");
+        }
     }
 
     #[test]
@@ -258,7 +321,7 @@ mod tests {
             (",app", "a comma where the key of a label should be"),
             ("app,", "it ends where the key of a label should be"),
             ("app,,tier", "a comma where the key of a label should be"),
-            ("app frontend", r#""frontend" where =, !=, in, notin, a comma or the end should be"#),
+            ("app frontend", r#""frontend" where =, !=, in, notin, <, >, a comma or the end should be"#),
             ("app=a b", r#""b" where a comma or the end should be"#),
             ("app=a=b", r#""=" where a comma or the end should be"#),
             ("app=(a)", r#""(" where a value should be"#),
@@ -270,7 +333,12 @@ mod tests {
             ("!app=a", r#""=" where a comma or the end should be"#),
             ("!!app", r#""!" where the key of a label should be"#),
             ("!", "it ends where the key of a label should be"),
-            ("app>1", "app: labels are compared by"),
+            ("app>", r#""" where a whole number should be"#),
+            ("app>one", r#""one" where a whole number should be"#),
+            ("app<99999999999999999999", "where a whole number should be"),
+            ("app<-1", r#""-1" is no value of a label"#), // kubectl takes no number below zero
+            ("app>=1", r#""=" where a value should be"#),
+            ("!app>1", r#"">" where a comma or the end should be"#),
             ("app/=a", r#""app/" is no key of a label"#),
             ("/app=a", r#""/app" is no key of a label"#),
             ("Example.com/app", "is no key of a label"),

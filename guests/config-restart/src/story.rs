@@ -170,7 +170,9 @@ impl Cluster {
         let writes = self.writes;
         if annotations != map.annotations {
             self.write(|cluster| cluster.put(map.version, annotations))?;
-            self.seen.1 = self.seen.1.max(now); // what was told before a write was answered has come by then
+            // An assumption: what there was when the pass began has been heard of by the time its write is answered. Where
+            // Pods are told of later than that, one that was made just before the change stays; the README says so.
+            self.seen.1 = self.seen.1.max(now);
         }
         for pod in &answer.delete_related {
             let uid: Uid = pod["uid"].as_str().unwrap().parse().unwrap();

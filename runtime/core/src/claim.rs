@@ -33,9 +33,10 @@ pub fn decide(parent: &Object, selector: Option<&Selector>, candidate: &Object) 
     }
 }
 
-/// The attachments of a parent are those that the DecoratorController made for it: it neither adopts nor releases.
+/// The attachments of a parent are those that the DecoratorController made for it: it neither adopts nor releases. What a
+/// CompositeController made is none, though its hook may have copied the annotation of one.
 pub fn attached(parent: &Object, controller: &str, candidate: &Object) -> Claim {
-    let ours = candidate.attached_by.as_deref() == Some(controller);
+    let ours = candidate.attached_by.as_deref() == Some(controller) && candidate.made_by.is_none();
     if ours && candidate.controller.as_ref() == Some(&parent.uid) { Claim::Keep } else { Claim::Leave }
 }
 
@@ -104,6 +105,8 @@ mod tests {
         assert_eq!(attached(child().controlled_by("p"), "e"), Claim::Leave, "another decorator's");
         assert_eq!(attached(child().controlled_by("q"), "d"), Claim::Leave, "another object's");
         assert_eq!(attached(child(), "d"), Claim::Leave, "an orphan");
+        let composed = child().controlled_by("p").annotation(MADE_BY, "d");
+        assert_eq!(attached(composed, "d"), Claim::Leave, "a CompositeController's");
         assert_eq!(
             super::attached(&parent().object(), "d", &child().controlled_by("p").object()),
             Claim::Leave

@@ -16,10 +16,12 @@ use crate::object::selector::Selector;
 #[derive(Debug, Default)]
 pub struct Index {
     objects: BTreeMap<Key, Entry>,
-    /// In the order of their keys.
-    owned: Keyed<Uid, Vec<Arc<Object>>>,
+    owned: Keyed<Uid, Owned>,
     /// What nobody controls.
     orphans: Labelled,
+    /// Changes are numbered: the last one, and the last one of what nobody controls.
+    changes: u64,
+    orphans_at: u64,
     /// All, where somebody asks for them by their labels.
     labelled: Option<Labelled>,
     by_uid: Keyed<Uid, Key>,
@@ -27,6 +29,15 @@ pub struct Index {
     listed: Option<BTreeSet<Key>>,
     /// The latest version an event told of: what is older and not here is gone.
     latest: Option<u128>,
+}
+
+/// The children of one owner.
+#[derive(Debug, Default)]
+struct Owned {
+    /// In the order of their keys.
+    children: Vec<Arc<Object>>,
+    /// The number of the last change among them.
+    at: u64,
 }
 
 #[derive(Debug)]
@@ -182,7 +193,8 @@ impl Index {
     /// selector, if there is one, matches.
     pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
         let here = |child: &&Arc<Object>| namespace.is_empty() || *child.key.namespace == *namespace;
-        let mut found: Vec<_> = self.owned.get(parent).into_iter().flatten().filter(here).cloned().collect();
+        let owned = self.owned.get(parent).into_iter().flat_map(|owned| &owned.children);
+        let mut found: Vec<_> = owned.filter(here).cloned().collect();
         if let Some(selector) = selector {
             let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector);
             let matching =
@@ -190,6 +202,16 @@ impl Index {
             found.extend(matching.map(Arc::clone));
         }
         found
+    }
+
+    /// As long as these numbers stay, a parent has the same candidates whatever its selector is.
+    pub fn stamp(&self, parent: &Uid) -> [u64; 2] {
+        [self.owned.get(parent).map_or(0, |owned| owned.at), self.orphans_at]
+    }
+
+    /// As long as this number stays, nothing here changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     fn learn(&mut self, object: Object, from_list: bool) -> Vec<Touched> {
@@ -245,9 +267,7 @@ impl Index {
         marked.deleting = true;
         known.object = Arc::new(marked);
         let now = Arc::clone(&known.object);
-        if let Some(owner) = &now.controller {
-            own(self.owned.or_default(owner), Arc::clone(&now));
-        }
+        self.link(&now);
         vec![Touched { after: Some(now), before: Some(before) }]
     }
 
@@ -267,10 +287,7 @@ impl Index {
         }
         let key = &object.key;
         self.by_uid.insert(object.uid.clone(), key.clone());
-        match &object.controller {
-            Some(owner) => own(self.owned.or_default(owner), Arc::clone(&object)),
-            None => self.orphans.insert(&object),
-        }
+        self.link(&object);
         if let Some(labelled) = &mut self.labelled {
             labelled.insert(&object);
         }
@@ -286,10 +303,26 @@ impl Index {
         vec![Touched { before: Some(entry.object), after: None }]
     }
 
+    /// Takes an object in where it is found by its owner, in the place of what it was before.
+    fn link(&mut self, object: &Arc<Object>) {
+        self.changes += 1;
+        let Some(owner) = &object.controller else {
+            self.orphans_at = self.changes;
+            return self.orphans.insert(object);
+        };
+        let Owned { children, at } = self.owned.or_default(owner);
+        *at = self.changes;
+        match children.binary_search_by(|other| other.key.cmp(&object.key)) {
+            Ok(place) => children.splice(place..=place, [Arc::clone(object)]).for_each(drop),
+            Err(place) => children.insert(place, Arc::clone(object)),
+        }
+    }
+
     fn disown(&mut self, owner: &Uid, child: &Key) {
-        let Some(children) = self.owned.get_mut(owner) else { return };
-        if let Ok(at) = children.binary_search_by(|other| other.key.cmp(child)) {
-            children.remove(at);
+        let Some(Owned { children, at }) = self.owned.get_mut(owner) else { return };
+        *at = self.changes;
+        if let Ok(place) = children.binary_search_by(|other| other.key.cmp(child)) {
+            children.remove(place);
         }
         if children.is_empty() {
             self.owned.remove(owner);
@@ -298,21 +331,16 @@ impl Index {
 
     fn unlink(&mut self, object: &Object) {
         self.by_uid.remove(&object.uid);
-        match &object.controller {
-            Some(owner) => self.disown(owner, &object.key),
-            None => self.orphans.remove(object),
+        self.changes += 1;
+        if let Some(owner) = &object.controller {
+            self.disown(owner, &object.key);
+        } else {
+            self.orphans_at = self.changes;
+            self.orphans.remove(object);
         }
         if let Some(labelled) = &mut self.labelled {
             labelled.remove(object);
         }
-    }
-}
-
-/// Takes in a child, in the place of the one that it was before.
-fn own(children: &mut Vec<Arc<Object>>, child: Arc<Object>) {
-    match children.binary_search_by(|other| other.key.cmp(&child.key)) {
-        Ok(at) => children.splice(at..=at, [child]).for_each(drop),
-        Err(at) => children.insert(at, child),
     }
 }
 
@@ -523,6 +551,11 @@ mod tests {
         ) {
             let (mut index, mut labelled) = (Index::default(), Index::default());
             labelled.label();
+            let mut last = None;
+            let seen = |index: &Index| -> Vec<_> {
+                let found = index.candidates(&Uid::new("p"), "n", Some(&Selector::default()));
+                found.iter().map(|one| (one.uid.clone(), one.version.clone(), one.deleting)).collect()
+            };
             for step in steps {
                 let object = |n: u8, v: u64| {
                     let built = a("v1", "Pod", &format!("n/{n}")).uid(&format!("{n}-{}", v / 4)).version(&v.to_string());
@@ -536,7 +569,7 @@ mod tests {
                         Step::Write(n, v) => Event::Wrote(object(n, v).into()),
                     });
                 }
-                let owned = index.owned.get("p").map_or(0, Vec::len);
+                let owned = index.owned.get("p").map_or(0, |owned| owned.children.len());
                 let orphans = index.orphans.len();
                 prop_assert_eq!(owned + orphans, index.objects.len());
                 let even = Selector::equals("even", "true");
@@ -547,7 +580,12 @@ mod tests {
                     prop_assert_eq!(index.by_uid.get(&object.uid), Some(&object.key));
                 }
                 let known = |child: &Arc<Object>| index.get(&child.key).is_some_and(|it| Arc::ptr_eq(it, child));
-                prop_assert!(index.owned.get("p").into_iter().flatten().all(known));
+                prop_assert!(index.owned.get("p").into_iter().flat_map(|owned| &owned.children).all(known));
+                let (stamp, found) = (index.stamp(&Uid::new("p")), seen(&index));
+                if let Some((before, then)) = &last {
+                    prop_assert!(stamp != *before || found == *then, "a change without a number");
+                }
+                last = Some((stamp, found));
             }
         }
     }

@@ -1,10 +1,12 @@
 //! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::keyed::Keyed;
+use crate::object::Object;
 use crate::object::id::Key;
 
 /// The parents of one controller.
@@ -33,6 +35,29 @@ pub struct Standings {
 pub struct Rest {
     pub seen: Fingerprint,
     pub answer: Fingerprint,
+    /// What was known before it was seen.
+    pub stamp: Stamp,
+}
+
+/// A number for the state of all that a look at a parent would read. Where it is the same nothing is different; another
+/// one says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(u64);
+
+impl Stamp {
+    /// `numbers`: of the changes in the stores that are read.
+    pub fn of(
+        parent: &Object,
+        hooks: Fingerprint,
+        elders: Option<Fingerprint>,
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> Self {
+        let mut all = DefaultHasher::new();
+        (parent.uid.as_str(), parent.version.as_str(), parent.deleting).hash(&mut all);
+        (hooks.as_bytes(), elders.as_ref().map(Fingerprint::as_bytes)).hash(&mut all);
+        numbers.into_iter().for_each(|number| all.write_u64(number));
+        Self(all.finish())
+    }
 }
 
 /// What a pass does about the hook.
@@ -73,9 +98,9 @@ impl Standings {
         }
     }
 
-    /// Whether there is nothing for a pass about a parent that looks like this.
-    pub fn rests(&mut self, parent: &Key, seen: Fingerprint) -> bool {
-        if self.settled.get(parent).is_none_or(|rest| rest.seen != seen) {
+    /// Whether there is nothing for a pass about a parent, as far as its stamp tells.
+    pub fn rests(&mut self, parent: &Key, stamp: Stamp) -> bool {
+        if self.settled.get(parent).is_none_or(|rest| rest.stamp != stamp) {
             return false;
         }
         // One that was drawn stays so until its pass has asked.
@@ -86,8 +111,11 @@ impl Standings {
         !check
     }
 
-    pub fn is_settled(&self, parent: &Key) -> bool {
-        self.settled.get(parent).is_some()
+    /// A parent looks as it did when it came to rest, and was stamped before that look.
+    pub fn stamp(&mut self, parent: &Key, seen: Fingerprint, stamp: Stamp) {
+        if let Some(rest) = self.settled.get_mut(parent).filter(|rest| rest.seen == seen) {
+            rest.stamp = stamp;
+        }
     }
 
     /// A pass sees a parent: does it have to ask the hook?
@@ -194,16 +222,25 @@ impl Standings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::testing::a;
 
     fn print(text: &str) -> Fingerprint {
         Fingerprint::of(text.as_bytes())
+    }
+
+    fn rest(answer: &str) -> Rest {
+        Rest { seen: print("seen"), answer: print(answer), stamp: stamp(0) }
+    }
+
+    fn stamp(number: u64) -> Stamp {
+        Stamp::of(&a("e/v1", "P", "n/p").object(), print("hook"), None, [number])
     }
 
     fn settled(check_every: u64) -> (Standings, Key) {
         let (mut all, key) = (Standings::new(check_every), Key::new("n", "p"));
         assert_eq!(all.look(&key, print("seen")), Ask::Call);
         all.called(print("hook"), true);
-        all.settle(&key, Rest { seen: print("seen"), answer: print("answer") });
+        all.settle(&key, rest("answer"));
         (all, key)
     }
 
@@ -251,7 +288,7 @@ mod tests {
         let parents: Vec<_> = (0..10).map(|number| Key::new("n", &format!("p{number}"))).collect();
         let mut all = Standings::new(10);
         for parent in &parents {
-            all.settle(parent, Rest { seen: print("seen"), answer: print("answer") });
+            all.settle(parent, rest("answer"));
         }
         let mut checked = BTreeMap::new();
         for parent in parents.iter().cycle().take(10_000) {
@@ -266,13 +303,22 @@ mod tests {
     #[test]
     fn a_parent_that_is_drawn_does_not_rest_and_its_pass_checks() {
         let (mut all, key) = settled(1);
-        assert!(!all.rests(&key, print("seen")));
+        assert!(!all.rests(&key, stamp(0)));
         all.check_every = 0;
-        assert!(!all.rests(&key, print("seen")), "until it is asked about");
+        assert!(!all.rests(&key, stamp(0)), "until it is asked about");
         assert_eq!(all.look(&key, print("seen")), Ask::Check(print("answer")));
         assert_eq!(all.look(&key, print("seen")), Ask::Nothing, "once");
-        assert!(all.rests(&key, print("seen")) && !all.rests(&key, print("changed")));
-        assert!(all.rests(&key, print("seen")), "to look is no pass");
+        assert!(all.rests(&key, stamp(0)));
+    }
+
+    #[test]
+    fn another_number_is_looked_into() {
+        let (mut all, key) = settled(0);
+        assert!(all.rests(&key, stamp(0)) && !all.rests(&key, stamp(1)));
+        all.stamp(&key, print("changed"), stamp(1));
+        assert!(!all.rests(&key, stamp(1)), "it looks different");
+        all.stamp(&key, print("seen"), stamp(1));
+        assert!(all.rests(&key, stamp(1)), "it looks as before");
     }
 
     #[test]
@@ -281,13 +327,13 @@ mod tests {
         assert!(all.differed(print("hook")), "news");
         assert!(!all.differed(print("hook")), "no news");
         all.called(print("hook"), true);
-        all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
+        all.settle(&key, rest("other"));
         assert_eq!(
             (all.look(&key, print("seen")), all.purity_of(print("hook"))),
             (Ask::Call, Some(Purity::Differs))
         );
         all.called(print("next hook"), true);
-        all.settle(&key, Rest { seen: print("seen"), answer: print("other") });
+        all.settle(&key, rest("other"));
         assert_eq!((all.settled(), all.purity_of(print("next hook"))), (1, Some(Purity::Pure)));
     }
 

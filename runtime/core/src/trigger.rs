@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use serde_json::Value;
 
@@ -57,47 +58,70 @@ impl Selection {
         })
     }
 
-    /// Whether a change of the status of this parent is no change.
-    fn ignores_status(&self, parent: &Object) -> bool {
+    /// Reads its annotations at most once.
+    fn judge(&self, parent: &Object) -> Judged {
         let mut matching = self.matching(parent).peekable();
-        if matching.peek().is_none() {
-            return self.rules.iter().all(|rule| rule.ignore_status);
+        let selected = matching.peek().is_some();
+        Judged {
+            included: selected || parent.finalizers.contains(&self.finalizer),
+            ignores_status: if selected {
+                matching.all(|rule| rule.ignore_status)
+            } else {
+                self.rules.iter().all(|rule| rule.ignore_status)
+            },
         }
-        matching.all(|rule| rule.ignore_status)
     }
 }
 
-/// The parents that a controller looks at, kept up to date so that nobody walks over all of their kind to count them.
+/// What a controller's rules say of a parent.
+#[derive(Debug, Clone, Copy)]
+struct Judged {
+    included: bool,
+    /// A change of its status alone is no change.
+    ignores_status: bool,
+}
+
+/// The parents that a controller looks at where those are not all, kept up to date so that nobody walks over all of their
+/// kind to find them.
 #[derive(Debug, Default)]
 pub struct Selected(BTreeSet<Key>);
 
 impl Selected {
-    /// Takes in that an object of the parents' kind changed.
-    pub fn learn(&mut self, touched: &Touched, selection: &Selection) {
-        if let Some(after) = touched.after.as_ref().filter(|after| selection.includes(after)) {
-            self.0.insert(after.key.clone());
-        } else if let Some(gone) = touched.after.as_ref().or(touched.before.as_ref()) {
-            self.0.remove(&gone.key);
-        }
-    }
-
     pub fn count(&self) -> usize {
         self.0.len()
     }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter()
+    }
+
+    /// Those behind this one, in order.
+    pub fn after<'a>(&'a self, last: Option<&'a Key>) -> impl Iterator<Item = &'a Key> + use<'a> {
+        self.0.range((last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+    }
+
+    /// Whether it was one of them before.
+    fn learn(&mut self, parent: &Key, is: bool) -> bool {
+        if is { !self.0.insert(parent.clone()) } else { self.0.remove(parent) }
+    }
 }
 
-/// A parent changed: itself, where it is or was selected.
-pub fn on_parent(touched: &Touched, selection: &Selection) -> Option<Key> {
-    let ignores = selection.rules.iter().any(|rule| rule.ignore_status);
+/// A parent changed: itself, where it is or was selected. `selected` has taken in what was before.
+pub fn on_parent(touched: &Touched, selection: &Selection, selected: &mut Selected) -> Option<Key> {
+    let key = &touched.after.as_ref().or(touched.before.as_ref())?.key;
+    let judged = touched.after.as_ref().map(|after| selection.judge(after));
+    let is = judged.is_some_and(|judged| judged.included);
+    let was = selection.is_everything() || selected.learn(key, is);
+    if !is && !was {
+        return None;
+    }
+    let ignores = judged.is_some_and(|judged| judged.ignores_status);
     if let (true, Some(before), Some(after)) = (ignores, &touched.before, &touched.after)
         && only_status_differs(before, after)
-        && selection.ignores_status(after)
     {
         return None;
     }
-    let sides = [&touched.after, &touched.before];
-    let selected = sides.into_iter().flatten().find(|object| selection.includes(object))?;
-    Some(selected.key.clone())
+    Some(key.clone())
 }
 
 fn only_status_differs(before: &Object, after: &Object) -> bool {
@@ -205,46 +229,73 @@ mod tests {
         Selection { rules: vec![rule], ..Selection::default() }
     }
 
-    #[test]
-    fn a_parent_that_stops_matching_is_looked_at_once_more() {
-        let selection = labelled(false);
-        let with = || parent("n/one", "1").label("x", "y").object();
-        let without = || parent("n/one", "1").object();
-        let key = |before, after| on_parent(&Touched { before, after }, &selection);
-        assert_eq!(key(Some(with()), Some(without())), Some(Key::new("n", "one")));
-        assert_eq!(key(Some(without()), Some(without())), None);
+    /// Whether a change wakes a parent of which it is known what it was before.
+    fn wakes(selection: &Selection, before: Option<Build>, after: Option<Build>) -> bool {
+        let (before, after) = (before.map(Build::object), after.map(Build::object));
+        let mut selected = Selected::default();
+        on_parent(&Touched { before: None, after: before.clone() }, selection, &mut selected);
+        on_parent(&Touched { before, after }, selection, &mut selected).is_some()
     }
 
     #[test]
-    fn parents_are_counted_as_they_come_match_and_go() {
+    fn a_parent_that_stops_matching_is_looked_at_once_more() {
+        let selection = labelled(false);
+        let (with, without) = (|| parent("n/one", "1").label("x", "y"), || parent("n/one", "1"));
+        assert!(wakes(&selection, Some(with()), Some(without())));
+        assert!(wakes(&selection, Some(with()), None));
+        assert!(!wakes(&selection, Some(without()), Some(without())));
+        assert!(!wakes(&selection, Some(without()), None));
+        assert!(wakes(&everything(false), Some(without()), None));
+    }
+
+    #[test]
+    fn parents_are_known_as_they_come_match_and_go() {
         let selection = labelled(false);
         let mut selected = Selected::default();
-        let mut count = |before: Option<Build>, after: Option<Build>| {
+        let mut keys = |before: Option<Build>, after: Option<Build>| {
             let touched = Touched { before: before.map(Build::object), after: after.map(Build::object) };
-            selected.learn(&touched, &selection);
-            selected.count()
+            on_parent(&touched, &selection, &mut selected);
+            assert_eq!(selected.count(), selected.keys().count());
+            selected.keys().map(ToString::to_string).collect::<Vec<_>>()
         };
-        let one = || parent("n/one", "1");
+        let (one, two) = (|| parent("n/one", "1"), || parent("n/two", "2").label("x", "y"));
         let finalized = || one().with("metadata.finalizers", json!(["f"]));
-        assert_eq!(count(None, Some(one())), 0, "it does not match");
-        assert_eq!(count(Some(one()), Some(one().label("x", "y"))), 1);
-        assert_eq!(count(None, Some(one().label("x", "y"))), 1, "told again");
-        assert_eq!(count(None, Some(parent("n/two", "2").label("x", "y"))), 2);
-        assert_eq!(count(Some(one().label("x", "y")), Some(finalized())), 2, "it has our finalizer");
-        assert_eq!(count(Some(finalized()), Some(one())), 1);
-        assert_eq!(count(Some(parent("n/two", "2").label("x", "y")), None), 0);
+        assert!(keys(None, Some(one())).is_empty(), "it does not match");
+        assert_eq!(keys(Some(one()), Some(one().label("x", "y"))), ["n/one"]);
+        assert_eq!(keys(None, Some(one().label("x", "y"))), ["n/one"], "told again");
+        assert_eq!(keys(None, Some(two())), ["n/one", "n/two"]);
+        assert_eq!(
+            keys(Some(one().label("x", "y")), Some(finalized())),
+            ["n/one", "n/two"],
+            "it has our finalizer"
+        );
+        assert_eq!(keys(Some(finalized()), Some(one())), ["n/two"]);
+        assert!(keys(Some(two()), None).is_empty());
+    }
+
+    #[test]
+    fn parents_are_walked_in_order() {
+        let mut selected = Selected::default();
+        for (name, uid) in [("n/b", "2"), ("n/a", "1"), ("n/c", "3")] {
+            let after = Some(parent(name, uid).label("x", "y").object());
+            on_parent(&Touched { before: None, after }, &labelled(false), &mut selected);
+        }
+        let after = |last: Option<Key>| {
+            selected.after(last.as_ref()).map(|key| key.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(after(None), ["a", "b", "c"]);
+        assert_eq!(after(Some(Key::new("n", "a"))), ["b", "c"]);
+        assert_eq!(after(Some(Key::new("n", "bb"))), ["c"], "also behind one that is gone");
     }
 
     #[test]
     fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
-        let selection = labelled(false);
-        let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"])).object();
-        assert!(on_parent(&Touched { before: None, after: Some(parent) }, &selection).is_some());
+        let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"]));
+        assert!(wakes(&labelled(false), None, Some(parent)));
     }
 
     fn woken_by(selection: &Selection, before: Build, after: Build) -> bool {
-        let touched = Touched { before: Some(before.object()), after: Some(after.object()) };
-        on_parent(&touched, selection).is_some()
+        wakes(selection, Some(before), Some(after))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use metahook_core::index::Index;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};
 use metahook_core::spec::controller::ControllerKind;
@@ -34,6 +35,11 @@ impl Controllers {
 
     pub(super) fn all(&self) -> [&Arc<Store>; 2] {
         [&self.composite, &self.decorator]
+    }
+
+    /// As long as these numbers stay, no controller changed.
+    pub(super) fn changes(&self) -> [u64; 2] {
+        self.all().map(|store| store.view(Index::changes))
     }
 
     /// Waits until all are known.

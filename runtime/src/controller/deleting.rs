@@ -5,6 +5,7 @@ use metahook_core::index::Event;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::plan::Op;
 use metahook_core::plan::stages::Width;
+use metahook_core::related::deletion;
 
 use super::acting::Acted;
 use super::pass::{Controller, Decision, SyncError};
@@ -22,25 +23,32 @@ impl Controller {
         writer: &Writer,
         streaks: Streaks,
     ) -> Result<Acted, SyncError> {
-        let (mut acted, mut first) = (Acted::Nothing, None);
+        let (mut deleted, mut first) = (Vec::new(), None);
         let (mut left, mut width) = (&*decision.decided.deletions, Width::after(streaks.failures));
         while !left.is_empty() {
             let (now, later) = width.split(left);
-            let results = join_all(now.iter().map(|op| self.delete_one(op, decision, writer))).await;
+            let results = join_all(now.iter().map(|op| self.delete_one(op, writer))).await;
             width.went(results.iter().all(Result::is_ok));
-            for result in results {
+            for (op, result) in now.iter().zip(results) {
                 match result {
-                    Ok(became) => acted = acted.max(became),
+                    Ok(true) => deleted.push(op.id().clone()),
+                    Ok(false) => {}
                     Err(error) => drop(first.get_or_insert(error)),
                 }
             }
             left = later;
         }
+        let parent = &decision.parent;
+        for message in deletion::told(&parent.key.namespace, &deleted) {
+            self.tools.recorder.record(parent, Severity::Normal, "DeletedRelated", &message);
+        }
+        let acted = if deleted.is_empty() { Acted::Nothing } else { Acted::Wrote };
         first.map_or(Ok(acted), Err)
     }
 
-    async fn delete_one(&self, op: &Op, decision: &Decision, writer: &Writer) -> Result<Acted, SyncError> {
-        let Op::Delete { id, uid } = op else { return Ok(Acted::Nothing) };
+    /// `false` where the object was gone already.
+    async fn delete_one(&self, op: &Op, writer: &Writer) -> Result<bool, SyncError> {
+        let Op::Delete { id, uid } = op else { return Ok(false) };
         let writing = self.relations.writing(id, writer);
         let deleted = match self.tools.rest.carry_out(op).await {
             Ok(known) => known.iter().any(|event| matches!(event, Event::Deleting(..))),
@@ -53,15 +61,13 @@ impl Controller {
             one.answered(vec![event]);
         }
         let parent = &writer.parent;
-        if !deleted {
+        if deleted {
+            self.meter.tally().wrote(op.verb());
+            tracing::info!(controller = %self.object.key, %parent, op = op.verb(), object = %id, %uid, "related object deleted");
+        } else {
             tracing::debug!(controller = %self.object.key, %parent, object = %id, %uid, "related object gone before it was deleted");
-            return Ok(Acted::Nothing);
         }
-        self.meter.tally().wrote(op.verb());
-        tracing::info!(controller = %self.object.key, %parent, op = op.verb(), object = %id, %uid, "related object deleted");
-        let message = format!("Deleted {id} (uid {uid}), as the hook asked");
-        self.tools.recorder.record(&decision.parent, Severity::Normal, "DeletedRelated", &message);
-        Ok(Acted::Wrote)
+        Ok(deleted)
     }
 
     /// Whether the object is gone and another one may have its name; the API server's refusal says so by its words alone.

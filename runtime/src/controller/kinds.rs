@@ -16,8 +16,8 @@ use crate::cluster::discovery::DiscoveryError;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Kinds {
-    /// In the order of the spec's targets.
-    pub(super) parents: Vec<Arc<Resource>>,
+    /// In the order of the spec's targets; `None` is not served, and holds up no other one of a decorator's.
+    pub(super) parents: Vec<Option<Arc<Resource>>>,
     /// What is declared of the children's.
     pub(super) rules: Vec<Rule>,
     /// The kind of revisions, where there are children that are updated one after the other.
@@ -28,6 +28,14 @@ impl Kinds {
     /// The kinds of children, and of what is claimed as they are.
     pub(super) fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
+    }
+
+    /// What is to be said of targets that are not served.
+    fn missing(&self, checked: &Checked) -> Option<String> {
+        let all = checked.targets().iter().zip(&self.parents).filter(|(_, parents)| parents.is_none());
+        let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
+        let all: Vec<_> = all.collect();
+        (!all.is_empty()).then(|| format!("{}; objects of the other kinds are decorated", all.join("; ")))
     }
 
     /// `home`: where revisions of parents without a namespace are kept.
@@ -96,7 +104,7 @@ impl KindError {
 }
 
 impl Run {
-    /// Waits until all kinds are served.
+    /// Waits until all kinds are served; of a decorator's targets one is enough.
     pub(super) async fn kinds(&self, checked: &Checked) -> Option<Kinds> {
         const SHORT: Duration = Duration::from_millis(500);
         let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
@@ -104,8 +112,15 @@ impl Run {
             changes.mark_unchanged();
             let error = match self.resolve(checked).await {
                 Ok(found) => {
+                    let missing = found.missing(checked);
+                    if let Some(missing) = &missing {
+                        self.warn("KindNotServed", missing);
+                    }
                     self.reporter.change(|report| {
-                        report.kinds = Finding::good("AllServed", "");
+                        report.kinds = match missing {
+                            None => Finding::good("AllServed", ""),
+                            Some(missing) => Finding::bad("KindNotServed", missing),
+                        };
                         report.ready = Finding::Unknown;
                     });
                     return Some(found);
@@ -134,14 +149,7 @@ impl Run {
     }
 
     async fn resolve(&self, checked: &Checked) -> Result<Kinds, KindError> {
-        let mut parents = Vec::new();
-        for target in checked.targets() {
-            let parent = self.tools.discovery.resolve(&target.resource).await?;
-            if matches!(checked, Checked::Composite(_)) {
-                self.need_status(&parent).await?;
-            }
-            parents.push(parent);
-        }
+        let parents = self.parents(checked).await?;
         let mut rules = Vec::new();
         for child in &checked.common().children {
             let resource = self.tools.discovery.resolve(&child.resource).await?;
@@ -164,6 +172,28 @@ impl Run {
             None
         };
         Ok(Kinds { parents, rules, revisions })
+    }
+
+    async fn parents(&self, checked: &Checked) -> Result<Vec<Option<Arc<Resource>>>, KindError> {
+        let (mut all, mut missing) = (Vec::new(), None);
+        for target in checked.targets() {
+            match (self.tools.discovery.resolve(&target.resource).await, checked) {
+                (Ok(parents), Checked::Decorator(_)) => all.push(Some(parents)),
+                (Ok(parents), Checked::Composite(_)) => {
+                    self.need_status(&parents).await?;
+                    all.push(Some(parents));
+                }
+                (Err(error), Checked::Decorator(_)) if error.is_not_served() => {
+                    missing.get_or_insert(error);
+                    all.push(None);
+                }
+                (Err(error), Checked::Composite(_) | Checked::Decorator(_)) => return Err(error.into()),
+            }
+        }
+        match missing {
+            Some(error) if all.iter().all(Option::is_none) => Err(error.into()),
+            Some(_) | None => Ok(all),
+        }
     }
 
     async fn need_status(&self, parent: &Resource) -> Result<(), KindError> {

@@ -13,12 +13,11 @@ use metahook_core::object::selector::Selector;
 use metahook_core::outcome::{self, Failure, Outcome, Passed, Retry};
 use metahook_core::pass::{AnswerError, Before, Decided, Kind, Seen, Terms};
 use metahook_core::plan::Problem;
-use metahook_core::related::selection::Related;
 use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::spec::hook::HookName;
-use metahook_core::standing::{Ask, Rest, Standings};
+use metahook_core::standing::{Ask, Rest, Stamp, Standings};
 use metahook_core::text::shorten;
-use metahook_core::trigger::Selected;
+use metahook_core::trigger::{self, Selected};
 use metahook_core::wishes::Claimant;
 
 use super::Tools;
@@ -128,8 +127,7 @@ impl Controller {
             self.forget_told(key);
             return After::Settled(None);
         };
-        if self.rests(&parent) {
-            self.meter.tally().skipped(1);
+        if self.restless(std::slice::from_ref(&parent)).is_empty() {
             return After::Settled(None);
         }
         // On the heap: most looks end above, and whoever calls this would have to make room for the rest of a pass.
@@ -212,11 +210,16 @@ impl Controller {
             Err(done) => return Ok(done),
         };
         let callees = self.hooks.now()?;
+        // Before anything is looked at: what changes from now on has another number.
+        let stamp = self.stamp(&parent, &callees, self.tools.controllers.changes());
         let (mut seen, mut asked) = self.see(&callees, &parent, ask, Asking::OnlyWhatIsNew).await?;
         let mut print = seen.fingerprint();
         let look = self.standings().look(&parent.key, print);
         let expected = match look {
-            Ask::Nothing => return Ok(Done::AtRest),
+            Ask::Nothing => {
+                self.standings().stamp(&parent.key, print, stamp);
+                return Ok(Done::AtRest);
+            }
             Ask::Call => None,
             Ask::Check(answer) => {
                 (seen, asked) = self.see(&callees, &parent, ask, Asking::Anew).await?;
@@ -245,7 +248,7 @@ impl Controller {
         }
         self.tell_overlaps(&seen);
         let (answers, pure) = calls.finish();
-        let rest = Rest { seen: print, answer: answers };
+        let rest = Rest { seen: print, answer: answers, stamp };
         self.judge(&seen, &rest, expected, pure);
         Ok(Done::Decided(Box::new(Decision { parent, decided, rest, pure, wrote: entered || claimed })))
     }
@@ -277,32 +280,36 @@ impl Controller {
         Ok((seen, asked))
     }
 
-    /// Whether nothing changed about a parent since it came to rest, as far as that is seen without asking anybody.
-    fn rests(&self, parent: &Arc<Object>) -> bool {
-        let Gate::Ask(ask) = gate::decide(parent, &self.terms.selection) else { return false };
-        let Ok(callees) = self.hooks.now() else { return false };
-        if self.terms.hooks.customize.is_some() || !self.standings().is_settled(&parent.key) {
-            return false;
-        }
-        let candidates = self.candidates_of(parent);
-        let rolled = self.terms.roll(parent, &candidates);
-        let elders = self.elders(parent);
-        let before = Before { ask, hooks: callees.identity, related: Related::default(), rolled, elders };
-        let Ok(seen) = self.terms.see(parent, before, candidates) else { return false };
-        let rests = self.standings().rests(&parent.key, seen.fingerprint());
-        if rests {
-            tracing::debug!(controller = %self.object.key, parent = %parent.key, "at rest");
-        }
-        rests
-    }
-
-    /// Those of these parents that need a pass.
+    /// Of these parents, those that need a pass: about the others nothing changed since they came to rest, as far as that
+    /// is known without looking at anything.
     pub(super) fn restless(&self, parents: &[Arc<Object>]) -> Vec<Key> {
-        let restless = parents.iter().filter(|parent| !self.rests(parent));
-        let restless: Vec<_> = restless.map(|parent| parent.key.clone()).collect();
+        let keys =
+            |parents: &mut dyn Iterator<Item = &Arc<Object>>| parents.map(|it| it.key.clone()).collect();
+        // What is related has no number.
+        let Some(callees) = self.hooks.now().ok().filter(|_| self.terms.hooks.customize.is_none()) else {
+            return keys(&mut parents.iter());
+        };
+        let controllers = self.tools.controllers.changes();
+        let stamp = |parent: &Arc<Object>| self.stamp(parent, &callees, controllers);
+        let stamps: Vec<_> = parents.iter().map(stamp).collect();
+        let mut standings = self.standings();
+        let mut restless = parents.iter().zip(stamps).filter_map(|(parent, stamp)| {
+            let rests = standings.rests(&parent.key, stamp);
+            if rests {
+                tracing::debug!(controller = %self.object.key, parent = %parent.key, "at rest");
+            }
+            (!rests).then_some(parent)
+        });
+        let restless: Vec<_> = keys(&mut restless);
+        drop(standings);
         let resting = parents.len() - restless.len();
         self.meter.tally().skipped(u64::try_from(resting).unwrap_or(u64::MAX));
         restless
+    }
+
+    fn stamp(&self, parent: &Object, callees: &Callees, controllers: [u64; 2]) -> Stamp {
+        let children = self.children.iter().flat_map(|store| store.view(|index| index.stamp(&parent.uid)));
+        Stamp::of(parent, callees.identity, self.elders(parent), children.chain(controllers))
     }
 
     /// Through the gate: our finalizer comes on before anything else, and off where no hook waits for it.
@@ -395,15 +402,12 @@ impl Controller {
         }
     }
 
-    /// Takes in that an object of the parents' kind changed.
-    pub(super) fn learn_parent(&self, touched: &Touched) {
+    /// Takes in that an object of the parents' kind changed; gives back which parent has to be looked at for that.
+    pub(super) fn learn_parent(&self, touched: &Touched) -> Option<Key> {
         if let (true, Some(gone)) = (self.claimant.is_some(), touched.gone()) {
             self.tools.wishing.forget_object(&gone.uid);
         }
-        let selection = &self.terms.selection;
-        if !selection.is_everything() {
-            self.selected().learn(touched, selection);
-        }
+        trigger::on_parent(touched, &self.terms.selection, &mut self.selected())
     }
 
     /// Without a walk over them: it is asked every second.
@@ -421,23 +425,24 @@ impl Controller {
     }
 
     pub(super) fn parent_keys(&self) -> Vec<Key> {
-        self.parents.view(|parents| {
-            parents
-                .all()
-                .filter(|parent| self.terms.selection.includes(parent))
-                .map(|parent| parent.key.clone())
-                .collect()
-        })
+        if self.terms.selection.is_everything() {
+            return self.parents.view(|parents| parents.all().map(|parent| parent.key.clone()).collect());
+        }
+        self.selected().keys().cloned().collect()
     }
 
     /// At most so many behind this one, in order.
     pub(super) fn parents_after(&self, last: Option<&Key>, most: usize) -> Vec<Arc<Object>> {
         self.parents.view(|parents| {
-            let selected = parents.after(last).filter(|parent| self.terms.selection.includes(parent));
-            selected.take(most).cloned().collect()
+            if self.terms.selection.is_everything() {
+                return parents.after(last).take(most).cloned().collect();
+            }
+            let selected = self.selected();
+            selected.after(last).filter_map(|key| parents.get(key)).take(most).cloned().collect()
         })
     }
 
+    /// Where the store's lock is held as well, that one comes first.
     fn selected(&self) -> MutexGuard<'_, Selected> {
         self.selected.lock().unwrap_or_else(PoisonError::into_inner)
     }

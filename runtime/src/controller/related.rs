@@ -264,15 +264,14 @@ impl Controller {
 }
 
 impl Relations {
-    /// What all controllers read is shared; one that has an account reads with the rights of that.
+    /// What all controllers read is shared; one that has an `account` reads with the rights of that, out of stores of its own.
     pub(super) fn new(
         (controller, parents): (Uid, Arc<Resource>),
         queue: Arc<Queue<Key>>,
         tools: &Tools,
         account: bool,
     ) -> Self {
-        let stores =
-            if account { Arc::new(Stores::new(tools.rest.clone())) } else { Arc::clone(&tools.stores) };
+        let stores = Arc::clone(&tools.stores);
         // The rights to read may end at a namespace: no more is read than a rule may find.
         let state = State { interests: Interests::new(account), ..State::default() };
         Self { controller, parents, queue, stores, start: Instant::now(), state: Mutex::new(state) }

@@ -141,14 +141,15 @@ impl Run {
         self.loaded(&mut modules).await?;
         let hooks = Arc::new(Hooks::new(hooks));
         let meter = self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        let tools = self.tools.acting_as(common.account.as_ref());
         let targets = read.spec.targets().iter().zip(&kinds.parents);
-        let parts = targets.map(|(target, parents)| {
+        let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
+        let parts = served.map(|(target, parents)| {
             let queue = Arc::new(Queue::new());
-            let tools = self.tools.acting_as(common.account.as_ref());
             let whose = (self.object.uid.clone(), Arc::clone(parents));
             let relations = Relations::new(whose, Arc::clone(&queue), &tools, common.account.is_some());
             let controller = Controller {
-                tools,
+                tools: tools.clone(),
                 object: Arc::clone(&self.object),
                 parents: self.tools.stores.open(parents),
                 selected: Mutex::default(),
@@ -227,7 +228,7 @@ impl Run {
     }
 
     /// Lets the other decorators know of this one, before any of its passes: as soon as it is known, since all start
-    /// together, and again when it works.
+    /// together. When it works it is about what is served of that.
     fn host(&self, spec: &Checked) {
         if let Checked::Decorator(decorator) = spec {
             let selection = |target| spec.selection(target, &self.object.key.name);
@@ -260,6 +261,12 @@ impl Run {
             self.warn("KindDeclaredAgain", &text);
         }
         if let Checked::Decorator(decorator) = spec {
+            for kind in &decorator.declared_again {
+                let text = format!(
+                    "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
+                );
+                self.warn("KindDeclaredAgain", &text);
+            }
             for kind in &decorator.other_versions {
                 let text = format!(
                     "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"
@@ -305,8 +312,12 @@ impl Run {
         }
         // Before the first pass: whatever comes after it is a change.
         hooks.renew();
-        self.host(spec);
+        let targets = |part: &Part| {
+            let Controller { parents, terms, .. } = &*part.controller;
+            (parents.resource().gvr(), terms.selection.clone())
+        };
         if let Some(who) = parts.first().and_then(|part| part.controller.claimant.as_ref()) {
+            self.tools.wishing.host(&self.object, parts.iter().map(targets).collect());
             let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
             self.tools.wishing.begin(who, is_its);
         }

@@ -1,5 +1,6 @@
 //! Finalizers that no controller answers for any more, taken off: who carries one could never be deleted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,10 +58,9 @@ impl Sweep {
         };
         let store = self.tools.stores.open(&resource);
         store.synced().await;
-        let marked: Vec<_> =
-            store.view(|all| all.all().filter(|object| self.is_on(object)).map(Arc::clone).collect());
+        let stale = marked(&store, |finalizer| self.is_stale(finalizer));
         let mut first = Ok(());
-        for object in marked {
+        for object in stale {
             let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
             match self.clean(rest, &id, &object, &store).await {
                 Ok(()) => {
@@ -88,10 +88,6 @@ impl Sweep {
         Ok(())
     }
 
-    fn is_on(&self, object: &Object) -> bool {
-        object.finalizers.iter().any(|finalizer| self.is_stale(finalizer))
-    }
-
     /// No controller of that name looks at these parents, now.
     fn is_stale(&self, finalizer: &str) -> bool {
         gate::whose(finalizer).is_some_and(|(kind, name)| {
@@ -99,6 +95,19 @@ impl Sweep {
             !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
         })
     }
+}
+
+/// The objects with a finalizer of a controller that is judged so, each finalizer once. Nobody judges under the store's lock:
+/// it may be the store of controllers that has to be asked.
+fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
+    let ours = |finalizer: &&String| gate::whose(finalizer).is_some();
+    let mut marked: Vec<_> = store.view(|all| {
+        all.all().filter(|object| object.finalizers.iter().any(|one| ours(&one))).map(Arc::clone).collect()
+    });
+    let names: BTreeSet<_> = marked.iter().flat_map(|object| object.finalizers.iter().filter(ours)).collect();
+    let stale: BTreeSet<_> = names.into_iter().filter(|one| judge(one)).cloned().collect();
+    marked.retain(|object| object.finalizers.iter().any(|one| stale.contains(one)));
+    marked
 }
 
 /// Whether a controller, as it is written, is about these parents, in whichever version. One that cannot be read may be.
@@ -138,4 +147,61 @@ pub(super) fn parents(kind: ControllerKind, controller: &Object) -> Option<Vec<G
         }
     };
     Some(all.into_iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use metahook_core::index::Event;
+    use metahook_core::object::id::{Gvk, Key, Resource};
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake;
+    use crate::store::Stores;
+
+    /// A store of controllers, two of which carry finalizers of others; nobody tells it anything more.
+    fn controllers() -> Arc<Store> {
+        let resource = Resource {
+            gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "DecoratorController"),
+            plural: "decoratorcontrollers".into(),
+            namespaced: false,
+            has_status: true,
+        };
+        let store = Stores::new(fake::answering(|_| None)).open(&Arc::new(resource));
+        let finalizer = |name| gate::finalizer(ControllerKind::Decorator, name);
+        for (name, finalizers) in [
+            ("a", vec![finalizer("a"), finalizer("gone"), "example.com/other".to_owned()]),
+            ("b", vec![finalizer("a")]),
+            ("c", vec!["example.com/other".to_owned()]),
+            ("d", vec![finalizer("gone")]),
+        ] {
+            let object = json!({
+                "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController",
+                "metadata": { "name": name, "uid": name, "resourceVersion": "1", "finalizers": finalizers },
+            });
+            let object = Object::parse(&object.to_string(), None).unwrap();
+            store.absorb(vec![Event::Applied(object)]);
+        }
+        store
+    }
+
+    #[tokio::test]
+    async fn controllers_that_are_parents_of_controllers_are_judged_without_a_deadlock_each_once() {
+        let (store, (done, is_done)) = (controllers(), mpsc::channel());
+        // A thread of its own, which may hang as long as it likes.
+        std::thread::spawn(move || {
+            let judged = Mutex::new(Vec::new());
+            let stale = marked(&store, |finalizer| {
+                let (_, name) = gate::whose(finalizer).unwrap();
+                judged.lock().unwrap().push(name.to_owned());
+                store.get(&Key::new("", name)).is_none()
+            });
+            let names: Vec<_> = stale.iter().map(|object| object.key.name.to_string()).collect();
+            done.send((names, judged.into_inner().unwrap())).unwrap();
+        });
+        let (stale, judged) = is_done.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!((stale, judged), (vec!["a".into(), "d".into()], vec!["a".into(), "gone".into()]));
+    }
 }

@@ -106,11 +106,10 @@ impl Trigger {
     }
 
     fn parent(&self, touched: &Touched) -> BTreeSet<Key> {
-        self.controller.learn_parent(touched);
         if let Some(adopters) = &self.adopters {
             lock(adopters).learn(touched);
         }
-        trigger::on_parent(touched, &self.controller.terms.selection).into_iter().collect()
+        self.controller.learn_parent(touched).into_iter().collect()
     }
 
     fn child(&self, touched: &Touched) -> BTreeSet<Key> {
@@ -134,15 +133,15 @@ pub(super) fn wake(
     change: &Change,
     (controller, parents): (&Uid, &Arc<Resource>),
 ) {
-    let is_ours = |writer: &&Writer| writer.controller == *controller && writer.parents == *parents;
-    let own = change.by.as_ref().filter(is_ours).map(|writer| &writer.parent);
+    let is_ours = |writer: &Writer| writer.controller == *controller && writer.parents == *parents;
     for key in keys {
-        if own != Some(&key) {
-            queue.add(key);
-        } else if change.touched.after.is_none() {
+        match &change.by {
+            None => queue.add(key),
+            Some(by) if !is_ours(by) || by.parent != key => queue.nudge(key),
             // What a pass deleted may be gone long after the last look.
-            queue.look(key);
-        } // The pass that wrote it looks again by itself.
+            Some(_) if change.touched.after.is_none() => queue.look(key),
+            Some(_) => {} // The pass that wrote it looks again by itself.
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use metahook_core::keyed::Keyed;
+use metahook_core::outcome;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -16,7 +17,7 @@ const FLOOR: Duration = Duration::from_secs(1);
 
 /// # Guarantees
 /// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key
-/// that is held waits until somebody else changes something. Bounded by the number of distinct keys.
+/// that is held waits until somebody else changes something, who is no other pass of this server. Bounded by the number of distinct keys.
 pub(crate) struct Queue<K> {
     state: Mutex<State<K>>,
     wake: Notify,
@@ -42,7 +43,7 @@ struct Entry {
     fresh: Option<Instant>,
     /// Failed passes in a row.
     failures: u32,
-    /// Passes in a row that this key's own writes caused.
+    /// Passes in a row that this key's own writes caused, or that others of this server called it back for.
     own: u32,
 }
 
@@ -52,6 +53,8 @@ enum Meanwhile {
     Nothing,
     /// It was to be looked at.
     Look,
+    /// Another pass of this server changed something.
+    Nudge,
     /// Somebody else changed something.
     Change,
 }
@@ -88,6 +91,15 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// that it asked for stays as it is.
     pub(crate) fn add(&self, key: K) {
         if self.lock().change(key) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Another pass of this server changed something about the key: a worker shall look at it now, unless its own writes
+    /// have it held: two hooks that never rest would free each other for ever. One that failed or was put off may wait for
+    /// this very change, and is called back for a few of them.
+    pub(crate) fn nudge(&self, key: K) {
+        if self.lock().nudge(key) {
             self.wake.notify_one();
         }
     }
@@ -189,7 +201,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         };
         let at_once = after.is_some_and(|after| after.is_zero())
             || (changed && !held)
-            || (meanwhile == Meanwhile::Look && matches!(how, After::Settled(_)));
+            || (meanwhile != Meanwhile::Nothing && matches!(how, After::Settled(_)));
         // A time too far away to be told is never.
         let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
         // Nobody is woken: who gives a key back comes for the next one.
@@ -201,6 +213,9 @@ impl<K: Ord + Hash + Clone> Queue<K> {
             Some(at) => state.delay(key.clone(), at),
             None if entry.says_nothing() => drop(entries.remove(key)),
             None => {}
+        }
+        if meanwhile == Meanwhile::Nudge && matches!(how, After::Failed(_) | After::Postponed(_)) {
+            state.nudge(key.clone());
         }
     }
 
@@ -220,6 +235,21 @@ impl<K: Ord + Hash + Clone> State<K> {
     fn change(&mut self, key: K) -> bool {
         let entry = self.entries.or_default(&key);
         entry.own = 0;
+        entry.push(key, &mut self.ready)
+    }
+
+    fn nudge(&mut self, key: K) -> bool {
+        let entry = self.entries.or_default(&key);
+        if entry.running {
+            entry.meanwhile = entry.meanwhile.max(Meanwhile::Nudge);
+            return false;
+        }
+        if !entry.queued && (entry.held || entry.failures > 0) {
+            if outcome::is_held(entry.own) {
+                return false;
+            }
+            entry.own = entry.own.saturating_add(1);
+        }
         entry.push(key, &mut self.ready)
     }
 
@@ -426,6 +456,76 @@ mod tests {
         queue.done(&1, After::FollowUp(Duration::from_secs(30)));
         assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })), "while it runs");
         assert_eq!(start.elapsed().as_secs(), 130);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_others_of_this_server_did_frees_no_held_key_and_is_not_lost() {
+        let (queue, start) = (Queue::new(), Instant::now());
+        held(&queue).await;
+        queue.nudge(1);
+        assert_eq!(now(&queue).await, None, "while it waits");
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 11 })));
+        assert_eq!(start.elapsed().as_secs(), 30);
+        queue.nudge(1);
+        queue.done(&1, After::FollowUp(Duration::from_secs(30)));
+        assert_eq!(now(&queue).await, None, "while it runs");
+        assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 12 })));
+        queue.nudge(1);
+        queue.done(&1, After::Settled(None));
+        assert_eq!(
+            queue.next().await,
+            Some((1, Streaks { failures: 0, own: 0 })),
+            "it came to rest too early"
+        );
+        queue.done(&1, After::Settled(None));
+        queue.nudge(1);
+        assert_eq!(now(&queue).await, Some(1), "at rest it is like any change");
+        queue.done(&1, After::Settled(Some(Duration::from_secs(5))));
+        queue.nudge(1);
+        assert_eq!(now(&queue).await, Some(1), "also where it waits for a time");
+    }
+
+    /// How two keys go on of which each is told of what the other one did, over ten minutes: passes at once, and after.
+    async fn two(how: impl Fn(Streaks) -> After) -> (usize, usize) {
+        let (queue, start) = (Queue::new(), Instant::now());
+        let (mut at_once, mut later) = (0, 0);
+        queue.add(1);
+        queue.add(2);
+        while start.elapsed() < Duration::from_mins(10) {
+            let (key, streaks) = queue.next().await.unwrap();
+            if start.elapsed() < Duration::from_millis(10) {
+                at_once += 1;
+            } else {
+                later += 1;
+            }
+            // The other one is told before and after.
+            queue.nudge(3 - key);
+            queue.done(&key, how(streaks));
+            queue.nudge(3 - key);
+            assert!(at_once + later < 1000, "for ever, at once");
+        }
+        (at_once, later)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_keys_that_never_rest_do_not_free_each_other() {
+        let pace = |streaks: Streaks| {
+            let passed = outcome::Passed { wrote: Ok(true), resync_after: None };
+            match outcome::of(passed, streaks.failures, streaks.own) {
+                outcome::Outcome::FollowUp { again } => After::FollowUp(again),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (at_once, later) = two(pace).await;
+        assert!((20..=24).contains(&at_once) && later < 80, "{at_once} and {later}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_failed_or_was_put_off_is_called_back_a_few_times() {
+        let (at_once, later) = two(|_| After::Failed(Duration::from_mins(1))).await;
+        assert!((20..=24).contains(&at_once) && later <= 20, "{at_once} and {later}");
+        let (at_once, later) = two(|_| After::Postponed(Duration::from_mins(1))).await;
+        assert!((20..=24).contains(&at_once) && later <= 20, "{at_once} and {later}");
     }
 
     #[tokio::test(start_paused = true)]

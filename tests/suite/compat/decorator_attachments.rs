@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::decorated::{
-    DECORATOR, attached, attachment, decorated, is_about, label, labels, make_map, map, name, of, sync,
-    thing, until_asked_again, written,
+    DECORATOR, FOREIGN, attached, attachment, decorated, is_about, label, labels, make_map, map, name, of,
+    sync, thing, until_asked_again, written,
 };
 use crate::settling::{free_address, scrape};
 use crate::wasm;
@@ -348,6 +348,41 @@ pub(crate) async fn a_bad_attachment_holds_up_no_other(test: &mut Fixture) -> Re
     let mut deeds = written(&log, &key);
     deeds.sort_unstable();
     ensure!(deeds == ["create", "create", "replace"], "{deeds:?}");
+    Ok(())
+}
+
+/// What names an object as its owner from another namespace is none of its attachments: it is neither shown nor written.
+pub(crate) async fn attachments_are_looked_for_in_the_objects_own_namespace(
+    test: &mut Fixture,
+) -> Result<()> {
+    let away = format!("{}-away", test.name());
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": away } });
+    let namespaces = test.everywhere(&acceptance::api::NAMESPACE);
+    test.make(&namespaces, namespace).await?;
+    let object = make_map(test, "p").await?;
+    let places = [test.config_maps(), test.within_other(&CONFIG_MAP, &away)];
+    for place in &places {
+        let mut map = attachment("ours");
+        map["metadata"]["annotations"] = json!({ ANNOTATION: test.name() });
+        map["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "p", "uid": uid(&object), "controller": true,
+        }]);
+        // The garbage collector knows no owners in other namespaces.
+        map["metadata"]["finalizers"] = json!([FOREIGN]);
+        test.make(place, map).await?;
+    }
+    let program = |_: &Asked| json!({ "attachments": [] }).into();
+    let webhook = decorated(test, program, |dc, webhook| dc.synced_by(sync(webhook).version("v2"))).await?;
+    let asked = webhook.until_asked("about it", |_| true).await?;
+    ensure!(attached(&asked) == [format!("{}/ours", test.name())], "{:?}", attached(&asked));
+    let [near, far] = &places;
+    near.until("ours", "is deleted", |map| map["metadata"].get("deletionTimestamp").is_some()).await?;
+    let log = test.server().until_log("its log", |_| true).await?;
+    let deeds = written(&log, &format!("{}/p", test.name()));
+    ensure!(deeds == ["delete"], "{deeds:?}");
+    for place in [near, far] {
+        place.merge("ours", &json!({ "metadata": { "finalizers": null } })).await?;
+    }
     Ok(())
 }
 

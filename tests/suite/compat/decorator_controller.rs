@@ -3,7 +3,7 @@
 
 use acceptance::api::{CONFIG_MAP, Kind, NAMESPACE, Objects, SERVICE};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, condition, is_true, text, uid, version};
+use acceptance::objects::{Hook, condition, config_map, is_true, text, uid, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -100,6 +100,40 @@ pub(crate) async fn objects_of_any_kind_and_scope_are_decorated(test: &mut Fixtu
     Ok(())
 }
 
+/// Two kinds of objects of one controller, with objects of one name: what is attached to the one is the other, and is seen
+/// by what it is written by.
+pub(crate) async fn what_is_written_for_an_object_wakes_another_of_its_name(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (home, greetings) = (test.name().to_owned(), test.kind().clone());
+    let program = move |asked: &Asked| {
+        if asked.path == "/customize" {
+            let rule =
+                json!({ "apiVersion": greetings.api_version(), "resource": "greetings", "names": ["p"] });
+            return json!({ "relatedResources": [rule] }).into();
+        }
+        if asked.body["object"]["kind"] == "ConfigMap" {
+            let group = format!("Greeting.{}", greetings.api_version());
+            let saw = label(&asked.body["related"][group]["p"], "round");
+            return json!({ "annotations": { "saw": saw } }).into();
+        }
+        let map = config_map("p", json!({ "on": home }), json!({}));
+        json!({ "labels": { "round": asked.body["object"]["spec"]["round"] }, "attachments": [map] }).into()
+    };
+    test.define_kind().await?;
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let controller = test.decorator().decorating(test.kind(), json!({})).decorating(&CONFIG_MAP, of(test));
+    let controller = controller.attaching(&CONFIG_MAP, "InPlace").synced_by(sync(&webhook));
+    test.host_decorator(controller.customized_by(Hook::webhook(&webhook.url("/customize")))).await?;
+    test.create(test.parent("p").with(json!({ "round": "1" }))).await?;
+    let saw = |round: &'static str| move |map: &Value| map["metadata"]["annotations"]["saw"] == round;
+    test.config_maps().until("p", "decorated by what it was attached to", saw("1")).await?;
+    test.parents().merge("p", &json!({ "spec": { "round": "2" } })).await?;
+    test.config_maps().until("p", "decorated by its next label", saw("2")).await?;
+    Ok(())
+}
+
 /// What objects have: labels, annotations, and whether a rule is about that.
 fn selected() -> Vec<(&'static str, Value, Value, bool)> {
     vec![
@@ -151,7 +185,9 @@ pub(crate) async fn labels_and_annotations_are_asked_for_together_and_rules_of_o
     let controller = test.decorator().decorating(&kind, first).decorating(&kind, second);
     let controller = controller.decorating(&other, third).synced_by(sync(&webhook));
     let hosted = test.host_decorator(controller).await?;
-    test.until_event_on(&hosted, "KindInTwoVersions", |event| event["type"] == "Warning").await?;
+    for told in ["KindInTwoVersions", "KindDeclaredAgain"] {
+        test.until_event_on(&hosted, told, |event| event["type"] == "Warning").await?;
+    }
     let place = test.parents();
     for (name, labels, annotations, _) in selected() {
         let metadata = json!({ "labels": labels, "annotations": annotations });
@@ -223,7 +259,7 @@ pub(crate) async fn a_decorator_that_cannot_run_says_why_and_heals(test: &mut Fi
     };
     let long = json!({ "annotationSelector": { "matchAnnotations": { "a": "no label value" } } });
     let selector = base(test, "a").decorating(&CONFIG_MAP, of(test)).decorating(&SERVICE, long);
-    let unknown = base(test, "b").decorating(&CONFIG_MAP, of(test)).decorating(&later, json!({}));
+    let unknown = base(test, "b").decorating(&later, json!({}));
     let hookless = base(test, "c").decorating(&CONFIG_MAP, of(test)).with("hooks", json!({}));
     for (controller, says) in [
         (selector, "spec.resources[1].annotationSelector"),
@@ -260,6 +296,86 @@ pub(crate) async fn a_decorator_that_cannot_run_says_why_and_heals(test: &mut Fi
         test.decorators().until(&name, "ready", |dc| is_true(dc, "Ready")).await?;
     }
     test.config_maps().until("p", "decorated", |map| label(map, "decorated") == "yes").await?;
+    Ok(())
+}
+
+/// Objects of the kinds that are served are decorated; the others are told of, and theirs are decorated once they are
+/// served, for as long as they are.
+pub(crate) async fn a_kind_that_is_not_served_holds_up_no_other_one(test: &mut Fixture) -> Result<()> {
+    let later = Kind::new(&format!("later.{}", test.kind().group), "v1", "Later", "laters");
+    let program = |asked: &Asked| {
+        let round = asked.body["object"]["metadata"]["annotations"]["round"].clone();
+        json!({ "labels": { "round": round }, "attachments": [] }).into()
+    };
+    let two = later.clone();
+    let _webhook = decorated(test, program, |dc, _| dc.decorating(&two, json!({}))).await?;
+    let (maps, name) = (test.config_maps(), test.name().to_owned());
+    make_map(test, "p").await?;
+    let round = async |place: &Objects, round: &str| {
+        place.merge("p", &annotations(json!({ "round": round }))).await?;
+        place.until("p", "of this round", |object| label(object, "round") == round).await.map(drop)
+    };
+    round(&maps, "1").await?;
+    let missing = |dc: &Value| {
+        let kinds = condition(dc, "KindsServed");
+        is_true(dc, "Ready")
+            && kinds
+                .is_some_and(|kinds| kinds["status"] == "False" && text(kinds, "/message").contains("laters"))
+    };
+    let dc = test.decorators().until(&name, "one kind missing", missing).await?;
+    let told = |event: &Value| event["type"] == "Warning" && text(event, "/message").contains("laters");
+    test.until_event_on(&dc, "KindNotServed", told).await?;
+
+    test.define(&later).await?;
+    let laters = test.within(&later);
+    test.make(&laters, thing(&later, "p", json!({}), json!({}))).await?;
+    round(&laters, "1").await?;
+    round(&maps, "2").await?;
+    let served = |dc: &Value| is_true(dc, "Ready") && is_true(dc, "KindsServed");
+    test.decorators().until(&name, "all kinds served", served).await?;
+
+    let definition = format!("{}.{}", later.plural, later.group);
+    test.definitions().delete(&definition).await?;
+    test.definitions().until_gone(&definition).await?;
+    test.decorators().until(&name, "one kind missing again", missing).await?;
+    round(&maps, "3").await
+}
+
+/// An object that a decorator attaches is decorated by it, too, where a rule of it says so: also where it has the name of
+/// the object that it is attached to.
+pub(crate) async fn what_is_attached_is_decorated_though_it_is_named_like_its_object(
+    test: &mut Fixture,
+) -> Result<()> {
+    let own = test.name().to_owned();
+    let program = move |asked: &Asked| {
+        let object = &asked.body["object"];
+        let round = label(object, "round").to_owned();
+        if object["kind"] == "Service" {
+            let made = config_map("web", json!({ "on": own, "round": round }), json!({}));
+            json!({ "attachments": [made] }).into()
+        } else {
+            json!({ "annotations": { "decorated": round }, "attachments": [] }).into()
+        }
+    };
+    let rule = of(test);
+    let webhook = decorated(test, program, |dc, _| dc.decorating(&SERVICE, rule)).await?;
+    let (services, maps) = (test.within(&SERVICE), test.config_maps());
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "labels": { "on": test.name() } },
+        "spec": { "ports": [{ "port": 80 }] },
+    });
+    test.make(&services, service).await?;
+    for round in ["1", "2"] {
+        services.merge("web", &labels(json!({ "round": round }))).await?;
+        let is = |map: &Value| {
+            label(map, "round") == round && map["metadata"]["annotations"]["decorated"] == round
+        };
+        let map = maps.until("web", "attached and decorated", is).await?;
+        ensure!(text(&map, DECORATOR) == test.name(), "{map}");
+    }
+    let quiet = |dc: &Value| dc["status"]["failing"] == 0 && dc["status"]["parents"] == 2;
+    test.decorators().until(test.name(), "two objects", quiet).await?;
+    ensure!(webhook.count() < 40, "asked {} times", webhook.count());
     Ok(())
 }
 

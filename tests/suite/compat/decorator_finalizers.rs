@@ -2,14 +2,14 @@
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, text, version};
-use acceptance::webhook::Asked;
+use acceptance::objects::{Hook, text, uid, version};
+use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::decorated::{
     FOREIGN, attached, attachment, decorated, finalized, finalizers, hold, is_about, label, labels, let_go,
-    make_map, map, name, ours, times, until_asked_again,
+    make_map, map, name, of, ours, sync, thing, times, until_asked_again,
 };
 
 fn is_going(object: &Value) -> bool {
@@ -167,6 +167,40 @@ pub(crate) async fn an_object_that_stops_matching_is_finalized_while_it_lives(
     Ok(())
 }
 
+/// The finalize hook's status is written: while it waits, and with its last word; of what lives and of what goes.
+pub(crate) async fn what_the_finalize_hook_says_of_the_status_is_written(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let program = |asked: &Asked| match asked.path.as_str() {
+        "/sync" => json!({ "status": { "is": "synced" }, "attachments": [] }).into(),
+        _ if asked.body["object"]["spec"]["let"] == "go" => {
+            json!({ "status": { "is": "finalized" }, "attachments": [], "finalized": true }).into()
+        }
+        _ => json!({ "status": { "is": "waiting" }, "attachments": [], "finalized": false }).into(),
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let (kind, place) = (test.kind().clone(), test.parents());
+    let controller = finalized(test.decorator().decorating(&kind, of(test)), &webhook);
+    test.host_decorator(controller.synced_by(sync(&webhook))).await?;
+    let is = |status: &'static str| move |object: &Value| object["status"] == json!({ "is": status });
+    for name in ["lives", "goes"] {
+        let metadata = json!({ "labels": { "on": test.name() }, "finalizers": [FOREIGN] });
+        test.make(&place, thing(&kind, name, metadata, json!({}))).await?;
+        place.until(name, "synced", is("synced")).await?;
+    }
+    place.merge("lives", &labels(json!({ "on": null }))).await?;
+    place.delete("goes").await?;
+    for name in ["lives", "goes"] {
+        let waits = place.until(name, "its status while it waits", is("waiting")).await?;
+        ensure!(finalizers(&waits).contains(&ours(test).as_str()), "{waits}");
+        place.merge(name, &json!({ "spec": { "let": "go" } })).await?;
+        let last = |object: &Value| is("finalized")(object) && finalizers(object) == [FOREIGN];
+        place.until(name, "its last status, and rid of ours", last).await?;
+        place.merge(name, &json!({ "metadata": { "finalizers": null } })).await?;
+    }
+    place.until_gone("goes").await
+}
+
 /// The finalizer comes off with its hook, with its controller, and of a controller that is gone for long. What was attached
 /// and labelled stays.
 pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller(
@@ -211,7 +245,7 @@ pub(crate) async fn a_decorators_finalizer_comes_off_with_its_hook_and_with_its_
     maps.until_gone("p").await
 }
 
-fn times_finalized(webhook: &acceptance::webhook::Webhook) -> usize {
+fn times_finalized(webhook: &Webhook) -> usize {
     webhook.asked().iter().filter(|asked| asked.path == "/finalize").count()
 }
 
@@ -261,11 +295,64 @@ pub(crate) async fn an_object_that_is_gone_leaves_nothing_behind(test: &mut Fixt
         |line: &&str| line.contains(&key) && !line.contains("\"synced\"") && !line.contains("\"written\"");
     let failed: Vec<_> = log.lines().filter(failed).collect();
     ensure!(failed.is_empty(), "{failed:#?}");
-    make_map(test, "p").await?;
-    maps.until("p", "labelled as a new one", |map| label(map, "n") == "1").await?;
-    ensure!(
-        is_about(webhook.asked().last().context("nothing asked")?, "/sync", "p")
-            || times(&webhook, "p") > asked
-    );
+    let anew = make_map(test, "p").await?;
+    let shown = |asked: &Asked| name(asked) == "p" && uid(&asked.body["object"]) == uid(&anew);
+    webhook.until_asked("about the new one", shown).await?;
+    maps.until("p", "labelled as a new one", |map| label(map, "n") == "1").await.map(drop)
+}
+
+/// Killed while objects are decorated, changed and deleted: each attachment is made once, each object is finalized.
+pub(crate) async fn a_server_killed_in_the_middle_neither_doubles_nor_forgets(
+    test: &mut Fixture,
+) -> Result<()> {
+    const COUNT: usize = 12;
+    let program = |asked: &Asked| {
+        let (round, mut map) =
+            (label(&asked.body["object"], "round"), attachment(&format!("of-{}", name(asked))));
+        map["data"]["round"] = json!(round);
+        json!({ "annotations": { "round": round }, "attachments": [map] }).into()
+    };
+    let webhook = decorated(test, program, finalized).await?;
+    let (maps, names) = (test.config_maps(), (0..COUNT).map(|number| format!("p{number}")));
+    let names: Vec<_> = names.collect();
+    for name in &names {
+        make_map(test, name).await?;
+    }
+    let made =
+        |all: &[Value]| all.iter().filter(|map| text(map, "/metadata/name").starts_with("of-")).count();
+    maps.until_all("some attachments", |all| made(all) > 1).await?;
+    test.server().kill().await?;
+    let mut before = Vec::new();
+    for name in &names {
+        before.push(maps.find(&format!("of-{name}")).await?);
+        maps.merge(name, &labels(json!({ "round": "2" }))).await?;
+    }
+    test.server().start()?;
+    maps.until_all("more than before", |all| {
+        all.iter().filter(|map| map["data"]["round"] == "2").count() > 1
+    })
+    .await?;
+    test.server().kill().await?;
+    test.server().start()?;
+    for (name, before) in names.iter().zip(&before) {
+        let is = |map: &Value| map["data"]["round"] == "2";
+        let after = maps.until(&format!("of-{name}"), "of the second round", is).await?;
+        ensure!(before.as_ref().is_none_or(|before| uid(before) == uid(&after)), "made twice: {after}");
+        let is = |map: &Value| map["metadata"]["annotations"]["round"] == "2";
+        maps.until(name, "of the second round", is).await?;
+    }
+    test.server().kill().await?;
+    for name in &names {
+        maps.delete(name).await?;
+    }
+    webhook.program(|asked| json!({ "attachments": [], "finalized": attached(asked).is_empty() }).into());
+    test.server().start()?;
+    for name in &names {
+        maps.until_gone(name).await?;
+        maps.until_gone(&format!("of-{name}")).await?;
+    }
+    let finalized = |name: &&String| !webhook.asked().iter().any(|asked| is_about(asked, "/finalize", name));
+    let forgotten: Vec<_> = names.iter().filter(finalized).collect();
+    ensure!(forgotten.is_empty(), "never finalized: {forgotten:?}");
     Ok(())
 }

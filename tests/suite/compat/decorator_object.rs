@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::decorated::{
-    attachment, decorated, define, label, make_map, map, sync, thing, until_asked_again, written,
+    attachment, decorated, define, label, make_map, map, name, sync, thing, until_asked_again, written,
 };
 
 /// Set where they differ, removed by null, and left alone where the answer does not name them, also where it once did.
@@ -217,6 +217,106 @@ pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut F
     webhook.answer(labelled);
     let now = maps.until("p", "labelled with the next try", |map| label(map, "n") == "1").await?;
     ensure!(now["data"] == json!({ "is": "here", "theirs": "1" }), "{now}");
+    Ok(())
+}
+
+/// The same of a status, which is written by itself.
+pub(crate) async fn a_conflict_on_the_status_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let said = json!({ "status": { "n": 1 }, "labels": { "n": "1" }, "attachments": [attachment("first")] });
+    let slow = Answer::from(said.clone()).after(Duration::from_secs(1));
+    let first = AtomicBool::new(true);
+    let program = move |_: &Asked| {
+        if first.swap(false, Ordering::Relaxed) {
+            slow.clone()
+        } else {
+            Answer::text("not now").with_status(500)
+        }
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let kind = test.kind().clone();
+    let controller = test.decorator().decorating(&kind, json!({})).attaching(&CONFIG_MAP, "InPlace");
+    test.host_decorator(controller.synced_by(sync(&webhook))).await?;
+    test.create(test.parent("p")).await?;
+    let place = test.parents();
+    webhook.until_asked("the first time", |_| true).await?;
+    place.merge_status("p", &json!({ "status": { "theirs": 1 } })).await?;
+    // Only the first answer names it.
+    test.config_maps().until("first", "attached", |_| true).await?;
+    let theirs = place.get("p").await?;
+    ensure!(
+        theirs["status"] == json!({ "theirs": 1 }),
+        "the status of somebody else was overlooked: {theirs}"
+    );
+    ensure!(label(&theirs, "n").is_empty(), "written after a conflict: {theirs}");
+    webhook.answer(said);
+    let is = |object: &Value| object["status"] == json!({ "n": 1 }) && label(object, "n") == "1";
+    place.until("p", "written with the next try", is).await?;
+    Ok(())
+}
+
+/// An object that goes while its hook thinks gets no attachments, whichever write finds that out, and nothing has failed.
+pub(crate) async fn an_object_that_goes_meanwhile_gets_no_attachments_and_fails_nothing(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let program = |asked: &Asked| {
+        let mut answer = asked.body["object"]["spec"]["answer"].clone();
+        answer["attachments"] = json!([attachment(&format!("of-{}", name(asked)))]);
+        Answer::from(answer).after(Duration::from_secs(2))
+    };
+    let webhook = Webhook::serve(program).await?;
+    test.serve()?;
+    let kind = test.kind().clone();
+    let controller = test.decorator().decorating(&kind, json!({})).attaching(&CONFIG_MAP, "InPlace");
+    test.host_decorator(controller.synced_by(sync(&webhook))).await?;
+    let place = test.parents();
+    let answers =
+        [("status", json!({ "status": { "n": 1 } })), ("labels", json!({ "labels": { "n": "1" } }))];
+    for (object, answer) in answers {
+        test.make(&place, thing(&kind, object, json!({}), json!({ "answer": answer }))).await?;
+        webhook.until_asked("about it", |asked| name(asked) == object).await?;
+        place.delete(object).await?;
+        let key = format!("\"parent\":\"{}/{object}\"", test.name());
+        let ends = |line: &&str| line.contains(&key) && line.contains("\"sync");
+        let log = test.server().until_log("the end of its pass", |log| log.lines().any(|line| ends(&line)));
+        let log = log.await?;
+        let ended: Vec<_> = log.lines().filter(ends).collect();
+        ensure!(ended.iter().all(|line| line.contains("\"synced\"")), "{ended:#?}");
+        let deeds = written(&log, &format!("{}/{object}", test.name()));
+        ensure!(!deeds.contains(&"create".to_owned()), "{deeds:?}");
+    }
+    Ok(())
+}
+
+/// Nothing else of an object is a decorator's: a loose reader leaves it, a strict one refuses the answer by field.
+pub(crate) async fn a_decorator_changes_neither_spec_nor_data(test: &mut Fixture) -> Result<()> {
+    let too_much = json!({
+        "labels": { "n": "1" }, "annotations": { "n": "1" }, "attachments": [],
+        "spec": { "n": 1 }, "data": { "is": "changed" }, "metadata": { "labels": { "more": "1" } },
+    });
+    let webhook = decorated(test, move |_| too_much.clone().into(), |dc, _| dc).await?;
+    let maps = test.config_maps();
+    let before = make_map(test, "p").await?;
+    let now = maps.until("p", "labelled", |map| label(map, "n") == "1").await?;
+    ensure!(now["data"] == before["data"] && now.get("spec").is_none(), "{now}");
+    ensure!(label(&now, "more").is_empty(), "{now}");
+
+    let strict = json!({ "spec": { "hooks": { "sync": { "version": "v2" } } } });
+    test.decorators().merge(test.name(), &strict).await?;
+    for field in ["spec", "data"] {
+        let mut answer = json!({ "labels": { "n": "2" }, "attachments": [] });
+        answer[field] = json!({ "n": "2" });
+        webhook.answer(answer);
+        maps.merge("p", &json!({ "data": { "touched": field } })).await?;
+        let told = |event: &Value| {
+            let message = text(event, "/message");
+            message.contains("sync hook") && message.contains(field)
+        };
+        test.until_event_on(&now, "SyncError", told).await?;
+        ensure!(label(&maps.get("p").await?, "n") == "1", "a refused answer was taken");
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
-//! Which of the related objects that a hook wants deleted may be: what is granted, and what its request showed.
+//! Which of the related objects that a hook wants deleted may be: what is granted, and what its request showed. And how
+//! people are told of it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::object::Object;
@@ -58,9 +59,11 @@ pub fn check(asked: &[Deletion], grants: &[Grant], shown: Shown<'_>) -> Result<V
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let own: BTreeSet<_> = shown.children.objects().map(|(_, child)| &child.uid).collect();
+    // Whatever the group and version: an object may be served by two.
+    let own = shown.children.objects().map(|(_, child)| (&child.uid, &child.gvk.kind, &child.key));
+    let own: BTreeSet<_> = own.collect();
     let checked = asked.iter().map(|deletion| {
-        if own.contains(&deletion.uid) {
+        if own.contains(&(&deletion.uid, &deletion.gvk.kind, &deletion.key)) {
             return Err(DeletionError::Own(Box::new(deletion.clone())));
         }
         let (resource, object) = find(deletion, grants, shown)?;
@@ -95,10 +98,34 @@ fn find<'a>(
     }
 }
 
+/// So many bytes of names: an Event takes 1,024 in all, and what is around them fits into the rest.
+const NAMES: usize = 512;
+
+/// What the parent's Events say of objects that one pass deleted: one per kind, so that a large pass is no flood. A name that
+/// nobody could find again in the parent's own namespace comes with its namespace; where not all names fit, the rest is
+/// counted.
+pub fn told(home: &str, deleted: &[ObjectId]) -> Vec<String> {
+    let mut kinds = BTreeMap::<_, Vec<_>>::new();
+    for ObjectId { resource, key } in deleted {
+        let name = if *key.namespace == *home { key.name.to_string() } else { key.to_string() };
+        kinds.entry(&resource.gvk).or_default().push(name);
+    }
+    let told = kinds.into_iter().map(|(gvk, mut names)| {
+        names.sort_unstable();
+        let (count, mut length) = (names.len(), 0);
+        names.retain(|name| {
+            length += name.len() + ", ".len();
+            length <= NAMES
+        });
+        let more = count - names.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("Deleted {count} of {gvk}, as the hook asked: {}{more}", names.join(", "))
+    });
+    told.collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -253,11 +280,66 @@ mod tests {
         assert!(error.contains("not among the related objects of its request"), "{error}");
     }
 
+    #[test]
+    fn a_child_is_known_by_its_kind_and_name_as_well_as_by_its_uid() {
+        let world = world("n/p", vec![pod("n/a", "1")]);
+        for (asked, says) in [
+            (named(0, "Pod", "n/child", "c"), "which is this parent's own"),
+            (
+                Deletion { gvk: Gvk::new("e/v2", "Pod"), ..named(0, "Pod", "n/child", "c") },
+                "which is this parent's own",
+            ),
+            (named(0, "Pod", "n/a", "c"), "v1 Pod n/a in its request has the uid 1"),
+            (named(0, "Pod", "n/z", "c"), "v1 Pod n/z, which is not among the related objects"),
+            (named(0, "Secret", "n/child", "c"), "v1 Secret n/child, which is not among the related objects"),
+        ] {
+            let error = world.check(&[grant("pods", true)], &[asked]).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    fn deleted(resource: &Arc<Resource>, keys: &[&str]) -> Vec<ObjectId> {
+        let key = |key: &&str| key.split_once('/').map_or(Key::new("", key), |(at, name)| Key::new(at, name));
+        keys.iter().map(|text| ObjectId { resource: Arc::clone(resource), key: key(text) }).collect()
+    }
+
+    #[test]
+    fn what_one_pass_deleted_is_told_by_kind_with_its_names() {
+        let mut all = deleted(&pods(), &["n/b", "m/a", "n/a"]);
+        all.extend(deleted(&nodes(), &["x"]));
+        assert_eq!(
+            told("n", &all),
+            [
+                "Deleted 1 of v1 Node, as the hook asked: x",
+                "Deleted 3 of v1 Pod, as the hook asked: a, b, m/a"
+            ]
+        );
+        assert!(told("n", &[]).is_empty());
+    }
+
     fn any_key() -> impl Strategy<Value = (&'static str, u8)> {
         (prop::sample::select(vec!["n/a", "n/b", "m/a", "n/child"]), 0..3_u8)
     }
 
     proptest! {
+        #[test]
+        fn however_much_was_deleted_fits_into_an_event_and_is_counted(
+            names in prop::collection::vec(("[mn]|[a-z]{63}", "[a-z]{1,40}|[a-z]{253}"), 1..60),
+            kind in "[A-Z]|[A-Z]{63}",
+            group in "[a-z]|[a-z]{253}",
+        ) {
+            let resource = resource(&format!("{group}/v1"), &kind);
+            let keys: Vec<_> = names.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            let told = told("n", &deleted(&resource, &keys));
+            let count = format!("Deleted {} of ", names.len());
+            prop_assert!(told.len() == 1 && told[0].len() <= 1024 && told[0].starts_with(&count), "{told:?}");
+            let (_, listed) = told[0].split_once(": ").unwrap();
+            let (listed, more) = listed.split_once(" and ").unwrap_or((listed, "0 more"));
+            let more: usize = more.strip_suffix(" more").unwrap().parse().unwrap();
+            prop_assert_eq!(listed.split(", ").count() + more, names.len());
+        }
+
         #[test]
         fn nothing_outside_the_request_or_the_grants_is_ever_deleted(
             related in prop::collection::vec((any_key(), any::<bool>()), 0..5),

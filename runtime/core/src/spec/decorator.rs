@@ -103,6 +103,8 @@ pub struct Decorator {
     pub common: Common,
     /// Each kind once, with all of its rules.
     pub targets: Vec<Target>,
+    /// Kinds of targets that are declared once more: an object is selected by any of the entries.
+    pub declared_again: BTreeSet<Gvr>,
     /// Kinds of targets that are declared once more in another version: the first version counts.
     pub other_versions: BTreeSet<Gvr>,
 }
@@ -122,19 +124,19 @@ impl DecoratorControllerSpec {
         };
         let attachments = self.attachments.iter().flatten().enumerate();
         let common = stored.check(name, policy, attachments.map(|(nth, one)| self.attachment(nth, one)))?;
-        let (mut targets, mut other_versions) = (Vec::<Target>::new(), BTreeSet::new());
+        let mut targets = Vec::<Target>::new();
+        let (mut declared_again, mut other_versions) = (BTreeSet::new(), BTreeSet::new());
         for (nth, target) in self.resources.iter().enumerate() {
             let Target { resource, rules } = target.check(&format!("spec.resources[{nth}]"))?;
             if let Some(first) = targets.iter_mut().find(|first| first.resource.is_kin(&resource)) {
                 first.rules.extend(rules);
-                if first.resource != resource {
-                    other_versions.insert(resource);
-                }
+                let told = if first.resource == resource { &mut declared_again } else { &mut other_versions };
+                told.insert(resource);
             } else {
                 targets.push(Target { resource, rules });
             }
         }
-        Ok(Decorator { common, targets, other_versions })
+        Ok(Decorator { common, targets, declared_again, other_versions })
     }
 
     fn attachment(&self, nth: usize, one: &Attachment) -> Result<ChildRule, SpecError> {
@@ -225,6 +227,7 @@ mod tests {
             Target { resource: Gvr::new("apps/v1", "deployments"), rules: vec![by("a"), by("c"), last] };
         let pods = Target { resource: Gvr::new("v1", "pods"), rules: vec![by("b")] };
         assert_eq!(checked.targets, [deployments, pods]);
+        assert_eq!(checked.declared_again, [Gvr::new("apps/v1", "deployments")].into());
         assert_eq!(checked.other_versions, [Gvr::new("apps/v1beta1", "deployments")].into());
     }
 

@@ -27,8 +27,8 @@ use metahook_core::rollout::revisions::FieldPath;
 use metahook_core::rollout::{Rolling, RollingRule};
 use metahook_core::spec::composite::UpdateMethod;
 use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
-use metahook_core::standing::{Ask, Purity, Rest, Standings};
-use metahook_core::trigger::{self, Selection, SelectionRule};
+use metahook_core::standing::{Ask, Purity, Rest, Stamp, Standings};
+use metahook_core::trigger::{self, Selected, Selection, SelectionRule};
 use serde_json::{Value, json};
 
 use crate::model::{Conflict, Model, object, resource};
@@ -323,7 +323,10 @@ impl Server {
     fn trigger(&mut self, touched: &[Touched], of: Told, but: Option<&Key>) {
         for touched in touched {
             let keys = match of {
-                Told::Parents => trigger::on_parent(touched, &self.terms.selection).into_iter().collect(),
+                Told::Parents => {
+                    let selected = &mut Selected::default();
+                    trigger::on_parent(touched, &self.terms.selection, selected).into_iter().collect()
+                }
                 Told::Children | Told::Revisions => {
                     trigger::on_child(touched, &self.parents, None).into_iter().collect()
                 }
@@ -345,6 +348,7 @@ impl Server {
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
         let before = Before { ask: HookName::Sync, hooks: hook, related, rolled, elders: None };
+        let stamp = Stamp::of(&parent, hook, None, self.children.stamp(&parent.uid));
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
@@ -356,7 +360,7 @@ impl Server {
             Ask::Check(expected) => Some(expected),
         };
         match self.decide_and_act(&seen, expected) {
-            Ok((false, answer)) => self.standings.settle(key, Rest { seen: print, answer }),
+            Ok((false, answer)) => self.standings.settle(key, Rest { seen: print, answer, stamp }),
             Ok((true, _)) => {
                 self.standings.unsettle(key);
                 self.queue.insert(key.clone());

@@ -40,7 +40,7 @@ pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     read(demo, "MSG=\"Welcome to metahook!\"").await?;
     let about = format!("--field-selector=involvedObject.name={}", MAP[1]);
     let told = |events: &str| first.iter().all(|pod| events.contains(pod.as_str()));
-    demo.waits(&["get", "events", &about], "an Event for each", told).await?;
+    demo.waits(&["get", "events", &about], "the Event that names them", told).await?;
     let over = |notes: &str| notes != before && notes.split(' ').nth(1).is_none_or(str::is_empty);
     notes(demo, "other data was seen, and no Pod is left to go", over).await?;
 

@@ -60,6 +60,14 @@ impl Story {
         }
     }
 
+    /// The kind of its controller, and what the CRD of that kind must know.
+    fn needs(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Hello | Self::Immortal => ("compositecontrollers", &["wasm"]),
+            Self::ConfigRestart => ("decoratorcontrollers", &["wasm", "relatedDeletion"]),
+        }
+    }
+
     /// Of containers that run until they are ended.
     fn images(self) -> &'static [&'static str] {
         match self {
@@ -100,7 +108,7 @@ async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
 async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     let mut place = match &options.context {
         None => Place::own(build::may_install(options.install), options.story.images()).await?,
-        Some(name) => Place::of_context(name, options.use_existing).await?,
+        Some(name) => Place::of_context(name, options.use_existing, options.story.needs()).await?,
     };
     let mut demo = Demo::of(options.story.name(), &place, interrupt);
     let shown = options.story.show(&mut demo).await;

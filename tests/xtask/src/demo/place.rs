@@ -65,14 +65,15 @@ impl Place {
     }
 
     /// # Errors
-    /// If our CRDs or another server are there and are not to be used.
-    pub(crate) async fn of_context(name: &str, use_existing: bool) -> Result<Self> {
+    /// If our CRDs or another server are there and are not to be used, or cannot be: what the controller to be shown needs
+    /// is the plural of its kind, and fields that this CRD must know.
+    pub(crate) async fn of_context(name: &str, use_existing: bool, needs: (&str, &[&str])) -> Result<Self> {
         let program = find_kubectl()?;
         let folder = Folder::new()?;
         let kubectl = Kubectl::new(program, export_context(name, &folder).await?);
         let mut theirs = Theirs { context: name.to_owned(), kubectl, folder, server: None };
         let server = theirs.running_server().await?;
-        let definitions = theirs.our_definitions().await?;
+        let definitions = theirs.our_definitions(needs).await?;
         if !use_existing {
             let found: Vec<String> = definitions.into_iter().chain(server.clone()).collect();
             let found = found.join(", ");
@@ -145,25 +146,28 @@ impl Place {
 }
 
 impl Theirs {
-    async fn our_definitions(&self) -> Result<Vec<String>> {
+    async fn our_definitions(&self, (plural, fields): (&str, &[&str])) -> Result<Vec<String>> {
         let mut line = vec!["get", "crd", "--ignore-not-found", "-o", "name"];
         let names = DEFINITIONS.map(definition);
         line.extend(names.iter().map(String::as_str));
         let found = self.ask(&line).await?;
         let found: Vec<String> = found.lines().map(str::to_owned).collect();
-        if found.iter().any(|name| name.contains("/compositecontrollers.")) {
-            self.knows_wasm().await?;
+        let crd = definition(plural);
+        if found.iter().any(|name| name.ends_with(&format!("/{crd}"))) {
+            self.knows(&crd, fields).await?;
         }
         Ok(found)
     }
 
-    /// The peer's CRD has our name but no hooks in Wasm: the API server would drop ours.
-    async fn knows_wasm(&self) -> Result<()> {
-        let crd = definition("compositecontrollers");
-        let text = self.ask(&["get", "crd", &crd, "-o", "json"]).await?;
+    /// The peer's CRDs have the names of ours but know less, and so may older ones: the API server would drop the rest.
+    async fn knows(&self, crd: &str, fields: &[&str]) -> Result<()> {
+        let text = self.ask(&["get", "crd", crd, "-o", "json"]).await?;
+        let unknown: Vec<_> =
+            fields.iter().copied().filter(|field| !text.contains(&format!("\"{field}\""))).collect();
+        let missing = unknown.join(", ");
         ensure!(
-            text.contains("\"wasm\""),
-            "{crd} is there, but of another product: it knows no `wasm` hooks"
+            missing.is_empty(),
+            "{crd} is there, but of another product or an older version: it does not know {missing}"
         );
         Ok(())
     }

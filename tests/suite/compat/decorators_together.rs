@@ -1,4 +1,5 @@
-//! What becomes of an object that several decorators want to be different: who has a say, when, and what is told of it.
+//! Section 7 of the compatibility contract, where Metacontroller's decorators overwrite each other for ever: who has a say
+//! about an object that several decorators look at.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +11,11 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::decorated::{attachment, finalized, finalizers, label, sync, until_asked_again};
+use super::decorated::{attachment, finalized, finalizers, label, labels, sync, until_asked_again};
+use crate::wasm;
+
+/// The reason of Events that tell of decorators that want different things.
+const CONFLICT: &str = "DecoratorsConflict";
 
 /// Two decorators that want different things of one object; the first by name is the younger one.
 struct Two {
@@ -30,17 +35,25 @@ fn wants(who: &str, odd: &Value) -> Value {
     answer
 }
 
+/// What is particular about a decorator.
+type Particular = fn(Decorator, &Fixture, &Webhook) -> Decorator;
+
+fn of_the_kind(controller: Decorator, test: &Fixture, _: &Webhook) -> Decorator {
+    controller.decorating(test.kind(), json!({}))
+}
+
+fn controller_name(of: &Value) -> &str {
+    text(of, "/metadata/name")
+}
+
 impl Two {
-    /// `change` says what is particular about the older and the younger.
-    async fn new(
-        test: &mut Fixture,
-        change: [fn(Decorator, &Fixture, &Webhook) -> Decorator; 2],
-    ) -> Result<Self> {
+    /// The older and the younger.
+    async fn new(test: &mut Fixture, particular: [Particular; 2]) -> Result<Self> {
         test.define_kind().await?;
         let older = Webhook::answering(wants("older", &json!({ "odd": null }))).await?;
         let younger = Webhook::answering(wants("younger", &json!({ "odd": "1" }))).await?;
         let mut hosted = Vec::new();
-        for ((name, webhook), change) in [("z", &older), ("a", &younger)].iter().zip(change) {
+        for ((name, webhook), change) in [("z", &older), ("a", &younger)].into_iter().zip(particular) {
             let controller = test.decorator().renamed(&format!("{}-{name}", test.name()));
             let controller = controller.resyncing_each_second().synced_by(sync(webhook));
             hosted.push(test.host_decorator(change(controller, test, webhook)).await?);
@@ -56,20 +69,12 @@ impl Two {
     async fn rest(&self, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         let object = self.place.until("p", "as it is to be", &wanted).await?;
         for (webhook, _) in [&self.older, &self.younger] {
-            until_asked_again(webhook, "p", 5).await?;
+            until_asked_again(webhook, "p", 3).await?;
         }
         let after = self.place.get("p").await?;
         ensure!(version(&object) == version(&after), "written on and on: {object}\n{after}");
         Ok(after)
     }
-}
-
-fn of_the_kind(controller: Decorator, test: &Fixture, _: &Webhook) -> Decorator {
-    controller.decorating(test.kind(), json!({}))
-}
-
-fn controller_name(of: &Value) -> &str {
-    text(of, "/metadata/name")
 }
 
 /// By the API server's clock, which is what ages are told by.
@@ -125,7 +130,8 @@ pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
     test.server().stop().await?;
     slow.answer(Answer::from(wants("older", &json!({}))).after(Duration::from_secs(2)));
     test.server().start()?;
-    until_asked_again(fast, "p", 3).await?;
+    until_asked_again(fast, "p", 2).await?;
+    slow.answer(wants("older", &json!({})));
     let after = two.rest(is_of("older", Some("1"))).await?;
     ensure!(version(&before) == version(&after), "a restart had something written: {before}\n{after}");
 
@@ -137,21 +143,65 @@ pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
     Ok(())
 }
 
-/// The reason of Events that tell of decorators that want different things.
-const CONFLICT: &str = "DecoratorsConflict";
+/// Modules, which are asked only when something changed: each change of who has a say wakes the one whom it concerns.
+pub(crate) async fn what_an_older_decorator_gives_up_the_younger_has_at_once(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let wants = |who: &str| wasm::answers(&json!({ "labels": { "k": who }, "attachments": [] }));
+    test.store("older", &wants("older")?).await?;
+    test.store("younger", &wants("younger")?).await?;
+    test.serve()?;
+    let kind = test.kind().clone();
+    let (older, younger) = (format!("{}-z", test.name()), format!("{}-a", test.name()));
+    let controller =
+        |test: &Fixture, name: &str, rule: Value| test.decorator().renamed(name).decorating(&kind, rule);
+    // It cannot run yet.
+    let rule = json!({ "labelSelector": { "matchLabels": { "both": "yes" } } });
+    test.host_decorator(controller(test, &older, rule)).await?;
+    a_second_passes(test).await?;
+    test.host_decorator(controller(test, &younger, json!({})).synced_by(test.hook("younger"))).await?;
+    let place = test.parents();
+    test.create(test.parent("p").labelled("both", "yes")).await?;
+    let has = async |who: &str| {
+        place
+            .until("p", &format!("labelled by the {who}"), |object| label(object, "k") == who)
+            .await
+            .map(drop)
+    };
+    has("younger").await?;
+    let hook = json!({ "wasm": { "configMap": { "namespace": test.name(), "name": "older" } } });
+    test.decorators().merge(&older, &json!({ "spec": { "hooks": { "sync": hook } } })).await?;
+    has("older").await?;
+    for name in [&older, &younger] {
+        test.decorators().until(name, "at rest", |dc| dc["status"]["settled"] == 1).await?;
+    }
+    // It is none of its objects any more, and then again.
+    place.merge("p", &labels(json!({ "both": null }))).await?;
+    has("younger").await?;
+    place.merge("p", &labels(json!({ "both": "yes" }))).await?;
+    has("older").await?;
+    // It wants something else, and then again.
+    test.store("older", &wasm::answers(&json!({ "labels": { "l": "older" }, "attachments": [] }))?).await?;
+    has("younger").await?;
+    test.store("older", &wants("older")?).await?;
+    has("older").await?;
+    test.decorators().delete(&older).await?;
+    has("younger").await
+}
 
 /// A kind that is known later.
 fn late(test: &Fixture) -> Kind {
     Kind::new(&format!("late.{}", test.kind().group), "v1", "Late", "lates")
 }
 
-/// One whose kinds are not all served holds up no younger one, has its say once they are, and none any more when its spec
+/// One that attaches what is not served holds up no younger one, has its say once it is, and none any more when its spec
 /// is refused.
 pub(crate) async fn nobody_waits_for_an_older_decorator_that_cannot_start(test: &mut Fixture) -> Result<()> {
-    let of_both_kinds = |controller: Decorator, test: &Fixture, _: &Webhook| {
-        controller.decorating(test.kind(), json!({})).decorating(&late(test), json!({}))
+    let attaching = |controller: Decorator, test: &Fixture, _: &Webhook| {
+        controller.decorating(test.kind(), json!({})).attaching(&late(test), "InPlace")
     };
-    let two = Two::new(test, [of_both_kinds, of_the_kind]).await?;
+    let two = Two::new(test, [attaching, of_the_kind]).await?;
     test.serve()?;
     test.create(test.parent("p")).await?;
     let is_of = |who: &'static str| move |object: &Value| label(object, "both") == who;
