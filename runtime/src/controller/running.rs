@@ -14,6 +14,7 @@ use metahook_core::spec::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::spec::status::Finding;
 use metahook_core::standing::Standings;
 use metahook_core::wishes::Claimant;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Tools;
@@ -312,19 +313,9 @@ impl Run {
         }
         // Before the first pass: whatever comes after it is a change.
         hooks.renew();
-        let targets = |part: &Part| {
-            let Controller { parents, terms, .. } = &*part.controller;
-            (parents.resource().gvr(), terms.selection.clone())
-        };
-        if let Some(who) = parts.first().and_then(|part| part.controller.claimant.as_ref()) {
-            self.tools.wishing.host(&self.object, parts.iter().map(targets).collect());
-            let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
-            self.tools.wishing.begin(who, is_its);
-        }
         let period = common.resync_period.or(self.tools.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
-        let mut workers: Vec<_> =
-            parts.iter().map(|part| part.begin(self.begun, self.tools.workers)).collect();
+        let mut workers = self.begin(&parts);
         let end = tokio::select! {
             () = self.stop.cancelled() => End::Stopped,
             () = self.kinds_change(spec, &kinds) => End::Anew,
@@ -339,6 +330,25 @@ impl Run {
             while workers.join_next().await.is_some() {}
         }
         end
+    }
+
+    /// From now on passes are made, and other decorators wait for those of this one.
+    fn begin(&self, parts: &[Part]) -> Vec<JoinSet<()>> {
+        let claimant = parts.first().and_then(|part| part.controller.claimant.as_ref());
+        if claimant.is_some() {
+            let target = |part: &Part| {
+                let Controller { parents, terms, .. } = &*part.controller;
+                (parents.resource().gvr(), terms.selection.clone())
+            };
+            self.tools.wishing.host(&self.object, parts.iter().map(target).collect());
+        }
+        let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers)).collect();
+        if let Some(who) = claimant {
+            // What it was about before and is no longer; what changes from here on passes see.
+            let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
+            self.tools.wishing.begin(who, is_its);
+        }
+        workers
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.

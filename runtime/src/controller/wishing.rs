@@ -47,7 +47,7 @@ impl Wishing {
         state.wake(again);
     }
 
-    /// Passes of the controller are about to begin, and its objects are known: what it said of others is forgotten.
+    /// The controller works, and its objects are known: what it said of others is forgotten.
     pub(super) fn begin(&self, who: &Claimant, is_its: impl Fn(&Uid) -> bool) {
         let mut state = self.lock();
         let again = state.wishes.begin(who, is_its);

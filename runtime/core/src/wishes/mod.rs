@@ -117,8 +117,8 @@ impl Wishes {
         }
     }
 
-    /// Passes of a controller begin, and these objects are its: what it said about others is forgotten. Gives back who has
-    /// to look at which object again.
+    /// A controller works, and these objects are its: what it said about others is forgotten. Gives back who has to look at
+    /// which object again.
     pub fn begin(&mut self, who: &Claimant, is_its: impl Fn(&Uid) -> bool) -> Vec<(Uid, Claimant)> {
         self.forget(who, |uid| !is_its(uid))
     }
