@@ -1,8 +1,9 @@
 //! The guest `config-restart`: Pods go once when a `ConfigMap` changes, whatever becomes of the server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
-use acceptance::api::{CONFIG_MAP, DECORATOR_CONTROLLER, DEPLOYMENT, EVENT, NAMESPACE, Objects, POD};
+use acceptance::api::{CONFIG_MAP, DECORATOR_CONTROLLER, DEPLOYMENT, EVENT, Kind, NAMESPACE, Objects, POD};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{is_true, text, uid};
 use acceptance::paths;
@@ -144,8 +145,8 @@ fn deletions(writes: &[Write]) -> BTreeMap<&str, usize> {
     counts
 }
 
-/// The guest's controller, for `ConfigMap`s with the test's label alone, at work on a server that writes by a proxy.
-async fn hosted(test: &mut Fixture) -> Result<Proxy> {
+/// The guest's controller, for `ConfigMap`s with the test's label alone.
+async fn controller(test: &mut Fixture) -> Result<Value> {
     test.store("hook", &guest("config-restart")?).await?;
     let kubectl = test.plane().kubectl();
     let file = "create --dry-run=client -o json -f guests/config-restart/controller.yaml";
@@ -160,13 +161,23 @@ async fn hosted(test: &mut Fixture) -> Result<Proxy> {
         controller["spec"]["hooks"][hook]["wasm"]["configMap"] =
             json!({ "namespace": test.name(), "name": "hook" });
     }
+    Ok(controller)
+}
+
+/// It, at work on a server that writes by a proxy.
+async fn hosted(test: &mut Fixture) -> Result<Proxy> {
+    let controller = controller(test).await?;
     let proxy = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
     test.server().reach_by(proxy.kubeconfig());
+    host(test, controller).await?;
+    Ok(proxy)
+}
+
+async fn host(test: &mut Fixture, controller: Value) -> Result<()> {
     test.serve()?;
     let controllers = test.everywhere(&DECORATOR_CONTROLLER);
     test.make(&controllers, controller).await?;
-    controllers.until(test.name(), "ready", |dc| is_true(dc, "Ready")).await?;
-    Ok(proxy)
+    controllers.until(test.name(), "ready", |dc| is_true(dc, "Ready")).await.map(drop)
 }
 
 pub(crate) async fn a_change_deletes_the_pods_that_match_once_and_a_first_sight_none(
@@ -281,6 +292,51 @@ pub(crate) async fn ten_changes_in_a_row_end_with_pods_that_are_newer_than_the_l
     .await?;
     let writes = proxy.writes();
     ensure!(deletions(&writes).values().all(|&count| count <= 1), "{writes:#?}");
+    Ok(())
+}
+
+/// With the rights that the README of the guest gives it, and one to read its module.
+pub(crate) async fn with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else(
+    test: &mut Fixture,
+) -> Result<()> {
+    let kubectl = test.plane().kubectl();
+    let readme = fs::read_to_string(paths::workspace().join("guests/config-restart/README.md"))?;
+    let role = readme.split("```").find(|block| block.contains("kind: ClusterRole\n"));
+    let role = role.and_then(|block| block.strip_prefix("yaml")).context("the README shows no role")?;
+    let file = test.plane().scratch().join("config-restart-role.yaml");
+    fs::write(&file, role)?;
+    let role = types(&kubectl, &format!("create --dry-run=client -o json -f {}", file.display())).await?;
+    let roles = Kind::new("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
+    test.make(&test.everywhere(&roles), serde_json::from_str(&role)?).await?;
+    let home = test.name().to_owned();
+    for line in [
+        "create serviceaccount restarts",
+        "create role reads --verb=get,list,watch --resource=configmaps --resource-name=hook",
+        &format!("create rolebinding reads --role=reads --serviceaccount={home}:restarts"),
+        &format!("create rolebinding restarts --clusterrole=config-restart --serviceaccount={home}:restarts"),
+    ] {
+        types(&kubectl, &format!("-n {home} {line}")).await?;
+    }
+    let mut controller = controller(test).await?;
+    controller["spec"]["serviceAccountRef"] = json!({ "namespace": home, "name": "restarts" });
+    host(test, controller).await?;
+
+    let elsewhere = format!("{home}-elsewhere");
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": elsewhere } });
+    test.make(&test.everywhere(&NAMESPACE), namespace).await?;
+    let (here, there) = (Place::of(test, &home), Place::of(test, &elsewhere));
+    there.make_map(test, "app=frontend").await?;
+    let fields = format!("involvedObject.kind=ConfigMap,involvedObject.name={MAP},reason=SyncError");
+    let refused = |event: &Value| text(event, "/message").contains(&format!("{home}:restarts\" cannot"));
+    test.within_other(&EVENT, &elsewhere).until_some(&fields, "refused", refused).await?;
+
+    let before = here.make_deployment(test, 2).await?;
+    here.make_map(test, "app=frontend").await?;
+    here.first_seen().await?;
+    let seen = here.change("2").await?;
+    here.over(&seen).await?;
+    here.live(2, &before).await?;
+    ensure!(noted(&there.map().await?, SEEN).is_none(), "a note in a namespace of others");
     Ok(())
 }
 

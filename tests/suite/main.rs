@@ -121,6 +121,7 @@ fn of_controllers() -> Vec<Test> {
             a_change_deletes_the_pods_that_match_once_and_a_first_sight_none,
             a_malformed_selector_is_told_and_made_up_for_and_without_one_nothing_is_left,
             ten_changes_in_a_row_end_with_pods_that_are_newer_than_the_last,
+            with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else,
         },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,
