@@ -341,44 +341,6 @@ pub(crate) async fn a_kind_that_is_not_served_holds_up_no_other_one(test: &mut F
     round(&maps, "3").await
 }
 
-/// An object that a decorator attaches is decorated by it, too, where a rule of it says so: also where it has the name of
-/// the object that it is attached to.
-pub(crate) async fn what_is_attached_is_decorated_though_it_is_named_like_its_object(
-    test: &mut Fixture,
-) -> Result<()> {
-    let own = test.name().to_owned();
-    let program = move |asked: &Asked| {
-        let object = &asked.body["object"];
-        let round = label(object, "round").to_owned();
-        if object["kind"] == "Service" {
-            let made = config_map("web", json!({ "on": own, "round": round }), json!({}));
-            json!({ "attachments": [made] }).into()
-        } else {
-            json!({ "annotations": { "decorated": round }, "attachments": [] }).into()
-        }
-    };
-    let rule = of(test);
-    let webhook = decorated(test, program, |dc, _| dc.decorating(&SERVICE, rule)).await?;
-    let (services, maps) = (test.within(&SERVICE), test.config_maps());
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "labels": { "on": test.name() } },
-        "spec": { "ports": [{ "port": 80 }] },
-    });
-    test.make(&services, service).await?;
-    for round in ["1", "2"] {
-        services.merge("web", &labels(json!({ "round": round }))).await?;
-        let is = |map: &Value| {
-            label(map, "round") == round && map["metadata"]["annotations"]["decorated"] == round
-        };
-        let map = maps.until("web", "attached and decorated", is).await?;
-        ensure!(text(&map, DECORATOR) == test.name(), "{map}");
-    }
-    let quiet = |dc: &Value| dc["status"]["failing"] == 0 && dc["status"]["parents"] == 2;
-    test.decorators().until(test.name(), "two objects", quiet).await?;
-    ensure!(webhook.count() < 40, "asked {} times", webhook.count());
-    Ok(())
-}
-
 /// Events tell of a controller's life; another spec starts it anew, and nothing else does. One that is not for this server
 /// has none.
 pub(crate) async fn a_decorator_is_started_anew_by_its_spec_alone(test: &mut Fixture) -> Result<()> {
