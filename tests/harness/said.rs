@@ -46,6 +46,13 @@ pub fn children(found: usize, max: usize) -> String {
     format!("the hook's answer: children has {found} items, and {max} are allowed (--max-children)")
 }
 
+/// Of labels or annotations.
+pub fn keys(field: &str, found: usize) -> String {
+    format!(
+        "the hook's answer: {field} has {found} keys, and 1000 are allowed: name only those that are to change"
+    )
+}
+
 pub const VALUES: &str = "the hook's answer has so many values that reading it would take more than 128 MiB";
 
 /// Why `{"children":[{"apiVersion":"v1","ki` is no answer.
@@ -160,6 +167,7 @@ pub fn tables() -> Vec<String> {
     let bounds = [
         ["the request", "32Mi", "", &code(&request(33_554_433))],
         ["children of an answer", "10000", "`--max-children`", &code(&children(10_001, 10_000))],
+        ["labels, or annotations, of an answer", "1000", "", &code(&keys("labels", 1001))],
         ["an answer once it is read", "128 MiB", "", &code(VALUES)],
         ["lists and objects in each other", "127", "", &code(&no_json(DEEP))],
         ["elements of a table", "50000", "`--module-functions-max`", &code(&table_then_trap(50_001, "main"))],

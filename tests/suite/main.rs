@@ -252,6 +252,9 @@ fn of_decorators() -> Vec<Test> {
         decorators_together::{
             of_two_decorators_the_older_has_the_key_and_both_are_told,
             what_an_older_decorator_gives_up_the_younger_has_at_once,
+            nobody_waits_for_an_older_decorator_that_cannot_start,
+            what_the_older_decorator_wants_stands_while_it_is_away,
+            cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
         },
         decorator_controller::{
             objects_of_any_kind_and_scope_are_decorated,

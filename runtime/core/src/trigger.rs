@@ -14,7 +14,7 @@ use crate::object::id::{Key, Uid};
 use crate::object::selector::Selector;
 
 /// Which parents a controller looks at.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// A parent is selected by any of these.
     pub rules: Vec<SelectionRule>,

@@ -216,6 +216,22 @@ fn what_is_wrong_with_a_decorators_answer_says_where() {
 }
 
 #[test]
+fn an_answer_is_about_a_thousand_labels_and_as_many_annotations() {
+    let of = |field: &str, keys: usize| {
+        let all: Vec<_> = (0..keys).map(|key| format!(r#""{key}":null"#)).collect();
+        decorated(field, &format!("{{{}}}", all.join(",")))
+    };
+    for (via, mode) in ALL {
+        for field in ["labels", "annotations"] {
+            assert!(decorator(via, mode, &of(field, 1000)).is_ok());
+            let error = decorator(via, mode, &of(field, 100_000)).unwrap_err();
+            let says = format!("the hook's answer: {field} has 100000 keys, and 1000 are allowed");
+            assert!(error.starts_with(&says), "{error}");
+        }
+    }
+}
+
+#[test]
 fn what_a_decorator_does_not_say_stays_as_it_is() {
     for field in ["labels", "annotations", "status", "resyncAfterSeconds", "finalized", "events"] {
         for (via, mode) in ALL {

@@ -47,15 +47,13 @@ impl Controller {
     ) -> Result<(Acted, Option<SyncError>), SyncError> {
         let Decision { parent, decided, .. } = decision;
         let id = self.parent_id(parent);
-        let wish = match &self.claimant {
-            Some(who) => {
-                let Tools { wishing, recorder, .. } = &self.tools;
-                &wishing.say(&id.resource.gvr(), parent, (who, &decided.wish), recorder)
-            }
-            None => &decided.wish,
-        };
+        let Tools { wishing, recorder, .. } = &self.tools;
+        let say = |who| wishing.say(&id.resource.gvr(), parent, (who, &decided.wish), recorder);
+        let verdict = self.claimant.as_ref().map(say);
+        let wish = verdict.as_ref().map_or(&decided.wish, |verdict| &verdict.wish);
+        let goes = decided.finalized && verdict.as_ref().is_none_or(|verdict| verdict.lets_go(parent));
+        let finalizer = goes.then_some(self.terms.selection.finalizer.as_str());
         let (mut now, mut acted) = (Arc::clone(parent), Acted::Nothing);
-        let finalizer = decided.finalized.then_some(self.terms.selection.finalizer.as_str());
         for part in [Part::Status, Part::Rest] {
             let op = match part {
                 Part::Status => decoration::status(&id, &now, wish),

@@ -133,7 +133,7 @@ impl Host {
 
     /// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
     fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
-        let (tools, ends) = (self.tools.clone(), self.ends.clone());
+        let (tools, ends, selector) = (self.tools.clone(), self.ends.clone(), self.selector.clone());
         async move {
             let Some(spec) = &before.spec else { return before.ended().await };
             let (object, account) = (Arc::clone(&before.object), account(spec));
@@ -146,6 +146,12 @@ impl Host {
             before.ended().await;
             tell("Stopped");
             let now = tools.controllers.get(kind, &object.key.name);
+            let is_same = |now: &Object| now.uid == object.uid && selector.matches(&now.labels);
+            // What it wants stands until its successor says something else, and where the server ends until the end.
+            let has_successor = now.as_deref().is_some_and(is_same);
+            if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {
+                tools.wishing.end(&object);
+            }
             for parents in sweep::parents(kind, &object).unwrap_or_default() {
                 if !now.as_ref().is_some_and(|now| sweep::looks_at(kind, now, &parents)) {
                     let sweep = Sweep { tools: tools.clone(), parents, account: account.clone() };

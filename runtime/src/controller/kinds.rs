@@ -81,6 +81,20 @@ enum KindError {
 }
 
 impl KindError {
+    /// The API server could not be asked, which says nothing about the kinds.
+    fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Discovery(source) | Self::Deletion { source, .. } => match source {
+                DiscoveryError::Unreachable(_) => true,
+                DiscoveryError::NotServed(_)
+                | DiscoveryError::NoKind(_)
+                | DiscoveryError::Refused(_)
+                | DiscoveryError::Answer(_) => false,
+            },
+            Self::NoStatus { .. } | Self::NeverStatus(_) => false,
+        }
+    }
+
     /// Its Event: for what Metacontroller tells, with its reason and its words.
     fn event(&self, controller: &str) -> (&'static str, String) {
         match self {
@@ -115,6 +129,9 @@ impl Run {
                 }
                 Err(error) => error,
             };
+            if !error.is_unreachable() {
+                self.stand_aside();
+            }
             let message = error.to_string();
             self.reporter.change(|report| {
                 report.kinds = Finding::bad("KindNotServed", &message);

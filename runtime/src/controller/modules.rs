@@ -81,6 +81,7 @@ impl Run {
                 SourceState { loaded: None, problem: Some(problem) } => Some(problem.to_string()),
                 SourceState { .. } => None,
             }) {
+                self.stand_aside();
                 self.reporter.change(|report| report.ready = Finding::bad("ModuleNotLoaded", problem));
             }
         }

@@ -43,7 +43,7 @@ pub(super) struct Controller {
     pub(super) object: Arc<Object>,
     pub(super) terms: Terms,
     /// A DecoratorController, among its like.
-    pub(super) claimant: Option<Claimant>,
+    pub(super) claimant: Option<Arc<Claimant>>,
     pub(super) parents: Arc<Store>,
     /// Those of them that are this controller's, where not all are.
     pub(super) selected: Mutex<Selected>,
@@ -131,7 +131,9 @@ impl Controller {
             return After::Settled(None);
         }
         // On the heap: most looks end above, and whoever calls this would have to make room for the rest of a pass.
-        Box::pin(self.pass(key, parent, streaks)).await
+        let after = Box::pin(self.pass(key, Arc::clone(&parent), streaks)).await;
+        self.forget_gone(&parent.uid);
+        after
     }
 
     async fn pass(&self, key: &Key, parent: Arc<Object>, streaks: Streaks) -> After {

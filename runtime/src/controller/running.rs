@@ -14,6 +14,7 @@ use metahook_core::spec::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::spec::status::Finding;
 use metahook_core::standing::Standings;
 use metahook_core::wishes::Claimant;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Tools;
@@ -80,7 +81,6 @@ pub(super) async fn run(
         }
     }
     run.stop.cancelled().await;
-    run.tools.wishing.end(&run.object);
     run.reporter.ended().await;
 }
 
@@ -157,7 +157,7 @@ impl Run {
                 children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
                 claimant: match self.kind {
                     ControllerKind::Composite => None,
-                    ControllerKind::Decorator => Some(Claimant::of(&self.object)),
+                    ControllerKind::Decorator => Some(Arc::new(Claimant::of(&self.object))),
                 },
                 terms: Terms {
                     controller: self.object.key.name.to_string(),
@@ -228,12 +228,21 @@ impl Run {
         None
     }
 
-    /// Lets the other decorators know of this one, before any of its passes.
+    /// Lets the other decorators know of this one, before any of its passes: as soon as it is known, since all start
+    /// together. When it works it is about what is served of that.
     fn host(&self, spec: &Checked) {
         if let Checked::Decorator(decorator) = spec {
             let selection = |target| spec.selection(target, &self.object.key.name);
             let targets = decorator.targets.iter().map(|target| (target.resource.clone(), selection(target)));
             self.tools.wishing.host(&self.object, targets.collect());
+        }
+    }
+
+    /// It cannot start: no other decorator waits for it, and what it wanted before counts no longer. One that only has to
+    /// wait for the API server is none of these: all have to.
+    pub(super) fn stand_aside(&self) {
+        if self.kind == ControllerKind::Decorator {
+            self.tools.wishing.end(&self.object);
         }
     }
 
@@ -274,6 +283,7 @@ impl Run {
 
     /// Says why the controller does not run.
     fn refuse(&self, reason: &'static str, message: &str) {
+        self.stand_aside();
         self.reporter.change(|report| report.ready = Finding::bad(reason, message));
         self.warn("CreateError", &format!("Cannot create new controller: {message}"));
     }
@@ -305,8 +315,7 @@ impl Run {
         hooks.renew();
         let period = common.resync_period.or(self.tools.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
-        let mut workers: Vec<_> =
-            parts.iter().map(|part| part.begin(self.begun, self.tools.workers)).collect();
+        let mut workers = self.begin(&parts);
         let end = tokio::select! {
             () = self.stop.cancelled() => End::Stopped,
             () = self.kinds_change(spec, &kinds) => End::Anew,
@@ -321,6 +330,25 @@ impl Run {
             while workers.join_next().await.is_some() {}
         }
         end
+    }
+
+    /// From now on passes are made, and other decorators wait for those of this one.
+    fn begin(&self, parts: &[Part]) -> Vec<JoinSet<()>> {
+        let claimant = parts.first().and_then(|part| part.controller.claimant.as_ref());
+        if claimant.is_some() {
+            let target = |part: &Part| {
+                let Controller { parents, terms, .. } = &*part.controller;
+                (parents.resource().gvr(), terms.selection.clone())
+            };
+            self.tools.wishing.host(&self.object, parts.iter().map(target).collect());
+        }
+        let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers)).collect();
+        if let Some(who) = claimant {
+            // What it was about before and is no longer; what changes from here on passes see.
+            let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
+            self.tools.wishing.begin(who, is_its);
+        }
+        workers
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
@@ -356,6 +384,7 @@ impl Run {
                 () = &mut all => return Some(()),
                 () = self.stop.cancelled() => return None,
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
+                    self.stand_aside();
                     self.reporter.change(|report| report.ready = Finding::bad("NotListed", trouble));
                 }
             }

@@ -22,22 +22,35 @@ pub(crate) struct Wishing(Mutex<State>);
 struct State {
     wishes: Wishes,
     running: BTreeMap<Claimant, Running>,
-    /// What was told of both controllers.
-    told: BTreeSet<Conflict>,
+    told: Told,
 }
+
+/// The conflicts that were told of both controllers, by the older and the younger, as prints: who has many has long ones.
+#[derive(Default)]
+struct Told(BTreeMap<(Claimant, Claimant), BTreeSet<Fingerprint>>);
 
 struct Running {
     controller: Arc<Object>,
     looks_at: Vec<(Weak<Store>, Weak<Queue<Key>>)>,
 }
 
+/// So many are told of the same two controllers: whoever wants something else each time would fill the memory.
+const MOST_TOLD: usize = 100;
+
 impl Wishing {
-    /// A controller is about these objects from now on, whether it works already or not.
+    /// A controller is about these objects from now on, whether it works already or is about to: younger ones wait for it.
     pub(super) fn host(&self, controller: &Arc<Object>, targets: Vec<(Gvr, Selection)>) {
         let mut state = self.lock();
         let who = Claimant::of(controller);
         let again = state.wishes.host(who.clone(), targets);
         state.running.insert(who, Running { controller: Arc::clone(controller), looks_at: Vec::new() });
+        state.wake(again);
+    }
+
+    /// The controller works, and its objects are known: what it said of others is forgotten.
+    pub(super) fn begin(&self, who: &Claimant, is_its: impl Fn(&Uid) -> bool) {
+        let mut state = self.lock();
+        let again = state.wishes.begin(who, is_its);
         state.wake(again);
     }
 
@@ -49,12 +62,14 @@ impl Wishing {
         }
     }
 
-    /// The controller has ended: what it wanted is nobody's business any more.
+    /// The controller has ended, or cannot start: what it wanted is nobody's business any more.
     pub(super) fn end(&self, controller: &Object) {
         let mut state = self.lock();
         let who = Claimant::of(controller);
-        state.running.remove(&who);
-        state.told.retain(|conflict| conflict.has != who && conflict.leaves != who);
+        if state.running.remove(&who).is_none() {
+            return;
+        }
+        state.told.forget(&who);
         let again = state.wishes.forget_controller(&who);
         state.wake(again);
     }
@@ -64,14 +79,14 @@ impl Wishing {
         &self,
         target: &Gvr,
         object: &Object,
-        (who, wish): (&Claimant, &Wish),
+        (who, wish): (&Arc<Claimant>, &Wish),
         recorder: &Recorder,
-    ) -> Wish {
+    ) -> Verdict {
         let mut state = self.lock();
-        let Verdict { wish, conflicts, again } = state.wishes.say(target, object, who, wish);
-        state.wake_for(&object.uid, again);
-        for conflict in conflicts {
-            if state.told.insert(conflict.clone()) {
+        let mut verdict = state.wishes.say(target, object, who, wish);
+        state.wake_for(&object.uid, std::mem::take(&mut verdict.again));
+        for conflict in &verdict.conflicts {
+            if state.told.is_news(conflict) {
                 let message = format!("{conflict}, of {} {} for example", object.gvk.kind, object.key);
                 for side in [&conflict.has, &conflict.leaves] {
                     if let Some(running) = state.running.get(side) {
@@ -85,11 +100,11 @@ impl Wishing {
                 }
             }
         }
-        wish
+        verdict
     }
 
     /// A pass came to no answer.
-    pub(super) fn passed(&self, object: &Uid, who: &Claimant) {
+    pub(super) fn passed(&self, object: &Uid, who: &Arc<Claimant>) {
         let mut state = self.lock();
         let again = state.wishes.passed(object, who);
         state.wake_for(object, again);
@@ -134,6 +149,17 @@ impl State {
     }
 }
 
+impl Told {
+    fn is_news(&mut self, conflict: &Conflict) -> bool {
+        let told = self.0.entry((conflict.has.clone(), conflict.leaves.clone())).or_default();
+        told.len() < MOST_TOLD && told.insert(Fingerprint::of(conflict.field.to_string().as_bytes()))
+    }
+
+    fn forget(&mut self, who: &Claimant) {
+        self.0.retain(|(has, leaves), _| has != who && leaves != who);
+    }
+}
+
 impl Controller {
     /// What older decorators want of the object itself; of parents of composites nobody else wants anything.
     pub(super) fn elders(&self, parent: &Object) -> Option<Fingerprint> {
@@ -141,10 +167,47 @@ impl Controller {
         Some(self.tools.wishing.view(&self.parents.resource().gvr(), parent, who))
     }
 
+    /// Whether passes look at this object.
+    pub(super) fn is_about(&self, object: &Uid) -> bool {
+        let selects = |object: &Arc<Object>| self.terms.selection.includes(object);
+        self.parents.view(|parents| parents.by_uid(object).is_some_and(selects))
+    }
+
+    /// A pass may have begun before its object went and ended after that was learned: nobody else would forget it then.
+    pub(super) fn forget_gone(&self, parent: &Uid) {
+        if self.claimant.is_some() && self.parents.view(|parents| parents.by_uid(parent).is_none()) {
+            self.tools.wishing.forget_object(parent);
+        }
+    }
+
     /// No pass looks at it as long as it is so.
     pub(super) fn leave(&self, parent: &Object) {
         if let Some(who) = &self.claimant {
             self.tools.wishing.leave(&parent.uid, who);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::wishes::Field;
+
+    use super::*;
+
+    fn conflict(field: &str, leaves: &str) -> Conflict {
+        let claimant = |name: &str| Claimant { created: "2026".into(), name: name.into() };
+        Conflict { field: Field::Label(field.to_owned()), has: claimant("older"), leaves: claimant(leaves) }
+    }
+
+    #[test]
+    fn a_conflict_is_told_once_and_so_many_of_the_same_two() {
+        let mut told = Told::default();
+        assert!(told.is_news(&conflict("k", "a")) && told.is_news(&conflict("k", "b")));
+        assert!(!told.is_news(&conflict("k", "a")));
+        let news = (0..1_000).filter(|nth| told.is_news(&conflict(&nth.to_string(), "a"))).count();
+        assert_eq!(news, MOST_TOLD - 1);
+        told.forget(&conflict("k", "a").leaves);
+        assert_eq!(told.0.len(), 1);
+        assert!(told.is_news(&conflict("k", "a")), "it is another one by now");
     }
 }

@@ -6,7 +6,7 @@ use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map, has_condition, text, uid, version};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::decorated::{
     annotations, attached, attachment, decorated, finalized, is_about, label, labels, make_map, name, of,
@@ -181,7 +181,12 @@ pub(crate) async fn related_objects_are_shown_and_followed(test: &mut Fixture) -
 
 /// Answers that are none, and what the Event says of them.
 fn bad() -> Vec<(Value, &'static str)> {
+    let many: Map<_, _> = (0..=1000).map(|nth| (nth.to_string(), Value::Null)).collect();
     vec![
+        (
+            json!({ "annotations": many, "attachments": [] }),
+            "annotations has 1001 keys, and 1000 are allowed",
+        ),
         (json!([]), "the answer must be an object, not a list"),
         (json!({ "labels": { "a": 1 }, "attachments": [] }), "labels.a"),
         (json!({ "labels": [], "attachments": [] }), "labels must be"),

@@ -1,5 +1,4 @@
-//! Section 7 of the compatibility contract: what a decorator writes to the object itself, and who has a say where several
-//! do.
+//! Section 7 of the compatibility contract: what a decorator writes to the object itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use acceptance::api::Objects;
+use acceptance::api::{Kind, Objects};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{text, version};
-use acceptance::webhook::{Answer, Webhook};
+use acceptance::objects::{Decorator, has_condition, text, version};
+use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::decorated::{attachment, label, labels, sync, until_asked_again};
+use super::decorated::{attachment, finalized, finalizers, label, labels, sync, until_asked_again};
 use crate::wasm;
 
 /// The reason of Events that tell of decorators that want different things.
@@ -35,17 +35,28 @@ fn wants(who: &str, odd: &Value) -> Value {
     answer
 }
 
+/// What is particular about a decorator.
+type Particular = fn(Decorator, &Fixture, &Webhook) -> Decorator;
+
+fn of_the_kind(controller: Decorator, test: &Fixture, _: &Webhook) -> Decorator {
+    controller.decorating(test.kind(), json!({}))
+}
+
+fn controller_name(of: &Value) -> &str {
+    text(of, "/metadata/name")
+}
+
 impl Two {
-    async fn new(test: &mut Fixture) -> Result<Self> {
+    /// The older and the younger.
+    async fn new(test: &mut Fixture, particular: [Particular; 2]) -> Result<Self> {
         test.define_kind().await?;
-        let kind = test.kind().clone();
         let older = Webhook::answering(wants("older", &json!({ "odd": null }))).await?;
         let younger = Webhook::answering(wants("younger", &json!({ "odd": "1" }))).await?;
         let mut hosted = Vec::new();
-        for (name, webhook) in [("z-older", &older), ("a-younger", &younger)] {
+        for ((name, webhook), change) in [("z", &older), ("a", &younger)].into_iter().zip(particular) {
             let controller = test.decorator().renamed(&format!("{}-{name}", test.name()));
-            let controller = controller.decorating(&kind, json!({})).resyncing_each_second();
-            hosted.push(test.host_decorator(controller.synced_by(sync(webhook))).await?);
+            let controller = controller.resyncing_each_second().synced_by(sync(webhook));
+            hosted.push(test.host_decorator(change(controller, test, webhook)).await?);
             if hosted.len() == 1 {
                 a_second_passes(test).await?;
             }
@@ -99,16 +110,15 @@ fn is_of(who: &'static str, odd: Option<&'static str>) -> impl Fn(&Value) -> boo
 pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
     test: &mut Fixture,
 ) -> Result<()> {
-    let two = Two::new(test).await?;
+    let two = Two::new(test, [of_the_kind, of_the_kind]).await?;
     test.serve()?;
     test.create(test.parent("p")).await?;
     two.rest(is_of("older", None)).await?;
-    let names = |object: &Value| text(object, "/metadata/name").to_owned();
     for ((_, controller), (_, other)) in [(&two.older, &two.younger), (&two.younger, &two.older)] {
         for what in ["label both", "label odd", "annotation both", "status"] {
             let told = |event: &Value| {
                 let message = text(event, "/message");
-                message.contains(what) && message.contains(&names(other))
+                message.contains(what) && message.contains(controller_name(other))
             };
             test.until_event_on(controller, CONFLICT, told).await?;
         }
@@ -125,7 +135,7 @@ pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
     let after = two.rest(is_of("older", Some("1"))).await?;
     ensure!(version(&before) == version(&after), "a restart had something written: {before}\n{after}");
 
-    test.decorators().delete(&names(&two.older.1)).await?;
+    test.decorators().delete(controller_name(&two.older.1)).await?;
     let is = is_of("younger", Some("1"));
     let taken = two.place.until("p", "as the younger wants it", &is).await?;
     until_asked_again(fast, "p", 3).await?;
@@ -178,4 +188,92 @@ pub(crate) async fn what_an_older_decorator_gives_up_the_younger_has_at_once(
     has("older").await?;
     test.decorators().delete(&older).await?;
     has("younger").await
+}
+
+/// A kind that is known later.
+fn late(test: &Fixture) -> Kind {
+    Kind::new(&format!("late.{}", test.kind().group), "v1", "Late", "lates")
+}
+
+/// One that attaches what is not served holds up no younger one, has its say once it is, and none any more when its spec
+/// is refused.
+pub(crate) async fn nobody_waits_for_an_older_decorator_that_cannot_start(test: &mut Fixture) -> Result<()> {
+    let attaching = |controller: Decorator, test: &Fixture, _: &Webhook| {
+        controller.decorating(test.kind(), json!({})).attaching(&late(test), "InPlace")
+    };
+    let two = Two::new(test, [attaching, of_the_kind]).await?;
+    test.serve()?;
+    test.create(test.parent("p")).await?;
+    let is_of = |who: &'static str| move |object: &Value| label(object, "both") == who;
+    two.place.until("p", "as the younger wants it", is_of("younger")).await?;
+    ensure!(two.older.0.count() == 0, "it cannot start");
+    test.define(&late(test)).await?;
+    two.rest(is_of("older")).await?;
+    let told = |event: &Value| text(event, "/message").contains("label both");
+    test.until_event_on(&two.older.1, CONFLICT, told).await?;
+    let refused = json!({ "spec": { "hooks": { "sync": { "webhook": { "url": "no url" } } } } });
+    let (decorators, older) = (test.decorators(), controller_name(&two.older.1));
+    decorators.merge(older, &refused).await?;
+    decorators.until(older, "refused", |it| has_condition(it, "Ready", "False", "InvalidSpec")).await?;
+    two.place.until("p", "as the younger wants it again", is_of("younger")).await.map(drop)
+}
+
+/// Neither another spec of the older one nor the end of the server lets the younger one write what it may not.
+pub(crate) async fn what_the_older_decorator_wants_stands_while_it_is_away(test: &mut Fixture) -> Result<()> {
+    let two = Two::new(test, [of_the_kind, of_the_kind]).await?;
+    test.serve()?;
+    test.create(test.parent("p")).await?;
+    let before = two.rest(is_of("older", None)).await?;
+    let (older, younger) = (&two.older.0, &two.younger.0);
+    // While it is started anew it takes a while to say what it wants.
+    older.answer(Answer::from(wants("older", &json!({ "odd": null }))).after(Duration::from_secs(1)));
+    let other = json!({ "spec": { "resyncPeriodSeconds": 2 } });
+    test.decorators().merge(controller_name(&two.older.1), &other).await?;
+    let started = |event: &Value| event["count"].as_i64().is_some_and(|count| count > 1);
+    test.until_event_on(&two.older.1, "Started", started).await?;
+    let after = two.rest(is_of("older", None)).await?;
+    ensure!(version(&before) == version(&after), "another spec had something written: {before}\n{after}");
+    younger.answer(Answer::from(wants("younger", &json!({ "odd": "1" }))).after(Duration::from_secs(1)));
+    until_asked_again(younger, "p", 2).await?;
+    test.server().stop().await?;
+    let after = two.place.get("p").await?;
+    ensure!(version(&before) == version(&after), "the end had something written: {before}\n{after}");
+    test.server().start()
+}
+
+/// After a start the younger one's last answer comes before the older one has looked: the object keeps the finalizer until
+/// what the answer takes off is off.
+pub(crate) async fn cleaning_up_that_waits_for_an_older_decorator_is_not_lost(
+    test: &mut Fixture,
+) -> Result<()> {
+    let of_labelled = |controller: Decorator, test: &Fixture, webhook: &Webhook| {
+        let rule = json!({ "labelSelector": { "matchLabels": { "on": "1" } } });
+        finalized(controller.decorating(test.kind(), rule), webhook)
+    };
+    let two = Two::new(test, [of_the_kind, of_labelled]).await?;
+    let (older, younger) = (&two.older.0, &two.younger.0);
+    let has = json!({ "labels": { "older": "1" }, "attachments": [] });
+    older.answer(has.clone());
+    younger.program(|asked: &Asked| {
+        if asked.path == "/finalize" {
+            json!({ "labels": { "younger": null }, "attachments": [], "finalized": true }).into()
+        } else {
+            json!({ "labels": { "younger": "1" }, "attachments": [] }).into()
+        }
+    });
+    test.serve()?;
+    test.create(test.parent("p").labelled("on", "1")).await?;
+    let is = |object: &Value| label(object, "older") == "1" && label(object, "younger") == "1";
+    two.place.until("p", "decorated by both", is).await?;
+    test.server().stop().await?;
+    older.answer(Answer::from(has).after(Duration::from_secs(2)));
+    two.place.merge("p", &json!({ "metadata": { "labels": { "on": null } } })).await?;
+    test.server().start()?;
+    let left = |object: &Value| finalizers(object).is_empty();
+    let after = two.place.until("p", "left by the younger", left).await?;
+    ensure!(label(&after, "younger").is_empty(), "what it was to take off is still there: {after}");
+    ensure!(label(&after, "older") == "1", "{after}");
+    let asked = younger.asked().iter().filter(|asked| asked.path == "/finalize").count();
+    ensure!(asked > 1, "nothing waited: the test tests nothing");
+    Ok(())
 }

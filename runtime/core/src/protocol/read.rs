@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use super::response::ResponseError;
+use super::response::{MOST_KEYS, ResponseError};
 use crate::decoration::Changes;
 use crate::spec::controller::ControllerKind;
 use crate::spec::hook::Via;
@@ -158,11 +158,14 @@ impl Fields {
         }
     }
 
-    /// Texts by name; null: what has that name goes.
+    /// Texts by key; null: what has that key goes.
     pub(crate) fn changes(&mut self, field: &str) -> Result<Changes, ResponseError> {
         let path = self.path(field);
-        let members = self.object(field)?.into_iter().flatten();
-        let changes = members.map(|(name, value)| match value {
+        let members = self.object(field)?.unwrap_or_default();
+        if members.len() > MOST_KEYS {
+            return Err(ResponseError::TooManyKeys { path, found: members.len() });
+        }
+        let changes = members.into_iter().map(|(name, value)| match value {
             Value::Null => Ok((name, None)),
             Value::String(text) => Ok((name, Some(text))),
             other => Err(wrong(&format!("{path}.{name}"), "a string or null", &other)),

@@ -56,6 +56,10 @@ pub enum ResponseError {
     TooManyChildren { list: &'static str, found: usize, max: usize },
     #[error("the hook's answer: events has {found} different items, and {MOST_EVENTS} are allowed")]
     TooManyEvents { found: usize },
+    #[error(
+        "the hook's answer: {path} has {found} keys, and {MOST_KEYS} are allowed: name only those that are to change"
+    )]
+    TooManyKeys { path: String, found: usize },
     #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
     TooManyValues,
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
@@ -73,6 +77,10 @@ const LONGEST_RESYNC: Duration = Duration::from_hours(24 * 365);
 
 /// One answer may bring about so many Events.
 const MOST_EVENTS: usize = 10;
+
+/// Labels, or annotations, that one answer may be about: more than anybody means, where the memory of what is wanted of
+/// each object stays small. To take off what is not there costs nothing at the API server, so that it sets no bound.
+pub(super) const MOST_KEYS: usize = 1000;
 
 /// The API server takes a reason of 128 bytes.
 const LONGEST_REASON: usize = 128;

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod laws;
+mod said;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use crate::json::same::same;
 use crate::object::Object;
 use crate::object::id::{Gvr, Uid};
 use crate::trigger::Selection;
+use said::{Heard, Said, Wants};
 
 /// A DecoratorController; the older ones come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,21 +41,13 @@ pub enum Field {
 ///
 /// # Guarantees
 /// Of what two controllers want to be different, the older one's stands and the younger one leaves it alone. As long as
-/// an older one that selects an object has not looked at it, what is there stays: a start of the server changes nothing
-/// back and forth. What is missing may be added.
+/// an older one that selects an object and is expected to work has not looked at it, younger ones change nothing of it: a
+/// start of the server writes nothing back and forth.
 #[derive(Debug, Default)]
 pub struct Wishes {
+    /// Those that work or are about to, and what they are about.
     hosted: BTreeMap<Claimant, Vec<(Gvr, Selection)>>,
-    objects: BTreeMap<Uid, BTreeMap<Claimant, Heard>>,
-}
-
-/// What a controller said about an object; nothing, if its passes came to no answer.
-#[derive(Debug, Default)]
-struct Heard {
-    /// Values as prints: they may be large.
-    wants: BTreeMap<Field, Fingerprint>,
-    /// Something is left as it is until older controllers have looked at the object.
-    waits: bool,
+    objects: BTreeMap<Uid, Said>,
 }
 
 /// What comes of a wish.
@@ -61,6 +55,8 @@ struct Heard {
 pub struct Verdict {
     /// What of it may be written.
     pub wish: Wish,
+    /// Some of it has to wait until older controllers have looked at the object.
+    pub waits: bool,
     pub conflicts: Vec<Conflict>,
     /// Younger controllers that have to look at the object again.
     pub again: Vec<Claimant>,
@@ -92,33 +88,64 @@ impl Claimant {
     }
 }
 
+impl Verdict {
+    /// Whether the object may be let go with what is written of the wish: cleaning up that has to wait would be lost. In
+    /// an object that is being deleted it is lost in any case, and nobody shall wait for that.
+    pub fn lets_go(&self, object: &Object) -> bool {
+        !self.waits || object.deleting
+    }
+}
+
 impl Wishes {
-    /// A controller is about these objects from now on, whether it works already or not. What it said before, with
-    /// another spec, is forgotten; gives back who has to look at which object again.
+    /// A controller is about these objects from now on, whether it works already or is about to. What it said before
+    /// stands until it says something else; gives back who has to look at which object again.
     pub fn host(&mut self, who: Claimant, targets: Vec<(Gvr, Selection)>) -> Vec<(Uid, Claimant)> {
-        let again = self.forget_controller(&who);
-        self.hosted.insert(who, targets);
-        again
+        match self.hosted.get_mut(&who) {
+            Some(before) if *before == targets => Vec::new(),
+            Some(before) => {
+                *before = targets;
+                // Who waits for it may have done so for what it was about.
+                let waiting = |(uid, said): (&Uid, &Said)| {
+                    concerned(said, &who, true, &[]).map(|other| (uid.clone(), other)).collect::<Vec<_>>()
+                };
+                self.objects.iter().flat_map(waiting).collect()
+            }
+            None => {
+                self.hosted.insert(who, targets);
+                Vec::new()
+            }
+        }
     }
 
-    /// A controller has ended; gives back who has to look at which object again.
+    /// A controller works, and these objects are its: what it said about others is forgotten. Gives back who has to look at
+    /// which object again.
+    pub fn begin(&mut self, who: &Claimant, is_its: impl Fn(&Uid) -> bool) -> Vec<(Uid, Claimant)> {
+        self.forget(who, |uid| !is_its(uid))
+    }
+
+    /// A controller has ended, or cannot start: nobody waits for it, and what it wanted counts no longer. Gives back who
+    /// has to look at which object again.
     pub fn forget_controller(&mut self, who: &Claimant) -> Vec<(Uid, Claimant)> {
         self.hosted.remove(who);
+        self.forget(who, |_| true)
+    }
+
+    fn forget(&mut self, who: &Claimant, what: impl Fn(&Uid) -> bool) -> Vec<(Uid, Claimant)> {
         let mut again = Vec::new();
-        self.objects.retain(|uid, heard| {
-            let before = heard.remove(who).map(|heard| heard.wants).unwrap_or_default();
-            again.extend(concerned(heard, who, true, &before).map(|other| (uid.clone(), other)));
-            !heard.is_empty()
+        self.objects.retain(|uid, said| {
+            if what(uid) {
+                again.extend(left(said, who).into_iter().map(|other| (uid.clone(), other)));
+            }
+            !said.is_empty()
         });
         again
     }
 
     /// The object is no longer selected by this controller; gives back who has to look at it again.
     pub fn leave(&mut self, object: &Uid, who: &Claimant) -> Vec<Claimant> {
-        let Some(heard) = self.objects.get_mut(object) else { return Vec::new() };
-        let before = heard.remove(who).map(|heard| heard.wants).unwrap_or_default();
-        let again = concerned(heard, who, true, &before).collect();
-        if heard.is_empty() {
+        let Some(said) = self.objects.get_mut(object) else { return Vec::new() };
+        let again = left(said, who);
+        if said.is_empty() {
             self.objects.remove(object);
         }
         again
@@ -131,38 +158,45 @@ impl Wishes {
 
     /// A pass of a controller over the object came to no answer: nobody has to wait for it any longer. What it said
     /// before stands; gives back who has to look again.
-    pub fn passed(&mut self, object: &Uid, who: &Claimant) -> Vec<Claimant> {
-        let heard = self.objects.entry(object.clone()).or_default();
-        let first = !heard.contains_key(who);
-        heard.entry(who.clone()).or_default();
-        concerned(heard, who, first, &BTreeMap::new()).collect()
+    pub fn passed(&mut self, object: &Uid, who: &Arc<Claimant>) -> Vec<Claimant> {
+        let said = self.objects.entry(object.clone()).or_default();
+        if said.has(who) {
+            return Vec::new();
+        }
+        said.insert(Heard { who: Arc::clone(who), wants: Wants::default(), waits: false });
+        concerned(said, who, true, &[]).collect()
     }
 
     /// A hook of this controller wants this of an object, which is so now.
-    pub fn say(&mut self, target: &Gvr, object: &Object, who: &Claimant, wish: &Wish) -> Verdict {
+    pub fn say(&mut self, target: &Gvr, object: &Object, who: &Arc<Claimant>, wish: &Wish) -> Verdict {
         let unheard = self.unheard(target, object, who).next().is_some();
-        let wants: BTreeMap<_, _> = fields(wish).collect();
-        let heard = self.objects.entry(object.uid.clone()).or_default();
-        let first = !heard.contains_key(who);
-        let mut verdict = Verdict { wish: wish.clone(), conflicts: Vec::new(), again: Vec::new() };
-        let (found, mut withheld) = (Found::of(object), false);
-        for (field, wanted) in &wants {
-            let oldest = heard.range(..who).find_map(|(other, said)| Some((other, said.wants.get(field)?)));
+        let said = self.objects.entry(object.uid.clone()).or_default();
+        let mut verdict =
+            Verdict { wish: wish.clone(), waits: false, conflicts: Vec::new(), again: Vec::new() };
+        let (found, mut wants) = (Found::of(object), Vec::new());
+        for (field, wanted) in fields(wish) {
+            let print = field.print();
+            wants.push((print, wanted));
+            let oldest = said.older(who).find_map(|one| Some((&one.who, one.wants.get(print)?)));
             if let Some((other, _)) = oldest.filter(|(_, theirs)| *theirs != wanted) {
-                verdict.conflicts.push(conflict(field, other, who));
-                withhold(&mut verdict.wish, field);
-            } else if unheard && found.differs(field, wish) {
-                withheld = true;
-                withhold(&mut verdict.wish, field);
+                verdict.conflicts.push(conflict(&field, other, who));
+                withhold(&mut verdict.wish, &field);
+            } else if unheard && found.differs(&field, wish) {
+                verdict.waits = true;
+                withhold(&mut verdict.wish, &field);
             } else if oldest.is_none() {
-                let differs = |said: &Heard| said.wants.get(field).is_some_and(|theirs| theirs != wanted);
-                let younger = heard.iter().filter(|(other, said)| *other > who && differs(said));
-                verdict.conflicts.extend(younger.map(|(other, _)| conflict(field, who, other)));
+                let differs = |one: &&Heard| one.wants.get(print).is_some_and(|theirs| theirs != wanted);
+                let younger = said.younger(who).filter(differs);
+                verdict.conflicts.extend(younger.map(|one| conflict(&field, who, &one.who)));
             }
         }
-        let before = heard.insert(who.clone(), Heard { wants: wants.clone(), waits: withheld });
-        let changed = changed(&before.map(|before| before.wants).unwrap_or_default(), &wants);
-        verdict.again = concerned(heard, who, first, &changed).collect();
+        let wants = Wants::of(wants);
+        let now = Heard { who: Arc::clone(who), wants: wants.clone(), waits: verdict.waits };
+        let before = said.insert(now);
+        let first = before.is_none();
+        let before = before.map(|before| before.wants).unwrap_or_default();
+        let changed: Vec<_> = wants.without(&before).chain(before.without(&wants)).collect();
+        verdict.again = concerned(said, who, first, &changed).collect();
         verdict
     }
 
@@ -173,12 +207,12 @@ impl Wishes {
             all.add(b"unheard");
             all.add(other.name.as_bytes());
         }
-        let heard = self.objects.get(&object.uid);
-        for (other, said) in heard.iter().flat_map(|heard| heard.range(..who)) {
+        let said = self.objects.get(&object.uid);
+        for one in said.iter().flat_map(|said| said.older(who)) {
             all.add(b"heard");
-            all.add(other.name.as_bytes());
-            for (field, wanted) in &said.wants {
-                all.add(field.to_string().as_bytes());
+            all.add(one.who.name.as_bytes());
+            for (field, wanted) in one.wants.iter() {
+                all.add(field.as_bytes());
                 all.add(wanted.as_bytes());
             }
         }
@@ -192,9 +226,9 @@ impl Wishes {
         object: &'a Object,
         who: &'a Claimant,
     ) -> impl Iterator<Item = &'a Claimant> {
-        let heard = self.objects.get(&object.uid);
+        let said = self.objects.get(&object.uid);
         let older = self.hosted.range(..who);
-        let unheard = older.filter(move |(other, _)| !heard.is_some_and(|heard| heard.contains_key(other)));
+        let unheard = older.filter(move |(other, _)| !said.is_some_and(|said| said.has(other)));
         let selecting = unheard.filter(move |(_, targets)| {
             targets.iter().any(|(kind, selection)| kind.is_kin(target) && selection.includes(object))
         });
@@ -205,26 +239,22 @@ impl Wishes {
 /// The younger controllers that these fields concern, and where an older one was `first` heard, or will never be, those
 /// that wait for it.
 fn concerned(
-    heard: &BTreeMap<Claimant, Heard>,
+    said: &Said,
     who: &Claimant,
     first: bool,
-    fields: &BTreeMap<Field, Fingerprint>,
+    fields: &[Fingerprint],
 ) -> impl Iterator<Item = Claimant> {
-    let concerns = move |said: &Heard| {
-        (first && said.waits) || fields.keys().any(|field| said.wants.contains_key(field))
+    let concerns = move |one: &&Heard| {
+        (first && one.waits) || fields.iter().any(|field| one.wants.get(*field).is_some())
     };
-    heard.iter().filter(move |(other, said)| *other > who && concerns(said)).map(|(other, _)| other.clone())
+    said.younger(who).filter(concerns).map(|one| Claimant::clone(&one.who))
 }
 
-fn changed(
-    before: &BTreeMap<Field, Fingerprint>,
-    now: &BTreeMap<Field, Fingerprint>,
-) -> BTreeMap<Field, Fingerprint> {
-    let of = |some: &BTreeMap<Field, Fingerprint>, others: &BTreeMap<Field, Fingerprint>| -> Vec<_> {
-        let differ = some.iter().filter(|(field, print)| others.get(*field) != Some(*print));
-        differ.map(|(field, print)| (field.clone(), *print)).collect()
-    };
-    of(before, now).into_iter().chain(of(now, before)).collect()
+/// A controller has nothing to say about an object any more; gives back whom that concerns.
+fn left(said: &mut Said, who: &Claimant) -> Vec<Claimant> {
+    let before = said.remove(who).map(|before| before.wants).unwrap_or_default();
+    let fields: Vec<_> = before.iter().map(|(field, _)| field).collect();
+    concerned(said, who, true, &fields).collect()
 }
 
 fn conflict(field: &Field, has: &Claimant, leaves: &Claimant) -> Conflict {
@@ -263,10 +293,10 @@ impl<'a> Found<'a> {
         Self { object, annotations: OnceCell::new() }
     }
 
-    /// There is something, and something else is wanted.
+    /// Something else is wanted than what is there.
     fn differs(&self, field: &Field, wish: &Wish) -> bool {
         let text = |found: &BTreeMap<String, String>, changes: &Changes, key: &str| {
-            found.get(key).is_some_and(|found| changes.get(key).and_then(Option::as_ref) != Some(found))
+            found.get(key) != changes.get(key).and_then(Option::as_ref)
         };
         match field {
             Field::Label(key) => text(&self.object.labels, &wish.labels, key),
@@ -276,12 +306,16 @@ impl<'a> Found<'a> {
             Field::Status => {
                 let status =
                     self.object.value().ok().and_then(|mut object| Some(object.get_mut("status")?.take()));
-                let status =
-                    status.filter(|status| status.as_object().is_some_and(|status| !status.is_empty()));
                 let wanted = wish.status.clone().map(Value::Object).unwrap_or_default();
-                status.is_some_and(|status| !same(&status, &wanted))
+                !status.is_some_and(|status| same(&status, &wanted))
             }
         }
+    }
+}
+
+impl Field {
+    fn print(&self) -> Fingerprint {
+        Fingerprint::of(self.to_string().as_bytes())
     }
 }
 
@@ -321,6 +355,10 @@ mod tests {
         Claimant { created: format!("2026-01-01T00:00:0{name}Z").into(), name: name.into() }
     }
 
+    fn passed(wishes: &mut Wishes, who: &str) -> Vec<Claimant> {
+        wishes.passed(&Uid::new("x"), &Arc::new(controller(who)))
+    }
+
     fn things() -> Gvr {
         Gvr::new("e.com/v1", "things")
     }
@@ -348,7 +386,7 @@ mod tests {
     }
 
     fn say(wishes: &mut Wishes, who: &str, found: Build, wish: &Wish) -> Verdict {
-        wishes.say(&things(), &found.object(), &controller(who), wish)
+        wishes.say(&things(), &found.object(), &Arc::new(controller(who)), wish)
     }
 
     fn named(conflicts: &[Conflict]) -> Vec<String> {
@@ -410,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_until_all_older_ones_have_looked() {
+    fn nothing_changes_until_all_older_ones_have_looked() {
         let mut wishes = hosting(&["1", "2", "3"]);
         let found = || {
             let found = thing().label("k", "a").annotation("k", "a");
@@ -421,25 +459,72 @@ mod tests {
             status: json!({"is": "b"}).as_object().cloned(),
             ..labels(json!({"k": "b", "new": "b"}))
         };
-        let added = Wish {
-            annotations: [("new".to_owned(), Some("b".to_owned()))].into(),
-            ..labels(json!({"new": "b"}))
-        };
         let verdict = say(&mut wishes, "3", found(), &wish);
-        assert_eq!((verdict.wish, verdict.conflicts), (added, vec![]));
-        assert_eq!(
-            say(&mut wishes, "3", found(), &labels(json!({"k": "a"}))).wish,
-            labels(json!({"k": "a"}))
-        );
+        assert_eq!((verdict.wish, verdict.conflicts, verdict.waits), (Wish::default(), vec![], true));
+        let alike = say(&mut wishes, "3", found(), &labels(json!({"k": "a", "gone": null})));
+        assert!(!alike.waits, "it is so already");
         say(&mut wishes, "3", found(), &wish);
-        assert_eq!(wishes.passed(&Uid::new("x"), &controller("2")), [controller("3")], "it failed");
-        assert_ne!(say(&mut wishes, "3", found(), &wish).wish, wish);
+        assert_eq!(passed(&mut wishes, "2"), [controller("3")], "it failed");
+        assert!(say(&mut wishes, "3", found(), &wish).waits);
         let first = say(&mut wishes, "1", found(), &labels(json!({})));
         assert_eq!(first.again, [controller("3")], "it waited");
-        assert_eq!(say(&mut wishes, "3", found(), &wish).wish, wish);
-        let empty = || thing().with("status", json!({}));
+        let heard = say(&mut wishes, "3", found(), &wish);
+        assert_eq!((heard.wish, heard.waits), (wish.clone(), false));
+        let bare = || thing().with("status", json!({}));
         let mut fresh = hosting(&["1", "2"]);
-        assert_eq!(say(&mut fresh, "2", empty(), &wish).wish, wish, "nothing is there yet");
+        let verdict = say(&mut fresh, "2", bare(), &labels(json!({"k": "b"})));
+        assert_eq!((verdict.wish, verdict.waits), (Wish::default(), true), "also what is missing");
+    }
+
+    #[test]
+    fn a_cleanup_of_what_an_older_one_has_does_not_wait() {
+        let mut wishes = hosting(&["1", "2"]);
+        let cleanup = labels(json!({"k": null}));
+        let found = || thing().label("k", "a");
+        let waits = say(&mut wishes, "2", found(), &cleanup);
+        assert!(!waits.lets_go(&found().object()), "it would be lost");
+        assert!(waits.lets_go(&found().deleting().object()), "it goes with the object");
+        say(&mut wishes, "1", thing().label("k", "a"), &labels(json!({"k": "a"})));
+        let verdict = say(&mut wishes, "2", thing().label("k", "a"), &cleanup);
+        assert!(verdict.lets_go(&found().object()));
+        assert_eq!(verdict.wish, Wish::default());
+    }
+
+    #[test]
+    fn nobody_waits_for_one_that_cannot_start() {
+        let mut wishes = hosting(&["1", "2"]);
+        let wish = labels(json!({"k": "b"}));
+        assert!(say(&mut wishes, "2", thing(), &wish).waits);
+        assert_eq!(wishes.forget_controller(&controller("1")), [(Uid::new("x"), controller("2"))]);
+        assert_eq!(say(&mut wishes, "2", thing(), &wish).wish, wish);
+        wishes.host(controller("1"), selecting(Selector::default()));
+        assert!(say(&mut wishes, "2", thing(), &wish).waits, "it is about to work");
+    }
+
+    #[test]
+    fn what_was_said_with_another_spec_stands_until_something_else_is_said() {
+        let mut wishes = hosting(&["1", "2"]);
+        say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
+        let wish = labels(json!({"k": "b"}));
+        say(&mut wishes, "2", thing().label("k", "a"), &wish);
+        assert_eq!(wishes.host(controller("1"), selecting(Selector::equals("on", "1"))), []);
+        assert_eq!(say(&mut wishes, "2", thing().label("k", "a"), &wish).wish, Wish::default());
+        assert_eq!(wishes.begin(&controller("1"), |uid| uid.as_str() == "x"), []);
+        assert_eq!(say(&mut wishes, "2", thing().label("k", "a"), &wish).wish, Wish::default());
+        let again = wishes.begin(&controller("1"), |uid| uid.as_str() == "y");
+        assert_eq!(again, [(Uid::new("x"), controller("2"))], "it is no longer about that one");
+        assert_eq!(say(&mut wishes, "2", thing().label("k", "a"), &wish).wish, wish);
+    }
+
+    #[test]
+    fn who_waits_looks_again_when_the_older_one_is_about_other_objects() {
+        let mut wishes = hosting(&["1", "2"]);
+        let wish = labels(json!({"k": "b"}));
+        assert!(say(&mut wishes, "2", thing(), &wish).waits);
+        assert_eq!(wishes.host(controller("1"), selecting(Selector::default())), [], "the same");
+        let others = selecting(Selector::equals("on", "1"));
+        assert_eq!(wishes.host(controller("1"), others), [(Uid::new("x"), controller("2"))]);
+        assert_eq!(say(&mut wishes, "2", thing(), &wish).wish, wish);
     }
 
     #[test]
@@ -452,7 +537,12 @@ mod tests {
         let others = Gvr::new("v1", "pods");
         assert_eq!(
             wishes
-                .say(&others, &thing().label("k", "y").label("a", "b").object(), &controller("2"), &wish)
+                .say(
+                    &others,
+                    &thing().label("k", "y").label("a", "b").object(),
+                    &Arc::new(controller("2")),
+                    &wish
+                )
                 .wish,
             wish
         );
@@ -470,6 +560,7 @@ mod tests {
         assert_eq!(again(say(&mut wishes, "1", thing(), &labels(json!({})))), ["2"]);
         assert_eq!(again(say(&mut wishes, "1", thing(), &labels(json!({"k": "x"})))), ["2"]);
         assert_eq!(wishes.leave(&x, &controller("1")), [controller("2")]);
+        wishes.host(controller("1"), selecting(Selector::equals("on", "1")));
         let second = say(&mut wishes, "2", thing(), &labels(json!({"k": "b"})));
         assert_eq!((second.wish, second.conflicts), (labels(json!({"k": "b"})), vec![]));
         say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
@@ -484,7 +575,7 @@ mod tests {
         let unheard = view(&wishes);
         say(&mut wishes, "3", thing(), &labels(json!({"k": "c"})));
         assert_eq!(view(&wishes), unheard, "it is younger");
-        wishes.passed(&Uid::new("x"), &controller("1"));
+        passed(&mut wishes, "1");
         let heard = view(&wishes);
         assert_ne!(heard, unheard);
         say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
