@@ -13,6 +13,7 @@ pub(crate) mod host;
 mod kinds;
 mod ledgers;
 mod modules;
+mod parents;
 mod part;
 mod pass;
 mod places;
