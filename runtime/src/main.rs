@@ -6,10 +6,6 @@ use metahook::cli::{Cli, Command, Serve};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Passes allocate and free many small values on two or more threads: a tenth of the time of a pass goes there.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     // First of all: a compiler needs nothing of the rest, and is waited for.
     metahook::compile(std::env::args_os()).unwrap_or_else(server)

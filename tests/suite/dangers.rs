@@ -17,9 +17,9 @@ use crate::wasm::{self, Wat, command};
 /// Hooks that run at once, on every machine.
 const AT_ONCE: &str = "--hook-concurrency=4";
 
-/// What the server may ever have had: an idle one has 50 MiB, and what remains is less than four hooks may have by their
+/// What the server may ever have had: an idle one has 40 MiB, and what remains is less than four hooks may have by their
 /// limits (64Mi of memory and 4Mi of output each).
-const MEMORY: u64 = 320 << 20;
+const MEMORY: u64 = 300 << 20;
 
 /// The same where an answer of 32 MiB is read, compared and sent, beside some that would like to be more.
 const MEMORY_FOR_LARGE_ANSWERS: u64 = 500 << 20;

@@ -93,8 +93,6 @@ impl Compiler {
             .env_clear()
             // One per core would not fit into its address space on a large machine.
             .env("RAYON_NUM_THREADS", THREADS.to_string())
-            // The allocator would set aside a whole GiB at its first step.
-            .env("MIMALLOC_ARENA_RESERVE", "16M")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
