@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::client::{self, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
-use crate::cluster::rest::Rest;
 use crate::cluster::seed;
 use crate::controller::Tools;
 use crate::controller::controllers::Controllers;
@@ -96,8 +95,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let scrapes = settings.metrics.map(|address| Listener::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let client = client::connect(settings.kubeconfig.as_deref()).await?;
-    let rest = Rest::new(client, settings.rate);
+    let rest = client::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
     tokio::select! {
         reached = client::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),

@@ -4,7 +4,9 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{Hash, RandomState};
+use std::hash::Hash;
+
+use foldhash::fast::RandomState;
 
 /// A map without an order: nothing gives one away, so that none gets into what is decided. Nobody can choose keys that
 /// make it slow.

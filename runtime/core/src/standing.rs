@@ -1,10 +1,10 @@
 //! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, brief};
 use crate::keyed::Keyed;
 use crate::object::Object;
 use crate::object::id::Key;
@@ -52,7 +52,7 @@ impl Stamp {
         elders: Option<Fingerprint>,
         numbers: impl IntoIterator<Item = u64>,
     ) -> Self {
-        let mut all = DefaultHasher::new();
+        let mut all = brief();
         (parent.uid.as_str(), parent.version.as_str(), parent.deleting).hash(&mut all);
         (hooks.as_bytes(), elders.as_ref().map(Fingerprint::as_bytes)).hash(&mut all);
         numbers.into_iter().for_each(|number| all.write_u64(number));

@@ -93,7 +93,7 @@ impl Pack {
     }
 
     async fn connect(&self) -> Result<Rest, ConnectError> {
-        Ok(Rest::new(connect(self.kubeconfig.as_deref()).await?, None))
+        connect(self.kubeconfig.as_deref(), None).await
     }
 }
 

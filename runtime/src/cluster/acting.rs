@@ -5,33 +5,34 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Request, Response};
-use kube::Client;
+use http::{HeaderValue, Request};
 use kube::client::Body;
 use metahook_core::spec::account::ServiceAccountRef;
-use tower_service::Service;
+use tower::{BoxError, Service};
+
+use super::direct::{Answer, Direct};
 
 /// The groups of a ServiceAccount are added by the API server, so that no right to name groups is needed.
 const IMPERSONATE: &str = "impersonate-user";
 
 #[derive(Clone)]
 pub(super) struct ActingAs {
-    client: Client,
+    direct: Direct,
     user: String,
 }
 
 impl ActingAs {
-    pub(super) fn new(client: Client, account: &ServiceAccountRef) -> Self {
-        Self { client, user: account.user() }
+    pub(super) fn new(direct: Direct, account: &ServiceAccountRef) -> Self {
+        Self { direct, user: account.user() }
     }
 }
 
 impl Service<Request<Body>> for ActingAs {
-    type Response = Response<Body>;
-    type Error = kube::Error;
-    type Future = BoxFuture<'static, Result<Response<Body>, kube::Error>>;
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Answer, BoxError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), kube::Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -39,10 +40,10 @@ impl Service<Request<Body>> for ActingAs {
         // Never as ourselves instead.
         let user = match HeaderValue::from_str(&self.user) {
             Ok(user) => user,
-            Err(error) => return ready(Err(kube::Error::HttpError(error.into()))).boxed(),
+            Err(error) => return ready(Err(error.into())).boxed(),
         };
         request.headers_mut().insert(IMPERSONATE, user);
-        let client = self.client.clone();
-        async move { client.send(request).await }.boxed()
+        let direct = self.direct.clone();
+        async move { direct.send(request).await }.boxed()
     }
 }

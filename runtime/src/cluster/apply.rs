@@ -117,7 +117,7 @@ impl Rest {
             return self.apply_new(id, body, manager).await;
         }
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
-        let answer = self.send(Method::POST, &path, Some(body.to_string())).await?;
+        let answer = self.send(Method::POST, &path, Some(body)).await?;
         match answer.status {
             StatusCode::CONFLICT if answer.reason() == "AlreadyExists" => Ok(None),
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
@@ -126,8 +126,7 @@ impl Rest {
     }
 
     async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
-        let answer =
-            self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), Some(body.to_string())).await?;
+        let answer = self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), Some(body)).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             // The object, or only its status subresource?
@@ -164,7 +163,7 @@ impl Rest {
             "propagationPolicy": "Background",
         });
         let path = object_path(&id.resource, &id.key);
-        let answer = self.send(Method::DELETE, &path, Some(options.to_string())).await?;
+        let answer = self.send(Method::DELETE, &path, Some(&options)).await?;
         match answer.status {
             StatusCode::NOT_FOUND => Ok((vec![Event::Missing(id.key.clone(), uid.clone())], true)),
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),

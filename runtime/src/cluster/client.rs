@@ -1,13 +1,18 @@
 //! How the API server is reached: a kubeconfig file, the environment's, or a Pod's service account.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
+use kube::Config;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
+use metahook_core::bucket::Rate;
+use tower::layer::layer_fn;
 
+use super::direct::Direct;
 use super::rest::Rest;
 use crate::told::told;
 
@@ -21,11 +26,14 @@ pub enum ConnectError {
     Infer(#[source] kube::config::InferConfigError),
     #[error("no client can be made of the configuration")]
     Client(#[source] kube::Error),
+    #[error("no client can be made of the configuration: it has no service")]
+    NoService,
     #[error("the API server does not answer")]
     Unreachable(#[source] super::rest::Unreachable),
 }
 
-pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+/// `rate`: of all requests but watches.
+pub(crate) async fn connect(kubeconfig: Option<&Path>, rate: Option<Rate>) -> Result<Rest, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
@@ -40,7 +48,12 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Connect
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION")))));
-    Client::try_from(config).map_err(ConnectError::Client)
+    let kept = OnceLock::new();
+    let keep = layer_fn(|service| kept.get_or_init(|| Direct::new(service)).clone());
+    let client = ClientBuilder::try_from(config).map_err(ConnectError::Client)?.with_layer(&keep).build();
+    // A layer is called where it is put on.
+    let direct = kept.into_inner().ok_or(ConnectError::NoService)?;
+    Ok(Rest::new(client, direct, rate))
 }
 
 /// Waits until the API server answers: six tries, five seconds apart.

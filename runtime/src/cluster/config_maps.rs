@@ -44,7 +44,7 @@ impl Rest {
     ) -> Result<ConfigMap, ConfigMapError> {
         let applied = async {
             let path = format!("{}?fieldManager={manager}&force=true", path(key));
-            config_map(&self.apply(&path, body.to_string()).await?)
+            config_map(&self.apply(&path, body).await?)
         };
         applied.await.map_err(|why| ConfigMapError { verb: "apply", key: key.clone(), why })
     }

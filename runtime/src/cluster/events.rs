@@ -116,7 +116,7 @@ async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
     let involved = note.involved.get("name").and_then(Value::as_str).unwrap_or_default();
     let name = format!("{involved}.{:x}.{:x}", jiff::Timestamp::now().as_nanosecond(), memory.serial);
     let event = note.event(&name, &time);
-    match rest.send(Method::POST, &list, Some(event.to_string())).await {
+    match rest.send(Method::POST, &list, Some(&event)).await {
         Ok(answer) if answer.status.is_success() => {
             memory.written.insert(note.identity(), Written { name, count: 1, last: now });
         }
@@ -180,8 +180,7 @@ impl Written {
     /// Counts one more; `false` where the Event is gone.
     async fn repeat(&mut self, rest: &Rest, list: &str, time: &str) -> bool {
         let patch = json!({"count": self.count + 1, "lastTimestamp": time});
-        let answer =
-            rest.send(Method::PATCH, &format!("{list}/{}", self.name), Some(patch.to_string())).await;
+        let answer = rest.send(Method::PATCH, &format!("{list}/{}", self.name), Some(&patch)).await;
         let repeated = answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND);
         self.count += u64::from(repeated);
         repeated

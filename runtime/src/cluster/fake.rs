@@ -6,11 +6,13 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use kube::Client;
-use kube::client::Body;
-use tower_service::Service;
+use kube::client::{Body, DynBody};
+use tower::util::BoxService;
+use tower::{BoxError, Service};
 
+use super::direct::{Answer, Direct};
 use super::rest::Rest;
 
 type Program = Arc<dyn Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync>;
@@ -22,15 +24,16 @@ struct Fake(Program);
 pub(crate) fn answering(
     program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
 ) -> Rest {
-    Rest::new(Client::new(Fake(Arc::new(program)), "default"), None)
+    let direct = Direct::new(BoxService::new(Fake(Arc::new(program))));
+    Rest::new(Client::new(direct.clone(), "default"), direct, None)
 }
 
 impl Service<Request<Body>> for Fake {
-    type Response = Response<Full<bytes::Bytes>>;
-    type Error = std::convert::Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+    type Response = Answer;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Answer, BoxError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -38,7 +41,9 @@ impl Service<Request<Body>> for Fake {
         let program = Arc::clone(&self.0);
         async move {
             match program(&request) {
-                Some(answer) => Ok(answer.map(|body| Full::new(body.into()))),
+                Some(answer) => Ok(answer.map(|text| -> Box<DynBody> {
+                    Box::new(Full::new(bytes::Bytes::from(text)).map_err(BoxError::from))
+                })),
                 None => std::future::pending().await,
             }
         }

@@ -4,6 +4,7 @@ mod acting;
 pub(crate) mod apply;
 pub(crate) mod client;
 pub(crate) mod config_maps;
+mod direct;
 pub(crate) mod discovery;
 pub(crate) mod events;
 #[cfg(test)]

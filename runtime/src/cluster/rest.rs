@@ -11,9 +11,13 @@ use metahook_core::bucket::{Bucket, Rate};
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::spec::account::ServiceAccountRef;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
+use tower::BoxError;
+use tower::util::BoxService;
 
 use super::acting::ActingAs;
+use super::direct::Direct;
 use crate::retry_after::busy;
 
 /// No write or read of a single object takes this long on a healthy API server.
@@ -21,7 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct Rest {
+    /// For watches.
     client: Client,
+    direct: Direct,
     limit: Option<Arc<Limit>>,
 }
 
@@ -39,12 +45,14 @@ pub(crate) struct Answer {
 /// There was no answer to what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
+    #[error("the request's body could not be written")]
+    Print(#[source] serde_json::Error),
     #[error("the request could not be built")]
     Request(#[source] http::Error),
     #[error("the request failed")]
-    Send(#[source] kube::Error),
+    Send(#[source] BoxError),
     #[error("the answer broke off")]
-    Body(#[source] kube::Error),
+    Body(#[source] BoxError),
     #[error("the answer is not UTF-8")]
     Text(#[source] std::string::FromUtf8Error),
     #[error("no answer within {} s", PATIENCE.as_secs())]
@@ -54,15 +62,16 @@ pub enum Unreachable {
 }
 
 impl Rest {
-    pub(crate) fn new(client: Client, rate: Option<Rate>) -> Self {
+    pub(crate) fn new(client: Client, direct: Direct, rate: Option<Rate>) -> Self {
         let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(Bucket::new(rate)) };
-        Self { client, limit: rate.map(limit).map(Arc::new) }
+        Self { client, direct, limit: rate.map(limit).map(Arc::new) }
     }
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
-        let service = ActingAs::new(self.client.clone(), account);
-        Self { client: Client::new(service, self.client.default_namespace()), limit: self.limit.clone() }
+        let direct = Direct::new(BoxService::new(ActingAs::new(self.direct.clone(), account)));
+        let client = Client::new(direct.clone(), self.client.default_namespace());
+        Self { client, direct, limit: self.limit.clone() }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -78,18 +87,18 @@ impl Rest {
         &self,
         method: Method,
         path: &str,
-        body: Option<String>,
+        body: Option<&Value>,
     ) -> Result<Answer, Unreachable> {
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         self.exchange(method, path, kind, body).await
     }
 
     /// Server-side apply.
-    pub(crate) async fn apply(&self, path: &str, body: String) -> Result<Answer, Unreachable> {
+    pub(crate) async fn apply(&self, path: &str, body: &Value) -> Result<Answer, Unreachable> {
         self.exchange(Method::PATCH, path, "application/apply-patch+yaml", Some(body)).await
     }
 
-    pub(crate) async fn json_patch(&self, path: &str, body: String) -> Result<Answer, Unreachable> {
+    pub(crate) async fn json_patch(&self, path: &str, body: &Value) -> Result<Answer, Unreachable> {
         self.exchange(Method::PATCH, path, "application/json-patch+json", Some(body)).await
     }
 
@@ -98,20 +107,21 @@ impl Rest {
         method: Method,
         path: &str,
         kind: &str,
-        body: Option<String>,
+        body: Option<&Value>,
     ) -> Result<Answer, Unreachable> {
+        let body = body.map(serde_json::to_vec).transpose().map_err(Unreachable::Print)?;
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(http::header::ACCEPT, "application/json")
             .header(http::header::CONTENT_TYPE, kind)
-            .body(body.map_or_else(Body::empty, |text| Body::from(text.into_bytes())))
+            .body(body.map_or_else(Body::empty, Body::from))
             .map_err(Unreachable::Request)?;
         if let Some(limit) = &self.limit {
             tokio::time::sleep(limit.take()).await;
         }
         let exchange = async {
-            let (head, body) = self.client.send(request).await.map_err(Unreachable::Send)?.into_parts();
+            let (head, body) = self.direct.send(request).await.map_err(Unreachable::Send)?.into_parts();
             if let Some(after) = busy(head.status, &head.headers) {
                 return Err(Unreachable::Busy { after });
             }
@@ -128,7 +138,12 @@ impl Unreachable {
     pub(crate) fn busy(&self) -> Option<Duration> {
         match self {
             Self::Busy { after } => Some(*after),
-            Self::Request(_) | Self::Send(_) | Self::Body(_) | Self::Text(_) | Self::Timeout => None,
+            Self::Print(_)
+            | Self::Request(_)
+            | Self::Send(_)
+            | Self::Body(_)
+            | Self::Text(_)
+            | Self::Timeout => None,
         }
     }
 }

@@ -59,7 +59,7 @@ async fn settle_on(rest: &Rest, fresh: SeedKey) -> Result<SeedKey, SeedError> {
         "immutable": true,
         "data": {FIELD: ByteString(fresh.to_vec())},
     });
-    let made = rest.send(Method::POST, &list_path(&secrets, &namespace), Some(secret.to_string())).await?;
+    let made = rest.send(Method::POST, &list_path(&secrets, &namespace), Some(&secret)).await?;
     match made.status {
         // Another server was faster.
         StatusCode::CONFLICT => key_in(&rest.get(&path).await?, namespace),

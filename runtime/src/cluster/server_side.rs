@@ -67,7 +67,7 @@ impl Rest {
         };
         let path = object_path(&id.resource, &id.key);
         let path = format!("{path}?fieldManager={}&{how}", segment(manager));
-        Ok(self.apply(&path, body.to_string()).await?)
+        Ok(self.apply(&path, body).await?)
     }
 
     /// A write that is only tried.
@@ -77,7 +77,7 @@ impl Rest {
             Op::Apply { body, manager, .. } => self.apply_as(id, body, manager, Run::Dry).await,
             Op::Replace { body, .. } => {
                 let path = format!("{}?{FIELD_MANAGER}&dryRun=All", object_path(&id.resource, &id.key));
-                self.send(Method::PUT, &path, Some(body.to_string())).await.map_err(Why::from)
+                self.send(Method::PUT, &path, Some(body)).await.map_err(Why::from)
             }
             Op::Create { .. }
             | Op::HandOver { .. }
@@ -104,7 +104,7 @@ impl Rest {
     pub(crate) async fn try_making(&self, op: &Op) -> Result<(), ApplyError> {
         let Op::Recreate { id, body, .. } = op else { return Ok(()) };
         let path = format!("{}?{FIELD_MANAGER}&dryRun=All", list_path(&id.resource, &id.key.namespace));
-        let made = self.send(Method::POST, &path, Some(body.to_string())).await.map_err(Why::from);
+        let made = self.send(Method::POST, &path, Some(body)).await.map_err(Why::from);
         let made = made.and_then(|answer| match answer.status {
             StatusCode::CONFLICT => Ok(()),
             status if status.is_success() => Ok(()),
@@ -136,8 +136,7 @@ impl Rest {
         if let Some(fields) = ssa::handed_over(fields, manager) {
             steps.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": fields}));
         }
-        let answer =
-            self.json_patch(&format!("{path}?{FIELD_MANAGER}"), Value::Array(steps).to_string()).await?;
+        let answer = self.json_patch(&format!("{path}?{FIELD_MANAGER}"), &Value::Array(steps)).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),

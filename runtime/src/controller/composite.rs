@@ -35,14 +35,17 @@ impl Controller {
         // A parent that is finalized may be none of ours from now on, and a webhook may not answer the next time.
         let last = decided.finalized || self.terms.hooks.sync.via == Via::Webhook;
         let due = self.standings().take_status_due(&parent.key) || outcome::is_held(streaks.own) || last;
-        if let Some(op) = decided.wish.status.clone().and_then(|status| self.status(parent, status)) {
-            let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
-            match plan::status::when(parent, so_far) {
-                When::NextPass => self.standings().put_off_status(&parent.key),
-                When::Now => match self.write_parent(&op, writer).await {
-                    Ok((became, _)) => acted = acted.max(became),
-                    Err(error) => drop(first.get_or_insert(error)),
-                },
+        let so_far = SoFar { wrote_children: children == Acted::Wrote, failed: first.is_some(), due };
+        match (plan::status::when(parent, so_far), &decided.wish.status) {
+            (_, None) => {}
+            (When::NextPass, Some(_)) => self.standings().put_off_status(&parent.key),
+            (When::Now, Some(status)) => {
+                if let Some(op) = self.status(parent, status.clone()) {
+                    match self.write_parent(&op, writer).await {
+                        Ok((became, _)) => acted = acted.max(became),
+                        Err(error) => drop(first.get_or_insert(error)),
+                    }
+                }
             }
         }
         first.map_or(Ok(acted), Err)

@@ -20,11 +20,15 @@ pub(super) struct Part {
 
 impl Part {
     /// From now on passes are made; those that work end with the queue.
-    pub(super) fn begin(&self, begun: Begun, count: usize) -> JoinSet<()> {
+    pub(super) fn begin(&self, begun: Begun, count: usize, period: Option<Duration>) -> JoinSet<()> {
         if let Some(who) = &self.controller.claimant {
             self.controller.tools.wishing.works(who, &self.controller.parents, &self.queue);
         }
         triggers::spawn(&self.controller, &self.queue, begun);
+        if let Some(period) = period {
+            let resync = triggers::resync(Arc::clone(&self.controller), Arc::clone(&self.queue), period);
+            self.controller.tasks.spawn(resync);
+        }
         if begun == Begun::Anew {
             self.sync_all();
         }
@@ -40,20 +44,19 @@ impl Part {
         triggers::sync_all(&self.controller, &self.queue);
     }
 
-    async fn tend(&self, period: Option<Duration>) -> End {
+    async fn tend(&self) -> End {
         tokio::select! {
             () = self.controller.tasks.broken() => End::Broken,
             () = self.controller.wake_where_kinds_appear() => End::Anew,
             () = self.controller.close_places() => End::Anew,
-            () = triggers::resync(&self.controller, &self.queue, period) => End::Anew,
         }
     }
 }
 
 /// Does what is done again and again, until one of the parts can go on no longer.
-pub(super) async fn tend(parts: &[Part], period: Option<Duration>) -> End {
+pub(super) async fn tend(parts: &[Part]) -> End {
     if parts.is_empty() {
         return pending().await;
     }
-    select_all(parts.iter().map(|part| part.tend(period).boxed())).await.0
+    select_all(parts.iter().map(|part| part.tend().boxed())).await.0
 }

@@ -315,12 +315,12 @@ impl Run {
         hooks.renew();
         let period = common.resync_period.or(self.tools.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
-        let mut workers = self.begin(&parts);
+        let mut workers = self.begin(&parts, period);
         let end = tokio::select! {
             () = self.stop.cancelled() => End::Stopped,
             () = self.kinds_change(spec, &kinds) => End::Anew,
             () = self.follow(&parts, &hooks, modules) => End::Anew,
-            end = tend(&parts, period) => end,
+            end = tend(&parts) => end,
         };
         drop(tasks);
         for part in &parts {
@@ -333,7 +333,7 @@ impl Run {
     }
 
     /// From now on passes are made, and other decorators wait for those of this one.
-    fn begin(&self, parts: &[Part]) -> Vec<JoinSet<()>> {
+    fn begin(&self, parts: &[Part], period: Option<Duration>) -> Vec<JoinSet<()>> {
         let claimant = parts.first().and_then(|part| part.controller.claimant.as_ref());
         if claimant.is_some() {
             let target = |part: &Part| {
@@ -342,7 +342,7 @@ impl Run {
             };
             self.tools.wishing.host(&self.object, parts.iter().map(target).collect());
         }
-        let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers)).collect();
+        let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers, period)).collect();
         if let Some(who) = claimant {
             // What it was about before and is no longer; what changes from here on passes see.
             let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));

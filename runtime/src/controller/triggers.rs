@@ -27,30 +27,27 @@ pub(super) fn sync_all(controller: &Controller, queue: &Queue<Key>) {
 }
 
 /// So many parents are looked at before other tasks of this thread get their turn.
-const WITHOUT_PAUSE: usize = 64;
+const WITHOUT_PAUSE: usize = 128;
 
-/// Looks at all parents again and again, evenly over each period; only those that are not at rest get a pass.
-pub(super) async fn resync(controller: &Controller, queue: &Queue<Key>, period: Option<Duration>) {
-    let Some(period) = period else {
-        return std::future::pending().await;
-    };
+/// Looks at all parents again and again. Those that are not at rest get a pass, evenly over each period; the others cost
+/// next to nothing, and are looked at in between.
+pub(super) async fn resync(controller: Arc<Controller>, queue: Arc<Queue<Key>>, period: Duration) {
     let mut next = Instant::now() + period;
     loop {
         tokio::time::sleep_until(next).await;
         let start = std::mem::replace(&mut next, Instant::now() + period);
         let (together, pause) = spread::over(controller.count_parents(), period);
-        let (mut last, mut left, mut round) = (None, together, 0);
+        let (mut last, mut passes) = (None, 0);
         loop {
-            let some = controller.parents_after(last.as_ref(), left.min(WITHOUT_PAUSE));
+            let some = controller.parents_after(last.as_ref(), WITHOUT_PAUSE);
             let Some(end) = some.last() else { break };
-            (last, left) = (Some(end.key.clone()), left - some.len());
-            queue.look_all(&controller.restless(&some));
-            if left == 0 {
-                (left, round) = (together, round + 1);
-                tokio::time::sleep_until(start + pause * round).await;
-            } else {
-                tokio::task::yield_now().await;
-            }
+            last = Some(end.key.clone());
+            let restless = controller.restless(&some);
+            queue.look_all(&restless);
+            passes += restless.len();
+            let rounds = u32::try_from(passes / together).unwrap_or(u32::MAX);
+            tokio::task::yield_now().await;
+            tokio::time::sleep_until(start + pause.saturating_mul(rounds)).await;
         }
     }
 }

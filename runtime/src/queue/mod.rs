@@ -114,6 +114,9 @@ impl<K: Ord + Hash + Clone> Queue<K> {
 
     /// The same for many keys at once.
     pub(crate) fn look_all(&self, keys: &[K]) {
+        if keys.is_empty() {
+            return;
+        }
         let mut state = self.lock();
         for key in keys {
             state.look(key.clone());

@@ -1,6 +1,6 @@
 //! The three-way merge of dynamic apply: what the cluster has, what we applied last, what is wanted now.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -74,6 +74,50 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
             .filter_map(|(name, _)| merged.get(&name).cloned())
             .collect(),
     )
+}
+
+/// Whether a merge would leave `observed` as it is: found without making anything, as most merges are.
+pub fn changes_nothing(
+    observed: &Value,
+    last: Option<&Value>,
+    desired: &Value,
+    lists: Option<&Lists>,
+) -> bool {
+    match (observed, desired) {
+        (Value::Object(observed), Value::Object(desired)) => {
+            let last = last.and_then(Value::as_object);
+            let stays = |(key, existing): (&String, &Value)| {
+                let applied = last.and_then(|last| last.get(key)).filter(|value| !value.is_null());
+                let below = lists.and_then(|lists| lists.member(key));
+                match desired.get(key) {
+                    Some(Value::Null) if existing.is_object() => {
+                        changes_nothing(existing, applied, &Value::Object(Map::new()), below)
+                    }
+                    None | Some(Value::Null) => applied.is_none(),
+                    Some(wanted) => changes_nothing(existing, applied, wanted, below),
+                }
+            };
+            observed.iter().all(stays)
+                && desired.iter().all(|(key, wanted)| wanted.is_null() || observed.contains_key(key))
+        }
+        (Value::Array(observed), Value::Array(desired)) => {
+            let last = last.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let kind = lists.and_then(|lists| lists.kind.as_ref());
+            let Some(by) = Identity::of([observed, last, desired], kind) else {
+                return observed == desired;
+            };
+            let last: BTreeMap<_, _> = by.named(last).collect();
+            let mut wanted: BTreeMap<_, _> = by.named(desired).collect();
+            let stays = |(name, item)| match wanted.remove(&name) {
+                None => !last.contains_key(&name),
+                Some(wanted) => {
+                    changes_nothing(item, last.get(&name).copied(), wanted, lists.and_then(Lists::item))
+                }
+            };
+            by.named(observed).all(stays) && wanted.is_empty()
+        }
+        _ => observed == desired,
+    }
 }
 
 /// What tells the items of some lists apart.
@@ -284,6 +328,18 @@ mod tests {
         fn merging_a_value_into_itself_changes_nothing(value in any_json(), lists in everywhere()) {
             // An item that is named twice is called so once.
             prop_assert_eq!(merge(&value, Some(&value), &value, lists.as_ref()), value);
+        }
+
+        #[test]
+        fn what_changes_nothing_is_found_without_a_merge(
+            observed in any_json(), last in any_json(), desired in any_json(), same in any::<bool>(), lists in everywhere()
+        ) {
+            let lists = lists.as_ref();
+            let merged = merge(&observed, Some(&last), &desired, lists);
+            prop_assert_eq!(changes_nothing(&observed, Some(&last), &desired, lists), merged == observed);
+            let last = if same { Some(&desired) } else { None };
+            let again = merge(&merged, last, &desired, lists);
+            prop_assert_eq!(changes_nothing(&merged, last, &desired, lists), again == merged);
         }
 
         #[test]

@@ -199,8 +199,8 @@ fn cut_member(json: &str, value: &str) -> Option<String> {
     let after = rest.get(value.len()..)?;
     let key = before.trim_end().strip_suffix(':')?.trim_end().strip_suffix("\"managedFields\"")?.trim_end();
     Some(match key.strip_suffix(',') {
-        Some(before) => format!("{before}{after}"),
-        None => format!("{key}{}", after.trim_start().strip_prefix(',').unwrap_or(after)),
+        Some(before) => [before, after].concat(),
+        None => [key, after.trim_start().strip_prefix(',').unwrap_or(after)].concat(),
     })
 }
 

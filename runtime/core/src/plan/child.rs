@@ -1,6 +1,7 @@
 //! One desired child and the object it is now: what is to be done about it.
 
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
 use super::{Op, Owner, Problem, Skip, ssa};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::brief;
 use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
-use crate::json::merge::merge;
+use crate::json::merge::{changes_nothing, merge};
 use crate::object::Object;
 use crate::object::id::ObjectId;
 use crate::spec::composite::UpdateMethod;
@@ -40,8 +41,8 @@ pub(super) enum Decision {
 }
 
 /// What dynamic apply would make of an object.
-pub(super) struct Compared {
-    pub(super) merged: Value,
+pub(super) struct Compared<'a> {
+    pub(super) merged: Cow<'a, Value>,
     /// Where it is not that, but for the record.
     pub(super) differences: Vec<Difference>,
     /// The record says what is wanted now.
@@ -63,9 +64,11 @@ impl Child<'_> {
         matches!(self.method(), UpdateMethod::Recreate | UpdateMethod::RollingRecreate)
     }
 
-    /// What is wanted, for the ledger.
-    pub(super) fn print(&self) -> Fingerprint {
-        Fingerprint::of(go::to_string(self.desired).as_bytes())
+    /// What is wanted, for the ledger: a hook that looks for two wishes with the same number has the second ignored.
+    pub(super) fn print(&self) -> u64 {
+        let mut print = brief();
+        self.desired.hash(&mut print);
+        print.finish()
     }
 
     fn wanted(&self) -> Wanted {
@@ -131,7 +134,7 @@ impl Child<'_> {
             return Ok(Decision::Leave(Skip::BeingDeleted));
         }
         let put_right = compared.recorded && !drift.is_empty();
-        let replace = Op::Replace { id: self.id.clone(), body: compared.merged };
+        let replace = Op::Replace { id: self.id.clone(), body: compared.merged.into_owned() };
         let op = match self.method() {
             UpdateMethod::OnDelete => return Ok(Decision::Leave(Skip::OnDelete)),
             // What the API server made of it when it was new may be what cannot be written any more.
@@ -204,7 +207,7 @@ impl Child<'_> {
         }
     }
 
-    pub(super) fn compare(&self, observed: &Value) -> Result<Compared, Problem> {
+    pub(super) fn compare<'a>(&self, observed: &'a Value) -> Result<Compared<'a>, Problem> {
         let wanted = self.wanted();
         let last = last_applied(observed)?;
         let before = last.as_ref().map(|(last, _)| {
@@ -215,23 +218,19 @@ impl Child<'_> {
             last
         });
         let lists = self.rule.map(|rule| rule.lists.as_ref());
-        let mut merged = merge(observed, before.as_deref(), &wanted.object, lists);
-        restore(&mut merged, observed, "status");
-        if let (Some(metadata), Some(seen)) = (merged.get_mut("metadata"), observed.get("metadata")) {
-            for field in SYSTEM_FIELDS {
-                restore(metadata, seen, field);
-            }
-        }
-        for name in [LAST_APPLIED, MADE_BY] {
-            if let Some(text) = annotation(observed, name) {
-                annotate(&mut merged, name, text.to_owned());
-            }
-        }
-        let differences = differences(&merged, observed, lists);
+        let stays = changes_nothing(observed, before.as_deref(), &wanted.object, lists);
+        let (mut merged, differences) = if stays {
+            (Cow::Borrowed(observed), Vec::new())
+        } else {
+            let mut merged = merge(observed, before.as_deref(), &wanted.object, lists);
+            leave_the_servers(&mut merged, observed);
+            let differences = differences(&merged, observed, lists);
+            (Cow::Owned(merged), differences)
+        };
         // Other bytes with the same meaning, as another version may have written, are no reason to write.
         let recorded = last.as_ref().is_some_and(|(last, _)| wanted.is(last));
         if !recorded {
-            annotate(&mut merged, LAST_APPLIED, go::to_string(wanted.record()));
+            annotate(merged.to_mut(), LAST_APPLIED, go::to_string(wanted.record()));
         }
         // A record in plain text where hashes are wanted says the same, and the other way round nothing.
         let changed_mind =
@@ -245,6 +244,21 @@ impl Child<'_> {
         let lists = self.rule.map(|rule| rule.lists.as_ref());
         let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)
+    }
+}
+
+/// What of an object is the API server's, or ours, is no part of what is merged.
+fn leave_the_servers(merged: &mut Value, observed: &Value) {
+    restore(merged, observed, "status");
+    if let (Some(metadata), Some(seen)) = (merged.get_mut("metadata"), observed.get("metadata")) {
+        for field in SYSTEM_FIELDS {
+            restore(metadata, seen, field);
+        }
+    }
+    for name in [LAST_APPLIED, MADE_BY] {
+        if let Some(text) = annotation(observed, name) {
+            annotate(merged, name, text.to_owned());
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
-use tower_service::Service;
+use tower::Service;
 
 use crate::telemetry::webhooks::{Moment, WebMeter};
 
