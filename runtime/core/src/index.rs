@@ -195,7 +195,7 @@ impl Index {
         let here = |child: &&Arc<Object>| namespace.is_empty() || *child.key.namespace == *namespace;
         let owned = self.owned.get(parent).into_iter().flat_map(|owned| &owned.children);
         let mut found: Vec<_> = owned.filter(here).cloned().collect();
-        if let Some(selector) = selector {
+        if let Some(selector) = selector.filter(|_| !self.orphans.is_empty()) {
             let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector);
             let matching =
                 near.filter_map(|key| self.get(key)).filter(|object| selector.matches(&object.labels));

@@ -49,6 +49,10 @@ impl Labelled {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.places.values().map(BTreeSet::len).sum()

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -39,7 +40,8 @@ struct Limit {
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    pub(crate) body: String,
+    /// UTF-8.
+    pub(super) body: Bytes,
 }
 
 /// There was no answer to what was asked.
@@ -54,7 +56,7 @@ pub enum Unreachable {
     #[error("the answer broke off")]
     Body(#[source] BoxError),
     #[error("the answer is not UTF-8")]
-    Text(#[source] std::string::FromUtf8Error),
+    Text(#[source] std::str::Utf8Error),
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Timeout,
     #[error("the API server is busy and wants to be asked again after {} s", after.as_secs())]
@@ -126,7 +128,7 @@ impl Rest {
                 return Err(Unreachable::Busy { after });
             }
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
-            let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
+            std::str::from_utf8(&body).map_err(Unreachable::Text)?;
             Ok(Answer { status: head.status, body })
         };
         tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
@@ -155,13 +157,18 @@ impl Limit {
 }
 
 impl Answer {
+    /// The bytes as they were received: they are not copied for those who only read them.
+    pub(crate) fn body(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap_or_default()
+    }
+
     /// The API server's word for a refusal, for example `AlreadyExists`.
     pub(crate) fn reason(&self) -> String {
         #[derive(Deserialize)]
         struct Status {
             reason: String,
         }
-        serde_json::from_str(&self.body).map(|status: Status| status.reason).unwrap_or_default()
+        serde_json::from_str(self.body()).map(|status: Status| status.reason).unwrap_or_default()
     }
 
     /// What the API server says about a refusal, in one line.
@@ -170,8 +177,8 @@ impl Answer {
         struct Status {
             message: String,
         }
-        let status: Result<Status, _> = serde_json::from_str(&self.body);
-        let text = status.map_or_else(|_| self.body.chars().take(300).collect(), |status| status.message);
+        let status: Result<Status, _> = serde_json::from_str(self.body());
+        let text = status.map_or_else(|_| self.body().chars().take(300).collect(), |status| status.message);
         format!("{} ({})", text, self.status.as_u16())
     }
 }

@@ -130,10 +130,10 @@ impl Wire {
     }
 }
 
-/// Never fails on JSON: one bad object would end the whole list.
+/// Never fails on JSON: one bad object would end the whole list. Reads what lies in memory, as all that kube gives it.
 impl<'de> Deserialize<'de> for Wire {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let raw = <&RawValue>::deserialize(deserializer)?;
         let (version, read) = match Object::parse(raw.get(), None) {
             Ok(object) => (object.version.as_str().to_owned(), Ok(Arc::new(object))),
             Err(_) => (version(raw.get()), Err(Unread(raw.get().into()))),

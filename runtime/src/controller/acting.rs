@@ -130,9 +130,18 @@ impl Controller {
         let changed = op.is_answered_by_a_change(&known);
         if changed {
             self.meter.tally().wrote(op.verb());
-            tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
-        } else {
-            tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written in vain");
+        }
+        match (changed, op) {
+            (false, _) => {
+                tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written in vain");
+            }
+            // What every change of every child ends with.
+            (true, Op::Status { .. }) => {
+                tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
+            }
+            (true, _) => {
+                tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
+            }
         }
         Ok((changed, learned(writing, known)))
     }

@@ -7,7 +7,7 @@ use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::pass::Seen;
-use metahook_core::plan::children::{Judged, Probed, judge, learn};
+use metahook_core::plan::children::{Judged, Probed, judge, learn, wrote};
 use metahook_core::plan::flip::others;
 use metahook_core::plan::ledger::Drift;
 use metahook_core::plan::{Op, ssa};
@@ -42,7 +42,11 @@ impl Controller {
                 let next = match judged {
                     Judged::Do(next) => next,
                     Judged::AsItIs => {
-                        self.learn(id, decision, &observed);
+                        if let Some(desired) = decision.desired(id) {
+                            let (parent, owner) = (&decision.parent, self.terms.owner(&decision.parent));
+                            let learned = |ledger: &mut _| learn(ledger, owner, id, desired, &observed);
+                            self.ledgers.change(&parent.key, learned);
+                        }
                         return Ok(Acted::InVain);
                     }
                     Judged::Unknown => {
@@ -60,8 +64,11 @@ impl Controller {
             op => Cow::Borrowed(op),
         };
         let (changed, answer) = self.write(&op, writer).await?;
-        if let Some(answer) = answer.filter(|_| !matches!(*op, Op::HandOver { .. })) {
-            self.learn(id, decision, &answer);
+        if let Some(answer) = answer.filter(|_| !matches!(*op, Op::HandOver { .. }))
+            && let Some(desired) = decision.desired(id)
+        {
+            let (parent, owner) = (&decision.parent, self.terms.owner(&decision.parent));
+            self.ledgers.change(&parent.key, |ledger| wrote(ledger, owner, &op, desired, &answer));
         }
         if let Some(drift) = decision.decided.plan.drifts.iter().find(|drift| drift.id == *id) {
             let now = self.started.elapsed();
@@ -79,14 +86,6 @@ impl Controller {
 
     fn observed(&self, id: &ObjectId) -> Option<Arc<Object>> {
         self.children.iter().find(|store| *store.resource() == id.resource)?.get(&id.key)
-    }
-
-    fn learn(&self, id: &ObjectId, decision: &Decision, answer: &Object) {
-        let Decision { parent, decided, .. } = decision;
-        if let Some(desired) = decided.desired.get(&id.resource).and_then(|group| group.get(&id.key)) {
-            let owner = self.terms.owner(parent);
-            self.ledgers.change(&parent.key, |ledger| learn(ledger, owner, id, desired, answer));
-        }
     }
 
     /// The controller whose child this is, if it is another one: what it made is left to it as long as it exists.

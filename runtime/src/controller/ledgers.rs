@@ -1,8 +1,9 @@
 //! What a controller's own writes have taught about each parent's children.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use metahook_core::keyed::Keyed;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::plan::ledger::Ledger;
 
@@ -12,7 +13,7 @@ pub(super) struct Ledgers(Mutex<State>);
 #[derive(Default)]
 struct State {
     /// Parents about whose children nothing is known have no entry.
-    ledgers: BTreeMap<Key, Arc<Ledger>>,
+    ledgers: Keyed<Key, Arc<Ledger>>,
     /// Those of them that have children with values that keep flipping: passes wait while they are counted.
     flipping: BTreeSet<Key>,
 }
@@ -24,15 +25,16 @@ impl Ledgers {
 
     pub(super) fn change(&self, parent: &Key, change: impl FnOnce(&mut Ledger)) {
         let mut state = self.lock();
-        let mut ledger = state.ledgers.remove(parent).unwrap_or_default();
-        change(Arc::make_mut(&mut ledger));
-        if ledger.is_flipping() {
+        let ledger = Arc::make_mut(state.ledgers.or_default(parent));
+        change(ledger);
+        let (flips, empty) = (ledger.is_flipping(), ledger.is_empty());
+        if flips {
             state.flipping.insert(parent.clone());
         } else {
             state.flipping.remove(parent);
         }
-        if !ledger.is_empty() {
-            state.ledgers.insert(parent.clone(), ledger);
+        if empty {
+            state.ledgers.remove(parent);
         }
     }
 

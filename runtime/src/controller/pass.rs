@@ -18,6 +18,7 @@ use metahook_core::standing::{Ask, Rest, Standings};
 use metahook_core::text::shorten;
 use metahook_core::trigger::Selected;
 use metahook_core::wishes::Claimant;
+use serde_json::Value;
 
 use super::Tools;
 use super::acting::Acted;
@@ -80,6 +81,12 @@ pub(super) struct Decision {
     pure: Option<bool>,
     /// Something was written on the way.
     pub(super) wrote: bool,
+}
+
+impl Decision {
+    pub(super) fn desired(&self, id: &ObjectId) -> Option<&Value> {
+        self.decided.desired.get(&id.resource)?.get(&id.key)
+    }
 }
 
 /// A parent that the gate lets through.

@@ -3,6 +3,7 @@
 use futures_util::future::{try_join, try_join_all};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Decided, Seen};
+use metahook_core::plan::children::catch_up;
 use metahook_core::plan::ledger::Past;
 use metahook_core::related::selection::Related;
 use metahook_core::rollout::revisions::History;
@@ -28,7 +29,12 @@ impl Controller {
             calls.add(answer);
         }
         let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
-        let ledger = self.ledgers.of(&seen.parent.key);
+        let mut ledger = self.ledgers.of(&seen.parent.key);
+        if ledger.is_overtaken(children) {
+            let owner = self.terms.owner(&seen.parent);
+            self.ledgers.change(&seen.parent.key, |ledger| catch_up(ledger, owner, children));
+            ledger = self.ledgers.of(&seen.parent.key);
+        }
         let past = Past { ledger: &ledger, now: self.started.elapsed() };
         let decided = self.terms.decide_rolling(seen, children, (&answer.bytes, &older), past);
         let decided = decided.map_err(|error| SyncError::Answer(seen.ask, error))?;

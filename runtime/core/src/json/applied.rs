@@ -1,5 +1,6 @@
 //! What server-side apply makes of an object: who applies a value sets all of it, but for what is published to be merged.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
@@ -33,11 +34,12 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
 }
 
 fn items(by: Identity<'_>, observed: &[Value], body: &[Value], lists: Option<&Lists>) -> Value {
-    let named = |items: &[Value]| by.named(items).map(|(name, item)| (name, item.clone())).collect();
+    let named =
+        |items: &[Value]| by.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect();
     let (before, wanted): (Map<_, _>, Map<_, _>) = (named(observed), named(body));
     let mut seen = BTreeSet::new();
     let all = by.named(observed).chain(by.named(body)).filter(|(name, _)| seen.insert(name.clone()));
-    let item = |(name, item): (String, &Value)| match (before.get(&name), wanted.get(&name)) {
+    let item = |(name, item): (Cow<'_, str>, &Value)| match (before.get(&*name), wanted.get(&*name)) {
         (Some(before), Some(wanted)) => applied(before, wanted, lists.and_then(Lists::item)),
         _ => item.clone(),
     };

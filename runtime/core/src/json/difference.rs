@@ -65,9 +65,9 @@ fn compare(
                 let found: BTreeMap<_, _> = by.named(found).collect();
                 let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
                 for name in names {
-                    let item = |of: &BTreeMap<String, _>| of.get(name).copied().unwrap_or(&Value::Null);
+                    let item = |of: &BTreeMap<_, _>| of.get(name).copied().unwrap_or(&Value::Null);
                     let pair = (item(&wanted), item(&found));
-                    at(path, &format!("[{name}]"), |path| compare(all, path, pair, below));
+                    at(path, &format!("[{}]", by.shown(name)), |path| compare(all, path, pair, below));
                 }
             } else if wanted.len() == found.len() {
                 for (i, pair) in wanted.iter().zip(found).enumerate() {

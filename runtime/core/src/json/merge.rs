@@ -1,5 +1,6 @@
 //! The three-way merge of dynamic apply: what the cluster has, what we applied last, what is wanted now.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
@@ -62,7 +63,8 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
     else {
         return Value::Array(desired.to_vec());
     };
-    let named = |items: &[Value]| by.named(items).map(|(name, item)| (name, item.clone())).collect();
+    let named =
+        |items: &[Value]| by.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect();
     let (before, last, wanted): (Map<_, _>, Map<_, _>, Map<_, _>) =
         (named(observed), named(last), named(desired));
     let merged = objects(&before, Some(&last), &wanted, |_| lists.and_then(Lists::item));
@@ -71,7 +73,7 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
         by.named(observed)
             .chain(by.named(desired))
             .filter(|(name, _)| seen.insert(name.clone()))
-            .filter_map(|(name, _)| merged.get(&name).cloned())
+            .filter_map(|(name, _)| merged.get(name.as_ref()).cloned())
             .collect(),
     )
 }
@@ -135,9 +137,13 @@ impl<'a> Identity<'a> {
     /// apart by `port` alone, 53/TCP and 53/UDP would become one.
     pub(super) fn of<const N: usize>(all: [&[Value]; N], kind: Option<&'a ListKind>) -> Option<Self> {
         let tells_apart = |by: &Self| {
-            all.iter().all(|list| {
-                let mut names = BTreeSet::new();
-                list.iter().all(|item| by.name(item).is_some_and(|name| names.insert(name)))
+            all.iter().all(|list| match list {
+                [] => true,
+                [one] => by.name(one).is_some(),
+                many => {
+                    let mut names = BTreeSet::new();
+                    many.iter().all(|item| by.name(item).is_some_and(|name| names.insert(name)))
+                }
             })
         };
         match kind {
@@ -148,36 +154,56 @@ impl<'a> Identity<'a> {
         }
     }
 
-    pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (String, &Value)> {
+    pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (Cow<'_, str>, &Value)> {
         items.iter().filter_map(move |item| Some((self.name(item)?, item)))
     }
 
-    /// What an item is called in its list, for a reader too.
-    pub(super) fn name(&self, item: &Value) -> Option<String> {
+    /// What an item is called in its list.
+    fn name<'b>(&self, item: &'b Value) -> Option<Cow<'b, str>> {
         match self {
-            Self::Field(field) => Some(format!("{field}={}", text(item.get(field)?)?)),
-            Self::Kind(ListKind::Map(keys)) => {
-                let item = item.as_object()?;
-                let part = |key: &ListKey| {
-                    let value = item.get(&key.field).or(key.default.as_ref());
-                    let value = value.map_or_else(|| Some(String::new()), text)?;
-                    Some(format!("{}={value}", key.field))
-                };
-                let mut parts = keys.iter().map(part).collect::<Option<Vec<_>>>()?;
-                parts.sort();
-                Some(parts.join(","))
-            }
+            Self::Field(field) => text(item.get(field)?),
+            Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {
+                [key] => part(item.as_object()?, key),
+                keys => {
+                    let item = item.as_object()?;
+                    let part = |key: &ListKey| Some(format!("{}={}", key.field, part(item, key)?));
+                    let mut parts = keys.iter().map(part).collect::<Option<Vec<_>>>()?;
+                    parts.sort();
+                    Some(parts.join(",").into())
+                }
+            },
             Self::Kind(ListKind::Set) => text(item),
             Self::Kind(ListKind::Atomic) => None,
         }
     }
+
+    /// A name for a reader, who does not know what tells the items apart.
+    pub(super) fn shown(&self, name: &str) -> String {
+        match self {
+            Self::Field(field) => format!("{field}={name}"),
+            Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {
+                [key] => format!("{}={name}", key.field),
+                _ => name.to_owned(),
+            },
+            Self::Kind(ListKind::Set | ListKind::Atomic) => name.to_owned(),
+        }
+    }
+}
+
+/// What stands in a field, or what is taken to stand there; nothing may be what tells an item apart.
+fn part<'a>(item: &'a Map<String, Value>, key: &ListKey) -> Option<Cow<'a, str>> {
+    match (item.get(&key.field), &key.default) {
+        (Some(value), _) => text(value),
+        (None, Some(default)) => text(default).map(|text| text.into_owned().into()),
+        (None, None) => Some("".into()),
+    }
 }
 
 /// `80` and `"80"` are one name; what has parts is none.
-fn text(value: &Value) -> Option<String> {
+fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::String(text) => Some(text.as_str().into()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }

@@ -8,7 +8,6 @@ pub(crate) mod testing;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,7 +21,7 @@ use id::{Gvk, Key, Uid};
 /// `json` is one valid JSON object that names its `apiVersion` and `kind`.
 #[derive(Debug, Clone)]
 pub struct Object {
-    json: Arc<str>,
+    json: Box<str>,
     pub gvk: Gvk,
     pub key: Key,
     pub uid: Uid,

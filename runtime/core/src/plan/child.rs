@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::desired::{Apply, Rule};
-use super::ledger::Past;
+use super::ledger::{Ledger, Past};
 use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
@@ -126,7 +126,7 @@ impl Child<'_> {
 
     fn merge(&self, object: &Object, observed: &Value, past: Past<'_>) -> Result<Decision, Problem> {
         let compared = self.compare(observed)?;
-        let drift = past.ledger.unknown(self.id, object, compared.differences);
+        let drift = self.unknown(past.ledger, object, compared.differences);
         if drift.is_empty() && compared.recorded {
             return Ok(Decision::Leave(Skip::Unchanged));
         }
@@ -162,7 +162,7 @@ impl Child<'_> {
         past: Past<'_>,
     ) -> Decision {
         let (mut body, differences) = self.compare_applied(observed);
-        let differences = past.ledger.unknown(self.id, object, differences);
+        let differences = self.unknown(past.ledger, object, differences);
         let applied = past.ledger.has_applied(self.id, object, ssa::print(&body));
         if applied && differences.is_empty() {
             return Decision::Leave(Skip::Unchanged);
@@ -236,6 +236,31 @@ impl Child<'_> {
         let changed_mind =
             !recorded && last.is_some_and(|(last, _)| !Wanted::of(self.desired, None).is(&last));
         Ok(Compared { merged, differences, recorded, changed_mind })
+    }
+
+    /// Differences that a write would end.
+    pub(super) fn unknown(
+        &self,
+        ledger: &Ledger,
+        object: &Object,
+        mut all: Vec<Difference>,
+    ) -> Vec<Difference> {
+        match ledger.unread(self.id, object).filter(|_| !all.is_empty()) {
+            None => ledger.unknown(self.id, object, all),
+            Some(answer) => {
+                let quirks = self.quirks(answer);
+                all.retain(|difference| !quirks.contains(difference));
+                all
+            }
+        }
+    }
+
+    /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.
+    pub(super) fn quirks(&self, answer: &Object) -> Vec<Difference> {
+        let Ok(answer) = answer.value() else { return Vec::new() };
+        let Ok(Some((sent, _))) = last_applied(&answer) else { return Vec::new() };
+        let compared = Child { desired: &sent, ..*self }.compare(&answer);
+        compared.map_or_else(|_problem| Vec::new(), |compared| compared.differences)
     }
 
     /// What is applied, and where `observed` is not so.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::child::{Child, Compared, Decision};
 use super::desired::{Apply, Desired};
 use super::ledger::{Drift, Ledger, Lesson, Past};
-use super::record::{LAST_APPLIED, SYSTEM_FIELDS, annotation};
+use super::record::{LAST_APPLIED, SYSTEM_FIELDS, annotation, is_secret};
 use super::{Op, Owner, Plan, Problem, Skip, ssa};
 use crate::json::same::same;
 use crate::object::Object;
@@ -149,6 +149,40 @@ pub fn learn(ledger: &mut Ledger, owner: Owner<'_>, id: &ObjectId, desired: &Val
     }
 }
 
+/// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
+/// the child is another than in the answer, which most never are: until then the answer is kept as it is.
+pub fn wrote(ledger: &mut Ledger, owner: Owner<'_>, op: &Op, desired: &Value, answer: &Arc<Object>) {
+    let id = op.id();
+    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+    let record = match op {
+        // Of Secrets the record is not what was sent.
+        Op::Create { body, .. } | Op::Replace { body, .. } | Op::Recreate { body, .. }
+            if !is_secret(body) =>
+        {
+            annotation(body, LAST_APPLIED)
+        }
+        _ => None,
+    };
+    if record.is_none_or(|record| answer.annotations().get(LAST_APPLIED).is_none_or(|text| text != record)) {
+        return learn(ledger, owner, id, desired, answer);
+    }
+    if child.recreates() {
+        ledger.answered(&answer.uid);
+    }
+    ledger.wrote(id, child.print(), answer);
+}
+
+/// Learns what answers showed about children that are others by now, and keeps these answers no longer.
+pub fn catch_up(ledger: &mut Ledger, owner: Owner<'_>, observed: &ChildMap) {
+    let overtaken: Vec<_> =
+        ledger.overtaken(observed).map(|(id, answer)| (id.clone(), Arc::clone(answer))).collect();
+    for (id, answer) in overtaken {
+        let child = Child { owner, rule: owner.rule(&id.resource), desired: &Value::Null, id: &id };
+        let quirks = child.quirks(&answer);
+        ledger.read(&id, &quirks);
+    }
+}
+
 /// Whether writing a child would change nothing.
 pub fn is_as_wanted(
     owner: Owner<'_>,
@@ -175,7 +209,7 @@ pub fn is_as_wanted(
             differences
         }
     };
-    ledger.unknown(id, object, differences).is_empty()
+    child.unknown(ledger, object, differences).is_empty()
 }
 
 /// The object to create for a child that nobody looks after.

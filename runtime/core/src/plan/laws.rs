@@ -7,14 +7,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::children::{Judged, Probed, children, judge, learn};
+use super::children::{Judged, Probed, catch_up, children, judge, learn, wrote};
 use super::desired::{Apply, Desired, Rule};
 use super::ledger::{Ledger, Past};
 use super::{Op, Owner, record};
 use crate::json::merge::merge;
 use crate::json::same::same;
 use crate::object::Object;
-use crate::object::id::{Key, Resource};
+use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::map::ChildMap;
 use crate::object::testing::{a, any_json, resource};
 use crate::spec::composite::UpdateMethod;
@@ -162,7 +162,7 @@ impl Server {
                 Ok((value, applied)) => {
                     let answer = self.put(&id.key, value, applied);
                     if !matches!(op, Op::HandOver { .. }) {
-                        learn(ledger, owner, &id, wanted(), &answer);
+                        wrote(ledger, owner, &op, wanted(), &answer.into());
                     }
                 }
                 Err(Refused) => assert!(!matches!(op, Op::Recreate { .. })),
@@ -225,6 +225,10 @@ fn thing() -> Arc<Resource> {
 
 fn parent() -> Arc<Object> {
     a("e/v1", "P", "n/p").uid("p").object()
+}
+
+fn owner<'a>(parent: &'a Object, rules: &'a [Rule]) -> Owner<'a> {
+    Owner { parent, kind: ControllerKind::Composite, controller: "c", rules, hash_secrets: false }
 }
 
 fn wanted(things: &[(String, Value)]) -> Desired {
@@ -295,28 +299,49 @@ fn settle(
     passes: usize,
 ) -> Result<usize, TestCaseError> {
     let (parent, rules) = (parent(), way.rules());
-    let owner = Owner {
-        parent: &parent,
-        kind: ControllerKind::Composite,
-        controller: "c",
-        rules: &rules,
-        hash_secrets: false,
-    };
-    let mut wrote = 0;
+    let owner = owner(&parent, &rules);
+    let mut written = 0;
     for _ in 0..passes {
+        catch_up(ledger, owner, &server.observed());
         let plan = children(owner, &server.observed(), desired, Past { ledger, now: Duration::ZERO });
         prop_assert!(plan.problems.is_empty());
         for op in plan.ops {
-            wrote += usize::from(server.carry_out(op, desired, owner, ledger));
+            written += usize::from(server.carry_out(op, desired, owner, ledger));
         }
     }
     let plan = children(owner, &server.observed(), desired, Past { ledger, now: Duration::ZERO });
     prop_assert_eq!(plan.ops, Vec::<Op>::new());
-    Ok(wrote)
+    Ok(written)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// What an answer shows is the same whether it is looked at when it comes or when somebody has changed the child.
+    #[test]
+    fn learning_late_is_learning_at_once(
+        first in things(), second in things(), same in any::<bool>(), theirs in any_json(), way in ways(), habit in habits(),
+    ) {
+        let (mut server, mut late, mut at_once) = (Server::new(habit), Ledger::default(), Ledger::default());
+        let (parent, rules, sent) = (parent(), way.rules(), wanted(&first));
+        let owner = owner(&parent, &rules);
+        settle(&mut server, &sent, way, &mut late, 1)?;
+        for (key, stored) in &mut server.objects {
+            let id = ObjectId { resource: thing(), key: key.clone() };
+            learn(&mut at_once, owner, &id, &sent[&thing()][key], &parse(&stored.value));
+            stored.value["spec"]["theirs"] = theirs.clone();
+            stored.value["metadata"]["resourceVersion"] = json!("1000");
+            stored.value["metadata"]["generation"] = json!(2);
+        }
+        let (desired, observed) = (if same { sent } else { wanted(&second) }, server.observed());
+        let plan = |ledger: &Ledger| children(owner, &observed, &desired, Past { ledger, now: Duration::ZERO });
+        let expected = plan(&at_once);
+        prop_assert_eq!(&plan(&late), &expected);
+        prop_assert_eq!(late.is_overtaken(&observed), !way.server_side && !server.objects.is_empty());
+        catch_up(&mut late, owner, &observed);
+        prop_assert!(!late.is_overtaken(&observed));
+        prop_assert_eq!(&plan(&late), &expected);
+    }
 
     /// In one pass, and in two where dynamic apply's fields are handed over first.
     #[test]

@@ -3,6 +3,7 @@
 //! Lost with a restart: then a child costs at most one write that changes nothing, or one dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::desired::Desired;
@@ -21,14 +22,14 @@ pub struct Past<'a> {
     pub now: Duration,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Ledger {
     known: BTreeMap<ObjectId, Known>,
     /// Objects of which the API server's answer to a write was seen: whatever else differs in them came later.
     answered: BTreeSet<Uid>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Known {
     uid: Uid,
     /// What server-side apply sent last, and the API server took.
@@ -36,6 +37,8 @@ struct Known {
     /// What the API server makes of what is wanted: differences that its answer to our write had already, so that
     /// writing again would not end them.
     quirks: BTreeSet<Fingerprint>,
+    /// The answer that shows them, as long as nobody has looked. It is the store's own copy until the child changes.
+    unread: Option<Arc<Object>>,
     /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
     rest: Option<(Version, u64)>,
     flip: Option<Flip>,
@@ -53,7 +56,14 @@ pub(super) struct Lesson<'a> {
 
 impl Known {
     fn nothing(uid: &Uid) -> Self {
-        Self { uid: uid.clone(), applied: None, quirks: BTreeSet::new(), rest: None, flip: None }
+        Self {
+            uid: uid.clone(),
+            applied: None,
+            quirks: BTreeSet::new(),
+            unread: None,
+            rest: None,
+            flip: None,
+        }
     }
 }
 
@@ -82,8 +92,43 @@ impl Ledger {
         let known = self.known(id, &lesson.answer.uid);
         known.applied = lesson.applied;
         known.quirks = lesson.quirks.iter().map(Difference::fingerprint).collect();
+        known.unread = None;
         known.rest = lesson.rest.map(|rest| (lesson.answer.version.clone(), rest));
         self.tidy(id);
+    }
+
+    /// A write left nothing to do; what the API server made of what was `wanted` is read off its answer when it matters.
+    pub(super) fn wrote(&mut self, id: &ObjectId, wanted: u64, answer: &Arc<Object>) {
+        let known = self.known(id, &answer.uid);
+        let rest = Some((answer.version.clone(), wanted));
+        let unread = Some(Arc::clone(answer));
+        *known = Known { unread, rest, flip: known.flip.take(), ..Known::nothing(&answer.uid) };
+    }
+
+    /// The answer to the last write of an object, where nobody has looked at it.
+    pub(super) fn unread(&self, id: &ObjectId, object: &Object) -> Option<&Arc<Object>> {
+        self.of(id, object)?.unread.as_ref()
+    }
+
+    pub fn is_overtaken(&self, observed: &ChildMap) -> bool {
+        self.overtaken(observed).next().is_some()
+    }
+
+    /// Answers that nobody has looked at, about children that are not as they were answered any longer.
+    pub(super) fn overtaken(&self, observed: &ChildMap) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
+        self.known.iter().filter_map(|(id, known)| {
+            let answer = known.unread.as_ref()?;
+            let now = observed.get(&id.resource, &id.key)?;
+            (now.uid != answer.uid || now.version != answer.version).then_some((id, answer))
+        })
+    }
+
+    /// What an answer shows that nobody had looked at.
+    pub(super) fn read(&mut self, id: &ObjectId, quirks: &[Difference]) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.unread = None;
+            known.quirks = quirks.iter().map(Difference::fingerprint).collect();
+        }
     }
 
     /// Whether nobody has changed a child since a write of the same left nothing to do.
@@ -169,7 +214,11 @@ impl Ledger {
     /// Nothing known of a child takes no place.
     fn tidy(&mut self, id: &ObjectId) {
         let nothing = |known: &Known| {
-            known.applied.is_none() && known.quirks.is_empty() && known.rest.is_none() && known.flip.is_none()
+            known.applied.is_none()
+                && known.quirks.is_empty()
+                && known.unread.is_none()
+                && known.rest.is_none()
+                && known.flip.is_none()
         };
         if self.known.get(id).is_some_and(nothing) {
             self.known.remove(id);
