@@ -58,8 +58,8 @@ fn count(log: &str, word: &str) -> usize {
     log.lines().filter(|line| line.contains(word)).count()
 }
 
-/// Looks at parent and Pod find nothing to do: no call, no write.
-/// An event may still be on its way when a look finds the parent at rest; but it does not go on for ever.
+/// Looks at parent and Pod find nothing to do: no call, no write. An event may still be on its way when a look finds the
+/// parent at rest, but not for ever.
 async fn rests(test: &mut Fixture) -> Result<()> {
     let mut last = stays(test).await;
     for _ in 0..4 {

@@ -8,8 +8,8 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-/// A map without an order: nothing gives one away, so that none gets into what is decided. Nobody can choose keys that
-/// make it slow.
+/// A map without an order: nothing gives one away, so that none gets into what is decided. Keys that make it slow can be
+/// chosen only by who knows the seed of the process.
 pub struct Keyed<K, V>(HashMap<K, V, RandomState>);
 
 impl<K: Hash + Eq, V> Keyed<K, V> {

@@ -19,19 +19,48 @@ pub fn delay(nth: usize, total: usize) -> Duration {
     Duration::from_nanos(place.saturating_mul(APART.min(LONGEST / late)))
 }
 
-/// How many of `total` parents are looked at together, and how long after each other, so that all of them have had their
-/// turn when `period` is over.
-pub fn over(total: usize, period: Duration) -> (usize, Duration) {
-    let pause = (period / 10).clamp(Duration::from_millis(1), Duration::from_secs(1));
-    let rounds = usize::try_from(period.as_nanos() / pause.as_nanos()).unwrap_or(usize::MAX).max(1);
-    (total.div_ceil(rounds).max(1), pause)
+/// The passes of one period: so many together, and as many after a pause, so that all have had their turn when it is over.
+#[derive(Debug)]
+pub struct Rounds {
+    together: usize,
+    pause: Duration,
+    /// So many more in this round.
+    left: usize,
+    round: u32,
+}
+
+impl Rounds {
+    /// For at most `total` passes.
+    pub fn new(total: usize, period: Duration) -> Self {
+        let pause = (period / 10).clamp(Duration::from_millis(1), Duration::from_secs(1));
+        let rounds = usize::try_from(period.as_nanos() / pause.as_nanos()).unwrap_or(usize::MAX).max(1);
+        let together = total.div_ceil(rounds).max(1);
+        Self { together, pause, left: together, round: 0 }
+    }
+
+    /// How many of those that wait may go now, and when the others may, counted from the beginning of the period.
+    pub fn next(&mut self, waiting: usize) -> (usize, Duration) {
+        let now = self.left.min(waiting);
+        self.left -= now;
+        if self.left == 0 {
+            (self.left, self.round) = (self.together, self.round.saturating_add(1));
+        }
+        (now, self.pause.saturating_mul(self.round))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
 
     use super::*;
+
+    fn over(total: usize, period: Duration) -> (usize, Duration) {
+        let Rounds { together, pause, .. } = Rounds::new(total, period);
+        (together, pause)
+    }
 
     #[test]
     fn a_resync_takes_its_period() {
@@ -43,11 +72,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_have_had_their_turn_when_the_period_is_over(total in 0..100_000_usize, seconds in 1..100_000_u64) {
-            let period = Duration::from_secs(seconds);
-            let (together, pause) = over(total, period);
-            let rounds = u32::try_from(total.div_ceil(together)).unwrap();
-            prop_assert!(pause * rounds.saturating_sub(1) < period);
+        fn all_have_had_their_turn_when_the_period_is_over_however_they_come(
+            chunks in prop::collection::vec(0..300_usize, 0..50), more in 0..1_000_usize, seconds in 1..100_000_u64,
+        ) {
+            let (period, all) = (Duration::from_secs(seconds), chunks.iter().sum::<usize>());
+            let mut rounds = Rounds::new(all + more, period);
+            let (mut at, mut went) = (Duration::ZERO, BTreeMap::new());
+            for mut waiting in chunks {
+                while waiting > 0 {
+                    prop_assert!(at < period);
+                    let (now, next) = rounds.next(waiting);
+                    prop_assert!(now > 0 && next >= at);
+                    *went.entry(at).or_insert(0) += now;
+                    (waiting, at) = (waiting - now, next);
+                }
+            }
+            prop_assert_eq!(went.values().sum::<usize>(), all);
+            prop_assert!(went.values().all(|together| *together <= rounds.together), "{went:?}");
         }
     }
 

@@ -168,7 +168,7 @@ impl Rest {
             StatusCode::NOT_FOUND => Ok((vec![Event::Missing(id.key.clone(), uid.clone())], true)),
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             status if status.is_success() => {
-                Ok((vec![Event::Deleting(id.key.clone(), uid.clone())], is_final(answer.body())))
+                Ok((vec![Event::Deleting(id.key.clone(), uid.clone())], is_final(&answer.body)))
             }
             _ => Err(Why::Refused(answer.message())),
         }
@@ -189,7 +189,7 @@ pub(super) fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {
     if !answer.status.is_success() {
         return Err(Why::Refused(answer.message()));
     }
-    Ok(Object::parse(answer.body(), Some(&id.resource.gvk))?)
+    Ok(Object::parse(&answer.body, Some(&id.resource.gvk))?)
 }
 
 /// Whether the answer to a deletion says that the object is gone: a `Status` instead of the object, or an object

@@ -71,5 +71,5 @@ fn config_map(answer: &Answer) -> Result<ConfigMap, Why> {
     if !answer.status.is_success() {
         return Err(Why::Refused(answer.message()));
     }
-    Ok(serde_json::from_str(answer.body())?)
+    Ok(serde_json::from_str(&answer.body)?)
 }

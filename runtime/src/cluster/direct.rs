@@ -7,26 +7,42 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use kube::client::{Body, DynBody};
+use metahook_core::spec::account::ServiceAccountRef;
 use tower::util::BoxService;
 use tower::{BoxError, Service};
 
 pub(super) type Answer = Response<Box<DynBody>>;
 
-/// What answers requests, held only while a request is handed to it.
+/// What answers requests: ours, or those of a ServiceAccount that the API server is asked to take us for.
 #[derive(Clone)]
-pub(crate) struct Direct(Arc<Mutex<BoxService<Request<Body>, Answer, BoxError>>>);
+pub(crate) struct Direct {
+    /// Held only while a request is handed to it. It is ready at once, or has failed: nobody waits here for long.
+    service: Arc<Mutex<BoxService<Request<Body>, Answer, BoxError>>>,
+    user: Option<Arc<str>>,
+}
+
+/// The groups of a ServiceAccount are added by the API server, so that no right to name groups is needed.
+const IMPERSONATE: &str = "impersonate-user";
 
 impl Direct {
     pub(super) fn new(service: BoxService<Request<Body>, Answer, BoxError>) -> Self {
-        Self(Arc::new(Mutex::new(service)))
+        Self { service: Arc::new(Mutex::new(service)), user: None }
     }
 
-    pub(super) async fn send(&self, request: Request<Body>) -> Result<Answer, BoxError> {
+    pub(super) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
+        Self { service: Arc::clone(&self.service), user: Some(account.user().into()) }
+    }
+
+    pub(super) async fn send(&self, mut request: Request<Body>) -> Result<Answer, BoxError> {
+        if let Some(user) = &self.user {
+            // Never as ourselves instead.
+            request.headers_mut().insert(IMPERSONATE, HeaderValue::from_str(user)?);
+        }
         let mut request = Some(request);
         let answer = poll_fn(|context| {
-            let mut service = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
             ready!(service.poll_ready(context))?;
             // It is taken once: whoever is ready is not polled again.
             request
@@ -37,6 +53,7 @@ impl Direct {
     }
 }
 
+/// For watches, which kube makes.
 impl Service<Request<Body>> for Direct {
     type Response = Answer;
     type Error = BoxError;

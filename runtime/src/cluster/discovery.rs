@@ -166,7 +166,7 @@ fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>
         status if !status.is_success() => return Err(DiscoveryError::Refused(answer.message())),
         _ => {}
     }
-    let list: List = serde_json::from_str(answer.body()).map_err(DiscoveryError::Answer)?;
+    let list: List = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
     let has_status =
         |name: &str| list.resources.iter().any(|other| other.name.strip_suffix("/status") == Some(name));
     let whole = list.resources.iter().filter(|item| !item.name.contains('/'));

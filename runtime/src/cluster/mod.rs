@@ -1,6 +1,5 @@
 //! The API server: the only folder that speaks to it.
 
-mod acting;
 pub(crate) mod apply;
 pub(crate) mod client;
 pub(crate) mod config_maps;

@@ -119,7 +119,7 @@ impl OpenApi {
 
     async fn read(&self, path: &str) -> Result<String, Unread> {
         let why = match self.rest.get(path).await {
-            Ok(answer) if answer.status.is_success() => return Ok(answer.body().to_owned()),
+            Ok(answer) if answer.status.is_success() => return Ok(answer.body),
             Ok(answer) => answer.message(),
             Err(error) => told(&error),
         };

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -15,9 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
-use tower::util::BoxService;
 
-use super::acting::ActingAs;
 use super::direct::Direct;
 use crate::retry_after::busy;
 
@@ -40,8 +37,7 @@ struct Limit {
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// UTF-8.
-    pub(super) body: Bytes,
+    pub(crate) body: String,
 }
 
 /// There was no answer to what was asked.
@@ -56,7 +52,7 @@ pub enum Unreachable {
     #[error("the answer broke off")]
     Body(#[source] BoxError),
     #[error("the answer is not UTF-8")]
-    Text(#[source] std::str::Utf8Error),
+    Text(#[source] std::string::FromUtf8Error),
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Timeout,
     #[error("the API server is busy and wants to be asked again after {} s", after.as_secs())]
@@ -71,7 +67,7 @@ impl Rest {
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
-        let direct = Direct::new(BoxService::new(ActingAs::new(self.direct.clone(), account)));
+        let direct = self.direct.acting_as(account);
         let client = Client::new(direct.clone(), self.client.default_namespace());
         Self { client, direct, limit: self.limit.clone() }
     }
@@ -128,7 +124,7 @@ impl Rest {
                 return Err(Unreachable::Busy { after });
             }
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
-            std::str::from_utf8(&body).map_err(Unreachable::Text)?;
+            let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
             Ok(Answer { status: head.status, body })
         };
         tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
@@ -157,18 +153,13 @@ impl Limit {
 }
 
 impl Answer {
-    /// The bytes as they were received: they are not copied for those who only read them.
-    pub(crate) fn body(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap_or_default()
-    }
-
     /// The API server's word for a refusal, for example `AlreadyExists`.
     pub(crate) fn reason(&self) -> String {
         #[derive(Deserialize)]
         struct Status {
             reason: String,
         }
-        serde_json::from_str(self.body()).map(|status: Status| status.reason).unwrap_or_default()
+        serde_json::from_str(&self.body).map(|status: Status| status.reason).unwrap_or_default()
     }
 
     /// What the API server says about a refusal, in one line.
@@ -177,8 +168,8 @@ impl Answer {
         struct Status {
             message: String,
         }
-        let status: Result<Status, _> = serde_json::from_str(self.body());
-        let text = status.map_or_else(|_| self.body().chars().take(300).collect(), |status| status.message);
+        let status: Result<Status, _> = serde_json::from_str(&self.body);
+        let text = status.map_or_else(|_| self.body.chars().take(300).collect(), |status| status.message);
         format!("{} ({})", text, self.status.as_u16())
     }
 }

@@ -72,7 +72,7 @@ fn key_in(answer: &Answer, namespace: String) -> Result<SeedKey, SeedError> {
     if !answer.status.is_success() {
         return Err(SeedError::Refused(answer.message()));
     }
-    let secret: Secret = serde_json::from_str(answer.body()).unwrap_or_default();
+    let secret: Secret = serde_json::from_str(&answer.body).unwrap_or_default();
     let bytes = secret.data.and_then(|mut data| data.remove(FIELD)).map(|bytes| bytes.0).unwrap_or_default();
     bytes.try_into().map_err(|_other_length| SeedError::Malformed { namespace })
 }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn answer(status: StatusCode, body: &str) -> Answer {
-        Answer { status, body: body.to_owned().into() }
+        Answer { status, body: body.to_owned() }
     }
 
     #[test]

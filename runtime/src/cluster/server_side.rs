@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use http::{Method, StatusCode};
 use metahook_core::index::Event;
 use metahook_core::object::id::{ObjectId, Uid};
@@ -85,7 +84,7 @@ impl Rest {
             | Op::Probe { .. }
             | Op::Delete { .. }
             | Op::Recreate { .. }
-            | Op::Status { .. } => Ok(Answer { status: StatusCode::BAD_REQUEST, body: Bytes::new() }),
+            | Op::Status { .. } => Ok(Answer { status: StatusCode::BAD_REQUEST, body: String::new() }),
         };
         let probed = answer.and_then(|answer| match answer.status {
             StatusCode::UNPROCESSABLE_ENTITY => Ok(Probed::Refused),
@@ -125,7 +124,7 @@ impl Rest {
         if seen.uid != *uid {
             return Ok(gone_uid(id, uid.clone()));
         }
-        let live: Value = serde_json::from_str(answer.body()).unwrap_or_default();
+        let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let mut steps = vec![
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": seen.version.as_str()}),
         ];
@@ -151,7 +150,7 @@ impl Rest {
         if !answer.status.is_success() {
             return Ok(Why::Conflict("it was there a moment ago".to_owned()));
         }
-        let live: Value = serde_json::from_str(answer.body()).unwrap_or_default();
+        let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let theirs = controller(&live);
         let uid = |owner: Option<&Value>| owner.and_then(|owner| owner.get("uid")).cloned();
         if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && stamps(&live) == stamps(body) {
@@ -163,7 +162,7 @@ impl Rest {
     /// What is in the cluster now, managed fields included; `None` where it is not there.
     pub(crate) async fn live(&self, id: &ObjectId) -> Option<Value> {
         let answer = self.get(&object_path(&id.resource, &id.key)).await.ok()?;
-        answer.status.is_success().then(|| serde_json::from_str(answer.body()).ok())?
+        answer.status.is_success().then(|| serde_json::from_str(&answer.body).ok())?
     }
 }
 

@@ -188,6 +188,8 @@ impl KubeResource for Wire {
 
 #[cfg(test)]
 mod tests {
+    use kube::api::{ObjectList, WatchEvent};
+
     use super::*;
 
     fn pods() -> Resource {
@@ -206,6 +208,21 @@ mod tests {
         assert!(waits[0] < Duration::from_millis(130) && waits[11] >= Duration::from_secs(30));
         assert_eq!(pause.after(Some(&Ok(Event::ListEnds))), None);
         assert!(pause.after(Some(&broken)).unwrap() < Duration::from_millis(130), "it worked in between");
+    }
+
+    #[test]
+    fn an_object_is_read_where_kube_finds_it() {
+        let object = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","resourceVersion":"7"}}"#;
+        let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let Ok(WatchEvent::Added(wire)) = serde_json::from_str::<WatchEvent<Wire>>(&event) else {
+            panic!("no event of an object")
+        };
+        assert_eq!(wire.object(&pods()).unwrap().json(), object);
+        let list = format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"9"}},"items":[{object}]}}"#
+        );
+        let list: ObjectList<Wire> = serde_json::from_str(&list).unwrap();
+        assert_eq!(list.items[0].meta.resource_version.as_deref(), Some("7"));
     }
 
     #[test]

@@ -131,17 +131,12 @@ impl Controller {
         if changed {
             self.meter.tally().wrote(op.verb());
         }
-        match (changed, op) {
-            (false, _) => {
-                tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written in vain");
-            }
-            // What every change of every child ends with.
-            (true, Op::Status { .. }) => {
-                tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
-            }
-            (true, _) => {
-                tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "written");
-            }
+        let what = if changed { "written" } else { "written in vain" };
+        // A status is what every change of every child ends with.
+        if changed && !matches!(op, Op::Status { .. }) {
+            tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "{what}");
+        } else {
+            tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "{what}");
         }
         Ok((changed, learned(writing, known)))
     }

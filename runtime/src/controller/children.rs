@@ -67,6 +67,9 @@ impl Controller {
         if let Some(answer) = answer.filter(|_| !matches!(*op, Op::HandOver { .. }))
             && let Some(desired) = decision.desired(id)
         {
+            // The store's own copy, where an event was faster than the answer.
+            let same = |known: &Arc<Object>| known.uid == answer.uid && known.version == answer.version;
+            let answer = self.observed(id).filter(same).unwrap_or(answer);
             let (parent, owner) = (&decision.parent, self.terms.owner(&decision.parent));
             self.ledgers.change(&parent.key, |ledger| wrote(ledger, owner, &op, desired, &answer));
         }

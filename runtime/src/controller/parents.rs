@@ -54,24 +54,23 @@ impl Controller {
     /// Of these parents, those that need a pass: about the others nothing changed since they came to rest, as far as that
     /// is known without looking at anything.
     pub(super) fn restless(&self, parents: &[Arc<Object>]) -> Vec<Key> {
-        let keys =
-            |parents: &mut dyn Iterator<Item = &Arc<Object>>| parents.map(|it| it.key.clone()).collect();
         // What is related has no number.
         let Some(callees) = self.hooks.now().ok().filter(|_| self.terms.hooks.customize.is_none()) else {
-            return keys(&mut parents.iter());
+            return parents.iter().map(|parent| parent.key.clone()).collect();
         };
         let controllers = self.tools.controllers.changes();
         let stamp = |parent: &Arc<Object>| self.stamp(parent, &callees, controllers);
         let stamps: Vec<_> = parents.iter().map(stamp).collect();
         let mut standings = self.standings();
-        let mut restless = parents.iter().zip(stamps).filter_map(|(parent, stamp)| {
-            let rests = standings.rests(&parent.key, stamp);
+        let is_restless = |(parent, stamp): &(&Arc<Object>, Stamp)| {
+            let rests = standings.rests(&parent.key, *stamp);
             if rests {
                 tracing::debug!(controller = %self.object.key, parent = %parent.key, "at rest");
             }
-            (!rests).then_some(parent)
-        });
-        let restless: Vec<_> = keys(&mut restless);
+            !rests
+        };
+        let restless: Vec<_> =
+            parents.iter().zip(stamps).filter(is_restless).map(|(parent, _)| parent.key.clone()).collect();
         drop(standings);
         let resting = parents.len() - restless.len();
         self.meter.tally().skipped(u64::try_from(resting).unwrap_or(u64::MAX));

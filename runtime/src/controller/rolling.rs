@@ -3,7 +3,7 @@
 use futures_util::future::{try_join, try_join_all};
 use metahook_core::object::map::ChildMap;
 use metahook_core::pass::{Decided, Seen};
-use metahook_core::plan::children::catch_up;
+use metahook_core::plan::children::read_late;
 use metahook_core::plan::ledger::Past;
 use metahook_core::related::selection::Related;
 use metahook_core::rollout::revisions::History;
@@ -30,9 +30,10 @@ impl Controller {
         }
         let older: Vec<_> = older.into_iter().map(|answer| answer.bytes).collect();
         let mut ledger = self.ledgers.of(&seen.parent.key);
-        if ledger.is_overtaken(children) {
-            let owner = self.terms.owner(&seen.parent);
-            self.ledgers.change(&seen.parent.key, |ledger| catch_up(ledger, owner, children));
+        let late = read_late(&ledger, self.terms.owner(&seen.parent), children);
+        if !late.is_empty() {
+            drop(ledger);
+            self.ledgers.change(&seen.parent.key, |ledger| ledger.read(late));
             ledger = self.ledgers.of(&seen.parent.key);
         }
         let past = Past { ledger: &ledger, now: self.started.elapsed() };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use metahook_core::adopters::Adopters;
 use metahook_core::index::Touched;
 use metahook_core::object::id::{Key, Resource, Uid};
-use metahook_core::spread;
+use metahook_core::spread::{self, Rounds};
 use metahook_core::trigger;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -36,18 +36,22 @@ pub(super) async fn resync(controller: Arc<Controller>, queue: Arc<Queue<Key>>, 
     loop {
         tokio::time::sleep_until(next).await;
         let start = std::mem::replace(&mut next, Instant::now() + period);
-        let (together, pause) = spread::over(controller.count_parents(), period);
-        let (mut last, mut passes) = (None, 0);
+        let mut rounds = Rounds::new(controller.count_parents(), period);
+        let mut last = None;
         loop {
             let some = controller.parents_after(last.as_ref(), WITHOUT_PAUSE);
             let Some(end) = some.last() else { break };
             last = Some(end.key.clone());
             let restless = controller.restless(&some);
-            queue.look_all(&restless);
-            passes += restless.len();
-            let rounds = u32::try_from(passes / together).unwrap_or(u32::MAX);
+            let mut waiting = restless.as_slice();
+            while !waiting.is_empty() {
+                let (count, next) = rounds.next(waiting.len());
+                let (now, later) = waiting.split_at(count);
+                queue.look_all(now);
+                waiting = later;
+                tokio::time::sleep_until(start + next).await;
+            }
             tokio::task::yield_now().await;
-            tokio::time::sleep_until(start + pause.saturating_mul(rounds)).await;
         }
     }
 }

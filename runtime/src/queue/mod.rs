@@ -1,62 +1,27 @@
 //! Keys that wait for a worker: each once, never with two workers, at once or after a delay.
 
+mod keys;
 pub(crate) mod workers;
 
-use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use metahook_core::keyed::Keyed;
-use metahook_core::outcome;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
-/// When somebody changed something while a worker had been told to come later: the shortest time that one may be told.
-const FLOOR: Duration = Duration::from_secs(1);
+use self::keys::Keys;
 
 /// # Guarantees
 /// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key
 /// that is held waits until somebody else changes something, who is no other pass of this server. Bounded by the number of distinct keys.
 pub(crate) struct Queue<K> {
-    state: Mutex<State<K>>,
+    inner: Mutex<Inner<K>>,
     wake: Notify,
 }
 
-struct State<K> {
-    ready: VecDeque<K>,
-    due: BTreeSet<(Instant, K)>,
-    entries: Keyed<K, Entry>,
+struct Inner<K> {
+    keys: Keys<K>,
     closed: bool,
-}
-
-#[derive(Default)]
-struct Entry {
-    queued: bool,
-    running: bool,
-    /// What came while it was running.
-    meanwhile: Meanwhile,
-    due: Option<Instant>,
-    /// Until it is due only a change counts.
-    held: bool,
-    /// It shall be looked at by then, and what happened before is forgotten.
-    fresh: Option<Instant>,
-    /// Failed passes in a row.
-    failures: u32,
-    /// Passes in a row that this key's own writes caused, or that others of this server called it back for.
-    own: u32,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Meanwhile {
-    #[default]
-    Nothing,
-    /// It was to be looked at.
-    Look,
-    /// Another pass of this server changed something.
-    Nudge,
-    /// Somebody else changed something.
-    Change,
 }
 
 /// How often a key failed, and how often it woke itself, in a row.
@@ -82,15 +47,13 @@ pub(crate) enum After {
 
 impl<K: Ord + Hash + Clone> Queue<K> {
     pub(crate) fn new() -> Self {
-        let state =
-            State { ready: VecDeque::new(), due: BTreeSet::new(), entries: Keyed::default(), closed: false };
-        Self { state: Mutex::new(state), wake: Notify::new() }
+        Self { inner: Mutex::new(Inner { keys: Keys::default(), closed: false }), wake: Notify::new() }
     }
 
     /// Somebody else changed something about the key: a worker shall look at it now, whatever its own writes did. A time
     /// that it asked for stays as it is.
     pub(crate) fn add(&self, key: K) {
-        if self.lock().change(key) {
+        if self.lock().keys.change(key) {
             self.wake.notify_one();
         }
     }
@@ -99,7 +62,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// have it held: two hooks that never rest would free each other for ever. One that failed or was put off may wait for
     /// this very change, and is called back for a few of them.
     pub(crate) fn nudge(&self, key: K) {
-        if self.lock().nudge(key) {
+        if self.lock().keys.nudge(key) {
             self.wake.notify_one();
         }
     }
@@ -107,21 +70,18 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// Time has passed, or what the key's own writes began has come to its end: a worker shall look at it now, unless it
     /// is held.
     pub(crate) fn look(&self, key: K) {
-        if self.lock().look(key) {
+        if self.lock().keys.look(key) {
             self.wake.notify_one();
         }
     }
 
     /// The same for many keys at once.
     pub(crate) fn look_all(&self, keys: &[K]) {
-        if keys.is_empty() {
-            return;
-        }
-        let mut state = self.lock();
+        let mut inner = self.lock();
         for key in keys {
-            state.look(key.clone());
+            inner.keys.look(key.clone());
         }
-        drop(state);
+        drop(inner);
         // Who takes one of several wakes the next.
         self.wake.notify_one();
     }
@@ -129,16 +89,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// A worker shall look at the key after this time, unless one does before. From that look on its failures lie in the
     /// past: the next one starts with the shortest delay again.
     pub(crate) fn add_fresh(&self, key: K, after: Duration) {
-        let mut state = self.lock();
-        let now = Instant::now();
-        let at = now.checked_add(after).unwrap_or(now);
-        state.entries.or_default(&key).fresh = Some(at);
-        if at > now {
-            state.delay(key, at);
-        } else {
-            state.push(key);
-        }
-        drop(state);
+        self.lock().keys.fresh(key, after);
         self.wake.notify_one();
     }
 
@@ -147,21 +98,18 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         loop {
             let notified = self.wake.notified();
             let until = {
-                let mut state = self.lock();
-                if state.closed {
+                let mut inner = self.lock();
+                if inner.closed {
                     return None;
                 }
-                if !state.due.is_empty() {
-                    state.ripen(Instant::now());
-                }
-                if let Some(taken) = state.take() {
+                if let Some(taken) = inner.keys.take() {
                     // There may be more for the other workers.
-                    if !state.ready.is_empty() {
+                    if inner.keys.has_more() {
                         self.wake.notify_one();
                     }
                     return Some(taken);
                 }
-                state.due.first().map(|(at, _)| *at)
+                inner.keys.next_due()
             };
             match until {
                 Some(at) => tokio::select! {
@@ -173,53 +121,9 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         }
     }
 
-    /// Gives a key back that [`Queue::next`] handed out.
+    /// Gives a key back that [`Queue::next`] handed out. Nobody is woken: who gives a key back comes for the next one.
     pub(crate) fn done(&self, key: &K, how: After) {
-        let mut state = self.lock();
-        let State { entries, ready, .. } = &mut *state;
-        let Some(entry) = entries.get_mut(key) else {
-            return;
-        };
-        entry.running = false;
-        let meanwhile = std::mem::take(&mut entry.meanwhile);
-        let changed = meanwhile == Meanwhile::Change;
-        let (after, held) = match how {
-            After::Settled(after) => {
-                (entry.failures, entry.own) = (0, 0);
-                (after, false)
-            }
-            After::FollowUp(after) => {
-                (entry.failures, entry.own) = (0, if changed { 0 } else { entry.own.saturating_add(1) });
-                (Some(after), !changed)
-            }
-            After::GoesOn => {
-                (entry.failures, entry.own) = (0, 0);
-                (Some(Duration::ZERO), false)
-            }
-            After::Failed(after) => {
-                entry.failures = entry.failures.saturating_add(1);
-                (Some(after), false)
-            }
-            After::Postponed(after) => (Some(if changed { after.min(FLOOR) } else { after }), true),
-        };
-        let at_once = after.is_some_and(|after| after.is_zero())
-            || (changed && !held)
-            || (meanwhile != Meanwhile::Nothing && matches!(how, After::Settled(_)));
-        // A time too far away to be told is never.
-        let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
-        // Nobody is woken: who gives a key back comes for the next one.
-        if at_once {
-            entry.push(key.clone(), ready);
-        }
-        match due {
-            Some(at) if held => state.hold(key.clone(), at),
-            Some(at) => state.delay(key.clone(), at),
-            None if entry.says_nothing() => drop(entries.remove(key)),
-            None => {}
-        }
-        if meanwhile == Meanwhile::Nudge && matches!(how, After::Failed(_) | After::Postponed(_)) {
-            state.nudge(key.clone());
-        }
+        self.lock().keys.done(key, how);
     }
 
     /// No key is handed out any more.
@@ -228,134 +132,17 @@ impl<K: Ord + Hash + Clone> Queue<K> {
         self.wake.notify_waiters();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: Ord + Hash + Clone> State<K> {
-    /// Somebody changed something; whether there is something for a worker now that was not there.
-    fn change(&mut self, key: K) -> bool {
-        let entry = self.entries.or_default(&key);
-        entry.own = 0;
-        entry.push(key, &mut self.ready)
-    }
-
-    fn nudge(&mut self, key: K) -> bool {
-        let entry = self.entries.or_default(&key);
-        if entry.running {
-            entry.meanwhile = entry.meanwhile.max(Meanwhile::Nudge);
-            return false;
-        }
-        if !entry.queued && (entry.held || entry.failures > 0) {
-            if outcome::is_held(entry.own) {
-                return false;
-            }
-            entry.own = entry.own.saturating_add(1);
-        }
-        entry.push(key, &mut self.ready)
-    }
-
-    fn look(&mut self, key: K) -> bool {
-        self.entries.or_default(&key).look(key, &mut self.ready)
-    }
-
-    fn push(&mut self, key: K) {
-        self.entries.or_default(&key).push(key, &mut self.ready);
-    }
-
-    fn delay(&mut self, key: K, at: Instant) {
-        let entry = self.entries.or_default(&key);
-        match entry.due {
-            Some(earlier) if earlier <= at => return,
-            Some(later) => {
-                self.due.remove(&(later, key.clone()));
-            }
-            None => {}
-        }
-        entry.due = Some(at);
-        self.due.insert((at, key));
-    }
-
-    /// Not before that time, whatever it waited for until now, unless a fresh look is to come earlier.
-    fn hold(&mut self, key: K, at: Instant) {
-        let entry = self.entries.or_default(&key);
-        // One that is due already is a change like others.
-        let fresh = entry.fresh.filter(|fresh| *fresh > Instant::now());
-        let at = fresh.map_or(at, |fresh| fresh.min(at));
-        entry.held = true;
-        if let Some(before) = entry.due.replace(at) {
-            self.due.remove(&(before, key.clone()));
-        }
-        self.due.insert((at, key));
-    }
-
-    fn ripen(&mut self, now: Instant) {
-        while let Some((at, key)) = self.due.first().cloned() {
-            if at > now {
-                return;
-            }
-            self.due.remove(&(at, key.clone()));
-            let State { entries, ready, .. } = self;
-            let entry = entries.or_default(&key);
-            (entry.due, entry.held) = (None, false);
-            if entry.fresh.is_some_and(|fresh| fresh <= now) {
-                entry.push(key, ready);
-            } else {
-                entry.look(key, ready);
-            }
-        }
-    }
-
-    fn take(&mut self) -> Option<(K, Streaks)> {
-        let key = self.ready.pop_front()?;
-        let entry = self.entries.or_default(&key);
-        (entry.queued, entry.running) = (false, true);
-        let fresh = entry.fresh.take();
-        if fresh.is_some() {
-            (entry.failures, entry.own) = (0, 0);
-        }
-        // What it waited for is this look.
-        let over = std::mem::take(&mut entry.held) || entry.due == fresh;
-        if over && let Some(at) = entry.due.take() {
-            self.due.remove(&(at, key.clone()));
-        }
-        Some((key, Streaks { failures: entry.failures, own: entry.own }))
-    }
-}
-
-impl Entry {
-    /// Whether there is something for a worker now that was not there.
-    fn push<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
-        if self.running {
-            self.meanwhile = Meanwhile::Change;
-            return false;
-        }
-        if !self.queued {
-            self.queued = true;
-            ready.push_back(key);
-            return true;
-        }
-        false
-    }
-
-    /// The same for what is no change.
-    fn look<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
-        if self.running {
-            self.meanwhile = self.meanwhile.max(Meanwhile::Look);
-            return false;
-        }
-        !self.held && self.push(key, ready)
-    }
-
-    fn says_nothing(&self) -> bool {
-        !self.queued && !self.running && self.due.is_none() && self.failures == 0 && self.own == 0
+    fn lock(&self) -> MutexGuard<'_, Inner<K>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use metahook_core::outcome;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -431,7 +218,7 @@ mod tests {
         assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 11 })), "and not forgotten");
         assert_eq!(start.elapsed().as_secs(), 30);
         queue.done(&1, After::Settled(None));
-        assert!(queue.lock().entries.is_empty() && queue.lock().due.is_empty());
+        assert!(queue.lock().keys.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -562,7 +349,7 @@ mod tests {
         );
         queue.add(1);
         assert_eq!(streaks(After::Settled(None)).await, (0, 0), "somebody else changed something");
-        assert!(queue.lock().entries.is_empty(), "a key at rest costs nothing");
+        assert!(queue.lock().keys.is_empty(), "a key at rest costs nothing");
     }
 
     #[tokio::test(start_paused = true)]
@@ -610,7 +397,7 @@ mod tests {
         assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, own: 0 })));
         assert_eq!(start.elapsed().as_secs(), 30);
         queue.done(&1, After::Settled(None));
-        assert!(queue.lock().entries.is_empty() && queue.lock().due.is_empty());
+        assert!(queue.lock().keys.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

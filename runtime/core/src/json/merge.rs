@@ -78,7 +78,7 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
     )
 }
 
-/// Whether a merge would leave `observed` as it is: found without making anything, as most merges are.
+/// Whether a merge would leave `observed` as it is, as most do: no merged value is made to find that.
 pub fn changes_nothing(
     observed: &Value,
     last: Option<&Value>,

@@ -1,7 +1,7 @@
 //! One desired child and the object it is now: what is to be done about it.
 
 use std::borrow::Cow;
-use std::hash::{Hash, Hasher};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
 use super::{Op, Owner, Problem, Skip, ssa};
-use crate::fingerprint::brief;
+use crate::fingerprint::{Fingerprint, brief_of};
 use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
@@ -64,11 +64,9 @@ impl Child<'_> {
         matches!(self.method(), UpdateMethod::Recreate | UpdateMethod::RollingRecreate)
     }
 
-    /// What is wanted, for the ledger: a hook that looks for two wishes with the same number has the second ignored.
+    /// What is wanted, for the ledger.
     pub(super) fn print(&self) -> u64 {
-        let mut print = brief();
-        self.desired.hash(&mut print);
-        print.finish()
+        brief_of(self.desired)
     }
 
     fn wanted(&self) -> Wanted {
@@ -249,18 +247,18 @@ impl Child<'_> {
             None => ledger.unknown(self.id, object, all),
             Some(answer) => {
                 let quirks = self.quirks(answer);
-                all.retain(|difference| !quirks.contains(difference));
+                all.retain(|difference| !quirks.contains(&difference.fingerprint()));
                 all
             }
         }
     }
 
     /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.
-    pub(super) fn quirks(&self, answer: &Object) -> Vec<Difference> {
-        let Ok(answer) = answer.value() else { return Vec::new() };
-        let Ok(Some((sent, _))) = last_applied(&answer) else { return Vec::new() };
+    pub(super) fn quirks(&self, answer: &Object) -> BTreeSet<Fingerprint> {
+        let Ok(answer) = answer.value() else { return BTreeSet::new() };
+        let Ok(Some((sent, _))) = last_applied(&answer) else { return BTreeSet::new() };
         let compared = Child { desired: &sent, ..*self }.compare(&answer);
-        compared.map_or_else(|_problem| Vec::new(), |compared| compared.differences)
+        compared.into_iter().flat_map(|it| it.differences).map(|it| it.fingerprint()).collect()
     }
 
     /// What is applied, and where `observed` is not so.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::child::{Child, Compared, Decision};
 use super::desired::{Apply, Desired};
-use super::ledger::{Drift, Ledger, Lesson, Past};
+use super::ledger::{Drift, LateLesson, Ledger, Lesson, Past};
 use super::record::{LAST_APPLIED, SYSTEM_FIELDS, annotation, is_secret};
 use super::{Op, Owner, Plan, Problem, Skip, ssa};
 use crate::json::same::same;
@@ -172,15 +172,13 @@ pub fn wrote(ledger: &mut Ledger, owner: Owner<'_>, op: &Op, desired: &Value, an
     ledger.wrote(id, child.print(), answer);
 }
 
-/// Learns what answers showed about children that are others by now, and keeps these answers no longer.
-pub fn catch_up(ledger: &mut Ledger, owner: Owner<'_>, observed: &ChildMap) {
-    let overtaken: Vec<_> =
-        ledger.overtaken(observed).map(|(id, answer)| (id.clone(), Arc::clone(answer))).collect();
-    for (id, answer) in overtaken {
-        let child = Child { owner, rule: owner.rule(&id.resource), desired: &Value::Null, id: &id };
-        let quirks = child.quirks(&answer);
-        ledger.read(&id, &quirks);
-    }
+/// Reads answers about children that are others by now; empty nearly always.
+pub fn read_late(ledger: &Ledger, owner: Owner<'_>, observed: &ChildMap) -> Vec<LateLesson> {
+    let read = |(id, answer): (&ObjectId, &Arc<Object>)| {
+        let child = Child { owner, rule: owner.rule(&id.resource), desired: &Value::Null, id };
+        LateLesson { id: id.clone(), quirks: child.quirks(answer) }
+    };
+    ledger.overtaken(observed).map(read).collect()
 }
 
 /// Whether writing a child would change nothing.
@@ -292,6 +290,35 @@ mod tests {
             assert_eq!(judged(observed(), false, &probed, &seen), "recreate");
             assert_eq!(judged(observed(), false, &probed, &nothing), "unknown");
         }
+    }
+
+    #[test]
+    fn what_is_not_recorded_as_it_was_sent_is_learned_at_once() {
+        let parent = a("e/v1", "P", "n/p").uid("p").object();
+        let rules = ["Pod", "Secret"].map(|kind| Rule::new(resource("v1", kind), UpdateMethod::InPlace));
+        let owner = Owner {
+            parent: &parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            rules: &rules,
+            hash_secrets: true,
+        };
+        let late = |kind: &str, record: &str| {
+            let id = ObjectId { resource: resource("v1", kind), key: Key::new("n", "x") };
+            let wanted = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "n"}, "data": {"a": "Yg=="}});
+            let body = new_object(owner, &id, &wanted);
+            let sent = annotation(&body, LAST_APPLIED).unwrap_or_default().replace("Yg==", record);
+            let made = a("v1", kind, "n/x").with("metadata.annotations", json!({ LAST_APPLIED: sent }));
+            let answer = made.with("data", json!({"a": "Yg=="})).object();
+            let mut ledger = Ledger::default();
+            wrote(&mut ledger, owner, &Op::Create { id: id.clone(), body }, &wanted, &answer);
+            let rests =
+                ledger.rests(&id, &answer, || Child { owner, rule: None, desired: &wanted, id: &id }.print());
+            (read_late(&ledger, owner, &ChildMap::default()).len(), rests)
+        };
+        assert_eq!(late("Pod", "Yg=="), (1, true));
+        assert_eq!(late("Pod", "other"), (0, false), "somebody changed the record");
+        assert_eq!(late("Secret", "Yg=="), (0, true), "hashes do not tell what was sent");
     }
 
     #[test]

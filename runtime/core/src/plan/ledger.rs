@@ -37,7 +37,7 @@ struct Known {
     /// What the API server makes of what is wanted: differences that its answer to our write had already, so that
     /// writing again would not end them.
     quirks: BTreeSet<Fingerprint>,
-    /// The answer that shows them, as long as nobody has looked. It is the store's own copy until the child changes.
+    /// The answer that shows them, as long as nobody has looked and it is what the store has, so that it takes no memory.
     unread: Option<Arc<Object>>,
     /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
     rest: Option<(Version, u64)>,
@@ -52,6 +52,13 @@ pub(super) struct Lesson<'a> {
     pub(super) quirks: &'a [Difference],
     /// What was wanted, where nothing of it is left to be written.
     pub(super) rest: Option<u64>,
+}
+
+/// What was read off an answer when its child was another already.
+#[derive(Debug)]
+pub struct LateLesson {
+    pub(super) id: ObjectId,
+    pub(super) quirks: BTreeSet<Fingerprint>,
 }
 
 impl Known {
@@ -110,24 +117,21 @@ impl Ledger {
         self.of(id, object)?.unread.as_ref()
     }
 
-    pub fn is_overtaken(&self, observed: &ChildMap) -> bool {
-        self.overtaken(observed).next().is_some()
-    }
-
-    /// Answers that nobody has looked at, about children that are not as they were answered any longer.
+    /// Answers that nobody has looked at, about children that are not what was answered any longer.
     pub(super) fn overtaken(&self, observed: &ChildMap) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
         self.known.iter().filter_map(|(id, known)| {
             let answer = known.unread.as_ref()?;
-            let now = observed.get(&id.resource, &id.key)?;
-            (now.uid != answer.uid || now.version != answer.version).then_some((id, answer))
+            let now = observed.get(&id.resource, &id.key);
+            now.is_none_or(|now| !Arc::ptr_eq(now, answer)).then_some((id, answer))
         })
     }
 
-    /// What an answer shows that nobody had looked at.
-    pub(super) fn read(&mut self, id: &ObjectId, quirks: &[Difference]) {
-        if let Some(known) = self.known.get_mut(id) {
-            known.unread = None;
-            known.quirks = quirks.iter().map(Difference::fingerprint).collect();
+    /// Notes what was read late; the answers go.
+    pub fn read(&mut self, lessons: Vec<LateLesson>) {
+        for LateLesson { id, quirks } in lessons {
+            if let Some(known) = self.known.get_mut(&id) {
+                (known.unread, known.quirks) = (None, quirks);
+            }
         }
     }
 

@@ -45,7 +45,7 @@ fn is_custom(group: &str) -> bool {
     group.contains('.') && !group.ends_with(".k8s.io")
 }
 
-/// When a status that differs is written.
+/// When the status that the hook wants is looked at, and written where it differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     Now,
