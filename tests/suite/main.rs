@@ -197,6 +197,7 @@ fn of_the_contract() -> Vec<Test> {
             a_webhook_read_loosely_may_say_more_than_is_known,
             a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
             a_webhook_that_is_slow_or_gone_says_so_and_heals,
+            a_webhook_over_https_is_asked_if_the_system_trusts_who_signed_for_it,
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
