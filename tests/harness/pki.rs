@@ -1,7 +1,13 @@
-//! An authority that lives as long as a control plane, and the certificates it signs.
+//! An authority that lives as long as a control plane or a webhook, and the certificates it signs.
+
+use std::sync::Arc;
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::oci;
 
@@ -56,5 +62,16 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, common_name);
         let key = KeyPair::generate()?;
         Ok(Certified { certificate: params.signed_by(&key, &self.issuer)?.pem(), key: key.serialize_pem() })
+    }
+}
+
+impl Certified {
+    /// Serves with it.
+    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor> {
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes())?;
+        let config =
+            ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key)?;
+        Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }

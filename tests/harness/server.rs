@@ -17,6 +17,8 @@ const STOP: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 #[must_use]
 pub struct Server {
+    /// `NAME=value`, besides those that there are.
+    variables: Vec<String>,
     program: PathBuf,
     flags: Vec<String>,
     log: PathBuf,
@@ -26,7 +28,7 @@ pub struct Server {
 impl Server {
     pub fn new(program: PathBuf, kubeconfig: &Path, log: PathBuf) -> Self {
         let flags = vec!["serve".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
-        Self { program, flags, log, process: None }
+        Self { variables: Vec::new(), program, flags, log, process: None }
     }
 
     /// Hosts only the controllers with this label (`key=value`).
@@ -46,10 +48,18 @@ impl Server {
         self.flags.push(flag.to_owned());
     }
 
+    /// One more environment variable from the next start on.
+    pub fn variable(&mut self, name: &str, value: &str) {
+        self.variables.push(format!("{name}={value}"));
+    }
+
     /// Starts it, after an end also again; the log goes on.
     pub fn start(&mut self) -> Result<()> {
         self.process = None;
-        self.process = Some(Process::start("metahook", &self.program, &self.flags, &self.log)?);
+        // `env` becomes the server.
+        let program = self.program.display().to_string();
+        let line = [&self.variables[..], &[program], &self.flags].concat();
+        self.process = Some(Process::start("metahook", Path::new("env"), &line, &self.log)?);
         Ok(())
     }
 

@@ -1,8 +1,11 @@
-//! A webhook as users write them: an HTTP server that answers what a test says and keeps what it was asked.
+//! A webhook as users write them: an HTTP server, over TLS where a test wants it so, that answers what the test says and
+//! keeps what it was asked.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,9 +18,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
 
+use crate::pki::Authority;
 use crate::wait::{PATIENCE, until};
 
 /// One request.
@@ -57,6 +63,7 @@ pub struct Webhook {
 type Program = Arc<dyn Fn(&Asked) -> Answer + Send + Sync>;
 
 struct Shared {
+    tls: Option<TlsAcceptor>,
     program: Mutex<Program>,
     asked: Mutex<Vec<Asked>>,
 }
@@ -108,9 +115,25 @@ impl From<Value> for Answer {
 impl Webhook {
     /// Answers on a free port of this machine as `program` says.
     pub async fn serve(program: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Result<Self> {
+        Self::listen(None, Arc::new(program)).await
+    }
+
+    /// The same over TLS. Whoever is to trust it has to trust an authority made for it alone, whose certificate is
+    /// written to this file.
+    pub async fn serve_tls(
+        authority: &Path,
+        program: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let signs = Authority::new()?;
+        fs::write(authority, signs.certificate()).context("cannot write an authority's certificate")?;
+        let tls = signs.server("webhook", &["127.0.0.1"])?.acceptor()?;
+        Self::listen(Some(tls), Arc::new(program)).await
+    }
+
+    async fn listen(tls: Option<TlsAcceptor>, program: Program) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no port for a webhook")?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { program: Mutex::new(Arc::new(program)), asked: Mutex::default() });
+        let shared = Arc::new(Shared { tls, program: Mutex::new(program), asked: Mutex::default() });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, task })
     }
@@ -137,7 +160,8 @@ impl Webhook {
     }
 
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        let scheme = if self.shared.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{path}", self.address)
     }
 
     /// All requests so far.
@@ -194,11 +218,23 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+    match &shared.tls {
+        None => exchanges(stream, shared).await,
+        Some(tls) => {
+            // A client that does not trust us is the client's own affair.
+            if let Ok(stream) = tls.accept(stream).await {
+                exchanges(stream, shared).await;
+            }
+        }
+    }
+}
+
+async fn exchanges(stream: impl AsyncRead + AsyncWrite + Unpin, shared: Arc<Shared>) {
     let answers = service_fn(move |request| {
         let shared = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(answer(request, &shared).await) }
     });
-    // A client that breaks off is the client's own affair.
+    // As is one that breaks off.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), answers).await);
 }
 

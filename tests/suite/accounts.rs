@@ -4,7 +4,7 @@ use std::fs;
 
 use acceptance::api::{CONFIG_MAP, EVENT, Kind, Objects, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text, uid};
+use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text, uid, version};
 use acceptance::webhook::Webhook;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -291,4 +291,59 @@ pub(crate) async fn related_objects_are_deleted_with_the_rights_of_the_controlle
     test.within(&SECRET).get("password").await?;
     grant(test, &roles, "-writes").await?;
     test.within(&SECRET).until_gone("password").await
+}
+
+/// The rules by which the account writes, but for the right to update ConfigMaps.
+fn all_but_updates(roles: &[Value]) -> Result<Value> {
+    let writes = |role: &&Value| {
+        text(role, "/metadata/name").ends_with("-writes") && text(role, "/kind") == "ClusterRole"
+    };
+    let mut allowed = roles.iter().find(writes).context("no role that writes")?["rules"].clone();
+    for rule in allowed.as_array_mut().into_iter().flatten() {
+        if rule["resources"] == json!(["configmaps"])
+            && let Some(verbs) = rule["verbs"].as_array_mut()
+        {
+            verbs.retain(|verb| verb != "update");
+        }
+    }
+    Ok(allowed)
+}
+
+/// Whether a child has to be made anew is asked by a dry run of an update, which needs the right to update. Without an
+/// answer, what differs in a child came later only if the answer to its making was seen.
+pub(crate) async fn a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed(
+    test: &mut Fixture,
+) -> Result<()> {
+    let child = config_map("child", json!({}), json!({ "k": "ours" }));
+    let webhook = Webhook::answering(json!({ "children": [child] })).await?;
+    let controller = test.controller().renamed(&short(test)).making(&CONFIG_MAP, "Recreate");
+    let controller = controller.synced_by(Hook::webhook(&webhook.url("/sync"))).resyncing_each_second();
+    let place = test.controllers();
+    let roles = nothing_granted_to(test, controller.json(), &place).await?;
+    grant(test, &roles, "-acts").await?;
+    let less = instead_of_writes(&roles, "less", &all_but_updates(&roles)?);
+    grant(test, &less, "-less").await?;
+    test.create(test.parent("a")).await?;
+    let maps = test.config_maps();
+    let theirs = json!({ "data": { "k": "theirs" } });
+    let is_anew =
+        |before: Value| move |child: &Value| uid(child) != uid(&before) && child["data"]["k"] == "ours";
+    maps.until("child", "made", |_| true).await?;
+    let changed = maps.merge("child", &theirs).await?;
+    maps.until("child", "made anew", is_anew(changed)).await?;
+
+    // A server that is new has seen no answer.
+    test.server().stop().await?;
+    let changed = maps.merge("child", &theirs).await?;
+    test.server().start()?;
+    let says =
+        |event: &Value| text(event, "/message").contains("left as it is") && event["type"] == "Warning";
+    test.until_event("a", "DryRunRefused", says).await?;
+    test.until_event("a", "DryRunRefused", |event| event["count"].as_u64() > Some(1)).await?;
+    let left = maps.get("child").await?;
+    ensure!(version(&left) == version(&changed), "the child was written: {left}");
+
+    grant(test, &roles, "-writes").await?;
+    maps.until("child", "made anew", is_anew(changed)).await?;
+    Ok(())
 }

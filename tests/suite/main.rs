@@ -48,6 +48,7 @@ fn all() -> Vec<Test> {
         of_decorators(),
         of_controllers(),
         of_the_contract(),
+        of_the_protocol(),
         of_children(),
         of_accounts(),
         of_hooks(),
@@ -191,16 +192,6 @@ fn of_the_contract() -> Vec<Test> {
             what_a_field_may_not_be_is_refused_by_the_api_server,
             a_spec_that_cannot_run_says_which_field_and_hurts_no_other,
         },
-        hook_protocol::{
-            a_webhook_is_asked_as_its_version_says_and_finalizes,
-            every_answer_that_is_none_says_why_and_changes_nothing,
-            a_webhook_read_loosely_may_say_more_than_is_known,
-            a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
-            a_webhook_that_is_slow_or_gone_says_so_and_heals,
-            a_module_and_a_webhook_serve_one_controller,
-            what_a_hook_says_of_its_parent_becomes_an_event,
-            an_answer_without_children_deletes_them_for_a_webhook_only,
-        },
         parent_reconcile::{
             a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do,
             the_finalizer_comes_first_and_goes_when_the_hook_says_finalized,
@@ -242,6 +233,23 @@ fn of_the_contract() -> Vec<Test> {
             what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
+        },
+    ]
+}
+
+/// Section 2 of the contract.
+fn of_the_protocol() -> Vec<Test> {
+    tests![
+        hook_protocol::{
+            a_webhook_is_asked_as_its_version_says_and_finalizes,
+            every_answer_that_is_none_says_why_and_changes_nothing,
+            a_webhook_read_loosely_may_say_more_than_is_known,
+            a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
+            a_webhook_that_is_slow_or_gone_says_so_and_heals,
+            a_webhook_over_https_is_asked_if_the_system_trusts_who_signed_for_it,
+            a_module_and_a_webhook_serve_one_controller,
+            what_a_hook_says_of_its_parent_becomes_an_event,
+            an_answer_without_children_deletes_them_for_a_webhook_only,
         },
     ]
 }
@@ -316,6 +324,7 @@ fn of_accounts() -> Vec<Test> {
             a_webhook_decides_within_the_rights_of_its_controllers_account,
             related_objects_are_those_that_its_controllers_account_may_read,
             related_objects_are_deleted_with_the_rights_of_the_controllers_account,
+            a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed,
             a_decorator_writes_within_the_rights_of_its_account,
         },
     ]

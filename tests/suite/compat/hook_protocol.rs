@@ -304,6 +304,26 @@ pub(crate) async fn a_webhook_that_is_slow_or_gone_says_so_and_heals(test: &mut 
     Ok(())
 }
 
+/// Whom the system trusts says, as to most programs, the file that `SSL_CERT_FILE` names.
+pub(crate) async fn a_webhook_over_https_is_asked_if_the_system_trusts_who_signed_for_it(
+    test: &mut Fixture,
+) -> Result<()> {
+    let authority = test.plane().scratch().join(format!("{}.pem", test.name()));
+    let hook = Webhook::serve_tls(&authority, |asked| good(asked, 1).into()).await?;
+    synced_by(test, webhook(&hook, "v1")).await?;
+    let stranger =
+        |event: &Value| text(event, "/message").contains("invalid peer certificate: UnknownIssuer");
+    test.until_event("a", "SyncError", stranger).await?;
+    ensure!(hook.count() == 0, "asked without trust: {:?}", hook.asked());
+
+    test.server().stop().await?;
+    test.server().variable("SSL_CERT_FILE", &authority.display().to_string());
+    test.server().start()?;
+    test.config_maps().until("a", "made", |child| child["data"]["number"] == "1").await?;
+    test.parents().until("a", "its status", |parent| parent["status"]["number"] == 1).await?;
+    Ok(())
+}
+
 pub(crate) async fn a_module_and_a_webhook_serve_one_controller(test: &mut Fixture) -> Result<()> {
     let hook = Webhook::serve(|asked| {
         // The children go before their parent does.
