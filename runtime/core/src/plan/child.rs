@@ -237,20 +237,8 @@ impl Child<'_> {
     }
 
     /// Differences that a write would end.
-    pub(super) fn unknown(
-        &self,
-        ledger: &Ledger,
-        object: &Object,
-        mut all: Vec<Difference>,
-    ) -> Vec<Difference> {
-        match ledger.unread(self.id, object).filter(|_| !all.is_empty()) {
-            None => ledger.unknown(self.id, object, all),
-            Some(answer) => {
-                let quirks = self.quirks(answer);
-                all.retain(|difference| !quirks.contains(&difference.fingerprint()));
-                all
-            }
-        }
+    pub(super) fn unknown(&self, ledger: &Ledger, object: &Object, all: Vec<Difference>) -> Vec<Difference> {
+        ledger.unknown(self.id, object, all, |answer| self.quirks(answer))
     }
 
     /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.

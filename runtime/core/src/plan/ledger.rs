@@ -112,11 +112,6 @@ impl Ledger {
         *known = Known { unread, rest, flip: known.flip.take(), ..Known::nothing(&answer.uid) };
     }
 
-    /// The answer to the last write of an object, where nobody has looked at it.
-    pub(super) fn unread(&self, id: &ObjectId, object: &Object) -> Option<&Arc<Object>> {
-        self.of(id, object)?.unread.as_ref()
-    }
-
     /// Answers that nobody has looked at, about children that are not what was answered any longer.
     pub(super) fn overtaken(&self, observed: &ChildMap) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
         self.known.iter().filter_map(|(id, known)| {
@@ -189,15 +184,18 @@ impl Ledger {
         self.of(id, object).is_some_and(|known| known.applied == Some(what))
     }
 
-    /// Differences that a write would end.
+    /// Differences that a write would end; `read` takes an answer that nobody has looked at.
     pub(super) fn unknown(
         &self,
         id: &ObjectId,
         object: &Object,
         mut all: Vec<Difference>,
+        read: impl FnOnce(&Object) -> BTreeSet<Fingerprint>,
     ) -> Vec<Difference> {
-        if let Some(known) = self.of(id, object).filter(|known| !known.quirks.is_empty()) {
-            all.retain(|difference| !known.quirks.contains(&difference.fingerprint()));
+        if let Some(known) = self.of(id, object).filter(|_| !all.is_empty()) {
+            let late = known.unread.as_deref().map(read);
+            let quirks = late.as_ref().unwrap_or(&known.quirks);
+            all.retain(|difference| !quirks.contains(&difference.fingerprint()));
         }
         all
     }
@@ -250,6 +248,10 @@ mod tests {
         Drift { id: child(), uid: Uid::new(uid), values: vec![difference()] }
     }
 
+    fn unknown(ledger: &Ledger, object: &Object) -> Vec<Difference> {
+        ledger.unknown(&child(), object, vec![difference()], |_| panic!("there is nothing to be read"))
+    }
+
     fn learn(ledger: &mut Ledger, uid: &str, quirks: &[Difference]) {
         let answer = a("v1", "Pod", "n/x").uid(uid).object();
         ledger.learn(&child(), &Lesson { answer: &answer, applied: None, quirks, rest: None });
@@ -288,14 +290,14 @@ mod tests {
         ledger.learn(&child(), &lesson);
         ledger.put_right(&drift("1"), Duration::ZERO);
         assert!(ledger.has_applied(&child(), &new, applied));
-        assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), []);
+        assert_eq!(unknown(&ledger, &new), []);
     }
 
     #[test]
     fn what_was_learned_of_another_object_says_nothing() {
         let (mut ledger, new) = (Ledger::default(), a("v1", "Pod", "n/x").uid("2").object());
         learn(&mut ledger, "1", &[difference()]);
-        assert_eq!(ledger.unknown(&child(), &new, vec![difference()]), [difference()]);
+        assert_eq!(unknown(&ledger, &new), [difference()]);
         learn(&mut ledger, "2", &[]);
         assert!(ledger.is_empty(), "nothing known takes no place");
     }
