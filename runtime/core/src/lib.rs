@@ -27,6 +27,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod adopters;
+mod brief;
 pub mod bucket;
 pub mod children;
 pub mod claim;

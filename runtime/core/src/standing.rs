@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::fingerprint::{Fingerprint, brief};
+use crate::brief::brief;
+use crate::fingerprint::Fingerprint;
 use crate::keyed::Keyed;
 use crate::object::Object;
 use crate::object::id::Key;

@@ -192,20 +192,24 @@ pub(crate) async fn a_status_of_a_kind_that_has_none_is_no_reason_to_go_on(test:
     Ok(())
 }
 
-/// Somebody changes the object while its hook thinks: what is attached is written all the same, and the object with the
-/// next try.
-pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
-    let labelled = json!({ "labels": { "n": "1" }, "attachments": [attachment("first")] });
-    let slow = Answer::from(labelled.clone()).after(Duration::from_secs(1));
+/// Answers so to the first request, after a time in which somebody else can be faster, and to no other.
+fn slowly_once(said: &Value) -> impl Fn(&Asked) -> Answer + use<> {
+    let slow = Answer::from(said.clone()).after(Duration::from_secs(1));
     let first = AtomicBool::new(true);
-    let program = move |_: &Asked| {
+    move |_| {
         if first.swap(false, Ordering::Relaxed) {
             slow.clone()
         } else {
             Answer::text("not now").with_status(500)
         }
-    };
-    let webhook = decorated(test, program, |dc, _| dc).await?;
+    }
+}
+
+/// Somebody changes the object while its hook thinks: what is attached is written all the same, and the object with the
+/// next try.
+pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
+    let labelled = json!({ "labels": { "n": "1" }, "attachments": [attachment("first")] });
+    let webhook = decorated(test, slowly_once(&labelled), |dc, _| dc).await?;
     make_map(test, "p").await?;
     let maps = test.config_maps();
     webhook.until_asked("the first time", |_| true).await?;
@@ -224,16 +228,7 @@ pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut F
 pub(crate) async fn a_conflict_on_the_status_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
     test.define_kind().await?;
     let said = json!({ "status": { "n": 1 }, "labels": { "n": "1" }, "attachments": [attachment("first")] });
-    let slow = Answer::from(said.clone()).after(Duration::from_secs(1));
-    let first = AtomicBool::new(true);
-    let program = move |_: &Asked| {
-        if first.swap(false, Ordering::Relaxed) {
-            slow.clone()
-        } else {
-            Answer::text("not now").with_status(500)
-        }
-    };
-    let webhook = Webhook::serve(program).await?;
+    let webhook = Webhook::serve(slowly_once(&said)).await?;
     test.serve()?;
     let kind = test.kind().clone();
     let controller = test.decorator().decorating(&kind, json!({})).attaching(&CONFIG_MAP, "InPlace");

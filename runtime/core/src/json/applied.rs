@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::lists::{ListKind, Lists};
 use super::merge::Identity;
@@ -34,9 +34,7 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
 }
 
 fn items(by: Identity<'_>, observed: &[Value], body: &[Value], lists: Option<&Lists>) -> Value {
-    let named =
-        |items: &[Value]| by.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect();
-    let (before, wanted): (Map<_, _>, Map<_, _>) = (named(observed), named(body));
+    let (before, wanted) = (by.members(observed), by.members(body));
     let mut seen = BTreeSet::new();
     let all = by.named(observed).chain(by.named(body)).filter(|(name, _)| seen.insert(name.clone()));
     let item = |(name, item): (Cow<'_, str>, &Value)| match (before.get(&*name), wanted.get(&*name)) {

@@ -63,10 +63,7 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
     else {
         return Value::Array(desired.to_vec());
     };
-    let named =
-        |items: &[Value]| by.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect();
-    let (before, last, wanted): (Map<_, _>, Map<_, _>, Map<_, _>) =
-        (named(observed), named(last), named(desired));
+    let (before, last, wanted) = (by.members(observed), by.members(last), by.members(desired));
     let merged = objects(&before, Some(&last), &wanted, |_| lists.and_then(Lists::item));
     let mut seen = BTreeSet::new();
     Value::Array(
@@ -156,6 +153,11 @@ impl<'a> Identity<'a> {
 
     pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (Cow<'_, str>, &Value)> {
         items.iter().filter_map(move |item| Some((self.name(item)?, item)))
+    }
+
+    /// The list as the map that it is at heart.
+    pub(super) fn members(self, items: &[Value]) -> Map<String, Value> {
+        self.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect()
     }
 
     /// What an item is called in its list.

@@ -13,7 +13,8 @@ use super::record::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
 };
 use super::{Op, Owner, Problem, Skip, ssa};
-use crate::fingerprint::{Fingerprint, brief_of};
+use crate::brief::brief_of;
+use crate::fingerprint::Fingerprint;
 use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
