@@ -5,6 +5,8 @@
 pub mod api;
 pub mod cluster;
 pub mod control_plane;
+#[cfg(test)]
+mod docs;
 pub mod fixture;
 pub mod folder;
 mod go;

@@ -1,4 +1,4 @@
-//! What a user reads when a hook goes over a bound or fails otherwise: what tests expect is what the README shows.
+//! Messages for hooks that exceed a limit or fail otherwise: as tests expect them, and as the page on limits shows them.
 
 pub fn memory(wanted: &str, budget: &str) -> String {
     format!("the hook wanted {wanted} of memory and may have {budget} (limits.memory)")
@@ -154,76 +154,3 @@ pub fn open_files(function: &str) -> String {
 pub const COMPONENT: &str = "this is a component, and hooks are modules: build with --target wasm32-wasip1";
 
 pub const NO_START: &str = "the module has no function _start: build a command (fn main), not a library";
-
-/// The README's tables, with what a hook is told that has the server's defaults.
-pub fn tables() -> Vec<String> {
-    let limits = [
-        ["`memory`", "64Mi", "512Mi", &code(&memory("80Mi", "64Mi"))],
-        ["`instructions`", "1000000000", "100000000000", &code(&instructions(1_000_000_000, "main"))],
-        ["`timeout`", "10s", "60s", &code(&timeout("10s"))],
-        ["`output` (stdout)", "4Mi", "32Mi", &code(&output("4Mi"))],
-        ["`log` (stderr)", "64Ki", "1Mi", &format!("is cut; in the server's log: {}", code(&log(0, 100)))],
-    ];
-    let bounds = [
-        ["the request", "32Mi", "", &code(&request(33_554_433))],
-        ["children of an answer", "10000", "`--max-children`", &code(&children(10_001, 10_000))],
-        ["labels, or annotations, of an answer", "1000", "", &code(&keys("labels", 1001))],
-        ["an answer once it is read", "128 MiB", "", &code(VALUES)],
-        ["lists and objects in each other", "127", "", &code(&no_json(DEEP))],
-        ["elements of a table", "50000", "`--module-functions-max`", &code(&table_then_trap(50_001, "main"))],
-        ["random bytes at once", "16Ki", "", &code(&random("main", 16_385))],
-        ["its mounts", "4Mi, 4000 files", "", &code(&mounts(5 << 20, 5))],
-        ["what it has open of them", "32Mi, 1000 files", "", &code(&open_files("main"))],
-        ["lines on stderr", "100", "", &format!("are cut; in the server's log: {}", code(&log(1, 0)))],
-    ];
-    let modules = [
-        ["compressed", "16Mi", "`--module-packed-max`", &code(&packed("zstd", 16_777_217, "16Mi"))],
-        ["unpacked", "64Mi", "`--module-size-max`", &code(&size("64Mi"))],
-        ["the window of zstd", "8Mi", "", &code(WINDOW)],
-        ["functions", "50000", "`--module-functions-max`", &code(&functions(50_001, 50_000))],
-        ["elements of its table", "50000", "`--module-functions-max`", &code(&table(50_001))],
-        ["memory it begins with", "512Mi", "`--hook-memory-max`", &code(&first_memory("513Mi"))],
-        ["compiling it", "60s", "`--module-compile-timeout`", &code(&compile_time("60s"))],
-        ["memory for that", "1Gi", "`--module-compile-memory`", &code(&compile_memory("1Gi"))],
-        ["features", "of WebAssembly 2", "", &code(&feature("memory64", "memory64"))],
-        ["imports", "WASI preview 1", "", &code(&imports("env.launch"))],
-        ["what it is", "a command", "", &format!("{}; {}", code(NO_START), code(COMPONENT))],
-    ];
-    let failures = [
-        ["traps", &code(&trap("main", UNREACHABLE))],
-        ["recurses without end", &code(&trap("main", TOO_DEEP))],
-        ["exits with 3", &code(&format!("{}; its last words: no greeting today", exit(3)))],
-        ["prints nothing", &code(NOTHING)],
-        ["prints half an answer", &code(&no_json(HALF))],
-        ["prints two answers", &code(&no_json(TWO))],
-    ];
-    vec![
-        rows(["limit", "default", "ceiling", "a call that goes over it"], &limits),
-        rows(["bound", "", "flag", "what goes over it"], &bounds),
-        rows(["a module", "", "flag", "one that goes over it"], &modules),
-        rows(["a hook that …", ""], &failures),
-    ]
-}
-
-fn rows<const N: usize>(head: [&str; N], rows: &[[&str; N]]) -> String {
-    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | ")).replace("|  |", "| |");
-    let rule = format!("|{}\n", "---|".repeat(N));
-    let rows = rows.iter().map(|row| line(row));
-    [line(&head), rule].into_iter().chain(rows).collect()
-}
-
-/// As Markdown shows it word by word.
-fn code(text: &str) -> String {
-    if text.contains('`') { format!("`` {text} ``") } else { format!("`{text}`") }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_readme_shows_what_users_read() {
-        let readme = std::fs::read_to_string(crate::paths::workspace().join("README.md")).unwrap();
-        for table in super::tables() {
-            assert!(readme.contains(&table), "README.md does not show this table as it is:\n{table}");
-        }
-    }
-}

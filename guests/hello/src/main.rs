@@ -1,4 +1,4 @@
-//! Knows the tutorial's hook: for each `HelloWorld` one Pod that prints a greeting.
+//! The tutorial's hook: for each `HelloWorld` one Pod that prints a greeting.
 
 use metahook_sdk::{Object, SyncRequest, SyncResponse};
 use serde::Deserialize;
