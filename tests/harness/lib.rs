@@ -3,18 +3,14 @@
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 pub mod api;
-pub mod cluster;
 pub mod control_plane;
 #[cfg(test)]
 mod docs;
 pub mod fixture;
 pub mod folder;
-mod go;
 pub mod kubectl;
 pub mod node;
 pub mod objects;
-pub mod oci;
-pub mod paths;
 mod pki;
 pub mod process;
 pub mod proxy;
@@ -22,3 +18,6 @@ pub mod said;
 pub mod server;
 pub mod wait;
 pub mod webhook;
+
+pub use binaries::{cluster, paths};
+pub use image as oci;

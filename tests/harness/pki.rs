@@ -9,8 +9,6 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::oci;
-
 pub(crate) struct Authority {
     certificate: String,
     /// Nobody else knows it: what tokens are made of.
@@ -37,7 +35,7 @@ impl Authority {
 
     /// The token of a user; another one in each control plane, for any process of the machine may reach its loopback.
     pub(crate) fn token(&self, user: &str) -> String {
-        oci::hex(format!("{user} {}", self.secret).as_bytes())
+        image::hex(format!("{user} {}", self.secret).as_bytes())
     }
 
     /// Its own certificate, in PEM.

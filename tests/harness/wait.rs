@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+pub use binaries::elapsed::elapsed;
 
 /// What one look gave: what was waited for, or what is there instead.
 pub type Seen<T> = Result<T, String>;
@@ -35,21 +36,6 @@ where
     }
 }
 
-/// The time since `start` as people say it: `0.4 s`, `12 s`, `3 min 05 s`.
-pub fn elapsed(start: Instant) -> String {
-    spoken(start.elapsed())
-}
-
-/// A duration as people say it.
-pub fn spoken(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..10 => format!("{:.1} s", duration.as_secs_f64()),
-        10..60 => format!("{seconds} s"),
-        _ => format!("{} min {:02} s", seconds / 60, seconds % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,11 +56,5 @@ mod tests {
     async fn a_look_that_fails_ends_the_wait_at_once() {
         let waited: Result<()> = until("nothing", PATIENCE, || async { bail!("the process ended") }).await;
         assert_eq!(waited.unwrap_err().to_string(), "the process ended");
-    }
-
-    #[test]
-    fn durations_are_spoken_in_the_unit_that_fits() {
-        let said: Vec<String> = [450, 12_900, 185_000].map(|ms| spoken(Duration::from_millis(ms))).into();
-        assert_eq!(said, ["0.5 s", "12 s", "3 min 05 s"]);
     }
 }

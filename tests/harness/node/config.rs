@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::build::Parts;
-use super::{ADDRESS, Image, NAME, needs};
+use binaries::node::{BUSYBOX, Parts};
+
+use super::{ADDRESS, Image, NAME};
 use crate::pki::Authority;
 
 /// The users of a node, as lines of the API server's file of tokens.
@@ -176,7 +177,7 @@ use_internal_loopback = true
 
 pub(crate) fn registry_flags(parts: &Parts, images: &[Image]) -> Vec<String> {
     let pause = Image::program("pause:1", &parts.program("pause"), &["/pause"]);
-    let mut flags = vec![format!("-busybox={}", needs::BUSYBOX)];
+    let mut flags = vec![format!("-busybox={}", BUSYBOX)];
     flags.extend([&pause].into_iter().chain(images).map(Image::flag));
     flags
 }

@@ -2,9 +2,7 @@
 //!
 //! One kill ends it all, and nothing of it is left on the host: no process, mount, cgroup, network or file.
 
-mod build;
 pub(crate) mod config;
-mod needs;
 
 use std::fs;
 use std::io::Write;
@@ -17,8 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-pub use build::Parts;
-pub use needs::Missing;
+pub use binaries::node::{Missing, Parts};
 
 use crate::process::{Process, log_to, tail};
 use crate::wait::until;

@@ -1,12 +1,15 @@
-//! Runs cargo in this workspace as a person in a shell would.
+//! Cargo in this workspace, as a person in a shell runs it.
 
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::ops::AddAssign;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use acceptance::paths;
 use anyhow::{Context, Result, ensure};
+use binaries::paths;
+
+use crate::children;
 
 /// How many tests ended how.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +44,7 @@ impl Counts {
     }
 }
 
-/// cargo, without what `cargo run` has told us about xtask: build scripts take such variables for a change and run again.
+/// cargo, without the variables that `cargo run` sets for xtask: build scripts take them for a change and run again.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(paths::workspace()).args(args);
@@ -56,9 +59,32 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// Runs it to its end; an error if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().context("cannot run cargo")?;
+    let status = children::wait(command)?;
     ensure!(status.success(), "cargo {} failed ({status})", spoken(command));
     Ok(())
+}
+
+/// Builds programs of the workspace into `target/debug`, with the features that its tests have.
+pub(crate) fn build_programs(names: &[&str]) -> Result<()> {
+    let mut command = cargo(&["build", "--workspace"]);
+    run(command.args(names.iter().flat_map(|name| ["--bin", name])))
+}
+
+/// A program of `target/debug`.
+pub(crate) fn program(name: &str) -> Result<Command> {
+    Ok(Command::new(paths::target()?.join("debug").join(name)))
+}
+
+/// Builds a program and becomes it.
+pub(crate) fn become_program(name: &str, argument: Option<&str>) -> Result<()> {
+    build_programs(&[name])?;
+    exec(program(name)?.args(argument))
+}
+
+/// Becomes the program: signals reach it, and its exit code is that of xtask.
+pub(crate) fn exec(command: &mut Command) -> Result<()> {
+    let error = command.exec();
+    Err(error).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
 /// Runs tests, passes on what they print, and sums up how they ended; whether all is well.

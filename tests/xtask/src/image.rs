@@ -1,34 +1,20 @@
 //! `cargo xtask image`: the server as one static binary in an OCI image, made without Docker.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use acceptance::oci::{self, Effort, Layout, NAME, hex};
-use acceptance::paths;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use binaries::paths;
 
-use crate::cargo::{cargo, run};
+use crate::cargo::{self, build_programs, cargo, run};
 
-/// Nobody waits for a larger one.
-const LARGEST: usize = 40_000_000;
-
-/// Writes `target/image`, an OCI image layout, and the same as one file beside it; says what they are.
+/// Leaves `target/image`, an OCI image layout, and the same as one file beside it.
 pub(crate) fn build() -> Result<()> {
+    eprintln!("building the server, optimized and static (some eight minutes the first time, on two cores)");
     let server = server()?;
-    let libraries = oci::libraries(&server)?;
-    ensure!(libraries.is_empty(), "the server is not static: it needs {}", libraries.join(", "));
-    let layout = Layout::of_server(&server, Effort::Much)?;
-    let folder = paths::target()?.join("image");
-    let (file, bytes) = (folder.with_extension("tar"), layout.tar()?);
-    ensure!(bytes.len() < LARGEST, "the image has {} bytes, and {LARGEST} are allowed", bytes.len());
-    layout.write(&folder)?;
-    fs::write(&file, &bytes).with_context(|| format!("{} cannot be written", file.display()))?;
-    println!("{NAME}  {} bytes  sha256:{}", bytes.len(), hex(&bytes));
-    println!("OCI layout: {}", folder.display());
-    println!("one file:   {} (docker load -i, ctr images import, skopeo copy oci-archive:)", file.display());
-    Ok(())
+    build_programs(&["image"])?;
+    cargo::exec(cargo::program("image")?.arg(server).arg(paths::target()?.join("image")))
 }
 
 /// Optimized, static, and without any path of this machine in it.
@@ -43,7 +29,6 @@ fn server() -> Result<PathBuf> {
     for (path, name) in [(home, "/cargo"), (Some(workspace), "/metahook"), (outside, "/metahook/target")] {
         flags.extend(path.map(|path| format!("--remap-path-prefix={}={name}", path.display())));
     }
-    println!("building the server, optimized and static");
     run(cargo(&["build", "--release", "--locked", "--package", "metahook", "--target", &target])
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
     Ok(paths::target()?.join(target).join("release/metahook"))

@@ -1,21 +1,24 @@
 //! The project's own commands: `cargo xtask --help`.
+//!
+//! It is compiled before its first line appears, so it depends on little. Commands that need the harness, Kubernetes'
+//! client or the server's crates are programs of their own: xtask builds them with Cargo's progress shown, then becomes
+//! them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
-#![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 mod bench;
-mod build;
 mod cargo;
 mod check;
-mod crds;
+mod children;
 mod demo;
+mod guests;
 mod image;
-mod map;
+mod steps;
 mod test;
 
 use std::process::ExitCode;
 
-use acceptance::cluster::Binaries;
 use anyhow::Result;
+use binaries::cluster::Binaries;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -47,33 +50,36 @@ enum Command {
     },
     /// Makes the server an OCI image, without Docker
     Image,
-    /// Prints files that grew large and what metahook-core pulls in
-    Map,
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(why) => {
-            eprintln!("error: {why:#}");
+    let command = Arguments::parse().command;
+    let result = children::end_on_signals().and_then(|()| run(command));
+    match (children::interrupted(), result) {
+        (Some(signal), _) => {
+            eprintln!("interrupted");
+            ExitCode::from(128 + signal) // as shells have it
+        }
+        (None, Ok(true)) => ExitCode::SUCCESS,
+        (None, Ok(false)) => ExitCode::FAILURE,
+        (None, Err(error)) => {
+            eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// False if the command has said itself what went wrong.
+/// False if the command has printed what went wrong.
 fn run(command: Command) -> Result<bool> {
     match command {
         Command::Demo(options) => demo::run(&options)?,
         Command::Test(options) => return Ok(test::run(&options)),
         Command::Check => check::run()?,
-        Command::Guests => build::guests()?,
+        Command::Guests => guests::build_all()?,
         Command::Bench(options) => bench::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
-        Command::Crds { check } => crds::run(check)?,
+        Command::Crds { check } => cargo::become_program("crds", check.then_some("--check"))?,
         Command::Image => image::build()?,
-        Command::Map => map::run()?,
     }
     Ok(true)
 }
@@ -85,10 +91,5 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         super::Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn the_crds_in_manifests_are_current() {
-        super::crds::run(true).unwrap();
     }
 }

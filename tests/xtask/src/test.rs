@@ -1,15 +1,17 @@
-//! Runs the parts of `cargo xtask test` in order, and says how each ended and how long it took.
+//! `cargo xtask test`: runs its parts in order, and prints how each ended and how long it took.
 
+use std::env;
 use std::time::{Duration, Instant};
 
-use acceptance::cluster::Binaries;
-use acceptance::node::Parts;
-use acceptance::wait::spoken;
 use anyhow::Result;
+use binaries::cluster::Binaries;
+use binaries::elapsed::{elapsed, spoken};
+use binaries::node::Parts;
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{self, Counts, cargo, run_tests};
-use crate::{build, check};
+use crate::steps::{Steps, usual_time};
+use crate::{check, children, guests};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -28,10 +30,8 @@ pub(crate) struct Options {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Part {
-    /// Formats are as rustfmt leaves them
-    Fmt,
-    /// No lint warns
-    Clippy,
+    /// Formats, lints and documentation
+    Check,
     /// Unit tests, plans by example, laws and examples in the documentation, of all crates
     Unit,
     /// Each limit of the Wasm sandbox, obeyed and violated
@@ -40,7 +40,7 @@ enum Part {
     Acceptance,
 }
 
-const ALL: [Part; 5] = [Part::Fmt, Part::Clippy, Part::Unit, Part::Sandbox, Part::Acceptance];
+const ALL: [Part; 4] = [Part::Check, Part::Unit, Part::Sandbox, Part::Acceptance];
 
 /// How one part ended, once.
 struct Row {
@@ -50,39 +50,54 @@ struct Row {
     took: Duration,
 }
 
-/// Whether everything passed; what did not has been said.
+/// Whether everything passed; what did not is printed.
 pub(crate) fn run(options: &Options) -> bool {
-    let mut rows = Vec::new();
-    for part in ALL {
-        if !options.only.is_empty() && !options.only.contains(&part) {
-            continue;
-        }
-        let goes_on = rows.iter().all(|row: &Row| row.ok);
-        if goes_on && part == Part::Acceptance {
+    let chosen: Vec<Part> =
+        ALL.into_iter().filter(|part| options.only.is_empty() || options.only.contains(part)).collect();
+    let mut steps = Steps::announce("test", &plan(&chosen));
+    let mut rows: Vec<Row> = Vec::new();
+    for part in chosen {
+        if part == Part::Acceptance && rows.iter().all(|row| row.ok) {
+            steps.begin("build");
             rows.push(row("build", || {
-                Ok((Counts::default(), what_acceptance_needs(options).map(|()| true)?))
+                build_for_acceptance(options)?;
+                Ok((Counts::default(), true))
             }));
         }
         if rows.iter().all(|row| row.ok) {
+            steps.begin(part.name());
             rows.extend(runs(part, options));
         }
     }
-    close(&rows)
+    children::interrupted().is_none() && close(&rows)
+}
+
+/// Steps and what they take as a rule.
+fn plan(parts: &[Part]) -> Vec<(&'static str, String)> {
+    let mut plan = Vec::new();
+    for part in parts {
+        if *part == Part::Acceptance {
+            let kubernetes = Binaries::usual_time().unwrap_or_default();
+            plan.push(("build", format!("Kubernetes: {kubernetes}; server and guests: two minutes at most")));
+        }
+        plan.push((part.name(), part.usual_time()));
+    }
+    plan
 }
 
 /// One row for each time the part is run; a failed run does not keep the next from running.
 fn runs(part: Part, options: &Options) -> Vec<Row> {
     let repeated = options.only.contains(&part) || part == Part::Acceptance;
     let times = if repeated { options.repeat.max(1) } else { 1 };
-    let name = |time: u32| match times {
+    let name = move |time: u32| match times {
         1 => part.name().to_owned(),
         _ => format!("{} {time}/{times}", part.name()),
     };
-    (1..=times).map(|time| row(&name(time), || part.run(options.filter.as_deref()))).collect()
+    let times = (1..=times).take_while(|_| children::interrupted().is_none());
+    times.map(|time| row(&name(time), || part.run(options.filter.as_deref()))).collect()
 }
 
 fn row(name: &str, part: impl FnOnce() -> Result<(Counts, bool)>) -> Row {
-    println!("\n== {name}");
     let start = Instant::now();
     let (mut counts, ok) = part().unwrap_or_else(|why| {
         eprintln!("error: {why:#}");
@@ -97,19 +112,26 @@ fn row(name: &str, part: impl FnOnce() -> Result<(Counts, bool)>) -> Row {
 impl Part {
     fn name(self) -> &'static str {
         match self {
-            Self::Fmt => "fmt",
-            Self::Clippy => "clippy",
+            Self::Check => "check",
             Self::Unit => "unit",
             Self::Sandbox => "sandbox",
             Self::Acceptance => "acceptance",
         }
     }
 
+    fn usual_time(self) -> String {
+        match self {
+            Self::Check => usual_time("five minutes", "a minute"),
+            Self::Unit => usual_time("ten minutes", "a minute"),
+            Self::Sandbox => "a minute".to_owned(),
+            Self::Acceptance => "four minutes".to_owned(),
+        }
+    }
+
     fn run(self, filter: Option<&str>) -> Result<(Counts, bool)> {
         // Always the whole workspace, so that dependencies are built once, with the features that all of it needs.
         match self {
-            Self::Fmt => check::format().map(|()| (Counts::default(), true)),
-            Self::Clippy => check::lints().map(|()| (Counts::default(), true)),
+            Self::Check => check::run().map(|()| (Counts::default(), true)),
             Self::Unit => {
                 let (mut counts, units) = tests(
                     &[
@@ -143,16 +165,27 @@ fn tests(which: &[&str], filter: Option<&str>) -> Result<(Counts, bool)> {
     run_tests(command.args(which).arg("--").args(filter))
 }
 
-fn what_acceptance_needs(options: &Options) -> Result<()> {
+fn build_for_acceptance(options: &Options) -> Result<()> {
+    let start = Instant::now();
     Binaries::find_or_build()?;
     if options.filter.is_none() || options.install {
-        // else what a node is made of is looked for by the first test that wants one
-        if let Err(missing) = Parts::find_or_build(build::may_install(options.install))? {
+        // with a filter the first test that wants a node looks for its parts
+        if let Err(missing) = Parts::find_or_build(may_install(options.install))? {
             println!("no node, so tests that need one are skipped: {}", missing.said());
         }
     }
-    build::all()?;
-    cargo::run(&mut cargo(&["test", "--workspace", "--test", "suite", "--no-run"]))
+    // The server comes with the sandbox tests, with the features that the tests build their dependencies with.
+    for test in ["sandbox", "suite"] {
+        cargo::run(&mut cargo(&["test", "--workspace", "--test", test, "--no-run"]))?;
+    }
+    guests::build_all()?;
+    println!("built in {}", elapsed(start));
+    Ok(())
+}
+
+/// Whether to install missing Debian packages: where it is asked for, or where CI=true.
+pub(crate) fn may_install(asked: bool) -> bool {
+    asked || env::var_os("CI").is_some_and(|value| value == "true")
 }
 
 /// The closing table; the last line has the sums.

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use acceptance::paths;
 use anyhow::Result;
+use binaries::paths;
 use serde::Serialize;
 
-use super::meter::Meter;
-use super::stats::{Times, ratio};
-use super::{fixture, modules, ours, verdict, webhook};
+use crate::meter::Meter;
+use crate::stats::{Times, ratio};
+use crate::{fixture, modules, ours, verdict, webhook};
 
 /// Each way is measured once a round, so that a slow moment of the machine hits all of them.
 const ROUNDS: usize = 20;
@@ -85,7 +85,7 @@ struct Bench {
     parse: PathBuf,
 }
 
-pub(super) fn run(json: bool) -> Result<()> {
+pub(crate) fn run(json: bool) -> Result<()> {
     let mut bench = Bench::start()?;
     let report = bench.measure()?;
     if json {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use acceptance::paths;
 use acceptance::server::Server;
 use anyhow::{Result, ensure};
+use binaries::paths;
 
-use super::interrupt::Interrupt;
-use super::place::{DEFINITIONS, Place, definition};
-use super::terminal::Terminal;
+use crate::interrupt::Interrupt;
+use crate::place::{DEFINITIONS, Place, definition};
+use crate::terminal::Terminal;
 
 const ESTABLISHED: [&str; 3] = ["wait", "--for=condition=Established", "--timeout=60s"];
 
@@ -40,12 +40,12 @@ impl<'a> Demo<'a> {
     }
 
     /// Whether Pods run, as far as we know.
-    pub(super) fn has_node(&self) -> bool {
+    pub(crate) fn has_node(&self) -> bool {
         self.place.has_node()
     }
 
     /// Installs our CRDs and starts the server. `made` are kinds and names of what will be in the story's namespace.
-    pub(super) async fn begin(&mut self, made: &[[&str; 2]]) -> Result<()> {
+    pub(crate) async fn begin(&mut self, made: &[[&str; 2]]) -> Result<()> {
         self.nothing_of_ours_is_there(made).await?;
         self.install().await?;
         self.serve()
@@ -115,7 +115,7 @@ impl<'a> Demo<'a> {
     }
 
     /// Makes the story's namespace and its kind.
-    pub(super) async fn define(&mut self, kind: &str, crd: &str) -> Result<()> {
+    pub(crate) async fn define(&mut self, kind: &str, crd: &str) -> Result<()> {
         title(&format!("Define the kind {kind}"));
         let made = self.undo.len();
         self.make_the_namespace().await?;
@@ -125,7 +125,7 @@ impl<'a> Demo<'a> {
     }
 
     /// Makes the story's namespace, where its kinds are there anyway.
-    pub(super) async fn make_namespace(&mut self) -> Result<()> {
+    pub(crate) async fn make_namespace(&mut self) -> Result<()> {
         title("Make a namespace");
         self.make_the_namespace().await
     }
@@ -140,7 +140,7 @@ impl<'a> Demo<'a> {
     }
 
     /// Makes the story's controller, which is of this kind, and waits until it is at work.
-    pub(super) async fn control(&mut self, kind: &str) -> Result<()> {
+    pub(crate) async fn control(&mut self, kind: &str) -> Result<()> {
         title("Store the hook, a Wasm module, and define the controller");
         let module = paths::guest(self.name)?;
         let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
@@ -160,7 +160,7 @@ impl<'a> Demo<'a> {
     }
 
     /// Makes the objects that the guest has as an example.
-    pub(super) async fn make_example(&mut self, objects: &[[&str; 2]]) -> Result<()> {
+    pub(crate) async fn make_example(&mut self, objects: &[[&str; 2]]) -> Result<()> {
         let file = self.file(self.name);
         self.types(&[self.verb(), "-f", &file]).await?;
         let undo = |[kind, name]: &[&str; 2]| ["-n", self.name, kind, name].map(str::to_owned).into();
@@ -169,7 +169,7 @@ impl<'a> Demo<'a> {
     }
 
     /// Deletes it: the last thing that was made.
-    pub(super) async fn delete_example(&mut self, object: [&str; 2]) -> Result<()> {
+    pub(crate) async fn delete_example(&mut self, object: [&str; 2]) -> Result<()> {
         let [kind, name] = object;
         self.types(&["delete", kind, name]).await?;
         self.undo.pop();
@@ -177,17 +177,17 @@ impl<'a> Demo<'a> {
     }
 
     /// Runs a line in the story's namespace.
-    pub(super) async fn types(&self, line: &[&str]) -> Result<String> {
+    pub(crate) async fn types(&self, line: &[&str]) -> Result<String> {
         self.terminal.types(&[&["-n", self.name], line].concat()).await
     }
 
     /// Runs a line without showing it.
-    pub(super) async fn looks(&self, line: &[&str]) -> Result<String> {
+    pub(crate) async fn looks(&self, line: &[&str]) -> Result<String> {
         self.terminal.quietly(line).await
     }
 
     /// In the story's namespace, as the terminal waits, but not on a server that has ended.
-    pub(super) async fn waits(
+    pub(crate) async fn waits(
         &mut self,
         line: &[&str],
         what: &str,
@@ -295,6 +295,6 @@ impl<'a> Demo<'a> {
     }
 }
 
-pub(super) fn title(text: &str) {
+pub(crate) fn title(text: &str) {
     println!("\n-- {text}");
 }

@@ -6,12 +6,12 @@
 
 use std::path::Path;
 
-use acceptance::paths;
 use anyhow::Result;
+use binaries::paths;
 use serde::Serialize;
 
-use super::stats::{Times, ratio};
-use super::{fixture, modules, ours, verdict};
+use crate::stats::{Times, ratio};
+use crate::{fixture, modules, ours, verdict};
 
 /// The usual calls are measured before each neighbour's, so that a slow moment of the machine hits both.
 const ROUNDS: usize = 5;
@@ -55,7 +55,7 @@ struct Row {
     goal_met: bool,
 }
 
-pub(super) fn run(json: bool) -> Result<()> {
+pub(crate) fn run(json: bool) -> Result<()> {
     let report = measure()?;
     if json {
         println!("{}", serde_json::to_string(&report)?);

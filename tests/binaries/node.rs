@@ -1,4 +1,4 @@
-//! Finds what a node is made of, or builds it once per machine from `tests/cluster` and `tests/node`.
+//! Parts of a node: found, or built once per machine from `tests/cluster` and `tests/node`.
 
 use std::env;
 use std::fs;
@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::needs::{self, Missing};
+pub use crate::needs::{BUSYBOX, Missing};
+
 use crate::cluster::{Binaries, Kubernetes};
 use crate::go;
+use crate::needs;
 use crate::paths;
 
 const KUBERNETES: [&str; 2] = ["kubelet", "kube-scheduler"];
@@ -37,7 +39,7 @@ pub struct Parts {
 impl Parts {
     /// What this machine lacks for a node is no error. With `install` missing Debian packages are installed.
     pub fn find_or_build(install: bool) -> Result<Result<Self, Missing>> {
-        let runtime = go::cache_folder()?.join(format!("node-{}", fingerprint()?));
+        let runtime = runtime_folder()?;
         let to_build = !has_runtime(&runtime);
         match needs::missing(to_build) {
             Some(Missing::Packages(packages)) if install => {
@@ -66,6 +68,12 @@ impl Parts {
             Some(missing) => Err(missing),
             None => Ok(parts),
         })
+    }
+
+    /// What `find_or_build` takes as a rule, in words.
+    pub fn usual_time() -> Result<String> {
+        let there = has_runtime(&runtime_folder()?);
+        Ok(if there { "there already" } else { "some four minutes, once per machine" }.to_owned())
     }
 
     pub fn binaries(&self) -> &Binaries {
@@ -115,6 +123,10 @@ fn kubernetes() -> Result<Result<PathBuf, Missing>> {
         },
     )?;
     Ok(Ok(folder))
+}
+
+fn runtime_folder() -> Result<PathBuf> {
+    Ok(go::cache_folder()?.join(format!("node-{}", fingerprint()?)))
 }
 
 fn module() -> PathBuf {

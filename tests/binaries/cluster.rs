@@ -1,4 +1,4 @@
-//! Finds the Kubernetes binaries, or builds them once per machine from `tests/cluster`.
+//! Kubernetes binaries: found, or built once per machine from `tests/cluster`.
 
 use std::env;
 use std::fs;
@@ -48,6 +48,13 @@ impl Binaries {
         }
     }
 
+    /// What `find_or_build` takes as a rule, in words.
+    pub fn usual_time() -> Result<String> {
+        let given = env::var_os("KUBEBUILDER_ASSETS").is_some_and(|folder| !folder.is_empty());
+        let there = given || missing(&Kubernetes::read()?.folder()?).next().is_none();
+        Ok(if there { "there already" } else { "some eight minutes, once per machine" }.to_owned())
+    }
+
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -81,7 +88,7 @@ impl Binaries {
 
     fn cached() -> Result<Self> {
         let kubernetes = Kubernetes::read()?;
-        let folder = go::cache_folder()?.join(&kubernetes.name);
+        let folder = kubernetes.folder()?;
         let names: Vec<&str> = CONTROL_PLANE.iter().map(|tool| tool.name).collect();
         let what = format!(
             "{} of Kubernetes {} (some eight minutes on two cores)",
@@ -125,6 +132,10 @@ impl Kubernetes {
         let version = kubernetes_version(&go::read(&module.join("go.mod"))?)?;
         let fingerprint = go::fingerprint(&[module.join("go.sum"), module.join("go.mod")])?;
         Ok(Self { module, name: format!("k8s-{version}-{fingerprint}"), version })
+    }
+
+    fn folder(&self) -> Result<PathBuf> {
+        Ok(go::cache_folder()?.join(&self.name))
     }
 
     pub(crate) fn build(&self, packages: &[&str], into: &Path) -> Result<()> {

@@ -4,13 +4,13 @@ use std::env;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::folder::Folder;
 use acceptance::kubectl::Kubectl;
 use acceptance::node::{Image, Parts};
-use acceptance::wait::elapsed;
 use anyhow::{Context, Result, bail, ensure};
+use binaries::cluster::Binaries;
+use binaries::elapsed::elapsed;
 
 /// CRDs of ours, as `manifests/crds` has them.
 pub(crate) const DEFINITIONS: [&str; 3] =

@@ -1,8 +1,15 @@
-//! The CustomResourceDefinitions in manifests/crds, made from the Rust types of metahook-core.
+//! `CustomResourceDefinition`s in manifests/crds, made from the Rust types of metahook-core: `crds` writes them,
+//! `crds --check` compares them.
+#![allow(clippy::print_stdout, reason = "commands print")]
+#![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+use std::env;
+use std::fs;
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use binaries::exit_code;
 use metahook_core::spec::composite::CompositeControllerSpec;
 use metahook_core::spec::decorator::DecoratorControllerSpec;
 use metahook_core::spec::revision::ControllerRevision;
@@ -13,16 +20,20 @@ use serde_json::{Map, Value, json};
 
 const GROUP: &str = "metacontroller.k8s.io";
 
+fn main() -> ExitCode {
+    exit_code(run(env::args().skip(1).any(|argument| argument == "--check")))
+}
+
 /// Writes the files, or with `check` only says which of them are not current.
-pub(crate) fn run(check: bool) -> Result<()> {
-    let folder = acceptance::paths::workspace().join("manifests/crds");
+fn run(check: bool) -> Result<()> {
+    let folder = binaries::paths::workspace().join("manifests/crds");
     let mut stale = Vec::new();
     for crd in all()? {
         let name = crd["spec"]["names"]["plural"].as_str().unwrap_or_default();
         let path = folder.join(format!("{name}.yaml"));
         let text = file(&crd);
         if check {
-            if std::fs::read_to_string(&path).unwrap_or_default() != text {
+            if fs::read_to_string(&path).unwrap_or_default() != text {
                 stale.push(path.display().to_string());
             }
         } else {
@@ -33,7 +44,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+    fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
     println!("{}", path.display());
     Ok(())
 }
@@ -272,5 +283,13 @@ fn nested(out: &mut String, value: &Value, indent: usize) {
         out.push(' ');
         out.push_str(&value.to_string());
         out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_crds_in_manifests_are_current() {
+        super::run(true).unwrap();
     }
 }

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use super::steps::{Demo, title};
+use crate::steps::{Demo, title};
 
 /// They run until they are ended. On a node of ours each is a program of ours that does the same.
-pub(super) const IMAGES: [&str; 2] = [BEFORE, AFTER];
+pub(crate) const IMAGES: [&str; 2] = [BEFORE, AFTER];
 
 const BEFORE: &str = "pause:3.10";
 
@@ -18,7 +18,7 @@ const POD: &str = "example-immortalpod";
 /// The Pod as it is in the cluster: who it is, and what it runs.
 const SEEN: [&str; 4] = ["get", "pod", POD, "-o=jsonpath={.metadata.uid} {.spec.containers[0].image}"];
 
-pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
+pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     demo.begin(&[CONTAINER, ["pod", POD]]).await?;
     demo.define("ImmortalContainer", "immortalcontainers.example.com").await?;
     demo.control("compositecontroller").await?;

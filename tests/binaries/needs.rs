@@ -1,4 +1,4 @@
-//! What a node needs of the machine, what of it is missing, and how missing Debian packages are installed.
+//! Needs of a node: what the machine lacks, and the Debian packages that bring it.
 
 use std::env;
 use std::fmt;
@@ -50,10 +50,10 @@ const PROGRAMS: [(&str, &str); 4] =
 const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
 
 /// The programs of images, linked statically.
-pub(super) const BUSYBOX: &str = "/bin/busybox";
+pub const BUSYBOX: &str = "/bin/busybox";
 
 /// The first thing that is missing. Without `to_build` what only building needs may be missing.
-pub(super) fn missing(to_build: bool) -> Option<Missing> {
+pub(crate) fn missing(to_build: bool) -> Option<Missing> {
     machine().map(Missing::Machine).or_else(|| {
         let packages = packages(to_build);
         (!packages.is_empty()).then_some(Missing::Packages(packages))
@@ -197,7 +197,7 @@ fn interpreted(bytes: &[u8]) -> Option<bool> {
 }
 
 /// A node has folders of its own in some places: what lies there is not seen inside.
-pub(super) fn hidden(folders: &[&Path]) -> Option<Missing> {
+pub(crate) fn hidden(folders: &[&Path]) -> Option<Missing> {
     const ITS_OWN: [&str; 4] = ["/var/lib", "/var/log", "/run", "/sys"];
     let hidden = folders.iter().find(|folder| ITS_OWN.iter().any(|place| folder.starts_with(place)));
     hidden.map(|folder| {
@@ -209,7 +209,7 @@ pub(super) fn hidden(folders: &[&Path]) -> Option<Missing> {
 }
 
 /// As root, on Debian and what comes of it.
-pub(super) fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], packages].concat())
 }

@@ -1,4 +1,4 @@
-//! Knows where this checkout and what was built from it lie.
+//! Paths of this checkout and of what was built from it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 /// The checkout.
 pub fn workspace() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().unwrap_or(tests).to_owned()
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")); // tests/binaries
+    package.ancestors().nth(2).unwrap_or(package).to_owned()
 }
 
 /// The folder Cargo builds into, as the running program was built into it: `target/debug/deps/suite-…` or `target/debug/xtask`.

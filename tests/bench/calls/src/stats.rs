@@ -4,33 +4,33 @@ use anyhow::{Context, Result};
 
 /// Times of single calls in nanoseconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Times(Vec<u64>);
+pub(crate) struct Times(Vec<u64>);
 
 impl Times {
     /// Numbers with spaces between them.
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         let number =
             |word: &str| word.parse().with_context(|| format!("{word:?} is no number of nanoseconds"));
         text.split_whitespace().map(number).collect::<Result<_>>().map(Self)
     }
 
-    pub(super) fn extend(&mut self, more: Self) {
+    pub(crate) fn extend(&mut self, more: Self) {
         self.0.extend(more.0);
     }
 
     /// In microseconds, the smallest time that `percent` of all do not exceed; 0 of none.
-    pub(super) fn percentile(&self, percent: usize) -> f64 {
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
         sorted.get(rank).map_or(0.0, |time| micros(*time))
     }
 
-    pub(super) fn p50(&self) -> f64 {
+    pub(crate) fn p50(&self) -> f64 {
         self.percentile(50)
     }
 
-    pub(super) fn p99(&self) -> f64 {
+    pub(crate) fn p99(&self) -> f64 {
         self.percentile(99)
     }
 }
@@ -42,7 +42,7 @@ fn micros(nanoseconds: u64) -> f64 {
 }
 
 /// How many of `other` one is, to three digits.
-pub(super) fn ratio(one: f64, other: f64) -> f64 {
+pub(crate) fn ratio(one: f64, other: f64) -> f64 {
     (one / other * 1000.0).round() / 1000.0
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::wait::elapsed;
+use crate::elapsed::elapsed;
 
 /// How often a build that goes on says so.
 const NEWS: Duration = Duration::from_secs(15);
@@ -80,7 +80,8 @@ pub(crate) fn once(
     Ok(())
 }
 
-pub(crate) fn cache_folder() -> Result<PathBuf> {
+/// Where the project keeps what it builds once per machine.
+pub fn cache_folder() -> Result<PathBuf> {
     let cache = match env::var_os("XDG_CACHE_HOME") {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder),
         _ => {

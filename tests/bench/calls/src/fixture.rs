@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const PARENT_UID: &str = "6f0c7a52-7d2c-4a3c-9a0e-3f5d3c1b8e11";
 
 /// Writes the request with so many observed children into the folder.
-pub(super) fn write(folder: &Path, children: usize) -> Result<PathBuf> {
+pub(crate) fn write(folder: &Path, children: usize) -> Result<PathBuf> {
     let file = folder.join(format!("{children}.json"));
     fs::write(&file, request(children)?).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)

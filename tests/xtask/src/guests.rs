@@ -1,39 +1,55 @@
-//! Builds what demo and acceptance tests run: the Wasm guests and the server.
+//! Wasm guests: built for demo, tests and benches, their sizes printed.
 
-use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
-use acceptance::paths;
-use acceptance::wait::elapsed;
 use anyhow::{Context, Result, ensure};
+use binaries::paths;
 
 use crate::cargo::{cargo, run};
+use crate::children;
 
-pub(crate) const TARGET: &str = "wasm32-wasip1";
+const TARGET: &str = "wasm32-wasip1";
 
 /// Builds every guest, Rust with the guest profile; prints their sizes.
-pub(crate) fn guests() -> Result<()> {
-    need_target()?;
-    let folder = paths::target()?.join(TARGET).join("guest");
-    let (rust, go) = (guests_with("Cargo.toml")?, guests_with("go.mod")?);
-    let mut command = cargo(&["build", "--profile", "guest", "--target", TARGET]);
-    run(command.args(rust.iter().flat_map(|name| ["-p", name])))?;
+pub(crate) fn build_all() -> Result<()> {
+    let rust = guests_with("Cargo.toml")?;
+    let go = guests_with("go.mod")?;
+    build(&rust.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let folder = folder()?;
     go.iter().try_for_each(|name| build_go(name, &folder))?;
-    for name in rust.iter().chain(&go) {
-        let module = folder.join(format!("{name}.wasm"));
-        let size = fs::metadata(&module).with_context(|| format!("there is no {}", module.display()))?.len();
-        println!("{name}.wasm  {size} bytes  {}", module.display());
-    }
+    go.iter().try_for_each(|name| print_size(name))
+}
+
+/// Builds these guests in Rust; prints their sizes.
+pub(crate) fn build(names: &[&str]) -> Result<()> {
+    build_packages(names)?;
+    names.iter().try_for_each(|name| print_size(name))
+}
+
+/// Builds all modules of these packages.
+pub(crate) fn build_packages(packages: &[&str]) -> Result<()> {
+    need_target()?;
+    let mut command = cargo(&["build", "--profile", "guest", "--target", TARGET]);
+    run(command.args(packages.iter().flat_map(|name| ["-p", name])))
+}
+
+fn folder() -> Result<PathBuf> {
+    Ok(paths::target()?.join(TARGET).join("guest"))
+}
+
+fn print_size(name: &str) -> Result<()> {
+    let module = paths::guest(name)?;
+    let size = fs::metadata(&module).with_context(|| format!("cannot read {}", module.display()))?.len();
+    println!("{name}.wasm  {size} bytes  {}", module.display());
     Ok(())
 }
 
 /// Builds a guest that is a Go module without dependencies.
 fn build_go(name: &str, into: &Path) -> Result<()> {
-    let status = Command::new("go")
-        .current_dir(paths::workspace().join("guests").join(name))
+    let mut go = Command::new("go");
+    go.current_dir(paths::workspace().join("guests").join(name))
         .envs([
             ("GOOS", "wasip1"),
             ("GOARCH", "wasm"),
@@ -42,32 +58,10 @@ fn build_go(name: &str, into: &Path) -> Result<()> {
             ("GOFLAGS", ""),
         ])
         .args(["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"])
-        .arg(into.join(format!("{name}.wasm")))
-        .status()
-        .context("cannot run `go`: install Go (https://go.dev/dl)")?;
+        .arg(into.join(format!("{name}.wasm")));
+    let status = children::wait(&mut go).context("install Go (https://go.dev/dl)")?;
     ensure!(status.success(), "go build of guests/{name} failed ({status})");
     Ok(())
-}
-
-/// Builds the server among the sandbox tests: with the features that the tests build their dependencies with, so that
-/// these are built once.
-pub(crate) fn server() -> Result<()> {
-    run(&mut cargo(&["test", "--quiet", "--workspace", "--test", "sandbox", "--no-run"]))
-}
-
-/// Both; says how long it took.
-pub(crate) fn all() -> Result<()> {
-    let start = Instant::now();
-    println!("building the server and the guests");
-    server()?;
-    guests()?;
-    println!("built in {}", elapsed(start));
-    Ok(())
-}
-
-/// Whether missing Debian packages are to be installed: nowhere but where it was asked for, or where nobody is there to ask.
-pub(crate) fn may_install(asked: bool) -> bool {
-    asked || env::var_os("CI").is_some_and(|value| value == "true")
 }
 
 /// Guests whose folder has this file.
@@ -82,7 +76,7 @@ fn guests_with(manifest: &str) -> Result<Vec<String>> {
 }
 
 /// A toolchain file's targets are not installed where rustup's auto-install is off.
-pub(crate) fn need_target() -> Result<()> {
+fn need_target() -> Result<()> {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
         .current_dir(paths::workspace())

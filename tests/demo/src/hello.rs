@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::steps::{Demo, title};
+use crate::steps::{Demo, title};
 
 const HELLO: [&str; 2] = ["helloworld", "your-name"];
 
@@ -10,7 +10,7 @@ const HELLO: [&str; 2] = ["helloworld", "your-name"];
 const POD: [&str; 4] =
     ["get", "pod", "your-name", "-o=jsonpath={.metadata.uid} {.spec.containers[0].command}"];
 
-pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
+pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     demo.begin(&[HELLO, ["pod", "your-name"]]).await?;
     demo.define("HelloWorld", "helloworlds.example.com").await?;
     demo.control("compositecontroller").await?;

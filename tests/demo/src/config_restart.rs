@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 
-use super::steps::{Demo, title};
+use crate::steps::{Demo, title};
 
 const MAP: [&str; 2] = ["configmap", "frontend-config"];
 
@@ -20,7 +20,7 @@ const ANNOTATED: [&str; 4] = [
     r"-o=jsonpath={range .items[?(@.metadata.annotations.magalix\.com/podDeleteMatch)]}{.metadata.namespace}/{.metadata.name} {end}",
 ];
 
-pub(super) async fn show(demo: &mut Demo<'_>) -> Result<()> {
+pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     demo.begin(&[MAP, DEPLOYMENT]).await?;
     let others = demo.looks(&ANNOTATED).await?;
     ensure!(others.is_empty(), "the demo's controller would look after what is there already: {others}");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acceptance::kubectl::Kubectl;
-use acceptance::wait::elapsed;
 use anyhow::{Result, bail, ensure};
+use binaries::elapsed::elapsed;
 
-use super::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 
 const INTERVAL: Duration = Duration::from_millis(200);
 

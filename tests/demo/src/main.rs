@@ -1,4 +1,6 @@
-//! `cargo xtask demo`: the tutorial or another story, shown step by step with the lines a person would type.
+//! Demo of `cargo xtask demo`: the tutorial or another story, shown step by step with the lines a person would type.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
+#![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 mod config_restart;
 mod hello;
@@ -8,34 +10,32 @@ mod place;
 mod steps;
 mod terminal;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
+use binaries::exit_code;
+use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::build;
 use interrupt::Interrupt;
 use place::Place;
 use steps::Demo;
 
-#[derive(Args)]
-pub(crate) struct Options {
-    /// What is shown
-    #[arg(value_enum, value_name = "NAME", default_value_t = Story::Hello)]
+/// As `cargo xtask demo` passes them on.
+#[derive(Parser)]
+#[command(name = "demo")]
+struct Options {
+    #[arg(value_enum)]
     story: Story,
-    /// Leaves everything running until Ctrl-C, and says how to reach it
     #[arg(long)]
     keep: bool,
-    /// Runs on the cluster of this kubectl context instead of one of its own
-    #[arg(long, value_name = "NAME")]
+    #[arg(long)]
     context: Option<String>,
-    /// On that cluster, uses our CRDs and the server that are there instead of refusing
-    #[arg(long, requires = "context")]
+    #[arg(long)]
     use_existing: bool,
-    /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
-    #[arg(long, conflicts_with = "context")]
+    #[arg(long)]
     install: bool,
 }
 
@@ -85,8 +85,11 @@ impl Story {
     }
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
-    build::all()?;
+fn main() -> ExitCode {
+    exit_code(run(&Options::parse()))
+}
+
+fn run(options: &Options) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let interrupt = Arc::new(Interrupt::default());
@@ -107,7 +110,7 @@ async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
 
 async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     let mut place = match &options.context {
-        None => Place::own(build::may_install(options.install), options.story.images()).await?,
+        None => Place::own(options.install, options.story.images()).await?,
         Some(name) => Place::of_context(name, options.use_existing, options.story.needs()).await?,
     };
     let mut demo = Demo::of(options.story.name(), &place, interrupt);

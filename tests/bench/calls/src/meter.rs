@@ -5,17 +5,17 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::stats::Times;
+use crate::stats::Times;
 
 /// Ends when it is dropped: its standard input does.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     child: Child,
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
 impl Meter {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.with_context(|| format!("cannot run {name}"))?;
@@ -25,7 +25,7 @@ impl Meter {
     }
 
     /// The next line that the program prints.
-    pub(super) fn line(&mut self) -> Result<String> {
+    pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line).context("cannot read what the meter prints")?;
         ensure!(line.ends_with('\n'), "the meter ended; what it said last stands above");
@@ -33,7 +33,7 @@ impl Meter {
     }
 
     /// Asks for one more measurement.
-    pub(super) fn ask(&mut self, question: &str) -> Result<Times> {
+    pub(crate) fn ask(&mut self, question: &str) -> Result<Times> {
         let ask = self.ask.as_mut().context("the meter's input is closed")?;
         writeln!(ask, "{question}").context("the meter takes no questions")?;
         let answer = self.line()?;

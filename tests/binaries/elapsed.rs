@@ -1,0 +1,29 @@
+//! Durations as people say them.
+
+use std::time::{Duration, Instant};
+
+/// The time since `start` as people say it: `0.4 s`, `12 s`, `3 min 05 s`.
+pub fn elapsed(start: Instant) -> String {
+    spoken(start.elapsed())
+}
+
+/// A duration as people say it.
+pub fn spoken(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..10 => format!("{:.1} s", duration.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        _ => format!("{} min {:02} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_spoken_in_the_unit_that_fits() {
+        let said: Vec<String> = [450, 12_900, 185_000].map(|ms| spoken(Duration::from_millis(ms))).into();
+        assert_eq!(said, ["0.5 s", "12 s", "3 min 05 s"]);
+    }
+}

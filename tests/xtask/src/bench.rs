@@ -1,0 +1,90 @@
+//! `cargo xtask bench`: builds what a measurement needs, optimized, then becomes the program that measures.
+//!
+//! All is measured in this one run, on this machine; a goal that is missed is printed and is no error.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use binaries::paths;
+use clap::{Args, Subcommand};
+
+use crate::cargo::{cargo, exec, run as run_cargo};
+use crate::children;
+use crate::guests;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+    /// Prints one JSON object instead of a table
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// A call of the tutorial's hook beside the same hook as a Go webhook
+    Hook,
+    /// Calls of one controller while the hook of another one does its worst
+    Neighbours,
+    /// Parents of the tutorial's controller on a real control plane beside the bare writes that they take
+    Converge(Converge),
+}
+
+#[derive(Args)]
+struct Converge {
+    /// How many are made at once
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    parents: usize,
+    /// Bare writes and the server in turn, so often; what is told are medians
+    #[arg(long, value_name = "K", default_value_t = 5)]
+    pairs: usize,
+    /// One more flag for the server, such as --server-flag=--workers=16
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    server_flag: Vec<String>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    eprintln!(
+        "building the server and the guests, optimized (some eight minutes the first time, on two cores)"
+    );
+    let mut program = match &options.what {
+        What::Hook => calls("hook")?,
+        What::Neighbours => calls("neighbours")?,
+        What::Converge(converge) => converge.build()?,
+    };
+    if options.json {
+        program.arg("--json");
+    }
+    exec(&mut program)
+}
+
+/// Measures calls of hooks, without a cluster.
+fn calls(bench: &str) -> Result<Command> {
+    guests::build_packages(&["hello", "bench-guests"])?;
+    run_cargo(&mut cargo(&["build", "--release", "-p", "bench-meter", "-p", "bench-calls"]))?;
+    let folder = paths::workspace().join("tests/bench/webhook");
+    let mut go = Command::new("go");
+    go.current_dir(folder).env("GOWORK", "off");
+    go.args(["build", "-trimpath", "-buildvcs=false", "-o"]).arg(paths::target()?.join("bench-webhook"));
+    let built = children::wait(go.arg(".")).context("install Go (https://go.dev/dl)")?;
+    ensure!(built.success(), "go build failed ({built})");
+    let mut program = optimized("bench-calls")?;
+    program.arg(bench);
+    Ok(program)
+}
+
+impl Converge {
+    fn build(&self) -> Result<Command> {
+        guests::build_packages(&["hello"])?;
+        run_cargo(&mut cargo(&["build", "--release", "-p", "metahook", "-p", "bench-converge"]))?;
+        let mut program = optimized("bench-converge")?;
+        program.arg(format!("--parents={}", self.parents)).arg(format!("--pairs={}", self.pairs));
+        program.args(self.server_flag.iter().map(|flag| format!("--flag={flag}")));
+        Ok(program)
+    }
+}
+
+fn optimized(program: &str) -> Result<Command> {
+    Ok(Command::new(paths::target()?.join("release").join(program)))
+}

@@ -1,0 +1,92 @@
+//! `cargo xtask demo`: builds what one story needs, then becomes the program that shows it.
+
+use anyhow::Result;
+use binaries::cluster::Binaries;
+use binaries::node::Parts;
+use clap::{Args, ValueEnum};
+
+use crate::cargo;
+use crate::guests;
+use crate::steps::{Steps, usual_time};
+use crate::test::may_install;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// What is shown
+    #[arg(value_enum, value_name = "NAME", default_value_t = Story::Hello)]
+    story: Story,
+    /// Leaves everything running until Ctrl-C, and says how to reach it
+    #[arg(long)]
+    keep: bool,
+    /// Runs on the cluster of this kubectl context instead of one of its own
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// On that cluster, uses our CRDs and the server that are there instead of refusing
+    #[arg(long, requires = "context")]
+    use_existing: bool,
+    /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
+    #[arg(long, conflicts_with = "context")]
+    install: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Story {
+    /// The tutorial: a Pod that prints a greeting
+    Hello,
+    /// A container that comes back when its Pod is deleted or has ended
+    Immortal,
+    /// Pods that are restarted when the ConfigMap that they read changes
+    ConfigRestart,
+}
+
+impl Story {
+    /// Its guest's.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hello => "hello",
+            Self::Immortal => "immortal",
+            Self::ConfigRestart => "config-restart",
+        }
+    }
+}
+
+impl Options {
+    /// As the program takes them.
+    fn arguments(&self) -> Vec<String> {
+        let flags =
+            [(self.keep, "--keep"), (self.use_existing, "--use-existing"), (self.installs(), "--install")];
+        let flags = flags.into_iter().filter(|(set, _)| *set).map(|(_, flag)| flag.to_owned());
+        let context = self.context.iter().map(|name| format!("--context={name}"));
+        [self.story.name().to_owned()].into_iter().chain(context).chain(flags).collect()
+    }
+
+    fn installs(&self) -> bool {
+        may_install(self.install) && self.context.is_none()
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let name = options.story.name();
+    let mut plan = Vec::new();
+    if options.context.is_none() {
+        plan.push(("kubernetes", Binaries::usual_time()?));
+        plan.push(("node", Parts::usual_time()?));
+    }
+    plan.push(("server", usual_time("some six minutes", "seconds")));
+    plan.push(("hook", format!("guests/{name}, compiled to Wasm: seconds")));
+    plan.push(("demo", "a minute".to_owned()));
+    let mut steps = Steps::announce(&format!("demo {name}"), &plan);
+    if options.context.is_none() {
+        steps.begin("kubernetes");
+        Binaries::find_or_build()?;
+        steps.begin("node");
+        // The demo prints what the machine lacks, and goes on without a node.
+        drop(Parts::find_or_build(options.installs())?);
+    }
+    steps.begin("server");
+    cargo::build_programs(&["metahook", "demo"])?;
+    steps.begin("hook");
+    guests::build(&[name])?;
+    steps.begin("demo");
+    cargo::exec(cargo::program("demo")?.args(options.arguments()))
+}
