@@ -35,7 +35,7 @@ enum Command {
     /// Runs all tests, or some
     Test(test::Options),
     /// Checks formats, lints and documentation
-    Check,
+    Check(check::Options),
     /// Builds the Wasm guests and prints their sizes
     Guests,
     /// Measures: what a call of a hook costs, what a bad neighbour costs others, how fast parents converge
@@ -74,7 +74,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Demo(options) => demo::run(&options)?,
         Command::Test(options) => return Ok(test::run(&options)),
-        Command::Check => check::run()?,
+        Command::Check(options) => return check::run(&options),
         Command::Guests => guests::build_all()?,
         Command::Bench(options) => bench::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
