@@ -113,3 +113,8 @@ fn page_on_limits_shows_the_messages_that_users_read() {
         assert!(page.contains(&table), "limits.md does not show this table as it is:\n{table}");
     }
 }
+
+#[test]
+fn readme_has_at_most_150_lines() {
+    assert!(read("README.md").lines().count() <= 150);
+}
