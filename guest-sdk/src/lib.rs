@@ -49,6 +49,7 @@
 //!     .unwrap();
 //! assert_eq!(answer.status, json!({ "maps": 0 }));
 //! ```
+#![warn(missing_docs)]
 
 mod body;
 mod borrow;

@@ -87,6 +87,13 @@ pub(crate) fn exec(command: &mut Command) -> Result<()> {
     Err(error).with_context(|| format!("cannot run {}", command.get_program().display()))
 }
 
+/// What it prints on stdout.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cargo {} failed ({})", spoken(command), output.status);
+    String::from_utf8(output.stdout).context("cargo prints no UTF-8")
+}
+
 /// Runs tests, passes on what they print, and sums up how they ended; whether all is well.
 pub(crate) fn run_tests(command: &mut Command) -> Result<(Counts, bool)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;

@@ -10,6 +10,7 @@ mod cargo;
 mod check;
 mod children;
 mod demo;
+mod docs;
 mod guests;
 mod image;
 mod steps;
@@ -34,8 +35,10 @@ enum Command {
     Demo(demo::Options),
     /// Runs all tests, or some
     Test(test::Options),
-    /// Checks formats, lints and documentation
+    /// Checks formats, links, circles between modules, dependencies, lints and documentation
     Check(check::Options),
+    /// Builds the book in runtime/docs
+    Docs,
     /// Builds the Wasm guests and prints their sizes
     Guests,
     /// Measures: what a call of a hook costs, what a bad neighbour costs others, how fast parents converge
@@ -75,6 +78,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Demo(options) => demo::run(&options)?,
         Command::Test(options) => return Ok(test::run(&options)),
         Command::Check(options) => return check::run(&options),
+        Command::Docs => return docs::run(),
         Command::Guests => guests::build_all()?,
         Command::Bench(options) => bench::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),

@@ -219,7 +219,7 @@ fn paths(module: &Path, tokens: &[Token]) -> Vec<Written> {
     let mut found = Vec::new();
     let mut scope = module.clone();
     let mut inner: Vec<usize> = Vec::new(); // depths at which modules within the file began
-    let mut depth = 0;
+    let mut depth = 0_usize;
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         let rest = tokens.get(at..).unwrap_or_default();
@@ -227,7 +227,7 @@ fn paths(module: &Path, tokens: &[Token]) -> Vec<Written> {
         match token.text.as_str() {
             "{" => depth += 1,
             "}" => {
-                depth -= 1;
+                depth = depth.saturating_sub(1);
                 if inner.last() == Some(&depth) {
                     inner.pop();
                     scope.pop();

@@ -1,16 +1,18 @@
-//! `cargo xtask check`: what needs no test to run: formats, circles between modules, lints, documentation.
+//! `cargo xtask check`: what needs no test to run: formats, links, circles, dependencies, lints, documentation.
 
 mod circles;
+mod dependencies;
+mod links;
 mod tokens;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use binaries::paths;
 use clap::Args;
 
-use crate::cargo::{cargo, run as run_cargo};
+use crate::cargo::{cargo, output, run as run_cargo};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -25,6 +27,9 @@ const CRATES: [&str; 3] = ["runtime/core/src", "runtime/src", "guest-sdk/src"];
 /// Whether a circle fails the check, or is only counted.
 const CIRCLES_FAIL: bool = false;
 
+/// Where pages with links are.
+const PAGES: [&str; 4] = ["README.md", "guests", "runtime", "tests"];
+
 /// Whether everything is as it should be; what is not is printed.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     if options.circles {
@@ -33,46 +38,62 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     all()
 }
 
-/// The cheap checks first.
+/// What takes seconds comes first, and all of it is looked at.
 pub(crate) fn all() -> Result<bool> {
+    let layered = circles(CIRCLES_FAIL)? || !CIRCLES_FAIL;
+    let linked = links()?;
+    let allowed = dependencies()?;
     format()?;
-    let layered = circles(false)? || !CIRCLES_FAIL;
+    if !(layered && linked && allowed) {
+        return Ok(false);
+    }
     lints()?;
     documentation()?;
-    Ok(layered)
+    Ok(true)
 }
 
 fn format() -> Result<()> {
+    eprintln!("check: formats");
     run_cargo(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
 fn lints() -> Result<()> {
+    eprintln!("check: lints");
     run_cargo(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
 fn documentation() -> Result<()> {
+    eprintln!("check: documentation");
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     run_cargo(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
+/// Whether all links of pages lead somewhere.
+pub(crate) fn links() -> Result<bool> {
+    eprintln!("check: links");
+    let root = paths::workspace();
+    let mut pages = Vec::new();
+    for place in PAGES {
+        texts(&root.join(place), "md", &root, &mut pages)?;
+    }
+    let broken = links::broken(&pages, |path| root.join(path).exists());
+    for problem in &broken {
+        println!("broken link: {problem}");
+    }
+    Ok(broken.is_empty())
+}
+
 /// Whether there are none.
 fn circles(print: bool) -> Result<bool> {
+    eprintln!("check: circles between modules");
     let mut count = 0;
     for folder in CRATES {
         let root = paths::workspace().join(folder);
         let mut files = Vec::new();
-        rust_files(&root, &mut files)?;
-        files.sort();
-        let mut texts = Vec::new();
-        for file in files {
-            let text =
-                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            let path = file.strip_prefix(&root).unwrap_or(&file).display().to_string();
-            texts.push((path, text));
-        }
-        let found = circles::circles(&texts);
+        texts(&root, "rs", &root, &mut files)?;
+        let found = circles::circles(&files);
         count += found.len();
-        for circle in found.iter().filter(|_| print || CIRCLES_FAIL) {
+        for circle in found.iter().filter(|_| print) {
             print!("{folder}: {circle}");
         }
     }
@@ -80,15 +101,44 @@ fn circles(print: bool) -> Result<bool> {
     Ok(count == 0)
 }
 
-fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries.flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            rust_files(&path, into)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
-        }
+/// Whether all dependencies keep to the rules.
+fn dependencies() -> Result<bool> {
+    eprintln!("check: dependencies");
+    let lock = fs::read_to_string(paths::workspace().join("Cargo.lock")).context("cannot read Cargo.lock")?;
+    let everything = tree(&["--workspace", "--edges", "normal,build,dev"])?;
+    let mut problems = dependencies::sources(&lock);
+    problems.extend(dependencies::licences(&everything));
+    for (package, banned, reason) in dependencies::BANNED {
+        let found = dependencies::banned(&tree(&["--package", package, "--edges", "normal,build"])?, banned);
+        problems.extend(found.iter().map(|name| format!("{package} depends on {name}, but {reason}")));
+    }
+    let server = tree(&["--package", "metahook", "--edges", "normal"])?;
+    let several = dependencies::duplicates(&server);
+    problems.extend(several.iter().map(|versions| format!("the server has several versions of {versions}")));
+    for problem in &problems {
+        println!("dependency: {problem}");
+    }
+    Ok(problems.is_empty())
+}
+
+/// A line for each package: its name and version, `|`, its licence.
+fn tree(which: &[&str]) -> Result<String> {
+    let mut command = cargo(&["tree", "--locked", "--quiet", "--prefix", "none", "--format", "{p}|{l}"]);
+    output(command.args(which))
+}
+
+/// The files with this ending in a folder, in order: their paths below `root` and what they hold.
+fn texts(place: &Path, ending: &str, root: &Path, into: &mut Vec<(String, String)>) -> Result<()> {
+    let cannot_read = || format!("cannot read {}", place.display());
+    if place.is_dir() {
+        let mut entries: Vec<_> =
+            fs::read_dir(place).with_context(cannot_read)?.flatten().map(|entry| entry.path()).collect();
+        entries.sort();
+        return entries.iter().try_for_each(|entry| texts(entry, ending, root, into));
+    }
+    if place.extension().is_some_and(|extension| extension == ending) {
+        let path = place.strip_prefix(root).unwrap_or(place).display().to_string();
+        into.push((path, fs::read_to_string(place).with_context(cannot_read)?));
     }
     Ok(())
 }

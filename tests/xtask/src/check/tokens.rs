@@ -49,18 +49,26 @@ fn opens(tokens: &[Token], with: &[&str]) -> bool {
     tokens.len() >= with.len() && tokens.iter().zip(with).all(|(token, text)| token.is(text))
 }
 
-/// An item with its attributes: to its `;`, or to the end of its braces.
+/// An item with its attributes: to its `;`, to the end of its braces, or, for a field or an arm, to its `,`.
 fn item(tokens: &[Token]) -> &[Token] {
     let mut depth = 0_usize;
+    let mut generics = 0_usize;
+    let mut last = "";
     for (at, token) in tokens.iter().enumerate() {
-        match token.text.as_str() {
+        let text = token.text.as_str();
+        let arrow = text == ">" && matches!(last, "-" | "=");
+        match text {
+            ")" | "]" | "}" if depth == 0 => return tokens.get(..at).unwrap_or_default(),
             "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            ")" | "]" | "}" => depth -= 1,
+            "<" => generics += 1,
+            ">" if !arrow => generics = generics.saturating_sub(1),
             _ => {}
         }
-        if depth == 0 && (token.is(";") || token.is("}")) {
+        if depth == 0 && (matches!(text, ";" | "}") || text == "," && generics == 0) {
             return tokens.get(..=at).unwrap_or_default();
         }
+        last = text;
     }
     tokens
 }
@@ -187,6 +195,12 @@ mod tests {
         assert_eq!(product.test_modules, ["laws"]);
         let texts: Vec<_> = product.tokens.iter().map(|token| token.text.as_str()).collect();
         assert_eq!(texts, ["mod", "real", ";", "c", "e"]);
+    }
+
+    #[test]
+    fn fields_and_arms_for_tests_end_where_they_end() {
+        let code = "struct A { #[cfg(test)] a: B<C, D>, b: E } match f { #[cfg(test)] g => h(i, j), k => { #[cfg(test)] l } } m";
+        assert_eq!(texts(code).join(" "), "struct A { b : E } match f { k = > { } } m");
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! Links of Markdown files: each leads to a file that is there, and to a heading that it has.
+
+use std::collections::BTreeSet;
+
+/// Where the book's pages are. Outside of it nothing can be reached from a built page.
+const BOOK: &str = "runtime/docs/src/";
+
+/// One line for each link that leads nowhere, and for each page that the book's summary does not name. Paths are those
+/// below the checkout.
+pub(super) fn broken(files: &[(String, String)], exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut listed = BTreeSet::new();
+    for (file, text) in files {
+        for (line, target) in links(text) {
+            let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let path = if path.is_empty() { file.clone() } else { join(file, path) };
+            let page = files.iter().find(|(name, _)| *name == path);
+            let problem = if file.starts_with(BOOK) && !path.starts_with(BOOK) {
+                Some("leads out of the book")
+            } else if page.is_none() && !exists(&path) {
+                Some("there is no such file")
+            } else if !anchor.is_empty()
+                && !page.is_some_and(|(_, text)| headings(text).iter().any(|id| id == anchor))
+            {
+                Some("there is no such heading")
+            } else {
+                None
+            };
+            found.extend(problem.map(|problem| format!("{file}:{line}: ({target}): {problem}")));
+            if *file == format!("{BOOK}SUMMARY.md") {
+                listed.insert(path);
+            }
+        }
+    }
+    let pages = files.iter().map(|(file, _)| file).filter(|file| file.starts_with(BOOK));
+    let unlisted = pages.filter(|page| !page.ends_with("/SUMMARY.md") && !listed.contains(*page));
+    found.extend(unlisted.map(|page| format!("{page}: {BOOK}SUMMARY.md does not name it")));
+    found
+}
+
+/// A path from the folder of a file.
+fn join(file: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in path.trim_end_matches('/').split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+/// Lines outside of code blocks, with code in them blanked out.
+fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
+    let mut in_code = false;
+    (1..).zip(text.lines()).filter_map(move |(number, line)| {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+            return None;
+        }
+        let parts = line.split('`').enumerate();
+        let prose = parts.map(|(part, text)| if part % 2 == 0 { text } else { "code" });
+        (!in_code).then(|| (number, prose.collect()))
+    })
+}
+
+/// Targets of `[text](target)` and `[name]: target` within this checkout, with their lines.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (number, line) in prose(text) {
+        let inline = line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+        let named = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target);
+        for target in inline.chain(named) {
+            if !target.contains("://") && !target.starts_with("mailto:") {
+                found.push((number, target.trim().to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// What an anchor calls the headings of a file: lower case, hyphens for spaces, no other signs; the second of a name
+/// ends with `-1`.
+fn headings(text: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut names: Vec<String> = Vec::new();
+    let mut ids = Vec::new();
+    for line in text.lines() {
+        in_code ^= line.trim_start().starts_with("```");
+        let title = line.trim_start_matches('#');
+        let level = line.len() - title.len();
+        if in_code || !(1..=6).contains(&level) || !title.starts_with(' ') {
+            continue;
+        }
+        let shown = title.split("](").enumerate().map(|(part, text)| match part {
+            0 => text,
+            _ => text.split_once(')').map_or("", |(_, after)| after),
+        });
+        let name: String = shown
+            .collect::<String>()
+            .trim()
+            .to_lowercase()
+            .chars()
+            .filter(|character| character.is_alphanumeric() || "-_ ".contains(*character))
+            .map(|character| if character == ' ' { '-' } else { character })
+            .collect();
+        let before = names.iter().filter(|other| **other == name).count();
+        ids.push(if before == 0 { name.clone() } else { format!("{name}-{before}") });
+        names.push(name);
+    }
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let files: Vec<_> =
+            files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        broken(&files, |path| path == "guests/hello")
+    }
+
+    #[test]
+    fn links_to_files_headings_and_folders_are_good() {
+        let files = [
+            (
+                "README.md",
+                "[a](runtime/a.md#two-words) [b](guests/hello) [c](#here)\n# Here\n[d]: tests/b.md",
+            ),
+            ("runtime/a.md", "## Two `words`?\n[back](../README.md) <https://x> [out](https://x/y#z)"),
+            ("tests/b.md", "[up](../runtime/a.md)"),
+        ];
+        assert_eq!(found(&files), [""; 0]);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_are_named_with_their_line() {
+        let files = [("a/b.md", "# One\n\n[x](c.md) and [y](../a/b.md#two)")];
+        let expected = [
+            "a/b.md:3: (c.md): there is no such file",
+            "a/b.md:3: (../a/b.md#two): there is no such heading",
+        ];
+        assert_eq!(found(&files), expected);
+    }
+
+    #[test]
+    fn code_has_no_links() {
+        assert_eq!(found(&[("a.md", "`[x](y)`\n```\n[x](y)\n```\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn the_second_heading_of_a_name_has_a_number() {
+        assert_eq!(headings("# A b\n# A-b\n```\n# no\n```\n### [C](d) e"), ["a-b", "a-b-1", "c-e"]);
+    }
+
+    #[test]
+    fn a_page_of_the_book_is_in_its_summary_and_stays_in_the_book() {
+        let files = [
+            ("README.md", ""),
+            ("runtime/docs/src/SUMMARY.md", "- [A](a.md)"),
+            ("runtime/docs/src/a.md", "[b](b.md) [readme](../../../README.md)"),
+            ("runtime/docs/src/b.md", ""),
+        ];
+        let expected = [
+            "runtime/docs/src/a.md:1: (../../../README.md): leads out of the book",
+            "runtime/docs/src/b.md: runtime/docs/src/SUMMARY.md does not name it",
+        ];
+        assert_eq!(found(&files), expected);
+    }
+}
