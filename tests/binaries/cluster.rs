@@ -142,8 +142,9 @@ impl Kubernetes {
         let variable = "k8s.io/component-base/version";
         let version = &self.version;
         let mut numbers = version.trim_start_matches('v').split('.');
-        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-        // Without its version in it `kubectl version` cannot parse what the server says.
+        let major = numbers.next().unwrap_or_default();
+        let minor = numbers.next().unwrap_or_default();
+        // Without its version in it `kubectl version` cannot parse the server's answer.
         let flags = format!(
             "-s -w -X {variable}.gitVersion={version} -X {variable}.gitMajor={major} -X {variable}.gitMinor={minor}"
         );

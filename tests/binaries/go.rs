@@ -1,4 +1,4 @@
-//! Builds Go programs once per machine into the cache, and says how far it is.
+//! Go programs, built once per machine into the cache, with their progress on stderr.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use crate::elapsed::elapsed;
 
-/// How often a build that goes on says so.
-const NEWS: Duration = Duration::from_secs(15);
+/// How often a build prints its progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// What one `go build` makes.
 #[derive(Debug)]
@@ -42,10 +42,10 @@ impl Build<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot run `go`: install Go (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder with the binaries")?;
-        let said = go.stderr.take().map(|stderr| follow(stderr, start)).unwrap_or_default();
+        let printed = go.stderr.take().map(|stderr| follow(stderr, start)).unwrap_or_default();
         let status = go.wait().context("cannot wait for go build")?;
         if !status.success() {
-            bail!("go build failed ({status}); it said last:\n{}", said.join("\n"));
+            bail!("go build failed ({status}); its last lines:\n{}", printed.join("\n"));
         }
         Ok(())
     }
@@ -129,27 +129,29 @@ fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says every now and then how far `go build -v` is; gives back its last lines.
+/// Prints now and then how far `go build -v` is; gives back its last lines.
 fn follow(stderr: ChildStderr, start: Instant) -> Vec<String> {
     let (send, lines) = mpsc::channel();
     thread::spawn(move || {
         BufReader::new(stderr).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
     });
-    let (mut compiled, mut said, mut news) = (0_u32, Vec::<String>::new(), Instant::now());
+    let mut compiled = 0_u32;
+    let mut printed: Vec<String> = Vec::new();
+    let mut last_progress = Instant::now();
     loop {
-        match lines.recv_timeout(NEWS) {
+        match lines.recv_timeout(PROGRESS_INTERVAL) {
             Ok(line) => {
                 compiled += u32::from(!line.contains(' ')); // a package's path alone; else a download or an error
-                said.push(line);
-                said.drain(..said.len().saturating_sub(20));
+                printed.push(line);
+                printed.drain(..printed.len().saturating_sub(20));
             }
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return said,
+            Err(RecvTimeoutError::Disconnected) => return printed,
         }
-        if news.elapsed() >= NEWS {
-            let last = said.last().map_or("nothing: it reads or links", String::as_str);
+        if last_progress.elapsed() >= PROGRESS_INTERVAL {
+            let last = printed.last().map_or("nothing: it reads or links", String::as_str);
             eprintln!("  {}: {compiled} packages compiled, last {last}", elapsed(start));
-            news = Instant::now();
+            last_progress = Instant::now();
         }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 /// Why there can be no node here, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
-    /// Nobody but the machine's owner can change it.
+    /// Only the machine's owner can change it.
     Machine(String),
     /// `apt-get install` brings them.
     Packages(Vec<&'static str>),
@@ -31,7 +31,7 @@ impl fmt::Display for Missing {
 
 impl Missing {
     /// For people at a command that can install packages.
-    pub fn said(&self) -> String {
+    pub fn with_hint(&self) -> String {
         match self {
             Self::Machine(what) => what.clone(),
             Self::Packages(_) => format!("{self}, or have it done with --install"),
@@ -90,8 +90,8 @@ fn namespaces() -> Option<String> {
         Err(why) => Some(format!("cannot run unshare: {why}")),
         Ok(output) if output.status.success() => None,
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            Some(format!("no namespaces to be had: {}", said.lines().next().unwrap_or("unshare failed")))
+            let found = String::from_utf8_lossy(&output.stderr);
+            Some(format!("no namespaces to be had: {}", found.lines().next().unwrap_or("unshare failed")))
         }
     }
 }
@@ -125,11 +125,12 @@ fn cgroups(mounts: &str) -> Option<String> {
 
 /// With cgroups of version 2: whether cgroups of ours can have what kubelet needs.
 fn controllers(root: &Path) -> Option<String> {
-    let said = |name: &str| fs::read_to_string(root.join(name)).ok();
-    let (there, enabled) = (said("cgroup.controllers")?, said("cgroup.subtree_control")?);
+    let found = |name: &str| fs::read_to_string(root.join(name)).ok();
+    let there = found("cgroup.controllers")?;
+    let enabled = found("cgroup.subtree_control")?;
     // A container's root is no real one: as long as processes are in it, nothing more can be enabled below.
     let fixed =
-        root.join("cgroup.type").exists() && said("cgroup.procs").is_some_and(|pids| !pids.is_empty());
+        root.join("cgroup.type").exists() && found("cgroup.procs").is_some_and(|pids| !pids.is_empty());
     let usable = if fixed { enabled } else { there };
     let lacks = CONTROLLERS.iter().find(|name| !usable.split_whitespace().any(|usable| usable == **name));
     lacks.map(|name| format!("no cgroup controller `{name}` below {}", root.display()))
@@ -186,7 +187,9 @@ fn interpreted(bytes: &[u8]) -> Option<bool> {
     if bytes.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let table = number(32, 8)?;
+    let size = number(54, 2)?;
+    let count = number(56, 2)?;
     for entry in 0..count {
         let at = table.checked_add(entry * size)?;
         if bytes.get(at..at.checked_add(4)?)? == INTERPRETER {
@@ -242,22 +245,22 @@ mod tests {
     #[test]
     fn rights_are_root_and_its_capabilities() {
         let status = |uid, bits| format!("Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{bits}\n");
-        let said = [(1000, "1fffeffffff"), (0, "00000000a80425fb"), (0, "1fffeffffff")]
+        let found = [(1000, "1fffeffffff"), (0, "00000000a80425fb"), (0, "1fffeffffff")]
             .map(|(uid, bits)| rights(&status(uid, bits)));
         let wanted = [Some("not root"), Some("no CAP_NET_ADMIN"), None];
-        assert_eq!(said, wanted.map(|line| line.map(str::to_owned)));
+        assert_eq!(found, wanted.map(|line| line.map(str::to_owned)));
     }
 
     #[test]
     fn cgroups_have_to_be_writable() {
-        let said = [
+        let found = [
             "cgroup2 /sys/fs/cgroup cgroup2 ro,nosuid 0 0",
             "proc /proc proc rw 0 0",
             "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0",
         ]
         .map(cgroups);
         let wanted = [Some("/sys/fs/cgroup is read-only"), Some("no cgroups in /sys/fs/cgroup"), None];
-        assert_eq!(said, wanted.map(|line| line.map(str::to_owned)));
+        assert_eq!(found, wanted.map(|line| line.map(str::to_owned)));
     }
 
     #[test]
@@ -270,8 +273,8 @@ mod tests {
         put("cgroup.procs", "1\n");
         assert_eq!(controllers(root.path()), None);
         put("cgroup.type", "domain\n");
-        let said = controllers(root.path()).unwrap();
-        assert!(said.starts_with("no cgroup controller `cpuset` below "), "{said}");
+        let found = controllers(root.path()).unwrap();
+        assert!(found.starts_with("no cgroup controller `cpuset` below "), "{found}");
     }
 
     #[test]

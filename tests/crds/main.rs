@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     exit_code(run(env::args().skip(1).any(|argument| argument == "--check")))
 }
 
-/// Writes the files, or with `check` only says which of them are not current.
+/// Writes the files, or with `check` only compares them.
 fn run(check: bool) -> Result<()> {
     let folder = binaries::paths::workspace().join("manifests/crds");
     let mut stale = Vec::new();

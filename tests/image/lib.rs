@@ -1,4 +1,4 @@
-//! The server as an OCI image: the same binary makes the same bytes, whenever and wherever it is made.
+//! OCI image of the server: the same binary makes the same bytes at any time and on any machine.
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 use std::fs;
@@ -15,7 +15,7 @@ use tar::{Builder, EntryType, Header};
 /// What the manifests call it.
 pub const NAME: &str = concat!("metahook/metahook:", env!("CARGO_PKG_VERSION"));
 
-/// Nobody in particular, and not root: the user Metacontroller's image runs as.
+/// The user that Metacontroller's image runs as; not root.
 const USER: u64 = 65532;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -29,7 +29,7 @@ pub struct Layout(Vec<(String, Vec<u8>)>);
 pub enum Effort {
     /// For a test that uses it once.
     Little,
-    /// For an image that others pull.
+    /// For an image that is pulled.
     Much,
 }
 
@@ -132,10 +132,10 @@ pub fn libraries(binary: &Path) -> Result<Vec<String>> {
     let output = Command::new("ldd").arg(binary).output().context("cannot run ldd")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || text.contains("statically linked") {
-        let told = text + &String::from_utf8_lossy(&output.stderr);
+        let printed = text + &String::from_utf8_lossy(&output.stderr);
         ensure!(
-            told.contains("statically linked") || told.contains("not a dynamic executable"),
-            "ldd: {told}"
+            printed.contains("statically linked") || printed.contains("not a dynamic executable"),
+            "ldd: {printed}"
         );
         return Ok(Vec::new());
     }
@@ -143,11 +143,11 @@ pub fn libraries(binary: &Path) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(path).collect())
 }
 
-/// The root file system: the server under both of its names, what it needs, and who runs it.
+/// The root file system: the server under both of its names, its libraries, and its user.
 fn layer(files: &[(String, Vec<u8>)]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
-    let (group, passwd) =
-        (format!("nonroot:x:{USER}:\n"), format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n"));
+    let group = format!("nonroot:x:{USER}:\n");
+    let passwd = format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n");
     append(&mut tar, EntryType::Regular, "etc/group", 0o644, group.as_bytes())?;
     append(&mut tar, EntryType::Regular, "etc/passwd", 0o644, passwd.as_bytes())?;
     for (path, content) in files {
@@ -162,7 +162,7 @@ fn append(tar: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, mode: u32, co
     Ok(tar.append_data(&mut header, path, content)?)
 }
 
-/// Nothing in it depends on when and by whom it is made.
+/// It holds no time and no user of the machine that makes it.
 fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);

@@ -22,7 +22,7 @@ const ANNOTATED: [&str; 4] = [
 
 pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     demo.begin(&[MAP, DEPLOYMENT]).await?;
-    let others = demo.looks(&ANNOTATED).await?;
+    let others = demo.run_quietly(&ANNOTATED).await?;
     ensure!(others.is_empty(), "the demo's controller would look after what is there already: {others}");
     demo.make_namespace().await?;
     demo.control("decoratorcontroller").await?;
@@ -39,8 +39,8 @@ pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     started(demo, &first).await?;
     read(demo, "MSG=\"Welcome to metahook!\"").await?;
     let about = format!("--field-selector=involvedObject.name={}", MAP[1]);
-    let told = |events: &str| first.iter().all(|pod| events.contains(pod.as_str()));
-    demo.waits(&["get", "events", &about], "the Event that names them", told).await?;
+    let named_by = |events: &str| first.iter().all(|pod| events.contains(pod.as_str()));
+    demo.waits(&["get", "events", &about], "the Event that names them", named_by).await?;
     let over = |notes: &str| notes != before && notes.split(' ').nth(1).is_none_or(str::is_empty);
     notes(demo, "other data was seen, and no Pod is left to go", over).await?;
 
@@ -49,7 +49,7 @@ pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
     notes(demo, "nothing is noted", |notes| notes.trim().is_empty()).await.map(drop)
 }
 
-/// Waits until two Pods have taken the place of those before, and run if they can. Gives them back.
+/// Waits until two Pods have replaced those before, and run if they can. Gives them back.
 async fn started(demo: &mut Demo<'_>, before: &BTreeSet<String>) -> Result<BTreeSet<String>> {
     let named = |pods: &str| {
         pods.lines().map(|pod| pod.trim_start_matches("pod/").to_owned()).collect::<BTreeSet<_>>()

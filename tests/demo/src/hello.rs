@@ -6,7 +6,7 @@ use crate::steps::{Demo, title};
 
 const HELLO: [&str; 2] = ["helloworld", "your-name"];
 
-/// The Pod as it is in the cluster: who it is, and what it runs.
+/// The Pod as it is in the cluster: its uid and its command.
 const POD: [&str; 4] =
     ["get", "pod", "your-name", "-o=jsonpath={.metadata.uid} {.spec.containers[0].command}"];
 

@@ -15,7 +15,7 @@ const CONTAINER: [&str; 2] = ["immortalcontainer", "example"];
 
 const POD: &str = "example-immortalpod";
 
-/// The Pod as it is in the cluster: who it is, and what it runs.
+/// The Pod as it is in the cluster: its uid and its image.
 const SEEN: [&str; 4] = ["get", "pod", POD, "-o=jsonpath={.metadata.uid} {.spec.containers[0].image}"];
 
 pub(crate) async fn show(demo: &mut Demo<'_>) -> Result<()> {
@@ -57,7 +57,7 @@ async fn end_its_pod(demo: &Demo<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until a Pod of this image has taken the place of the one before, runs if it can, and was counted. Gives back
+/// Waits until a Pod of this image has replaced the one before, runs if it can, and was counted. Gives back
 /// the Pod.
 async fn started(demo: &mut Demo<'_>, times: u32, image: &str, before: &str) -> Result<String> {
     let another = |pod: &str| pod.ends_with(&format!("/{image}")) && pod != before;

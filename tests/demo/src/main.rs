@@ -2,11 +2,11 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
+mod cluster;
 mod config_restart;
 mod hello;
 mod immortal;
 mod interrupt;
-mod place;
 mod steps;
 mod terminal;
 
@@ -19,8 +19,8 @@ use binaries::exit_code;
 use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use cluster::Cluster;
 use interrupt::Interrupt;
-use place::Place;
 use steps::Demo;
 
 /// As `cargo xtask demo` passes them on.
@@ -109,32 +109,32 @@ async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
 }
 
 async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
-    let mut place = match &options.context {
-        None => Place::own(options.install, options.story.images()).await?,
-        Some(name) => Place::of_context(name, options.use_existing, options.story.needs()).await?,
+    let mut cluster = match &options.context {
+        None => Cluster::own(options.install, options.story.images()).await?,
+        Some(name) => Cluster::of_context(name, options.use_existing, options.story.needs()).await?,
     };
-    let mut demo = Demo::of(options.story.name(), &place, interrupt);
+    let mut demo = Demo::of(options.story.name(), &cluster, interrupt);
     let shown = options.story.show(&mut demo).await;
     if let Err(why) = &shown {
         eprintln!("\nerror: {why:#}\n{}", demo.evidence());
     }
     if options.keep && !interrupt.is_set() {
-        keep(&place, options.story.name(), interrupt).await;
+        keep(&cluster, options.story.name(), interrupt).await;
     }
     interrupt.ignore_one();
     let cleaned = demo.clean_up().await;
     if shown.is_err() || cleaned.is_err() {
-        place.keep_logs();
+        cluster.keep_logs();
     }
     ensure!(shown.is_ok(), "the demo did not come to its end");
     cleaned?;
-    println!("\n{}", place.closing());
+    println!("\n{}", cluster.closing());
     Ok(())
 }
 
-async fn keep(place: &Place, name: &str, interrupt: &Arc<Interrupt>) {
+async fn keep(cluster: &Cluster, name: &str, interrupt: &Arc<Interrupt>) {
     println!("\nEverything stays until Ctrl-C. In another terminal:");
-    println!("  {}", place.export());
+    println!("  {}", cluster.export());
     println!("  kubectl -n {name} apply -f guests/{name}/{name}.yaml");
     while !interrupt.is_set() {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -7,19 +7,19 @@ use acceptance::server::Server;
 use anyhow::{Result, ensure};
 use binaries::paths;
 
+use crate::cluster::{Cluster, DEFINITIONS, definition};
 use crate::interrupt::Interrupt;
-use crate::place::{DEFINITIONS, Place, definition};
 use crate::terminal::Terminal;
 
 const ESTABLISHED: [&str; 3] = ["wait", "--for=condition=Established", "--timeout=60s"];
 
-/// What has been made so far, and how to go on.
+/// The objects made so far, and the steps that go on from there.
 ///
 /// All is named after the guest that the story is about: its files are in `guests/<name>`, it lives in the namespace
 /// `<name>`, its module in the `ConfigMap` `<name>-hook`, and its controller is called `<name>-controller`.
 pub(crate) struct Demo<'a> {
     name: &'static str,
-    place: &'a Place,
+    cluster: &'a Cluster,
     terminal: Terminal,
     server: Option<Server>,
     undo: Vec<Undo>,
@@ -28,20 +28,20 @@ pub(crate) struct Demo<'a> {
 enum Undo {
     /// Arguments of kubectl delete.
     Delete(Vec<String>),
-    /// A CRD, if nobody else has made objects of it by now.
+    /// A CRD, unless other objects of its kind were made meanwhile.
     Definition(String),
     StopServer,
 }
 
 impl<'a> Demo<'a> {
-    pub(crate) fn of(name: &'static str, place: &'a Place, interrupt: &Arc<Interrupt>) -> Self {
-        let terminal = Terminal::new(place.kubectl(), place.context(), interrupt);
-        Self { name, place, terminal, server: None, undo: Vec::new() }
+    pub(crate) fn of(name: &'static str, cluster: &'a Cluster, interrupt: &Arc<Interrupt>) -> Self {
+        let terminal = Terminal::new(cluster.kubectl(), cluster.context(), interrupt);
+        Self { name, cluster, terminal, server: None, undo: Vec::new() }
     }
 
     /// Whether Pods run, as far as we know.
     pub(crate) fn has_node(&self) -> bool {
-        self.place.has_node()
+        self.cluster.has_node()
     }
 
     /// Installs our CRDs and starts the server. `made` are kinds and names of what will be in the story's namespace.
@@ -51,12 +51,13 @@ impl<'a> Demo<'a> {
         self.serve()
     }
 
-    /// Whatever is there on somebody's cluster with a name of ours is not touched.
+    /// On the user's cluster the demo touches no object that has one of its names.
     async fn nothing_of_ours_is_there(&self, made: &[[&str; 2]]) -> Result<()> {
-        let Place::Theirs(_) = self.place else {
+        let Cluster::Existing(_) = self.cluster else {
             return Ok(());
         };
-        let (hook, controller) = (self.hook(), self.controller());
+        let hook = self.hook();
+        let controller = self.controller();
         let ours = [
             ["configmap", &hook],
             ["compositecontroller", &controller],
@@ -64,7 +65,7 @@ impl<'a> Demo<'a> {
         ];
         for [kind, name] in ours.iter().chain(made) {
             let line = ["-n", self.name, "get", kind, name, "--ignore-not-found", "-o", "name"];
-            let found = self.terminal.quietly(&line).await.unwrap_or_default(); // a kind that is unknown has no objects
+            let found = self.terminal.run_quietly(&line).await.unwrap_or_default(); // a kind that is unknown has no objects
             ensure!(found.is_empty(), "{found} is there already, and the demo would make one of that name");
         }
         Ok(())
@@ -72,7 +73,7 @@ impl<'a> Demo<'a> {
 
     async fn install(&mut self) -> Result<()> {
         title("Install the CRDs");
-        if let Place::Theirs(_) = self.place {
+        if let Cluster::Existing(_) = self.cluster {
             for plural in DEFINITIONS {
                 self.define_one(&definition(plural), &format!("manifests/crds/{plural}.yaml")).await?;
             }
@@ -96,15 +97,15 @@ impl<'a> Demo<'a> {
 
     fn serve(&mut self) -> Result<()> {
         title("Start the server");
-        if let Place::Theirs(theirs) = self.place
-            && let Some(server) = &theirs.server
+        if let Cluster::Existing(existing) = self.cluster
+            && let Some(server) = &existing.server
         {
             println!("  none: {server} runs there and is used");
             return Ok(());
         }
-        let kubectl = self.place.kubectl();
-        let mut server = Server::new(paths::server()?, kubectl.kubeconfig(), self.place.server_log());
-        if let Place::Theirs(_) = self.place {
+        let kubectl = self.cluster.kubectl();
+        let mut server = Server::new(paths::server()?, kubectl.kubeconfig(), self.cluster.server_log());
+        if let Cluster::Existing(_) = self.cluster {
             server = server.only(&self.label());
         }
         println!("$ {} &", server.command());
@@ -145,14 +146,15 @@ impl<'a> Demo<'a> {
         let module = paths::guest(self.name)?;
         let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
         let from = format!("--from-file=hook.wasm={}", module.display());
-        let (hook, controller) = (self.hook(), self.controller());
+        let hook = self.hook();
+        let controller = self.controller();
         self.make(
             &["-n", self.name, "create", "configmap", &hook, &from],
             &["-n", self.name, "configmap", &hook],
         )
         .await?;
         self.make(&[self.verb(), "-f", &self.file("controller")], &[kind, &controller]).await?;
-        if let Place::Theirs(_) = self.place {
+        if let Cluster::Existing(_) = self.cluster {
             self.terminal.types(&["label", kind, &controller, &self.label()]).await?;
         }
         self.terminal.types(&["wait", "--for=condition=Ready", "--timeout=60s", kind, &controller]).await?;
@@ -182,8 +184,8 @@ impl<'a> Demo<'a> {
     }
 
     /// Runs a line without showing it.
-    pub(crate) async fn looks(&self, line: &[&str]) -> Result<String> {
-        self.terminal.quietly(line).await
+    pub(crate) async fn run_quietly(&self, line: &[&str]) -> Result<String> {
+        self.terminal.run_quietly(line).await
     }
 
     /// In the story's namespace, as the terminal waits, but not on a server that has ended.
@@ -228,18 +230,18 @@ impl<'a> Demo<'a> {
         let args = args.iter().map(String::as_str);
         let line: Vec<&str> = ["delete", "--timeout=120s"].into_iter().chain(args).collect();
         match self.terminal.types(&line).await {
-            Err(why) if why.to_string().contains("(NotFound)") => Ok(()), // somebody was faster
+            Err(why) if why.to_string().contains("(NotFound)") => Ok(()), // it is deleted already
             deleted => deleted.map(drop),
         }
     }
 
     async fn undefine(&self, crd: &str) -> Result<()> {
-        let left = self.terminal.quietly(&["get", crd, "-A", "-o", "name"]).await?;
+        let left = self.terminal.run_quietly(&["get", crd, "-A", "-o", "name"]).await?;
         let left: Vec<&str> = left.lines().filter(|line| line.contains('/')).collect();
         if left.is_empty() {
             return self.delete(&["crd".to_owned(), crd.to_owned()]).await;
         }
-        println!("  {crd} stays: somebody has made {}", left.join(", "));
+        println!("  {crd} stays: there are objects of its kind: {}", left.join(", "));
         Ok(())
     }
 
@@ -260,9 +262,9 @@ impl<'a> Demo<'a> {
 
     /// On our own cluster as the tutorial has it; elsewhere what is there may not be changed.
     fn verb(&self) -> &'static str {
-        match self.place {
-            Place::Own(_) => "apply",
-            Place::Theirs(_) => "create",
+        match self.cluster {
+            Cluster::Own(_) => "apply",
+            Cluster::Existing(_) => "create",
         }
     }
 
@@ -274,7 +276,7 @@ impl<'a> Demo<'a> {
 
     async fn is_there(&self, object: &[&str]) -> Result<bool> {
         let line = [&["get"], object, &["--ignore-not-found", "-o", "name"]].concat();
-        Ok(!self.terminal.quietly(&line).await?.is_empty())
+        Ok(!self.terminal.run_quietly(&line).await?.is_empty())
     }
 
     fn hook(&self) -> String {

@@ -30,7 +30,7 @@ impl Terminal {
     pub(crate) async fn types(&self, line: &[&str]) -> Result<String> {
         self.prompt(line);
         let start = Instant::now();
-        let printed = self.quietly(line).await?;
+        let printed = self.run_quietly(line).await?;
         reply(&printed, start);
         Ok(printed)
     }
@@ -40,7 +40,7 @@ impl Terminal {
         self.prompt(line);
         let start = Instant::now();
         loop {
-            let printed = self.quietly(line).await;
+            let printed = self.run_quietly(line).await;
             match printed {
                 Ok(printed) if is(&printed) => {
                     reply(&printed, start);
@@ -55,7 +55,7 @@ impl Terminal {
     }
 
     /// Runs a line without showing it.
-    pub(crate) async fn quietly(&self, line: &[&str]) -> Result<String> {
+    pub(crate) async fn run_quietly(&self, line: &[&str]) -> Result<String> {
         ensure!(!self.interrupted(), "interrupted");
         self.kubectl.run(&self.whole(line)).await
     }

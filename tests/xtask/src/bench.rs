@@ -36,7 +36,7 @@ struct Converge {
     /// How many are made at once
     #[arg(long, value_name = "N", default_value_t = 2000)]
     parents: usize,
-    /// Bare writes and the server in turn, so often; what is told are medians
+    /// Bare writes and the server in turn, so often; medians are printed
     #[arg(long, value_name = "K", default_value_t = 5)]
     pairs: usize,
     /// One more flag for the server, such as --server-flag=--workers=16

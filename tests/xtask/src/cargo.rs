@@ -60,7 +60,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 /// Runs it to its end; an error if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = children::wait(command)?;
-    ensure!(status.success(), "cargo {} failed ({status})", spoken(command));
+    ensure!(status.success(), "cargo {} failed ({status})", arguments(command));
     Ok(())
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn exec(command: &mut Command) -> Result<()> {
 /// What it prints on stdout.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
-    ensure!(output.status.success(), "cargo {} failed ({})", spoken(command), output.status);
+    ensure!(output.status.success(), "cargo {} failed ({})", arguments(command), output.status);
     String::from_utf8(output.stdout).context("cargo prints no UTF-8")
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn run_tests(command: &mut Command) -> Result<(Counts, bool)> {
     Ok((sum, status.success()))
 }
 
-fn spoken(command: &Command) -> String {
+fn arguments(command: &Command) -> String {
     let words: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
     words.join(" ")
 }

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 /// The signal that came; 0 before one came.
 static SIGNAL: AtomicU8 = AtomicU8::new(0);
 
-/// The signal that told xtask to end, if one did.
+/// The signal that ends xtask, if one came.
 pub(crate) fn interrupted() -> Option<u8> {
     Some(SIGNAL.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_proc_is_read_whatever_the_name() {
+    fn a_line_of_proc_is_read_with_any_name() {
         let stat = "4711 (a) b (c) S 17 42 42 34816 4711 4194304 1 2 3";
         assert_eq!(Process::parse(stat), Some(process(4711, 17, 42)));
         assert_eq!(Process::parse("no process"), None);

@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// What is shown
     #[arg(value_enum, value_name = "NAME", default_value_t = Story::Hello)]
     story: Story,
-    /// Leaves everything running until Ctrl-C, and says how to reach it
+    /// Leaves everything running until Ctrl-C, and prints how to reach it
     #[arg(long)]
     keep: bool,
     /// Runs on the cluster of this kubectl context instead of one of its own

@@ -23,7 +23,8 @@ fn server() -> Result<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cargo")));
     let mut flags =
         vec!["-Ctarget-feature=+crt-static".to_owned(), "-Clink-arg=-Wl,--build-id=none".to_owned()];
-    let (workspace, target_folder) = (paths::workspace(), paths::target()?);
+    let workspace = paths::workspace();
+    let target_folder = paths::target()?;
     // Code that build scripts write lies in the target folder, wherever that is.
     let outside = (!target_folder.starts_with(&workspace)).then_some(target_folder);
     for (path, name) in [(home, "/cargo"), (Some(workspace), "/metahook"), (outside, "/metahook/target")] {
@@ -39,5 +40,5 @@ fn host() -> Result<String> {
     let version = Command::new("rustc").arg("-vV").current_dir(paths::workspace()).output();
     let version = String::from_utf8(version.context("cannot run rustc")?.stdout)?;
     let line = version.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(line.context("rustc does not say what it builds for")?.to_owned())
+    Ok(line.context("rustc prints no host")?.to_owned())
 }

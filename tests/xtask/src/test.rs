@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use binaries::cluster::Binaries;
-use binaries::elapsed::{elapsed, spoken};
+use binaries::elapsed::{elapsed, readable};
 use binaries::node::Parts;
 use clap::{Args, ValueEnum};
 
@@ -171,7 +171,7 @@ fn build_for_acceptance(options: &Options) -> Result<()> {
     if options.filter.is_none() || options.install {
         // with a filter the first test that wants a node looks for its parts
         if let Err(missing) = Parts::find_or_build(may_install(options.install))? {
-            println!("no node, so tests that need one are skipped: {}", missing.said());
+            println!("no node, so tests that need one are skipped: {}", missing.with_hint());
         }
     }
     // The server comes with the sandbox tests, with the features that the tests build their dependencies with.
@@ -195,10 +195,10 @@ fn close(rows: &[Row]) -> bool {
     for Row { name, counts, ok, took } in rows {
         let how = if *ok { "ok" } else { "FAILED" };
         let Counts { passed, failed, skipped } = counts;
-        println!("{name:<18} {how:<8} {passed:>7} {failed:>7} {skipped:>8}  {}", spoken(*took));
+        println!("{name:<18} {how:<8} {passed:>7} {failed:>7} {skipped:>8}  {}", readable(*took));
         sum += *counts;
     }
-    println!("all in {}", spoken(rows.iter().map(|row| row.took).sum()));
+    println!("all in {}", readable(rows.iter().map(|row| row.took).sum()));
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
     rows.iter().all(|row| row.ok)
 }

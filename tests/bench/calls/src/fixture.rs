@@ -1,4 +1,4 @@
-//! The requests that are sent, made as the server makes them.
+//! Requests of a bench, made as the server makes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

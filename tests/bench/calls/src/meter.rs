@@ -1,4 +1,4 @@
-//! A program that measures: asked line by line, it answers with nanoseconds.
+//! Measuring program as a child process: one line asks, one line of nanoseconds answers.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -28,7 +28,7 @@ impl Meter {
     pub(crate) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         self.answers.read_line(&mut line).context("cannot read what the meter prints")?;
-        ensure!(line.ends_with('\n'), "the meter ended; what it said last stands above");
+        ensure!(line.ends_with('\n'), "the meter ended; its last lines are above");
         Ok(line.trim_end().to_owned())
     }
 
@@ -44,7 +44,7 @@ impl Meter {
 impl Drop for Meter {
     fn drop(&mut self) {
         drop(self.ask.take());
-        // It has nothing more to say, however it ends.
+        // Its exit code says nothing more.
         drop(self.child.wait());
     }
 }

@@ -1,4 +1,4 @@
-//! What calls of one controller cost while the hook of another one does its worst.
+//! Cost of calls of one controller while the hook of another one does its worst.
 //!
 //! In one process, with the server's slots and as many callers for each controller as it has workers. That is harder
 //! than a server is hit: there the passes of a controller whose hook fails are tried again with growing pauses; here
@@ -67,17 +67,21 @@ pub(crate) fn run(json: bool) -> Result<()> {
 
 fn measure() -> Result<Report> {
     let folder = tempfile::tempdir()?;
-    let (hello, request) = (paths::guest("hello")?, fixture::write(folder.path(), CHILDREN)?);
+    let hello = paths::guest("hello")?;
+    let request = fixture::write(folder.path(), CHILDREN)?;
     let mut ours = ours()?;
     let mut beside = |neighbour: &Path| {
-        let (neighbour, hello, request) = (neighbour.display(), hello.display(), request.display());
+        let neighbour = neighbour.display();
+        let hello = hello.display();
+        let request = request.display();
         ours.ask(&format!("beside {neighbour} {hello} {request} {MILLISECONDS}"))
     };
     beside(Path::new("-"))?; // caches are warm from here on
     let mut rows = Vec::new();
     for (kind, does) in KINDS {
         eprintln!("{kind}: {does}");
-        let (mut usual, mut besides) = (Times::default(), Times::default());
+        let mut usual = Times::default();
+        let mut besides = Times::default();
         for _ in 0..ROUNDS {
             usual.extend(beside(Path::new("-"))?);
             besides.extend(beside(&modules().join(kind).with_extension("wat"))?);
@@ -135,7 +139,8 @@ mod tests {
 
     #[test]
     fn a_report_compares_the_slowest_calls() {
-        let (usual, beside) = (Times::parse("10000 40000").unwrap(), Times::parse("20000 90000").unwrap());
+        let usual = Times::parse("10000 40000").unwrap();
+        let beside = Times::parse("20000 90000").unwrap();
         let report = Report { rows: vec![row("endless", &usual, &beside)] };
         let one = json!({
             "neighbour": "endless", "usual_p50_us": 10.0, "usual_p99_us": 40.0, "beside_p50_us": 20.0,

@@ -1,4 +1,4 @@
-//! How long calls took: many times, and what they say as a whole.
+//! Times of calls, and their percentiles.
 
 use anyhow::{Context, Result};
 

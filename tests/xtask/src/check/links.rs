@@ -81,7 +81,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What an anchor calls the headings of a file: lower case, hyphens for spaces, no other signs; the second of a name
+/// The anchors of the headings of a file: lower case, hyphens for spaces, no other signs; the second of a name
 /// ends with `-1`.
 fn headings(text: &str) -> Vec<String> {
     let mut in_code = false;

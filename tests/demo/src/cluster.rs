@@ -1,4 +1,4 @@
-//! Where the demo runs: on a control plane of its own, or on a cluster that somebody has.
+//! Cluster of the demo: a control plane of its own, or the one of a kubectl context.
 
 use std::env;
 use std::path::PathBuf;
@@ -22,15 +22,15 @@ pub(crate) fn definition(plural: &str) -> String {
 
 const LOG: &str = "metahook.log";
 
-/// A cluster to show things on.
-pub(crate) enum Place {
+/// A cluster that the demo runs on.
+pub(crate) enum Cluster {
     /// Ours, gone afterwards.
     Own(ControlPlane),
-    /// Somebody's: nothing that was there is changed or removed.
-    Theirs(Theirs),
+    /// The user's: the demo changes and removes nothing that was there.
+    Existing(Existing),
 }
 
-pub(crate) struct Theirs {
+pub(crate) struct Existing {
     pub(crate) context: String,
     kubectl: Kubectl,
     folder: Folder,
@@ -38,7 +38,7 @@ pub(crate) struct Theirs {
     pub(crate) server: Option<String>,
 }
 
-impl Place {
+impl Cluster {
     /// With a node where there can be one, which has these images of containers that run until they are ended.
     pub(crate) async fn own(install: bool, images: &[&str]) -> Result<Self> {
         let parts = Parts::find_or_build(install)?;
@@ -54,7 +54,10 @@ impl Place {
                 ControlPlane::start_with_node(parts, &images, async |_| Ok(())).await?
             }
             Err(missing) => {
-                println!("no node, so Pods are made but do not run, and have no logs: {}", missing.said());
+                println!(
+                    "no node, so Pods are made but do not run, and have no logs: {}",
+                    missing.with_hint()
+                );
                 ControlPlane::start(&binaries).await?
             }
         };
@@ -71,29 +74,29 @@ impl Place {
         let program = find_kubectl()?;
         let folder = Folder::new()?;
         let kubectl = Kubectl::new(program, export_context(name, &folder).await?);
-        let mut theirs = Theirs { context: name.to_owned(), kubectl, folder, server: None };
-        let server = theirs.running_server().await?;
-        let definitions = theirs.our_definitions(needs).await?;
+        let mut existing = Existing { context: name.to_owned(), kubectl, folder, server: None };
+        let server = existing.running_server().await?;
+        let definitions = existing.our_definitions(needs).await?;
         if !use_existing {
             let found: Vec<String> = definitions.into_iter().chain(server.clone()).collect();
             let found = found.join(", ");
             ensure!(found.is_empty(), "already there: {found}; --use-existing uses what is there");
         }
-        theirs.server = server;
-        Ok(Self::Theirs(theirs))
+        existing.server = server;
+        Ok(Self::Existing(existing))
     }
 
     pub(crate) fn kubectl(&self) -> Kubectl {
         match self {
             Self::Own(plane) => plane.kubectl(),
-            Self::Theirs(theirs) => theirs.kubectl.clone(),
+            Self::Existing(existing) => existing.kubectl.clone(),
         }
     }
 
     pub(crate) fn context(&self) -> Option<String> {
         match self {
             Self::Own(_) => None,
-            Self::Theirs(theirs) => Some(theirs.context.clone()),
+            Self::Existing(existing) => Some(existing.context.clone()),
         }
     }
 
@@ -101,11 +104,11 @@ impl Place {
     pub(crate) fn has_node(&self) -> bool {
         match self {
             Self::Own(plane) => plane.parts().is_some(),
-            Self::Theirs(_) => false, // what nodes there are may not pull busybox
+            Self::Existing(_) => false, // what nodes there are may not pull busybox
         }
     }
 
-    /// What can be said when all steps came to their end.
+    /// The last line of a demo that came to its end.
     pub(crate) fn closing(&self) -> &'static str {
         if self.has_node() {
             "All of it was seen."
@@ -118,26 +121,26 @@ impl Place {
     pub(crate) fn server_log(&self) -> PathBuf {
         match self {
             Self::Own(plane) => plane.logs().join(LOG),
-            Self::Theirs(theirs) => theirs.folder.path().join(LOG),
+            Self::Existing(existing) => existing.folder.path().join(LOG),
         }
     }
 
-    /// What to type so that kubectl reaches this place.
+    /// The line to type so that kubectl reaches this cluster.
     pub(crate) fn export(&self) -> String {
         let kubeconfig = format!("export KUBECONFIG={}", self.kubectl().kubeconfig().display());
         match self {
             Self::Own(plane) => format!("{kubeconfig} PATH={}:$PATH", plane.binaries().folder().display()),
-            Self::Theirs(_) => kubeconfig,
+            Self::Existing(_) => kubeconfig,
         }
     }
 
     pub(crate) fn keep_logs(&mut self) {
         match self {
             Self::Own(plane) => plane.keep_logs(),
-            Self::Theirs(theirs) => {
-                let log = theirs.folder.path().join(LOG);
+            Self::Existing(existing) => {
+                let log = existing.folder.path().join(LOG);
                 if log.is_file() {
-                    theirs.folder.keep(LOG); // not the kubeconfig, which holds credentials
+                    existing.folder.keep(LOG); // not the kubeconfig, which holds credentials
                     println!("the server's log is kept: {}", log.display());
                 }
             }
@@ -145,7 +148,7 @@ impl Place {
     }
 }
 
-impl Theirs {
+impl Existing {
     async fn our_definitions(&self, (plural, fields): (&str, &[&str])) -> Result<Vec<String>> {
         let mut line = vec!["get", "crd", "--ignore-not-found", "-o", "name"];
         let names = DEFINITIONS.map(definition);
