@@ -13,6 +13,7 @@
 pub mod cli;
 mod cluster;
 mod controller;
+mod error_chain;
 pub mod hook;
 mod pack;
 mod queue;
@@ -20,7 +21,6 @@ mod retry_after;
 pub mod server;
 mod store;
 mod telemetry;
-mod told;
 
 pub use hook::wasm::compiler::compile;
 pub use telemetry::log::LogError;

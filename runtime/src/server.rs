@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
-use metahook_core::bucket::Rate;
+use metahook_core::api::policy::HookPolicy;
+use metahook_core::children::desired::Applying;
 use metahook_core::object::selector::Selector;
-use metahook_core::plan::desired::Applying;
-use metahook_core::spec::policy::HookPolicy;
+use metahook_core::pacing::rate_limiter::Rate;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -17,9 +17,10 @@ use crate::cluster::client::{self, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::seed;
-use crate::controller::Tools;
-use crate::controller::controllers::Controllers;
+use crate::controller::Context;
 use crate::controller::host::Host;
+use crate::controller::host::controllers::Controllers;
+use crate::error_chain::error_chain;
 use crate::hook::wasm::bounds::ModuleSettings;
 use crate::hook::wasm::engine::EngineError;
 use crate::hook::wasm::folders::{Folders, FoldersError};
@@ -29,7 +30,6 @@ use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
 use crate::telemetry::http::{self, ListenError, Listener};
 use crate::telemetry::metrics::Metrics;
-use crate::told::told;
 
 /// Events that are still to be written when the server stops have this long.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -120,7 +120,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.anew_for_each_call() } else { seeds };
     let stores = Arc::new(Stores::new(rest.clone()));
-    let tools = Tools {
+    let tools = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         stores,
         wishing: Arc::default(),
@@ -163,6 +163,8 @@ fn folders(place: &MountDir) -> Result<Result<Folders, Arc<str>>, FoldersError> 
     let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
     match place {
         MountDir::Given(base) => Folders::create(base, &unique).map(Ok),
-        MountDir::Temporary(base) => Ok(Folders::create(base, &unique).map_err(|error| told(&error).into())),
+        MountDir::Temporary(base) => {
+            Ok(Folders::create(base, &unique).map_err(|error| error_chain(&error).into()))
+        }
     }
 }

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use binaries::exit_code;
-use metahook_core::spec::composite::CompositeControllerSpec;
-use metahook_core::spec::decorator::DecoratorControllerSpec;
-use metahook_core::spec::revision::ControllerRevision;
-use metahook_core::spec::status::ControllerStatus;
+use metahook_core::api::composite::CompositeControllerSpec;
+use metahook_core::api::decorator::DecoratorControllerSpec;
+use metahook_core::api::revision::ControllerRevision;
+use metahook_core::api::status::ControllerStatus;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use metahook::hook::wasm::bounds::ModuleSettings;
 use metahook::hook::wasm::module::{Module, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Called, Mounted, Seed, Usage};
-use metahook_core::spec::hook::LimitBounds;
+use metahook_core::api::hook::LimitBounds;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -5,36 +5,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::decoration;
+use metahook_core::decorator::object;
 use metahook_core::fingerprint::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
-use metahook_core::pass::{Before, Decided, HookTerms, Kind, Terms};
-use metahook_core::plan;
-use metahook_core::plan::desired::Rule;
-use metahook_core::plan::ledger::{Ledger, Past};
-use metahook_core::plan::record::LAST_APPLIED;
-use metahook_core::protocol::response::Mode;
+use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, InputParts, KindConfig, ReconcilePlan};
+
+use metahook_core::api::composite::UpdateMethod;
+use metahook_core::api::hook::{HookName, HookVersion, PerHook, Via};
+use metahook_core::cache::trigger::{Selection, SelectionRule};
+use metahook_core::children::desired::ChildKind;
+use metahook_core::children::last_applied::LAST_APPLIED;
+use metahook_core::children::write_history::{PastWrites, WriteHistory};
+use metahook_core::hook::response::Mode;
 use metahook_core::related::selection::Related;
-use metahook_core::spec::composite::UpdateMethod;
-use metahook_core::spec::hook::{HookName, HookVersion, PerHook, Via};
-use metahook_core::trigger::{Selection, SelectionRule};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 /// What one pass of either kind of controllers decides, in words.
 fn pass(
-    kind: Kind,
+    kind: KindConfig,
     answer: &[u8],
     observed: &[Value],
     (method, via): (UpdateMethod, Via),
 ) -> Result<String, String> {
-    let sync = HookTerms { version: HookVersion::V1, mode: Mode::Loose, settings: None, via };
-    let terms = Terms {
+    let sync = HookConfig { version: HookVersion::V1, mode: Mode::Loose, settings: None, via };
+    let terms = ControllerConfig {
         controller: "c".to_owned(),
         kind,
         selection: Selection { rules: vec![SelectionRule::default()], ..Selection::default() },
-        rules: vec![Rule::new(resource("v1", "ConfigMap"), method)],
+        rules: vec![ChildKind::new(resource("v1", "ConfigMap"), method)],
         snapshot: "{}".to_owned(),
         hooks: PerHook { sync, finalize: None, customize: None },
         max_children: 10,
@@ -50,7 +50,7 @@ fn pass(
         let object = Object::parse(&object.to_string(), None).unwrap();
         children.insert(&terms.rules[0].resource, Arc::new(object));
     }
-    let before = Before {
+    let before = InputParts {
         ask: HookName::Sync,
         hooks: Fingerprint::of(b""),
         related: Related::default(),
@@ -58,23 +58,25 @@ fn pass(
         elders: None,
     };
     let seen = terms.see(&parent, before, |_, _| Vec::new()).unwrap();
-    let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
-    let Decided { plan, wish, .. } =
+    let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
+    let ReconcilePlan { plan, wish, .. } =
         terms.decide(&seen, &children, answer, past).map_err(|error| error.to_string())?;
     let id = ObjectId { resource: resource("example.com/v1", "Greeting"), key: parent.key.clone() };
     Ok(match terms.kind {
-        Kind::Composite { .. } => {
-            format!("{plan}{:?}", plan::status::status(&parent, wish.status.unwrap_or_default()))
+        KindConfig::Composite { .. } => {
+            format!(
+                "{plan}{:?}",
+                metahook_core::children::status::status(&parent, wish.status.unwrap_or_default())
+            )
         }
-        Kind::Decorator => {
-            let ops =
-                [decoration::status(&id, &parent, &wish), decoration::object(&id, &parent, &wish, None)];
+        KindConfig::Decorator => {
+            let ops = [object::status(&id, &parent, &wish), object::object(&id, &parent, &wish, None)];
             format!("{plan}{ops:?}")
         }
     })
 }
 
-const COMPOSITE: Kind = Kind::Composite { generate_selector: true, rolling: None };
+const COMPOSITE: KindConfig = KindConfig::Composite { generate_selector: true, rolling: None };
 
 fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
     Arc::new(Resource {
@@ -173,8 +175,8 @@ fn method() -> impl Strategy<Value = UpdateMethod> {
     prop::sample::select(vec![UpdateMethod::OnDelete, UpdateMethod::Recreate, UpdateMethod::InPlace])
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(COMPOSITE), Just(Kind::Decorator)]
+fn kind() -> impl Strategy<Value = KindConfig> {
+    prop_oneof![Just(COMPOSITE), Just(KindConfig::Decorator)]
 }
 
 fn via() -> impl Strategy<Value = Via> {
@@ -189,7 +191,7 @@ fn an_answer_in_order_comes_to_a_plan() {
     let decided = pass(COMPOSITE, answer.as_bytes(), &[], way).unwrap();
     assert!(decided.contains("create") && decided.contains("observedGeneration"), "{decided}");
     let answer = r#"{"attachments":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"labels":{"a":"b"},"status":{"is":1}}"#;
-    let decided = pass(Kind::Decorator, answer.as_bytes(), &[], way).unwrap();
+    let decided = pass(KindConfig::Decorator, answer.as_bytes(), &[], way).unwrap();
     assert!(["create", "Status", "Replace"].iter().all(|op| decided.contains(op)), "{decided}");
 }
 

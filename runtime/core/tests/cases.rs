@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::children;
+use metahook_core::api::controller::ControllerKind;
+use metahook_core::children::desired::{Apply, ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
+use metahook_core::children::write_history::{PastWrites, WriteHistory};
+use metahook_core::children::{self, Owner};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::plan::desired::{Apply, Bounds, Mark, Rule, Strays};
-use metahook_core::plan::ledger::{Ledger, Past};
-use metahook_core::plan::{self, Owner};
-use metahook_core::spec::controller::ControllerKind;
+use metahook_core::reconcile::child_selector;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ struct Strategy {
 struct DeclaredRule {
     api_version: String,
     kind: String,
-    method: metahook_core::spec::composite::UpdateMethod,
+    method: metahook_core::api::composite::UpdateMethod,
     /// Server-side apply, as this field manager.
     field_manager: Option<String>,
 }
@@ -51,7 +51,7 @@ fn object(value: &Value) -> Arc<Object> {
 fn plan_of(case: &Path) -> String {
     let strategy: Strategy = read(&case.join("strategy.json"));
     let parent = object(&strategy.parent);
-    let rules: Vec<Rule> = strategy
+    let rules: Vec<ChildKind> = strategy
         .rules
         .iter()
         .map(|rule| {
@@ -62,7 +62,7 @@ fn plan_of(case: &Path) -> String {
                 .field_manager
                 .as_ref()
                 .map_or(Apply::Dynamic, |name| Apply::ServerSide(name.as_str().into()));
-            Rule { apply, ..Rule::new(Arc::new(resource), rule.method) }
+            ChildKind { apply, ..ChildKind::new(Arc::new(resource), rule.method) }
         })
         .collect();
     let mut observed = ChildMap::default();
@@ -71,11 +71,18 @@ fn plan_of(case: &Path) -> String {
         let rule = rules.iter().find(|rule| rule.resource.gvk == object.gvk).expect("a declared kind");
         observed.insert(&rule.resource, object);
     }
-    let selector = children::selector(&parent, true).unwrap();
-    let bounds =
-        Bounds { rules: &rules, selector: Some(&selector), mark: Mark::Uid, strays: Strays::Refused };
-    match plan::desired::desired(&parent, bounds, read::<Vec<Map<String, Value>>>(&case.join("desired.json")))
-    {
+    let selector = child_selector::selector(&parent, true).unwrap();
+    let bounds = DesiredOptions {
+        rules: &rules,
+        selector: Some(&selector),
+        mark: OwnerMark::Uid,
+        strays: UnmanagedPolicy::Refused,
+    };
+    match children::desired::desired(
+        &parent,
+        bounds,
+        read::<Vec<Map<String, Value>>>(&case.join("desired.json")),
+    ) {
         Ok(wanted) => {
             let hash_secrets = strategy.hash_secrets;
             let owner = Owner {
@@ -85,8 +92,8 @@ fn plan_of(case: &Path) -> String {
                 rules: &rules,
                 hash_secrets,
             };
-            let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
-            plan::children::children(owner, &observed, &wanted.desired, past).to_string()
+            let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
+            children::plan::children(owner, &observed, &wanted.desired, past).to_string()
         }
         Err(error) => format!("refused: {error}\n"),
     }

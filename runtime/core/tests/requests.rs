@@ -13,16 +13,16 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use metahook_core::api::composite::CompositeControllerSpec;
+use metahook_core::api::controller::ControllerKind;
+use metahook_core::api::decorator::DecoratorControllerSpec;
+use metahook_core::api::hook::HookVersion;
+use metahook_core::api::snapshot::snapshot;
+use metahook_core::hook::customize;
+use metahook_core::hook::request::Sync;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::protocol::customize;
-use metahook_core::protocol::request::Sync;
-use metahook_core::spec::composite::CompositeControllerSpec;
-use metahook_core::spec::controller::ControllerKind;
-use metahook_core::spec::decorator::DecoratorControllerSpec;
-use metahook_core::spec::hook::HookVersion;
-use metahook_core::spec::snapshot::snapshot;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a broken row ends it")]
 
-use metahook_core::decoration::Wish;
-use metahook_core::protocol::read::Reading;
-use metahook_core::protocol::response::{self, Mode, Response};
-use metahook_core::spec::controller::ControllerKind;
-use metahook_core::spec::hook::Via;
+use metahook_core::api::controller::ControllerKind;
+use metahook_core::api::hook::Via;
+use metahook_core::decorator::object::Decoration;
+use metahook_core::hook::read::Reading;
+use metahook_core::hook::response::{self, Mode, Response};
 use serde_json::{Map, json};
 
 const ALL: [(Via, Mode); 4] = [
@@ -83,7 +83,7 @@ fn what_is_wrong_for_everybody_says_where() {
 
 #[test]
 fn what_is_absent_or_null_has_its_default() {
-    let wish = Wish { status: Some(Map::new()), ..Wish::default() };
+    let wish = Decoration { status: Some(Map::new()), ..Decoration::default() };
     let nothing = Response { wish, ..Response::default() };
     for field in ["status", "resyncAfterSeconds", "finalized", "events"] {
         for (via, mode) in ALL {

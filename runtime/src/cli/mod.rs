@@ -1,8 +1,8 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
+mod metacontroller_flags;
 mod modules;
 pub mod pack;
-mod peer;
 mod policy;
 pub mod rbac;
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
-use metahook_core::bucket::RateError;
+use metahook_core::api::hook::{LimitBounds, Limits};
+use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
-use metahook_core::spec::hook::{LimitBounds, Limits};
-use metahook_core::spec::units;
+use metahook_core::pacing::rate_limiter::RateError;
 
 use crate::server::Settings;
 use crate::telemetry::log::Format;
@@ -42,7 +42,7 @@ pub enum Command {
 impl Cli {
     /// Reads the command line, or ends the program with what is wrong with it.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Self {
-        Self::parse_from(peer::translate(arguments))
+        Self::parse_from(metacontroller_flags::translate(arguments))
     }
 }
 
@@ -89,7 +89,7 @@ pub struct Serve {
     #[command(flatten)]
     pub modules: modules::ModuleFlags,
     #[command(flatten)]
-    pub peer: peer::PeerFlags,
+    pub peer: metacontroller_flags::MetacontrollerFlags,
     #[arg(long, value_enum, default_value_t = Format::Json)]
     pub log_format: Format,
     /// error, warn, info, debug, trace, or a filter like `metahook=debug`.
@@ -238,7 +238,7 @@ const DURATION: &str = "write a duration like 30s or 1m30s";
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::spec::policy::HookPolicy;
+    use metahook_core::api::policy::HookPolicy;
 
     use super::*;
 

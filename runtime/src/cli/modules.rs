@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::{bytes, duration};
+use crate::cli::{bytes, duration};
 use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
 
 /// This program, also where its file has been replaced by another version.

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use k8s_openapi::api::core::v1::ConfigMap;
+use metahook_core::api::packed::{Index, index_key};
 use metahook_core::object::id::Key;
-use metahook_core::spec::packed::{Index, index_key};
 
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::client::{ConnectError, connect};
 use crate::cluster::config_maps::ConfigMapError;
-use crate::cluster::rest::Rest;
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
 /// Who owns the fields that `--apply` writes.
@@ -92,7 +92,7 @@ impl Pack {
         Ok(small)
     }
 
-    async fn connect(&self) -> Result<Rest, ConnectError> {
+    async fn connect(&self) -> Result<ApiClient, ConnectError> {
         connect(self.kubeconfig.as_deref(), None).await
     }
 }
@@ -108,7 +108,7 @@ fn describe(packed: &Packed, Place { namespace, name, key }: &Place, say: &mut i
 
 /// Parts first: nobody names them before the ConfigMap that is written last.
 async fn apply(
-    rest: &Rest,
+    rest: &ApiClient,
     packed: &Packed,
     place: &Place,
     say: &mut impl Write,

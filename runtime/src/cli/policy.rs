@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::TypedValueParser;
-use metahook_core::spec::hook::LimitBounds;
-use metahook_core::spec::policy::HookPolicy;
+use metahook_core::api::hook::LimitBounds;
+use metahook_core::api::policy::HookPolicy;
 
 use crate::server::MountDir;
 

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::rbac::Needs;
-use metahook_core::spec::SpecError;
-use metahook_core::spec::account::ServiceAccountRef;
-use metahook_core::spec::composite::ApplyStrategy;
+use metahook_core::api::SpecError;
+use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::composite::ApplyStrategy;
+use metahook_core::api::rbac::Needs;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ mod tests {
         std::fs::write(&file, manifest).unwrap();
         let (mut out, mut say) = (Vec::new(), Vec::new());
         let rbac = rbac(file);
-        let ran = rbac.run(&mut out, &mut say).map_err(|error| crate::told::told(&error));
+        let ran = rbac.run(&mut out, &mut say).map_err(|error| crate::error_chain::error_chain(&error));
         (ran.map(|()| serde_json::from_slice(&out).unwrap()), String::from_utf8(say).unwrap())
     }
 

@@ -1,15 +1,15 @@
 //! One operation of a plan carried out: one request, and what its answer means for the store.
 
 use http::{Method, StatusCode};
-use metahook_core::index::Event;
+use metahook_core::cache::objects::CacheEvent;
+use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{Object, ObjectError};
-use metahook_core::outcome::Retry;
-use metahook_core::plan::Op;
+use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::rest::{Answer, Rest, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
 
 /// Every write carries the name that Metacontroller's writes carry.
 pub(super) const FIELD_MANAGER: &str = "fieldManager=metacontroller";
@@ -67,9 +67,9 @@ impl ApplyError {
     }
 }
 
-impl Rest {
+impl ApiClient {
     /// Carries one operation out and returns what the store is to be told of it.
-    pub(crate) async fn carry_out(&self, op: &Op) -> Result<Vec<Event>, ApplyError> {
+    pub(crate) async fn carry_out(&self, op: &Op) -> Result<Vec<CacheEvent>, ApplyError> {
         let id = op.id();
         let done = match op {
             Op::Create { body, .. } => self.create(id, body, None).await,
@@ -99,7 +99,12 @@ impl Rest {
         read.await.map_err(|why| ApplyError::new("read", id, why))
     }
 
-    async fn create(&self, id: &ObjectId, body: &Value, manager: Option<&str>) -> Result<Vec<Event>, Why> {
+    async fn create(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        manager: Option<&str>,
+    ) -> Result<Vec<CacheEvent>, Why> {
         match self.make(id, body, manager).await? {
             Some(known) => Ok(known),
             None => Err(self.taken(id, body).await?),
@@ -112,7 +117,7 @@ impl Rest {
         id: &ObjectId,
         body: &Value,
         manager: Option<&str>,
-    ) -> Result<Option<Vec<Event>>, Why> {
+    ) -> Result<Option<Vec<CacheEvent>>, Why> {
         if let Some(manager) = manager {
             return self.apply_new(id, body, manager).await;
         }
@@ -121,17 +126,17 @@ impl Rest {
         match answer.status {
             StatusCode::CONFLICT if answer.reason() == "AlreadyExists" => Ok(None),
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?.into())])),
+            _ => Ok(Some(vec![CacheEvent::Wrote(object(id, &answer)?.into())])),
         }
     }
 
-    async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<Event>, Why> {
+    async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<CacheEvent>, Why> {
         let answer = self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), Some(body)).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             // The object, or only its status subresource?
             StatusCode::NOT_FOUND if self.is_gone(id).await? => Ok(gone(id, body)),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?.into())]),
+            _ => Ok(vec![CacheEvent::Wrote(object(id, &answer)?.into())]),
         }
     }
 
@@ -145,7 +150,7 @@ impl Rest {
         uid: &Uid,
         body: &Value,
         manager: Option<&str>,
-    ) -> Result<Vec<Event>, Why> {
+    ) -> Result<Vec<CacheEvent>, Why> {
         let (mut known, finished) = self.delete(id, uid).await?;
         if finished {
             // Final or not, somebody may hold the name still: then the deletion's event starts the next pass.
@@ -155,7 +160,7 @@ impl Rest {
     }
 
     /// Deletes just the object that was seen; `true` when it is gone already.
-    async fn delete(&self, id: &ObjectId, uid: &Uid) -> Result<(Vec<Event>, bool), Why> {
+    async fn delete(&self, id: &ObjectId, uid: &Uid) -> Result<(Vec<CacheEvent>, bool), Why> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions",
             "preconditions": {"uid": uid.as_str()},
@@ -165,10 +170,10 @@ impl Rest {
         let path = object_path(&id.resource, &id.key);
         let answer = self.send(Method::DELETE, &path, Some(&options)).await?;
         match answer.status {
-            StatusCode::NOT_FOUND => Ok((vec![Event::Missing(id.key.clone(), uid.clone())], true)),
+            StatusCode::NOT_FOUND => Ok((vec![CacheEvent::Missing(id.key.clone(), uid.clone())], true)),
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             status if status.is_success() => {
-                Ok((vec![Event::Deleting(id.key.clone(), uid.clone())], is_final(&answer.body)))
+                Ok((vec![CacheEvent::Deleting(id.key.clone(), uid.clone())], is_final(&answer.body)))
             }
             _ => Err(Why::Refused(answer.message())),
         }
@@ -176,13 +181,13 @@ impl Rest {
 }
 
 /// The object that was to be written is not there any longer.
-fn gone(id: &ObjectId, body: &Value) -> Vec<Event> {
+fn gone(id: &ObjectId, body: &Value) -> Vec<CacheEvent> {
     let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     gone_uid(id, Uid::new(uid))
 }
 
-pub(super) fn gone_uid(id: &ObjectId, uid: Uid) -> Vec<Event> {
-    vec![Event::Missing(id.key.clone(), uid)]
+pub(super) fn gone_uid(id: &ObjectId, uid: Uid) -> Vec<CacheEvent> {
+    vec![CacheEvent::Missing(id.key.clone(), uid)]
 }
 
 pub(super) fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {

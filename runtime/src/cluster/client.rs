@@ -9,12 +9,12 @@ use http::header::USER_AGENT;
 use kube::Config;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use metahook_core::bucket::Rate;
+use metahook_core::pacing::rate_limiter::Rate;
 use tower::layer::layer_fn;
 
-use super::direct::Direct;
-use super::rest::Rest;
-use crate::told::told;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::transport::Transport;
+use crate::error_chain::error_chain;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -29,11 +29,14 @@ pub enum ConnectError {
     #[error("no client can be made of the configuration: it has no service")]
     NoService,
     #[error("the API server does not answer")]
-    Unreachable(#[source] super::rest::Unreachable),
+    Unreachable(#[source] crate::cluster::api_client::Unreachable),
 }
 
 /// `rate`: of all requests but watches.
-pub(crate) async fn connect(kubeconfig: Option<&Path>, rate: Option<Rate>) -> Result<Rest, ConnectError> {
+pub(crate) async fn connect(
+    kubeconfig: Option<&Path>,
+    rate: Option<Rate>,
+) -> Result<ApiClient, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
@@ -49,15 +52,15 @@ pub(crate) async fn connect(kubeconfig: Option<&Path>, rate: Option<Rate>) -> Re
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION")))));
     let kept = OnceLock::new();
-    let keep = layer_fn(|service| kept.get_or_init(|| Direct::new(service)).clone());
+    let keep = layer_fn(|service| kept.get_or_init(|| Transport::new(service)).clone());
     let client = ClientBuilder::try_from(config).map_err(ConnectError::Client)?.with_layer(&keep).build();
     // A layer is called where it is put on.
     let direct = kept.into_inner().ok_or(ConnectError::NoService)?;
-    Ok(Rest::new(client, direct, rate))
+    Ok(ApiClient::new(client, direct, rate))
 }
 
 /// Waits until the API server answers: six tries, five seconds apart.
-pub(crate) async fn wait_until_reachable(rest: &Rest) -> Result<(), ConnectError> {
+pub(crate) async fn wait_until_reachable(rest: &ApiClient) -> Result<(), ConnectError> {
     let mut tries = 0;
     loop {
         tries += 1;
@@ -65,7 +68,7 @@ pub(crate) async fn wait_until_reachable(rest: &Rest) -> Result<(), ConnectError
             Ok(_) => return Ok(()),
             Err(error) if tries == 6 => return Err(ConnectError::Unreachable(error)),
             Err(error) => {
-                tracing::warn!(error = told(&error), tries, "the API server does not answer yet");
+                tracing::warn!(error = error_chain(&error), tries, "the API server does not answer yet");
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
         }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::object::id::{Gvk, Key, Resource};
 use serde_json::Value;
 
-use super::rest::{Answer, Rest, Unreachable, object_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable, object_path};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{verb} ConfigMap {key}")]
@@ -26,7 +26,7 @@ enum Why {
     Answer(#[from] serde_json::Error),
 }
 
-impl Rest {
+impl ApiClient {
     pub(crate) async fn read_config_map(&self, key: &Key) -> Result<Option<ConfigMap>, ConfigMapError> {
         let read = async {
             let answer = self.get(&path(key)).await?;

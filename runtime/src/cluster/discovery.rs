@@ -8,18 +8,18 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use metahook_core::json::lists::Lists;
 use metahook_core::object::id::{Gvk, Gvr, Resource};
-use metahook_core::outcome::Retry;
+use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::openapi::OpenApi;
-use super::rest::{Answer, Rest, Unreachable, version_path};
-use super::watch::{Scope, watch as watch_resource};
-use crate::told::told;
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable, version_path};
+use crate::cluster::openapi::OpenApi;
+use crate::cluster::watch::{Scope, watch as watch_resource};
+use crate::error_chain::error_chain;
 
 pub(crate) struct Discovery {
-    rest: Rest,
+    rest: ApiClient,
     /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
     changed: watch::Sender<()>,
@@ -63,7 +63,7 @@ impl DiscoveryError {
 }
 
 impl Discovery {
-    pub(crate) fn new(rest: Rest) -> Self {
+    pub(crate) fn new(rest: ApiClient) -> Self {
         Self {
             published: OpenApi::new(rest.clone()),
             rest,
@@ -138,7 +138,7 @@ impl Discovery {
                 _ = clock.tick() => {}
                 event = events.next() => {
                     if let Some(Err(error)) = event {
-                        tracing::warn!(error = told(&error), "the watch of CustomResourceDefinitions broke");
+                        tracing::warn!(error = error_chain(&error), "the watch of CustomResourceDefinitions broke");
                     }
                 }
             }

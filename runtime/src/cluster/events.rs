@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::rest::Rest;
+use crate::cluster::api_client::ApiClient;
+use crate::error_chain::error_chain;
 use crate::telemetry::timestamp;
-use crate::told::told;
 
 const COMPONENT: &str = "metacontroller";
 /// Per object and reason: this many at once, then one per `REFILL`.
@@ -51,7 +51,7 @@ struct Note {
 
 impl Recorder {
     /// The recorder, and the task behind it, which ends once `stop` is called and the last note is written.
-    pub(crate) fn start(rest: Rest, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    pub(crate) fn start(rest: ApiClient, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         // Far more than one pass can say; when the API server is slow, further Events are dropped, never work.
         let (sender, receiver) = mpsc::channel(1024);
         (Self { sender }, tokio::spawn(write_all(rest, receiver, stop)))
@@ -86,7 +86,7 @@ impl Recorder {
     }
 }
 
-async fn write_all(rest: Rest, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
+async fn write_all(rest: ApiClient, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
     let mut memory = Memory::default();
     loop {
         let note = tokio::select! {
@@ -103,7 +103,7 @@ async fn write_all(rest: Rest, mut notes: mpsc::Receiver<Note>, stop: Cancellati
     }
 }
 
-async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
+async fn write(rest: &ApiClient, memory: &mut Memory, note: Note, now: Instant) {
     let time = timestamp();
     let list = format!("/api/v1/namespaces/{}/events", note.namespace);
     if let Some(seen) = memory.written.get_mut(&note.identity())
@@ -123,7 +123,7 @@ async fn write(rest: &Rest, memory: &mut Memory, note: Note, now: Instant) {
         Ok(answer) => {
             tracing::warn!(reason = &*note.reason, answer = answer.message(), "an Event was refused");
         }
-        Err(error) => tracing::warn!(error = told(&error), "an Event could not be written"),
+        Err(error) => tracing::warn!(error = error_chain(&error), "an Event could not be written"),
     }
 }
 
@@ -178,7 +178,7 @@ struct Written {
 
 impl Written {
     /// Counts one more; `false` where the Event is gone.
-    async fn repeat(&mut self, rest: &Rest, list: &str, time: &str) -> bool {
+    async fn repeat(&mut self, rest: &ApiClient, list: &str, time: &str) -> bool {
         let patch = json!({"count": self.count + 1, "lastTimestamp": time});
         let answer = rest.send(Method::PATCH, &format!("{list}/{}", self.name), Some(&patch)).await;
         let repeated = answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND);

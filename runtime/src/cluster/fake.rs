@@ -9,13 +9,13 @@ use kube::client::{Body, DynBody};
 use tower::util::BoxService;
 use tower::{BoxError, service_fn};
 
-use super::direct::Direct;
-use super::rest::Rest;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::transport::Transport;
 
 /// Each request is answered as `program` says, or never; it may panic.
 pub(crate) fn answering(
     program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
-) -> Rest {
+) -> ApiClient {
     let program = Arc::new(program);
     let body = |text: String| -> Box<DynBody> {
         Box::new(Full::new(bytes::Bytes::from(text)).map_err(BoxError::from))
@@ -29,6 +29,6 @@ pub(crate) fn answering(
             }
         }
     });
-    let direct = Direct::new(BoxService::new(fake));
-    Rest::new(Client::new(direct.clone(), "default"), direct, None)
+    let direct = Transport::new(BoxService::new(fake));
+    ApiClient::new(Client::new(direct.clone(), "default"), direct, None)
 }

@@ -10,15 +10,15 @@ use metahook_core::object::id::Gvk;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
-use super::rest::{Rest, version_path};
-use crate::told::told;
+use crate::cluster::api_client::{ApiClient, version_path};
+use crate::error_chain::error_chain;
 
 /// Where the schemas of each group and version are, by path. The address of one changes with its content.
 type Addresses = BTreeMap<String, String>;
 
 /// Whatever is asked for by many at once is read once.
 pub(crate) struct OpenApi {
-    rest: Rest,
+    rest: ApiClient,
     addresses: Mutex<Arc<OnceCell<Addresses>>>,
     known: Mutex<BTreeMap<Gvk, Known>>,
 }
@@ -41,7 +41,7 @@ impl Known {
 struct Unread;
 
 impl OpenApi {
-    pub(crate) fn new(rest: Rest) -> Self {
+    pub(crate) fn new(rest: ApiClient) -> Self {
         Self { rest, addresses: Mutex::default(), known: Mutex::default() }
     }
 
@@ -121,7 +121,7 @@ impl OpenApi {
         let why = match self.rest.get(path).await {
             Ok(answer) if answer.status.is_success() => return Ok(answer.body),
             Ok(answer) => answer.message(),
-            Err(error) => told(&error),
+            Err(error) => error_chain(&error),
         };
         tracing::debug!(path, why, "no schemas could be read here: lists are merged by convention");
         Err(Unread)

@@ -1,12 +1,12 @@
 //! An object read as it is now, changed, and written; again where somebody else was faster.
 
-use metahook_core::index::Event;
+use metahook_core::cache::objects::CacheEvent;
+use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
-use metahook_core::plan::Op;
 use serde_json::Value;
 
-use super::apply::ApplyError;
-use super::rest::Rest;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::apply::ApplyError;
 
 /// Somebody else may be writing the same object.
 const TRIES: usize = 4;
@@ -19,7 +19,7 @@ pub(crate) enum RewriteError {
     Unreadable(Box<ObjectId>),
 }
 
-impl Rest {
+impl ApiClient {
     /// What the store is to be told: the object as written, or that this one is gone. An object that `change` leaves as
     /// it is is not written.
     pub(crate) async fn rewrite(
@@ -27,18 +27,18 @@ impl Rest {
         id: &ObjectId,
         uid: &Uid,
         change: impl Fn(&mut Value),
-    ) -> Result<Vec<Event>, RewriteError> {
+    ) -> Result<Vec<CacheEvent>, RewriteError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let Some(now) = self.read(id).await?.filter(|now| now.uid == *uid) else {
-                return Ok(vec![Event::Missing(id.key.clone(), uid.clone())]);
+                return Ok(vec![CacheEvent::Missing(id.key.clone(), uid.clone())]);
             };
             let before = now.value().map_err(|_invalid| RewriteError::Unreadable(Box::new(id.clone())))?;
             let mut body = before.clone();
             change(&mut body);
             if body == before {
-                return Ok(vec![Event::Wrote(now.into())]);
+                return Ok(vec![CacheEvent::Wrote(now.into())]);
             }
             match self.carry_out(&Op::Replace { id: id.clone(), body }).await {
                 Err(error) if error.is_conflict() && tries < TRIES => {}

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::Secret;
 use metahook_core::object::id::{Gvk, Key, Resource};
 use serde_json::json;
 
-use super::rest::{Answer, Rest, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
+use crate::error_chain::error_chain;
 use crate::hook::wasm::seeds::Seeds;
-use crate::told::told;
 
 const NAME: &str = "metahook-seed";
 const FIELD: &str = "seed";
@@ -31,16 +31,16 @@ enum SeedError {
 
 /// The key, made if it is not there yet. Where that is not allowed, one that this server forgets when it ends: hooks
 /// answer the same way as long as it runs.
-pub(crate) async fn read_or_make(rest: &Rest) -> Result<SeedKey, getrandom::Error> {
+pub(crate) async fn read_or_make(rest: &ApiClient) -> Result<SeedKey, getrandom::Error> {
     let mut fresh = SeedKey::default();
     getrandom::fill(&mut fresh)?;
     Ok(settle_on(rest, fresh).await.unwrap_or_else(|error| {
-        tracing::warn!(error = told(&error), "the Secret {NAME} cannot be used: hooks that ask for random numbers get others after a restart; let the server get and create Secrets in its namespace");
+        tracing::warn!(error = error_chain(&error), "the Secret {NAME} cannot be used: hooks that ask for random numbers get others after a restart; let the server get and create Secrets in its namespace");
         fresh
     }))
 }
 
-async fn settle_on(rest: &Rest, fresh: SeedKey) -> Result<SeedKey, SeedError> {
+async fn settle_on(rest: &ApiClient, fresh: SeedKey) -> Result<SeedKey, SeedError> {
     let namespace = rest.client().default_namespace().to_owned();
     let secrets = Resource {
         gvk: Gvk::new("v1", "Secret"),

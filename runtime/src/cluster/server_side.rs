@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use http::{Method, StatusCode};
-use metahook_core::index::Event;
+use metahook_core::cache::objects::CacheEvent;
+use metahook_core::children::last_applied::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
+use metahook_core::children::plan::DryRunResult;
+use metahook_core::children::{Op, server_side_apply};
 use metahook_core::object::id::{ObjectId, Uid};
-use metahook_core::plan::children::Probed;
-use metahook_core::plan::record::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
-use metahook_core::plan::{Op, ssa};
 use serde_json::{Value, json};
 
-use super::apply::{ApplyError, FIELD_MANAGER, Why, gone_uid, object};
-use super::rest::{Answer, Rest, list_path, object_path, segment};
+use crate::cluster::api_client::{Answer, ApiClient, list_path, object_path, segment};
+use crate::cluster::apply::{ApplyError, FIELD_MANAGER, Why, gone_uid, object};
 
 /// How a server-side apply is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Run {
     Dry,
 }
 
-impl Rest {
+impl ApiClient {
     /// Applies over the object with this uid, which is inside.
     pub(super) async fn apply_over(
         &self,
@@ -31,12 +31,12 @@ impl Rest {
         uid: &Uid,
         body: &Value,
         manager: &str,
-    ) -> Result<Vec<Event>, Why> {
+    ) -> Result<Vec<CacheEvent>, Why> {
         let answer = self.apply_as(id, body, manager, Run::Forced).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?.into())]),
+            _ => Ok(vec![CacheEvent::Wrote(object(id, &answer)?.into())]),
         }
     }
 
@@ -48,14 +48,14 @@ impl Rest {
         id: &ObjectId,
         body: &Value,
         manager: &str,
-    ) -> Result<Option<Vec<Event>>, Why> {
+    ) -> Result<Option<Vec<CacheEvent>>, Why> {
         if self.get(&object_path(&id.resource, &id.key)).await?.status != StatusCode::NOT_FOUND {
             return Ok(None);
         }
         let answer = self.apply_as(id, body, manager, Run::Careful).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            _ => Ok(Some(vec![Event::Wrote(object(id, &answer)?.into())])),
+            _ => Ok(Some(vec![CacheEvent::Wrote(object(id, &answer)?.into())])),
         }
     }
 
@@ -71,7 +71,7 @@ impl Rest {
     }
 
     /// A write that is only tried.
-    pub(crate) async fn probe(&self, write: &Op) -> Result<Probed, ApplyError> {
+    pub(crate) async fn probe(&self, write: &Op) -> Result<DryRunResult, ApplyError> {
         let id = write.id();
         let answer = match write {
             Op::Apply { body, manager, .. } => self.apply_as(id, body, manager, Run::Dry).await,
@@ -87,13 +87,13 @@ impl Rest {
             | Op::Status { .. } => Ok(Answer { status: StatusCode::BAD_REQUEST, body: String::new() }),
         };
         let probed = answer.and_then(|answer| match answer.status {
-            StatusCode::UNPROCESSABLE_ENTITY => Ok(Probed::Refused),
+            StatusCode::UNPROCESSABLE_ENTITY => Ok(DryRunResult::Refused),
             // A policy is against it, or an account may not update.
-            StatusCode::FORBIDDEN => Ok(Probed::Forbidden),
+            StatusCode::FORBIDDEN => Ok(DryRunResult::Forbidden),
             // A webhook of the cluster does not allow dry runs.
-            StatusCode::BAD_REQUEST => Ok(Probed::Unable),
+            StatusCode::BAD_REQUEST => Ok(DryRunResult::Unable),
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
-            _ => Ok(Probed::Becomes(Box::new(object(id, &answer)?))),
+            _ => Ok(DryRunResult::Becomes(Box::new(object(id, &answer)?))),
         });
         probed.map_err(|why| ApplyError::new("probe", id, why))
     }
@@ -114,7 +114,12 @@ impl Rest {
     }
 
     /// Makes the fields that dynamic apply wrote those of `manager`, and takes away its record.
-    pub(super) async fn hand_over(&self, id: &ObjectId, uid: &Uid, manager: &str) -> Result<Vec<Event>, Why> {
+    pub(super) async fn hand_over(
+        &self,
+        id: &ObjectId,
+        uid: &Uid,
+        manager: &str,
+    ) -> Result<Vec<CacheEvent>, Why> {
         let path = object_path(&id.resource, &id.key);
         let answer = self.get(&path).await?;
         if answer.status == StatusCode::NOT_FOUND {
@@ -133,14 +138,14 @@ impl Rest {
             steps.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
         }
         let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
-        if let Some(fields) = ssa::handed_over(fields, manager) {
+        if let Some(fields) = server_side_apply::handed_over(fields, manager) {
             steps.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": fields}));
         }
         let answer = self.json_patch(&format!("{path}?{FIELD_MANAGER}"), &Value::Array(steps)).await?;
         match answer.status {
             StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
             StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
-            _ => Ok(vec![Event::Wrote(object(id, &answer)?.into())]),
+            _ => Ok(vec![CacheEvent::Wrote(object(id, &answer)?.into())]),
         }
     }
 

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::told::told;
+use crate::error_chain::error_chain;
 use futures_util::{Stream, StreamExt};
 use kube::api::{Api, ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher;
 use kube::{Client, Resource as KubeResource};
-use metahook_core::index::Event;
+use metahook_core::cache::objects::CacheEvent;
 use metahook_core::object::id::Resource;
 use metahook_core::object::{Object, ObjectError};
 use serde::{Deserialize, Deserializer};
@@ -34,7 +34,7 @@ pub(crate) fn watch(
     client: Client,
     resource: &Arc<Resource>,
     scope: &Scope,
-) -> impl Stream<Item = Result<Event, watcher::Error>> + Send + use<> {
+) -> impl Stream<Item = Result<CacheEvent, watcher::Error>> + Send + use<> {
     let kind = ApiResource {
         group: resource.gvk.group.to_string(),
         version: resource.gvk.version.to_string(),
@@ -72,9 +72,9 @@ pub(crate) fn watch(
 struct Pause(Duration);
 
 impl Pause {
-    fn after(&mut self, event: Option<&Result<Event, watcher::Error>>) -> Option<Duration> {
+    fn after(&mut self, event: Option<&Result<CacheEvent, watcher::Error>>) -> Option<Duration> {
         match event {
-            Some(Ok(Event::ListBegins)) => None,
+            Some(Ok(CacheEvent::ListBegins)) => None,
             Some(Ok(_)) | None => {
                 self.0 = Duration::ZERO;
                 None
@@ -89,13 +89,13 @@ impl Pause {
 }
 
 /// `None`: the object cannot be read; it is as if it were not there.
-fn translate(event: watcher::Event<Wire>, resource: &Resource) -> Option<Event> {
+fn translate(event: watcher::Event<Wire>, resource: &Resource) -> Option<CacheEvent> {
     Some(match event {
-        watcher::Event::Init => Event::ListBegins,
-        watcher::Event::InitDone => Event::ListEnds,
-        watcher::Event::InitApply(wire) => Event::Listed(wire.object(resource)?),
-        watcher::Event::Apply(wire) => Event::Applied(wire.object(resource)?),
-        watcher::Event::Delete(wire) => Event::Deleted(wire.object(resource)?),
+        watcher::Event::Init => CacheEvent::ListBegins,
+        watcher::Event::InitDone => CacheEvent::ListEnds,
+        watcher::Event::InitApply(wire) => CacheEvent::Listed(wire.object(resource)?),
+        watcher::Event::Apply(wire) => CacheEvent::Applied(wire.object(resource)?),
+        watcher::Event::Delete(wire) => CacheEvent::Deleted(wire.object(resource)?),
     })
 }
 
@@ -124,7 +124,7 @@ impl Wire {
             Err(Unread(json)) => Object::parse(&json, Some(&resource.gvk)),
         };
         let complain = |error: &ObjectError| {
-            tracing::warn!(resource = %resource.gvk, error = told(error), "an object cannot be read");
+            tracing::warn!(resource = %resource.gvk, error = error_chain(error), "an object cannot be read");
         };
         read.inspect_err(complain).ok()
     }
@@ -202,11 +202,11 @@ mod tests {
         let (mut pause, broken) = (Pause::default(), Err(watcher::Error::NoResourceVersion));
         let mut waits = Vec::new();
         for _ in 0..12 {
-            assert_eq!(pause.after(Some(&Ok(Event::ListBegins))), None);
+            assert_eq!(pause.after(Some(&Ok(CacheEvent::ListBegins))), None);
             waits.push(pause.after(Some(&broken)).unwrap());
         }
         assert!(waits[0] < Duration::from_millis(130) && waits[11] >= Duration::from_secs(30));
-        assert_eq!(pause.after(Some(&Ok(Event::ListEnds))), None);
+        assert_eq!(pause.after(Some(&Ok(CacheEvent::ListEnds))), None);
         assert!(pause.after(Some(&broken)).unwrap() < Duration::from_millis(130), "it worked in between");
     }
 

@@ -1,45 +1,24 @@
 //! Controllers: those that the cluster asks for, each running over its parents.
 
-mod acting;
-mod children;
-mod claiming;
-mod composite;
-pub(crate) mod controllers;
-mod counts;
-mod decorator;
-mod deleting;
-mod hooks;
+pub(crate) mod decorator_conflicts;
 pub(crate) mod host;
-mod kinds;
-mod ledgers;
-mod modules;
-mod parents;
-mod part;
-mod pass;
-mod places;
+mod reconcile;
 mod related;
-mod report;
-mod rolling;
-mod running;
-mod sweep;
-mod tasks;
-mod told;
-mod triggers;
-pub(crate) mod wishing;
+mod runner;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::plan::desired::Applying;
-use metahook_core::spec::account::ServiceAccountRef;
-use metahook_core::spec::policy::HookPolicy;
+use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::policy::HookPolicy;
+use metahook_core::children::desired::Applying;
 
-use controllers::Controllers;
-use wishing::Wishing;
+use decorator_conflicts::DecoratorCoordinator;
+use host::controllers::Controllers;
 
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
-use crate::cluster::rest::Rest;
 use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
@@ -47,11 +26,11 @@ use crate::telemetry::metrics::Metrics;
 
 /// What every controller works with.
 #[derive(Clone)]
-pub(crate) struct Tools {
-    pub(crate) rest: Rest,
+pub(crate) struct Context {
+    pub(crate) rest: ApiClient,
     pub(crate) stores: Arc<Stores>,
     pub(crate) controllers: Arc<Controllers>,
-    pub(crate) wishing: Arc<Wishing>,
+    pub(crate) wishing: Arc<DecoratorCoordinator>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) sources: Arc<Sources>,
     pub(crate) recorder: Recorder,
@@ -70,7 +49,7 @@ pub(crate) struct Tools {
     pub(crate) discovery_interval: Duration,
 }
 
-impl Tools {
+impl Context {
     /// For a controller whose account this is: it writes with the rights of that one, and what it opens is watched with
     /// them.
     fn acting_as(&self, account: Option<&ServiceAccountRef>) -> Self {

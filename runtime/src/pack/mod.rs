@@ -6,9 +6,9 @@ mod strip;
 use std::path::Path;
 
 use k8s_openapi::ByteString;
-use metahook_core::spec::mount::is_file_name;
-use metahook_core::spec::packed::{Index, MOST_PARTS, PART_KEY, index_key, is_name};
-use metahook_core::spec::units::print_bytes;
+use metahook_core::api::mount::is_file_name;
+use metahook_core::api::packed::{Index, MOST_PARTS, PART_KEY, index_key, is_name};
+use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
 use shrink::ShrinkError;

@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-use metahook_core::keyed::Keyed;
-use metahook_core::outcome;
+use metahook_core::fast_map::FastMap;
+use metahook_core::reconcile::outcome;
 use tokio::time::Instant;
 
-use super::{After, Streaks};
+use crate::queue::{After, Streaks};
 
 /// When somebody changed something while a worker had been told to come later: the shortest time that one may be told.
 const FLOOR: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ const FLOOR: Duration = Duration::from_secs(1);
 pub(super) struct Keys<K> {
     ready: VecDeque<K>,
     due: BTreeSet<(Instant, K)>,
-    entries: Keyed<K, Entry>,
+    entries: FastMap<K, Entry>,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ enum Meanwhile {
 
 impl<K> Default for Keys<K> {
     fn default() -> Self {
-        Self { ready: VecDeque::new(), due: BTreeSet::new(), entries: Keyed::default() }
+        Self { ready: VecDeque::new(), due: BTreeSet::new(), entries: FastMap::default() }
     }
 }
 

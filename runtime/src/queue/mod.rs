@@ -141,7 +141,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
 mod tests {
     use std::sync::Arc;
 
-    use metahook_core::outcome;
+    use metahook_core::reconcile::outcome;
     use tokio::time::Instant;
 
     use super::*;
@@ -300,7 +300,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn two_keys_that_never_rest_do_not_free_each_other() {
         let pace = |streaks: Streaks| {
-            let passed = outcome::Passed { wrote: Ok(true), resync_after: None };
+            let passed = outcome::Reconciled { wrote: Ok(true), resync_after: None };
             match outcome::of(passed, streaks.failures, streaks.own) {
                 outcome::Outcome::FollowUp { again } => After::FollowUp(again),
                 other => panic!("{other:?}"),

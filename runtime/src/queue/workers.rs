@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-use super::{After, Queue, Streaks};
+use crate::queue::{After, Queue, Streaks};
 
 /// Runs `count` workers until the queue is closed. `work` answers how its key goes on; `panicked` does when it cannot.
 pub(crate) fn start<K, W, F>(

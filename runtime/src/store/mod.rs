@@ -1,6 +1,6 @@
 //! What is known of the cluster: one watch and one index per resource, shared by all who look at it.
 
-mod ours;
+mod own_writes;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use metahook_core::index::{Event, Index, Touched};
+use metahook_core::cache::objects::{Cache, CacheEvent, ObjectChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;
@@ -16,14 +16,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::cluster::rest::Rest;
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::watch::{Scope, watch as watch_resource};
-use crate::told::told;
-use ours::Ours;
+use crate::error_chain::error_chain;
+use own_writes::OwnWrites;
 
 /// All stores that somebody uses at the moment.
 pub(crate) struct Stores {
-    rest: Rest,
+    rest: ApiClient,
     open: Mutex<BTreeMap<Place, Weak<Store>>>,
 }
 
@@ -40,8 +40,8 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct State {
-    index: Index,
-    ours: Ours,
+    index: Cache,
+    ours: OwnWrites,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
     trouble: Option<Trouble>,
 }
@@ -66,7 +66,7 @@ const AFTER_BUG: Duration = Duration::from_secs(1);
 /// An object changed, and whose write it was if it was one of ours.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
-    pub(crate) touched: Touched,
+    pub(crate) touched: ObjectChange,
     pub(crate) by: Option<Writer>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Writer {
 }
 
 impl Stores {
-    pub(crate) fn new(rest: Rest) -> Self {
+    pub(crate) fn new(rest: ApiClient) -> Self {
         Self { rest, open: Mutex::default() }
     }
 
@@ -114,7 +114,7 @@ impl Stores {
 }
 
 /// A write of one of the objects, until its answer has come or will not.
-pub(crate) struct Writing {
+pub(crate) struct WriteGuard {
     store: Arc<Store>,
     key: Key,
     by: Writer,
@@ -122,14 +122,14 @@ pub(crate) struct Writing {
 
 impl Change {
     fn key(&self) -> Option<&Key> {
-        let Touched { before, after } = &self.touched;
+        let ObjectChange { before, after } = &self.touched;
         after.as_ref().or(before.as_ref()).map(|object| &object.key)
     }
 }
 
-impl Writing {
+impl WriteGuard {
     /// Takes in what the answer says.
-    pub(crate) fn answered(self, events: Vec<Event>) {
+    pub(crate) fn answered(self, events: Vec<CacheEvent>) {
         let mut state = lock(&self.store.state);
         for event in events {
             state.ours.learn(&self.key, &event, &self.by);
@@ -138,7 +138,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         let mut state = lock(&self.store.state);
         for change in state.ours.end(&self.key) {
@@ -153,13 +153,13 @@ impl Store {
     }
 
     /// To be called before one of the objects is written.
-    pub(crate) fn writing(self: &Arc<Self>, key: &Key, by: &Writer) -> Writing {
+    pub(crate) fn writing(self: &Arc<Self>, key: &Key, by: &Writer) -> WriteGuard {
         lock(&self.state).ours.begin(key);
-        Writing { store: Arc::clone(self), key: key.clone(), by: by.clone() }
+        WriteGuard { store: Arc::clone(self), key: key.clone(), by: by.clone() }
     }
 
     /// Takes in what an answer to a write says that no pass made.
-    pub(crate) fn absorb(&self, events: Vec<Event>) {
+    pub(crate) fn absorb(&self, events: Vec<CacheEvent>) {
         let mut state = lock(&self.state);
         for event in events {
             state.apply(event, None);
@@ -173,7 +173,7 @@ impl Store {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = lock(&self.state);
         for object in state.index.all() {
-            let touched = Touched { before: None, after: Some(Arc::clone(object)) };
+            let touched = ObjectChange { before: None, after: Some(Arc::clone(object)) };
             // The receiver is still in our hands: this cannot fail.
             sender.send(Change { touched, by: None }).unwrap_or_default();
         }
@@ -228,7 +228,7 @@ impl Store {
     }
 
     /// A look at the whole index; short, because everybody else waits meanwhile.
-    pub(crate) fn view<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
+    pub(crate) fn view<T>(&self, look: impl FnOnce(&Cache) -> T) -> T {
         look(&lock(&self.state).index)
     }
 }
@@ -239,7 +239,7 @@ impl State {
         self.trouble = Some(Trouble { why, times: times.saturating_add(1), last: Instant::now() });
     }
 
-    fn apply(&mut self, event: Event, by: Option<&Writer>) {
+    fn apply(&mut self, event: CacheEvent, by: Option<&Writer>) {
         for touched in self.index.apply(event) {
             let change = match by {
                 Some(by) => Some(Change { touched, by: Some(by.clone()) }),
@@ -265,27 +265,27 @@ impl Drop for Store {
 }
 
 /// Feeds a store from its watch for as long as somebody holds it, also after a panic.
-async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), rest: Rest) {
+async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), rest: ApiClient) {
     while AssertUnwindSafe(feed(&store, &resource, &scope, &rest)).catch_unwind().await.is_err() {
         tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
         tokio::time::sleep(AFTER_BUG).await;
     }
 }
 
-async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest: &Rest) {
+async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest: &ApiClient) {
     let mut events = std::pin::pin!(watch_resource(rest.client(), resource, scope));
     while let Some(event) = events.next().await {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
                 let Some(store) = store.upgrade() else { return };
-                tracing::warn!(resource = %resource.gvk, error = told(&error), "a watch broke; it is taken up again");
-                lock(&store.state).broke(told(&error));
+                tracing::warn!(resource = %resource.gvk, error = error_chain(&error), "a watch broke; it is taken up again");
+                lock(&store.state).broke(error_chain(&error));
                 continue;
             }
         };
-        let complete = matches!(event, Event::ListEnds);
-        let works = complete || matches!(event, Event::Applied(_) | Event::Deleted(_));
+        let complete = matches!(event, CacheEvent::ListEnds);
+        let works = complete || matches!(event, CacheEvent::Applied(_) | CacheEvent::Deleted(_));
         let doubtful = {
             let Some(store) = store.upgrade() else { return };
             let mut state = lock(&store.state);
@@ -303,16 +303,21 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest
 }
 
 /// Reads the objects that only our own writes told of and that a complete list did not name.
-async fn look_again(store: &Weak<Store>, resource: &Arc<Resource>, rest: &Rest, doubtful: Vec<Arc<Object>>) {
+async fn look_again(
+    store: &Weak<Store>,
+    resource: &Arc<Resource>,
+    rest: &ApiClient,
+    doubtful: Vec<Arc<Object>>,
+) {
     for object in doubtful {
         let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
         let found = rest.read(&id).await;
         let Some(store) = store.upgrade() else { return };
         let mut state = lock(&store.state);
         match found {
-            Ok(Some(now)) if now.uid == object.uid => state.apply(Event::Applied(now), None),
-            Ok(_) => state.apply(Event::Missing(object.key.clone(), object.uid.clone()), None),
-            Err(error) => tracing::debug!(error = told(&error), "a doubtful object could not be read"),
+            Ok(Some(now)) if now.uid == object.uid => state.apply(CacheEvent::Applied(now), None),
+            Ok(_) => state.apply(CacheEvent::Missing(object.key.clone(), object.uid.clone()), None),
+            Err(error) => tracing::debug!(error = error_chain(&error), "a doubtful object could not be read"),
         }
     }
 }

@@ -4,8 +4,8 @@ use http::{Request, Response};
 use kube::client::Body;
 use metahook_core::object::id::Gvk;
 
-use super::*;
 use crate::cluster::fake;
+use crate::store::*;
 
 fn config_maps() -> Arc<Resource> {
     let gvk = Gvk::new("v1", "ConfigMap");
@@ -35,7 +35,7 @@ fn writer() -> Writer {
     Writer { controller: Uid::new("c"), parents: config_maps(), parent: Key::new("n", "p") }
 }
 
-fn watched(store: &Store, event: Event) {
+fn watched(store: &Store, event: CacheEvent) {
     lock(&store.state).apply(event, None);
 }
 
@@ -49,13 +49,13 @@ fn an_event_that_comes_before_the_answer_to_its_write_is_our_own() {
     let (store, mut changes) = store();
     let key = Key::new("n", "a");
     let writing = store.writing(&key, &writer());
-    watched(&store, Event::Applied(object("1", 5)));
-    watched(&store, Event::Applied(object("1", 6)));
+    watched(&store, CacheEvent::Applied(object("1", 5)));
+    watched(&store, CacheEvent::Applied(object("1", 6)));
     assert!(told(&mut changes).is_empty(), "nobody knows yet whose it is");
     assert!(store.get(&key).is_some(), "but what is there can be seen");
-    writing.answered(vec![Event::Wrote(object("1", 5).into())]);
+    writing.answered(vec![CacheEvent::Wrote(object("1", 5).into())]);
     assert_eq!(told(&mut changes), [true, false], "the second one is somebody else's");
-    watched(&store, Event::Applied(object("1", 7)));
+    watched(&store, CacheEvent::Applied(object("1", 7)));
     assert_eq!(told(&mut changes), [false], "nothing is held any more");
 }
 
@@ -64,7 +64,7 @@ fn what_came_while_a_write_failed_is_somebody_elses() {
     let (store, mut changes) = store();
     let (one, another) =
         (store.writing(&Key::new("n", "a"), &writer()), store.writing(&Key::new("n", "a"), &writer()));
-    watched(&store, Event::Applied(object("1", 5)));
+    watched(&store, CacheEvent::Applied(object("1", 5)));
     drop(one);
     assert!(told(&mut changes).is_empty());
     drop(another);
@@ -75,19 +75,19 @@ fn what_came_while_a_write_failed_is_somebody_elses() {
 fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
     let (store, mut changes) = store();
     let key = Key::new("n", "a");
-    watched(&store, Event::Applied(object("1", 1)));
-    store.writing(&key, &writer()).answered(vec![Event::Deleting(key.clone(), Uid::new("1"))]);
-    watched(&store, Event::Deleted(object("1", 2)));
+    watched(&store, CacheEvent::Applied(object("1", 1)));
+    store.writing(&key, &writer()).answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("1"))]);
+    watched(&store, CacheEvent::Deleted(object("1", 2)));
     assert_eq!(told(&mut changes), [false, true, true], "its beginning, its marking, its end");
 
-    watched(&store, Event::Applied(object("2", 3)));
+    watched(&store, CacheEvent::Applied(object("2", 3)));
     let writing = store.writing(&key, &writer());
-    watched(&store, Event::Deleted(object("2", 4)));
-    writing.answered(vec![Event::Deleting(key.clone(), Uid::new("2"))]);
+    watched(&store, CacheEvent::Deleted(object("2", 4)));
+    writing.answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("2"))]);
     assert_eq!(told(&mut changes), [false, true], "also before the answer");
 
-    watched(&store, Event::Applied(object("3", 5)));
-    watched(&store, Event::Deleted(object("3", 6)));
+    watched(&store, CacheEvent::Applied(object("3", 5)));
+    watched(&store, CacheEvent::Deleted(object("3", 6)));
     assert_eq!(told(&mut changes), [false, false], "somebody else's deletion is none of ours");
 }
 

@@ -13,8 +13,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::metrics::{self, Metrics};
-use crate::told::told;
+use crate::error_chain::error_chain;
+use crate::telemetry::metrics::{self, Metrics};
 
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {address} cannot be listened on: choose another, or 0 for none")]
@@ -63,7 +63,7 @@ impl Listener {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(error = told(&error), "a connection could not be accepted");
+                    tracing::warn!(error = error_chain(&error), "a connection could not be accepted");
                     // Too many open files, most likely: not at once again.
                     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
                     continue;
@@ -82,7 +82,7 @@ impl Listener {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     served = served => if let Err(error) = served {
-                        tracing::debug!(error = told(&error), "a connection broke off");
+                        tracing::debug!(error = error_chain(&error), "a connection broke off");
                     }
                 }
             });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use metahook_core::tally::{BUCKETS, Tally};
+use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::webhooks::Webhooks;
+use crate::telemetry::webhooks::Webhooks;
 
 /// The content type of what is encoded.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,7 +30,7 @@ pub(crate) struct Metrics {
 pub(crate) struct Meter {
     name: String,
     kind: String,
-    tally: Mutex<Tally>,
+    tally: Mutex<ControllerMetrics>,
 }
 
 /// Name, kind, and what a sum is split by.
@@ -68,7 +68,7 @@ impl Metrics {
 }
 
 impl Meter {
-    pub(crate) fn tally(&self) -> MutexGuard<'_, Tally> {
+    pub(crate) fn tally(&self) -> MutexGuard<'_, ControllerMetrics> {
         lock(&self.tally)
     }
 
@@ -82,19 +82,20 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let meters: Vec<_> = lock(&self.meters).iter().filter_map(Weak::upgrade).collect();
         let tallies: Vec<_> = meters.iter().map(|meter| (meter, meter.tally().clone())).collect();
-        let mut sums = |name, help, split: &'static str, of: fn(&Tally) -> Vec<(&'static str, u64)>| {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for (meter, tally) in &tallies {
-                for (value, sum) in of(tally) {
-                    counter(&mut metric, &meter.labels(Some((split, value))), sum)?;
+        let mut sums =
+            |name, help, split: &'static str, of: fn(&ControllerMetrics) -> Vec<(&'static str, u64)>| {
+                let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+                for (meter, tally) in &tallies {
+                    for (value, sum) in of(tally) {
+                        counter(&mut metric, &meter.labels(Some((split, value))), sum)?;
+                    }
                 }
-            }
-            Ok(())
-        };
+                Ok(())
+            };
         sums("hook_calls", "Calls of hooks by result", "result", |tally| pairs(&tally.calls))?;
         sums("passes", "Passes over parents by what came of them", "result", |tally| pairs(&tally.passes))?;
         sums("writes", "Writes to the API server", "operation", |tally| pairs(&tally.writes))?;
-        let mut gauges = |name, help, of: fn(&Tally) -> u64| {
+        let mut gauges = |name, help, of: fn(&ControllerMetrics) -> u64| {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (meter, tally) in &tallies {
                 gauge(&mut metric, &meter.labels(None), of(tally))?;
@@ -119,7 +120,10 @@ impl Collector for Metrics {
     }
 }
 
-fn durations(encoder: &mut DescriptorEncoder<'_>, tallies: &[(&Arc<Meter>, Tally)]) -> fmt::Result {
+fn durations(
+    encoder: &mut DescriptorEncoder<'_>,
+    tallies: &[(&Arc<Meter>, ControllerMetrics)],
+) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(
         "hook_call_duration_seconds",
         "Time from a request to its answer",
@@ -173,8 +177,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use std::time::Duration;
 
-    use metahook_core::spec::hook::HookName;
-    use metahook_core::tally::{Called, OK};
+    use metahook_core::api::hook::HookName;
+    use metahook_core::controller_metrics::{Called, OK};
 
     use super::*;
 

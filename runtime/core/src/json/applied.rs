@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::lists::{ListKind, Lists};
-use super::merge::Identity;
+use crate::json::lists::{ListKind, Lists};
+use crate::json::merge::Identity;
 
 /// What `observed` becomes when `body` is applied over it.
 ///

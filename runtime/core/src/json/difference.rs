@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::go;
-use super::lists::Lists;
-use super::merge::Identity;
-use super::same::same;
 use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::json::go;
+use crate::json::lists::Lists;
+use crate::json::merge::Identity;
+use crate::json::same::same;
 
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::lists::{ListKey, ListKind, Lists};
+use crate::json::lists::{ListKey, ListKind, Lists};
 
 /// Fields that name the items of a list about which nothing is published, in the order they are tried. A convention:
 /// most lists of the Kubernetes API that are maps at heart use one of them.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::lists::{ListKey, ListKind, Lists};
+use crate::json::lists::{ListKey, ListKind, Lists};
 use crate::object::id::Gvk;
 
 /// The document of one group and version, as far as lists are concerned.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Object;
-use super::id::{Key, ObjectId, Resource};
+use crate::object::Object;
+use crate::object::id::{Key, ObjectId, Resource};
 
 /// Observed objects by resource and name. Every declared resource has an entry, also an empty one.
 #[derive(Debug, Clone, Default)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::Object;
-use super::id::{Gvk, Resource};
+use crate::object::Object;
+use crate::object::id::{Gvk, Resource};
 
 pub(crate) fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
     let plural = format!("{}s", kind.to_lowercase());

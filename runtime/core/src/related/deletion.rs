@@ -4,16 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::api::deletion::Grant;
+use crate::children::Op;
+use crate::hook::deletion::Deletion;
 use crate::object::Object;
 use crate::object::id::{ObjectId, Resource, Uid};
 use crate::object::map::{ChildMap, Naming};
-use crate::plan::Op;
-use crate::protocol::deletion::Deletion;
-use crate::spec::deletion::Grant;
 
 /// What a hook was asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct ShownObjects<'a> {
     pub parent: &'a Object,
     pub children: &'a ChildMap,
     pub related: &'a ChildMap,
@@ -55,7 +55,11 @@ pub enum DeletionError {
 ///
 /// # Guarantees
 /// Whatever is deleted was shown by the request, with this uid, and is granted. What is being deleted already is left.
-pub fn check(asked: &[Deletion], grants: &[Grant], shown: Shown<'_>) -> Result<Vec<Op>, DeletionError> {
+pub fn check(
+    asked: &[Deletion],
+    grants: &[Grant],
+    shown: ShownObjects<'_>,
+) -> Result<Vec<Op>, DeletionError> {
     if asked.is_empty() {
         return Ok(Vec::new());
     }
@@ -77,7 +81,7 @@ pub fn check(asked: &[Deletion], grants: &[Grant], shown: Shown<'_>) -> Result<V
 fn find<'a>(
     deletion: &Deletion,
     grants: &[Grant],
-    shown: Shown<'a>,
+    shown: ShownObjects<'a>,
 ) -> Result<(&'a Arc<Resource>, &'a Object), DeletionError> {
     let Deletion { gvk, key, uid, .. } = deletion;
     let (asked, home) = (|| Box::new(deletion.clone()), &shown.parent.key.namespace);
@@ -130,10 +134,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::api::controller::ControllerKind;
+    use crate::hook::request::Sync;
     use crate::object::id::{Gvk, Gvr, Key};
     use crate::object::testing::{Build, a, cluster_resource, resource};
-    use crate::protocol::request::Sync;
-    use crate::spec::controller::ControllerKind;
 
     /// What a hook is asked, in a test: a parent with one child, and related objects.
     struct World {
@@ -167,9 +171,9 @@ mod tests {
     }
 
     impl World {
-        fn shown(&self) -> Shown<'_> {
+        fn shown(&self) -> ShownObjects<'_> {
             let World { parent, children, related, naming } = self;
-            Shown { parent, children, related, naming: *naming }
+            ShownObjects { parent, children, related, naming: *naming }
         }
 
         fn check(&self, grants: &[Grant], asked: &[Deletion]) -> Result<Vec<String>, String> {

@@ -7,9 +7,9 @@
 //! - [`deletion`]: which of them a hook may have deleted
 //! - [`places`]: where they are looked for, and how long
 
+pub mod customize_cache;
 pub mod deletion;
-pub mod interests;
-pub mod places;
-pub mod remembered;
+pub mod related_index;
 pub mod rule;
+pub mod scopes;
 pub mod selection;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::index::Index;
+use crate::api::hook::HookVersion;
+use crate::cache::objects::Cache;
 use crate::object::Object;
 use crate::object::id::{Gvk, Gvr, Key, Resource};
 use crate::object::selector::Selector;
-use crate::spec::hook::HookVersion;
 
 /// A rule as the hook wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Asker<'a> {
 
 /// A rule that can be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rule {
+pub struct RelatedRule {
     pub resource: Arc<Resource>,
     pub finds: Finds,
 }
@@ -82,7 +82,12 @@ pub enum RuleError {
 
 impl Asked {
     /// What the rule means for a kind, which is known to be this rule's; `at` is the rule's place in the answer.
-    pub fn rule(&self, at: usize, resource: &Arc<Resource>, asker: Asker<'_>) -> Result<Rule, RuleError> {
+    pub fn rule(
+        &self,
+        at: usize,
+        resource: &Arc<Resource>,
+        asker: Asker<'_>,
+    ) -> Result<RelatedRule, RuleError> {
         if !self.names.is_empty() {
             for (field, selector) in
                 [("labelSelector", &self.labels), ("namespaceSelector", &self.namespaces)]
@@ -118,11 +123,11 @@ impl Asked {
             // Names alone are looked for everywhere, whatever the version.
             Finds::Names { namespace, names: self.names.clone() }
         };
-        Ok(Rule { resource: Arc::clone(resource), finds })
+        Ok(RelatedRule { resource: Arc::clone(resource), finds })
     }
 }
 
-impl Rule {
+impl RelatedRule {
     /// Whether the rule finds this object of its kind; `namespace` is the object's, where it has one.
     pub fn matches(&self, object: &Object, namespace: Option<&Object>) -> bool {
         match &self.finds {
@@ -166,7 +171,7 @@ impl Rule {
     }
 
     /// All objects of its kind that the rule finds; `namespaces` are those that its selector, if it has one, finds.
-    pub fn select(&self, index: &Index, namespaces: &BTreeSet<Arc<str>>) -> Vec<Arc<Object>> {
+    pub fn select(&self, index: &Cache, namespaces: &BTreeSet<Arc<str>>) -> Vec<Arc<Object>> {
         match &self.finds {
             Finds::Names { namespace: None, names } => {
                 names.iter().flat_map(|name| index.named(name)).cloned().collect()
@@ -187,7 +192,7 @@ impl Rule {
 }
 
 /// The namespaces whose labels match.
-pub fn namespaces(selector: &Selector, index: &Index) -> BTreeSet<Arc<str>> {
+pub fn namespaces(selector: &Selector, index: &Cache) -> BTreeSet<Arc<str>> {
     let matching = index.all().filter(|namespace| selector.matches(&namespace.labels));
     matching.map(|namespace| Arc::clone(&namespace.key.name)).collect()
 }
@@ -195,11 +200,11 @@ pub fn namespaces(selector: &Selector, index: &Index) -> BTreeSet<Arc<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::Event;
+    use crate::api::hook::Via;
+    use crate::cache::objects::CacheEvent;
+    use crate::hook::customize;
+    use crate::hook::response::Mode;
     use crate::object::testing::{a, cluster_resource, resource};
-    use crate::protocol::customize;
-    use crate::protocol::response::Mode;
-    use crate::spec::hook::Via;
 
     const NAMES: &str = r#""names":["a"]"#;
     const LABELS: &str = r#""labelSelector":{"matchLabels":{"l":"1"}}"#;
@@ -214,7 +219,7 @@ mod tests {
         version: HookVersion,
         parent_namespace: &str,
         namespaced: bool,
-    ) -> Result<Rule, String> {
+    ) -> Result<RelatedRule, String> {
         let resource = if namespaced { resource("v1", "Pod") } else { cluster_resource("v1", "Pod") };
         let mut text = r#"{"relatedResources":[{"apiVersion":"v1","resource":"pods""#.to_owned();
         for field in fields {
@@ -231,14 +236,14 @@ mod tests {
             Ok(rule) => rule,
             Err(error) => return error,
         };
-        let (mut index, mut all_namespaces) = (Index::default(), Index::default());
+        let (mut index, mut all_namespaces) = (Cache::default(), Cache::default());
         for (name, team) in [("n", "x"), ("m", "x"), ("o", "y")] {
             let namespace = a("v1", "Namespace", name).label("team", team);
-            all_namespaces.apply(Event::Applied((*namespace.object()).clone()));
+            all_namespaces.apply(CacheEvent::Applied((*namespace.object()).clone()));
             for pod in ["a", "b"] {
                 let key = if namespaced { format!("{name}/{pod}") } else { format!("{pod}{name}") };
                 let pod = a("v1", "Pod", &key).uid(&key).label("l", if pod == "a" { "1" } else { "2" });
-                index.apply(Event::Applied((*pod.object()).clone()));
+                index.apply(CacheEvent::Applied((*pod.object()).clone()));
             }
         }
         let selector = rule.namespace_selector();

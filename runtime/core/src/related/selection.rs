@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::rule::{Finds, Rule};
 use crate::fingerprint::Fingerprinter;
 use crate::object::Object;
 use crate::object::id::Gvk;
 use crate::object::map::{ChildMap, Naming};
+use crate::related::rule::{Finds, RelatedRule};
 
 /// What a pass found of what its parent's rules ask for.
 #[derive(Debug, Default)]
@@ -37,7 +37,11 @@ impl fmt::Display for Hidden {
 
 impl Related {
     /// `select` finds the objects of a rule.
-    pub fn find(parent: &Object, rules: &[Rule], select: impl Fn(&Rule) -> Vec<Arc<Object>>) -> Self {
+    pub fn find(
+        parent: &Object,
+        rules: &[RelatedRule],
+        select: impl Fn(&RelatedRule) -> Vec<Arc<Object>>,
+    ) -> Self {
         let home = &parent.key.namespace;
         let mut related = Self::default();
         for rule in rules {
@@ -80,7 +84,7 @@ impl Related {
 
 /// How many objects of a rule are not at home. Who asks for a name in no namespace means the one at home, where it is
 /// there: its namesakes are missed by nobody.
-fn elsewhere(home: &str, rule: &Rule, found: &[Arc<Object>]) -> usize {
+fn elsewhere(home: &str, rule: &RelatedRule, found: &[Arc<Object>]) -> usize {
     let at_home = |object: &&Arc<Object>| *object.key.namespace == *home;
     let by_name = matches!(rule.finds, Finds::Names { namespace: None, .. });
     let met: BTreeSet<_> =
@@ -96,8 +100,8 @@ mod tests {
     use crate::object::testing::{Build, a, cluster_resource, resource};
     use crate::related::rule::Place;
 
-    fn rule(resource: Arc<Resource>) -> Rule {
-        Rule { resource, finds: Finds::Labels { place: Place::Anywhere, labels: Selector::default() } }
+    fn rule(resource: Arc<Resource>) -> RelatedRule {
+        RelatedRule { resource, finds: Finds::Labels { place: Place::Anywhere, labels: Selector::default() } }
     }
 
     fn related(parent: &str, pods: Vec<Build>, nodes: Vec<Build>) -> Related {
@@ -142,7 +146,7 @@ mod tests {
     fn namesakes_of_what_is_at_home_are_not_missed() {
         let parent = a("e/v1", "P", "n/p").object();
         let finds = Finds::Names { namespace: None, names: ["a".into(), "b".into()].into() };
-        let by_name = Rule { resource: resource("v1", "Pod"), finds };
+        let by_name = RelatedRule { resource: resource("v1", "Pod"), finds };
         let hidden = |pods: &[&str]| {
             let pods: Vec<_> = pods.iter().map(|key| pod(key).object()).collect();
             let related = Related::find(&parent, std::slice::from_ref(&by_name), |_| pods.clone());

@@ -3,22 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{RollingRule, name_in};
+use crate::api::revision::RevisionChildren;
 use crate::object::id::{Key, ObjectId};
-use crate::spec::revision::RevisionChildren;
+use crate::rollout::{RollingKind, name_in};
 
 /// The children that are at one revision.
 pub type Claims = BTreeSet<ObjectId>;
 
 /// What a ControllerRevision of a parent in `home` (empty: cluster-scoped) claims. A name may stand with its namespace or,
 /// where that is the parent's, without. Kinds that are no longer rolled out are nobody's claim.
-pub fn read(home: &str, rules: &[RollingRule], stored: &[RevisionChildren]) -> Claims {
+pub fn read(home: &str, rules: &[RollingKind], stored: &[RevisionChildren]) -> Claims {
     let mut claims = Claims::new();
     for group in stored {
         let rule = rules.iter().find(|rule| {
             *rule.resource.gvk.group == *group.api_group && *rule.resource.gvk.kind == *group.kind
         });
-        let Some(RollingRule { resource, .. }) = rule else {
+        let Some(RollingKind { resource, .. }) = rule else {
             continue;
         };
         let home = if resource.namespaced { home } else { "" };
@@ -52,9 +52,9 @@ mod tests {
     use super::*;
     use crate::object::testing::{cluster_resource, resource};
 
-    fn rules() -> Vec<RollingRule> {
+    fn rules() -> Vec<RollingKind> {
         [resource("v1", "Pod"), resource("apps/v1", "Deployment"), cluster_resource("v1", "Namespace")]
-            .map(|resource| RollingRule { resource, in_place: true, checks: vec![] })
+            .map(|resource| RollingKind { resource, in_place: true, checks: vec![] })
             .into()
     }
 

@@ -7,20 +7,20 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::record;
-use super::revisions::{FieldPath, History};
-use super::step::{At, Progress, Situation, Step};
-use super::{Rolling, RollingRule};
+use crate::api::composite::UpdateMethod;
+use crate::api::controller::ControllerKind;
+use crate::children::desired::{ChildKind, Desired, DesiredOptions, OwnerMark, UnmanagedPolicy, desired};
+use crate::children::write_history::{PastWrites, WriteHistory};
+use crate::children::{self, Op, Owner};
 use crate::object::Object;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::object::testing::{a, resource};
-use crate::plan::desired::{Bounds, Desired, Mark, Rule, Strays, desired};
-use crate::plan::ledger::{Ledger, Past};
-use crate::plan::{self, Op, Owner};
-use crate::spec::composite::UpdateMethod;
-use crate::spec::controller::ControllerKind;
+use crate::rollout::record;
+use crate::rollout::revisions::{FieldPath, History};
+use crate::rollout::step::{At, Progress, Situation, Step};
+use crate::rollout::{RollingConfig, RollingKind};
 
 /// What happens between two passes, or instead of one.
 #[derive(Debug, Clone, Copy)]
@@ -62,13 +62,13 @@ impl Cluster {
         Self { image: 0, replicas: 3, method, children, revisions, works: true, versions: 0 }
     }
 
-    fn rolling(&self) -> Rolling {
+    fn rolling(&self) -> RollingConfig {
         let checks = serde_json::from_value(json!([{"type": "Ready", "status": "True"}])).unwrap();
         let in_place = self.method == UpdateMethod::RollingInPlace;
         // The number of children is no part of a revision.
-        Rolling {
+        RollingConfig {
             paths: vec![FieldPath::new("spec.image")],
-            rules: vec![RollingRule { resource: pods(), in_place, checks }],
+            rules: vec![RollingKind { resource: pods(), in_place, checks }],
             parents: resource("e/v1", "P"),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),
@@ -90,14 +90,14 @@ impl Cluster {
             .map(|pod| pod.as_object().unwrap().clone())
             .collect();
         let (rules, selector) = (self.rules(), Selector::equals("controller-uid", "p"));
-        let (selector, strays) = (Some(&selector), Strays::Refused);
-        let bounds = Bounds { rules: &rules, selector, mark: Mark::Uid, strays };
+        let (selector, strays) = (Some(&selector), UnmanagedPolicy::Refused);
+        let bounds = DesiredOptions { rules: &rules, selector, mark: OwnerMark::Uid, strays };
         let wanted = desired(parent, bounds, pods).unwrap();
         (wanted.desired, wanted.sequence)
     }
 
-    fn rules(&self) -> Vec<Rule> {
-        vec![Rule::new(pods(), self.method)]
+    fn rules(&self) -> Vec<ChildKind> {
+        vec![ChildKind::new(pods(), self.method)]
     }
 
     fn decide(&self) -> (Step, Vec<Op>, Vec<Op>) {
@@ -128,8 +128,8 @@ impl Cluster {
             hash_secrets: false,
         };
         let writes = record::writes(&rolling, owner, true, &history, &step.claims);
-        let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
-        let plan = plan::children::children(owner, &observed, &step.desired, past);
+        let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
+        let plan = children::plan::children(owner, &observed, &step.desired, past);
         (step, writes, plan.ops)
     }
 

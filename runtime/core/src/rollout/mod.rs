@@ -5,26 +5,26 @@
 //! claim to the latest revision ([`step`]), once what was moved before is in order ([`gate`]).
 
 pub mod claims;
-pub mod gate;
 #[cfg(test)]
 mod laws;
 pub mod pass;
+pub mod readiness;
 pub mod record;
 pub mod revisions;
 pub mod step;
 
 use std::sync::Arc;
 
+use crate::api::composite::ConditionCheck;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::spec::composite::ConditionCheck;
 use revisions::FieldPath;
 
 /// What a controller's spec says about rolling updates, if any of its kinds is updated so.
 #[derive(Debug, Clone)]
-pub struct Rolling {
+pub struct RollingConfig {
     /// What a revision keeps of a parent.
     pub paths: Vec<FieldPath>,
-    pub rules: Vec<RollingRule>,
+    pub rules: Vec<RollingKind>,
     pub parents: Arc<Resource>,
     /// The kind of revisions: ControllerRevision.
     pub revisions: Arc<Resource>,
@@ -34,15 +34,15 @@ pub struct Rolling {
 
 /// A kind of children that is updated one child after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RollingRule {
+pub struct RollingKind {
     pub resource: Arc<Resource>,
     /// Its children are updated; otherwise they are made anew.
     pub in_place: bool,
     pub checks: Vec<ConditionCheck>,
 }
 
-impl Rolling {
-    pub fn rule(&self, resource: &Resource) -> Option<&RollingRule> {
+impl RollingConfig {
+    pub fn rule(&self, resource: &Resource) -> Option<&RollingKind> {
         self.rules.iter().find(|rule| *rule.resource == *resource)
     }
 }

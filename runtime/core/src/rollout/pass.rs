@@ -2,28 +2,30 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::Rolling;
-use super::record;
-use super::revisions::{History, Revision, RevisionError};
-use super::step::{self, At, Progress, Situation};
-use crate::children;
-use crate::claim::Claim;
-use crate::gate;
+use crate::children::desired::Wanted;
+use crate::children::plan::is_as_wanted;
+use crate::children::write_history::PastWrites;
 use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::pass::{AnswerError, Claimed, Decided, Kind, Said, Seen, Terms};
-use crate::plan::children::is_as_wanted;
-use crate::plan::desired::Wanted;
-use crate::plan::ledger::Past;
+use crate::reconcile::child_selector;
+use crate::reconcile::claims::Claim;
+use crate::reconcile::phase;
+use crate::reconcile::plan::{
+    AnswerError, ClaimedObject, ControllerConfig, HookFeedback, KindConfig, ReconcileInput, ReconcilePlan,
+};
 use crate::related::selection::Related;
+use crate::rollout::RollingConfig;
+use crate::rollout::record;
+use crate::rollout::revisions::{History, Revision, RevisionError};
+use crate::rollout::step::{self, At, Progress, Situation};
 
 /// The states of a parent that its children are at.
 #[derive(Debug)]
-pub struct Rolled {
+pub struct RolloutState {
     /// The revisions that the parent has or could have.
-    pub revisions: Vec<Claimed>,
+    pub revisions: Vec<ClaimedObject>,
     /// What the customize hook, if there is one, asks for about each of the older states.
     pub related: Vec<Related>,
     /// What the revisions say. To read them takes a hundred times as long as to see that they are the same: for a parent
@@ -31,23 +33,24 @@ pub struct Rolled {
     history: OnceLock<History>,
 }
 
-impl Terms {
+impl ControllerConfig {
     /// The revisions of a parent; `None` where its children are all at the state that it has.
     pub fn roll(
         &self,
         parent: &Arc<Object>,
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
-    ) -> Option<Rolled> {
+    ) -> Option<RolloutState> {
         let rolling = self.rolls(parent)?;
-        let selector = children::selector(parent, self.generates_selector()).ok();
+        let selector = child_selector::selector(parent, self.generates_selector()).ok();
         let of_the_kind = record::of_the_kind(&rolling.parents);
-        let claimed = candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| Claimed {
-            claim: record::claim(rolling, parent, selector.as_ref(), &object),
-            resource: Arc::clone(&rolling.revisions),
-            object,
-        });
+        let claimed =
+            candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| ClaimedObject {
+                claim: record::claim(rolling, parent, selector.as_ref(), &object),
+                resource: Arc::clone(&rolling.revisions),
+                object,
+            });
         let revisions: Vec<_> = claimed.filter(|one| one.claim != Claim::Leave).collect();
-        Some(Rolled { revisions, related: Vec::new(), history: OnceLock::new() })
+        Some(RolloutState { revisions, related: Vec::new(), history: OnceLock::new() })
     }
 
     /// The states of a parent that its children are at.
@@ -57,7 +60,7 @@ impl Terms {
     pub fn history<'a>(
         &self,
         parent: &Arc<Object>,
-        rolled: Option<&'a Rolled>,
+        rolled: Option<&'a RolloutState>,
     ) -> Result<Option<&'a History>, RevisionError> {
         let Some((rolling, rolled)) = self.kind.rolling().zip(rolled) else {
             return Ok(None);
@@ -72,12 +75,12 @@ impl Terms {
     }
 
     fn generates_selector(&self) -> bool {
-        matches!(self.kind, Kind::Composite { generate_selector: true, .. })
+        matches!(self.kind, KindConfig::Composite { generate_selector: true, .. })
     }
 
     /// A parent whose children are not looked after any longer is at no revision.
-    fn rolls(&self, parent: &Object) -> Option<&Rolling> {
-        self.kind.rolling().filter(|_| gate::manages_children(parent, &self.selection, false))
+    fn rolls(&self, parent: &Object) -> Option<&RollingConfig> {
+        self.kind.rolling().filter(|_| phase::manages_children(parent, &self.selection, false))
     }
 
     /// What is to be done because the hook gave this answer about the parent, and these about the older states of it, if
@@ -87,11 +90,11 @@ impl Terms {
     /// Whatever is wrong with one of the answers refuses all of them.
     pub fn decide_rolling(
         &self,
-        seen: &Seen,
+        seen: &ReconcileInput,
         children: &ChildMap,
         (answer, older): (&[u8], &[Vec<u8>]),
-        past: Past<'_>,
-    ) -> Result<Decided, AnswerError> {
+        past: PastWrites<'_>,
+    ) -> Result<ReconcilePlan, AnswerError> {
         let Some(history) = self.history(&seen.parent, seen.rolled.as_ref())? else {
             return self.decide(seen, children, answer, past);
         };
@@ -103,18 +106,18 @@ impl Terms {
         let then = then.collect::<Result<Vec<_>, AnswerError>>()?;
         let deletions = self.deletions(seen, children, &latest.deletions)?;
         let finalized = latest.finalized && then.iter().all(|(_, one)| one.finalized);
-        let mut decided = Decided {
+        let mut decided = ReconcilePlan {
             resync_after: then
                 .iter()
                 .filter_map(|(_, one)| one.resync_after)
                 .chain(latest.resync_after)
                 .min(),
             wish: latest.wish,
-            said: Said { events: latest.events, oddities: latest.oddities, forgot: 0 },
-            ..Decided::default()
+            said: HookFeedback { events: latest.events, oddities: latest.oddities, forgot: 0 },
+            ..ReconcilePlan::default()
         };
         decided.end(finalized, deletions);
-        let manages = gate::manages_children(&seen.parent, &self.selection, finalized);
+        let manages = phase::manages_children(&seen.parent, &self.selection, finalized);
         let Some(rolling) = self.kind.rolling().filter(|_| manages) else {
             return Ok(decided);
         };
@@ -158,38 +161,38 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::children::UID_LABEL;
+    use crate::api::composite::UpdateMethod;
+    use crate::api::hook::{HookName, HookVersion, PerHook};
+    use crate::cache::trigger::Selection;
+    use crate::children::desired::{Apply, ChildKind};
+    use crate::children::plan::learn;
+    use crate::children::write_history::WriteHistory;
     use crate::fingerprint::Fingerprint;
     use crate::object::id::ObjectId;
     use crate::object::testing::{Build, a, resource};
-    use crate::pass::{Before, HookTerms};
-    use crate::plan::children::learn;
-    use crate::plan::desired::{Apply, Rule};
-    use crate::plan::ledger::Ledger;
-    use crate::rollout::RollingRule;
+    use crate::reconcile::child_selector::UID_LABEL;
+    use crate::reconcile::plan::{HookConfig, InputParts};
+    use crate::rollout::RollingKind;
     use crate::rollout::revisions::FieldPath;
-    use crate::spec::composite::UpdateMethod;
-    use crate::spec::hook::{HookName, HookVersion, PerHook};
-    use crate::trigger::Selection;
 
-    fn terms() -> Terms {
+    fn terms() -> ControllerConfig {
         let pods = resource("v1", "Pod");
-        let rolling = Rolling {
+        let rolling = RollingConfig {
             paths: vec![FieldPath::new("spec.image")],
-            rules: vec![RollingRule { resource: Arc::clone(&pods), in_place: true, checks: vec![] }],
+            rules: vec![RollingKind { resource: Arc::clone(&pods), in_place: true, checks: vec![] }],
             parents: resource("e/v1", "P"),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),
         };
-        Terms {
+        ControllerConfig {
             selection: Selection { finalizer: "f".into(), finalizes: true, ..Selection::default() },
-            rules: vec![Rule::new(Arc::clone(&pods), UpdateMethod::RollingInPlace)],
+            rules: vec![ChildKind::new(Arc::clone(&pods), UpdateMethod::RollingInPlace)],
             controller: "c".to_owned(),
             snapshot: "{}".to_owned(),
-            hooks: PerHook { sync: HookTerms::wasm(HookVersion::V1, None), finalize: None, customize: None },
+            hooks: PerHook { sync: HookConfig::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
             deletions: vec![],
-            kind: Kind::Composite { generate_selector: true, rolling: Some(rolling) },
+            kind: KindConfig::Composite { generate_selector: true, rolling: Some(rolling) },
         }
     }
 
@@ -223,36 +226,42 @@ mod tests {
         answer.to_string().into_bytes()
     }
 
-    fn see(terms: &Terms, parent: Build) -> Seen {
+    fn see(terms: &ControllerConfig, parent: Build) -> ReconcileInput {
         let kept = [revision(1, &["a", "b"]), revision(3, &[])].map(Build::object);
         let pods = [pod("a", 1), pod("b", 1)].map(Build::object);
         looks(terms, parent, &kept, &pods)
     }
 
-    fn looks(terms: &Terms, parent: Build, kept: &[Arc<Object>], pods: &[Arc<Object>]) -> Seen {
+    fn looks(
+        terms: &ControllerConfig,
+        parent: Build,
+        kept: &[Arc<Object>],
+        pods: &[Arc<Object>],
+    ) -> ReconcileInput {
         let parent = parent.object();
         let rolled = terms.roll(&parent, |_, _| kept.to_vec());
         let hooks = Fingerprint::of(b"");
-        let before = Before { ask: HookName::Sync, hooks, related: Related::default(), rolled, elders: None };
+        let before =
+            InputParts { ask: HookName::Sync, hooks, related: Related::default(), rolled, elders: None };
         terms.see(&parent, before, |_, _| pods.to_vec()).unwrap()
     }
 
     /// The hook's answers about image 2, and about image 1.
-    fn decided(latest: &[u8], older: Vec<u8>) -> Result<Decided, AnswerError> {
+    fn decided(latest: &[u8], older: Vec<u8>) -> Result<ReconcilePlan, AnswerError> {
         let terms = terms();
         let seen = see(&terms, parent());
         let mut children = terms.no_children();
         seen.claims.iter().for_each(|one| children.insert(&one.resource, Arc::clone(&one.object)));
         let history = terms.history(&seen.parent, seen.rolled.as_ref()).unwrap().unwrap();
         assert_eq!(history.older.len(), 1);
-        let past = Past { ledger: &Ledger::default(), now: Duration::ZERO };
+        let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
         terms.decide_rolling(&seen, &children, (latest, &[older]), past)
     }
 
     #[test]
     fn claims_are_written_before_the_one_child_that_moves() {
         let decided = decided(&answer(2, &json!({})), answer(1, &json!({}))).unwrap();
-        let verbs = |ops: &[crate::plan::Op]| {
+        let verbs = |ops: &[crate::children::Op]| {
             ops.iter().map(|op| format!("{} {}", op.verb(), op.id().key.name)).collect::<Vec<_>>()
         };
         let created = &decided.revisions[0].id().key.name;
@@ -278,14 +287,14 @@ mod tests {
         let latest = answer(1, &json!({}));
         let older =
             String::from_utf8(latest.clone()).unwrap().replace("\"image\":1", "\"image\":1,\"paused\":true");
-        let decide = |ledger: &Ledger| {
-            let past = Past { ledger, now: Duration::ZERO };
+        let decide = |ledger: &WriteHistory| {
+            let past = PastWrites { ledger, now: Duration::ZERO };
             terms.decide_rolling(&seen, &children, (&latest, &[older.clone().into_bytes()]), past).unwrap()
         };
-        let moved = |decided: &Decided| {
+        let moved = |decided: &ReconcilePlan| {
             decided.desired.values().flatten().filter(|(_, body)| body["spec"]["paused"].is_null()).count()
         };
-        let mut ledger = Ledger::default();
+        let mut ledger = WriteHistory::default();
         let after_a_restart = decide(&ledger);
         assert_eq!(moved(&after_a_restart), 1);
         let then = &after_a_restart.desired[&resource("v1", "Pod")][&pods[1].key];

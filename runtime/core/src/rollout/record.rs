@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Rolling;
-use super::claims::{self, Claims};
-use super::revisions::{self, History, Revision};
-use crate::children::{self, UID_LABEL};
-use crate::claim::Claim;
+use crate::api::revision::RevisionChildren;
+use crate::children::last_applied::{MADE_BY, owner_reference};
+use crate::children::{Op, Owner};
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::Selector;
-use crate::plan::record::{MADE_BY, owner_reference};
-use crate::plan::{Op, Owner};
-use crate::spec::revision::RevisionChildren;
+use crate::reconcile::child_selector::{self, UID_LABEL};
+use crate::reconcile::claims::Claim;
+use crate::rollout::RollingConfig;
+use crate::rollout::claims::{self, Claims};
+use crate::rollout::revisions::{self, History, Revision};
 
 /// Labels that say whose parents' states a ControllerRevision keeps.
 const GROUP_LABEL: &str = "metacontroller.k8s.io/apiGroup";
@@ -23,7 +23,12 @@ const RESOURCE_LABEL: &str = "metacontroller.k8s.io/resource";
 
 /// Whose a ControllerRevision is. What a parent controls is its revision, whatever its other labels; what nobody controls
 /// is adopted where its labels match, or where it has the name that the parent's latest revision would get.
-pub fn claim(rolling: &Rolling, parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
+pub fn claim(
+    rolling: &RollingConfig,
+    parent: &Object,
+    selector: Option<&Selector>,
+    candidate: &Object,
+) -> Claim {
     let labelled = |(key, value): &(&str, String)| candidate.labels.get(*key) == Some(value);
     let ours = fixed(&rolling.parents).iter().all(labelled);
     let adoptable = || {
@@ -52,13 +57,16 @@ pub fn labels(parent: &Object, parents: &Resource, generated: bool) -> BTreeMap<
     let mut labels = if generated {
         BTreeMap::from([(UID_LABEL.to_owned(), parent.uid.to_string())])
     } else {
-        children::own_selector(parent).ok().and_then(|selector| selector.match_labels).unwrap_or_default()
+        child_selector::own_selector(parent)
+            .ok()
+            .and_then(|selector| selector.match_labels)
+            .unwrap_or_default()
     };
     labels.extend(fixed(parents).map(|(key, value)| (key.to_owned(), value)));
     labels
 }
 
-impl Rolling {
+impl RollingConfig {
     /// The namespace of a parent's revisions.
     fn namespace(&self, parent: &Object) -> Arc<str> {
         let home = if parent.key.namespace.is_empty() { &self.home } else { &parent.key.namespace };
@@ -73,7 +81,7 @@ impl Rolling {
 /// What has to be written so that each revision claims what `claims` says: the latest first, then the older ones, in their
 /// order. What claims nothing any longer goes at the end, so that a claim is never lost on the way.
 pub fn writes(
-    rolling: &Rolling,
+    rolling: &RollingConfig,
     owner: Owner<'_>,
     generated: bool,
     history: &History,
@@ -103,7 +111,7 @@ pub fn writes(
 }
 
 fn create(
-    rolling: &Rolling,
+    rolling: &RollingConfig,
     owner: Owner<'_>,
     generated: bool,
     revision: &Revision,
@@ -131,19 +139,19 @@ fn create(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::controller::ControllerKind;
     use crate::object::testing::{Build, a, resource};
-    use crate::rollout::RollingRule;
+    use crate::rollout::RollingKind;
     use crate::rollout::revisions::FieldPath;
-    use crate::spec::controller::ControllerKind;
 
     fn parent() -> Build {
         a("e/v1", "P", "n/p").uid("u").with("spec", json!({"selector": {"matchLabels": {"app": "x"}}}))
     }
 
-    fn rolling() -> Rolling {
-        Rolling {
+    fn rolling() -> RollingConfig {
+        RollingConfig {
             paths: vec![FieldPath::new("spec.image")],
-            rules: vec![RollingRule { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+            rules: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
             parents: parents(),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),

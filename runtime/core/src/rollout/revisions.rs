@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use sha1::{Digest, Sha1};
 
-use super::Rolling;
-use super::claims::{self, Claims};
+use crate::api::revision::{ControllerRevision, RevisionChildren};
 use crate::json::go;
 use crate::json::same::same;
 use crate::object::id::{Resource, Uid};
 use crate::object::{Object, ObjectError};
-use crate::spec::revision::{ControllerRevision, RevisionChildren};
+use crate::rollout::RollingConfig;
+use crate::rollout::claims::{self, Claims};
 
 /// The way to a field, from the root of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub fn name(parents: &Resource, uid: &Uid, patch: &Value) -> String {
 }
 
 /// The name that the parent's state as it is now would get.
-pub fn latest_name(rolling: &Rolling, parent: &Object) -> Option<String> {
+pub fn latest_name(rolling: &RollingConfig, parent: &Object) -> Option<String> {
     let patch = patch(&parent.value().ok()?, &rolling.paths);
     Some(name(&rolling.parents, &parent.uid, &patch))
 }
@@ -134,7 +134,7 @@ impl History {
     /// The order of `stored` does not matter. Of revisions of the same state one remains, with the claims of all: the one
     /// with the name that such a state has, if there is one.
     pub fn of(
-        rolling: &Rolling,
+        rolling: &RollingConfig,
         parent: &Arc<Object>,
         stored: &[Arc<Object>],
     ) -> Result<Self, RevisionError> {
@@ -184,7 +184,7 @@ fn read(object: &Object) -> Result<ControllerRevision, RevisionError> {
 
 fn hypothetical(
     now: &Value,
-    rolling: &Rolling,
+    rolling: &RollingConfig,
     patch: &Value,
     object: &Object,
 ) -> Result<Arc<Object>, RevisionError> {
@@ -200,12 +200,12 @@ mod tests {
 
     use super::*;
     use crate::object::testing::{Build, a, resource};
-    use crate::rollout::RollingRule;
+    use crate::rollout::RollingKind;
 
-    fn rolling(paths: &[&str]) -> Rolling {
-        Rolling {
+    fn rolling(paths: &[&str]) -> RollingConfig {
+        RollingConfig {
             paths: paths.iter().map(|path| FieldPath::new(path)).collect(),
-            rules: vec![RollingRule { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+            rules: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
             parents: resource("e/v1", "P"),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::claims::Claims;
-use super::gate::{self, Blocked};
-use super::{Rolling, RollingRule, told};
+use crate::children::desired::Desired;
 use crate::object::Object;
 use crate::object::id::ObjectId;
 use crate::object::map::ChildMap;
-use crate::plan::desired::Desired;
+use crate::rollout::claims::Claims;
+use crate::rollout::readiness::{self, NotReady};
+use crate::rollout::{RollingConfig, RollingKind, told};
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct At<'a> {
 
 /// What a step is decided from.
 pub struct Situation<'a> {
-    pub rolling: &'a Rolling,
+    pub rolling: &'a RollingConfig,
     pub observed: &'a ChildMap,
     pub latest: At<'a>,
     /// Children that the latest revision wants, in the order of the answer: they move in this one.
@@ -51,7 +51,7 @@ pub enum Progress {
     /// This child was moved to it.
     Moved(ObjectId),
     /// No child is moved as long as this one is not in order.
-    Waits(ObjectId, Blocked),
+    Waits(ObjectId, NotReady),
 }
 
 impl Situation<'_> {
@@ -115,11 +115,12 @@ impl Situation<'_> {
     }
 
     /// The first child that the latest revision claims and that is not in order.
-    fn gate(&self, latest: Option<&Claims>) -> Option<(ObjectId, Blocked)> {
+    fn gate(&self, latest: Option<&Claims>) -> Option<(ObjectId, NotReady)> {
         latest.into_iter().flatten().find_map(|id| {
             let (rule, wanted) = (self.rule(id)?, find(self.latest.desired, id)?);
             let child = self.observed.get(&id.resource, &id.key).map(|child| &**child);
-            let blocked = gate::check(rule, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
+            let blocked =
+                readiness::check(rule, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
             Some((id.clone(), blocked))
         })
     }
@@ -147,7 +148,7 @@ impl Situation<'_> {
         child.is_some_and(|child| (self.up_to_date)(id, child, wanted))
     }
 
-    fn rule(&self, id: &ObjectId) -> Option<&RollingRule> {
+    fn rule(&self, id: &ObjectId) -> Option<&RollingKind> {
         self.rolling.rule(&id.resource)
     }
 }
@@ -218,10 +219,10 @@ mod tests {
         names.chars().map(|name| pod(&name.to_string())).collect()
     }
 
-    fn rolling() -> Rolling {
+    fn rolling() -> RollingConfig {
         let checks = serde_json::from_value(json!([{"type": "Ready", "status": "True"}])).unwrap();
-        let rule = RollingRule { resource: resource("v1", "Pod"), in_place: true, checks };
-        Rolling {
+        let rule = RollingKind { resource: resource("v1", "Pod"), in_place: true, checks };
+        RollingConfig {
             paths: vec![FieldPath::new("spec")],
             rules: vec![rule],
             parents: resource("e/v1", "P"),
@@ -300,9 +301,9 @@ mod tests {
         let moved =
             |b| step(Case { latest: "b", older: "ac", observed: vec![child("a", "1"), b], ..usual() });
         let waits = moved(child("b", "2").with("status.conditions", json!([])));
-        assert_eq!(waits.progress, Progress::Waits(pod("b"), Blocked::NoCondition("Ready".into())));
+        assert_eq!(waits.progress, Progress::Waits(pod("b"), NotReady::NoCondition("Ready".into())));
         assert_eq!(waits.claims, [claims("b"), claims("ac")]);
-        assert_eq!(moved(child("b", "1")).progress, Progress::Waits(pod("b"), Blocked::Outdated));
+        assert_eq!(moved(child("b", "1")).progress, Progress::Waits(pod("b"), NotReady::Outdated));
         assert_eq!(moved(child("b", "2")).progress, Progress::Moved(pod("a")));
     }
 
@@ -311,7 +312,7 @@ mod tests {
         let observed = vec![child("a", "2"), child("b", "1")];
         let step = step(Case { older: "ab", wanted: "abcd", observed, ..usual() });
         assert_eq!(step.claims, [claims("acd"), claims("b")]);
-        assert_eq!(step.progress, Progress::Waits(pod("c"), Blocked::Missing));
+        assert_eq!(step.progress, Progress::Waits(pod("c"), NotReady::Missing));
         assert_eq!(images(&step), ["a2", "b1", "c2", "d2"]);
     }
 
@@ -353,7 +354,7 @@ mod tests {
             told(Progress::Moved(pod("a"))),
             condition("False", "RolloutProgressing", "updating Pod a")
         );
-        let waits = Progress::Waits(pod("a"), Blocked::NoCondition("Ready".into()));
+        let waits = Progress::Waits(pod("a"), NotReady::NoCondition("Ready".into()));
         let message = "waiting for Pod a: status.conditions has no Ready";
         assert_eq!(told(waits), condition("False", "RolloutWaiting", message));
     }

@@ -7,8 +7,8 @@ mod model;
 mod rolling;
 mod server;
 
-use metahook_core::spec::composite::UpdateMethod;
-use metahook_core::standing::Purity;
+use metahook_core::api::composite::UpdateMethod;
+use metahook_core::settled::Purity;
 use proptest::prelude::*;
 use server::{Deed, Saving, Server, Told};
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use metahook_core::index::Event;
+use metahook_core::cache::objects::CacheEvent;
+use metahook_core::children::Op;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource, Uid};
-use metahook_core::plan::Op;
 use serde_json::{Value, json};
 
 /// Refused: the object is not as the writer thought.
@@ -17,7 +17,7 @@ pub(crate) struct Conflict;
 pub(crate) struct Model {
     pub(crate) objects: BTreeMap<(Arc<str>, Key), Value>,
     /// What each resource's watch has still to tell.
-    told: BTreeMap<Arc<str>, VecDeque<Event>>,
+    told: BTreeMap<Arc<str>, VecDeque<CacheEvent>>,
     versions: u64,
     uids: u64,
 }
@@ -40,11 +40,11 @@ impl Model {
     pub(crate) fn edit(&mut self, id: &ObjectId, edit: impl FnOnce(&mut Value)) -> Option<()> {
         let mut value = self.objects.get(&place(id))?.clone();
         edit(&mut value);
-        self.put(id, value, Event::Applied);
+        self.put(id, value, CacheEvent::Applied);
         Some(())
     }
 
-    pub(crate) fn create(&mut self, id: &ObjectId, mut value: Value) -> Result<Vec<Event>, Conflict> {
+    pub(crate) fn create(&mut self, id: &ObjectId, mut value: Value) -> Result<Vec<CacheEvent>, Conflict> {
         if self.objects.contains_key(&place(id)) {
             return Err(Conflict);
         }
@@ -52,25 +52,25 @@ impl Model {
         value["metadata"]["uid"] = json!(format!("uid-{}", self.uids));
         value["metadata"]["name"] = json!(&*id.key.name);
         value["metadata"]["namespace"] = json!(&*id.key.namespace);
-        Ok(self.put(id, value, Event::Applied))
+        Ok(self.put(id, value, CacheEvent::Applied))
     }
 
-    pub(crate) fn delete(&mut self, id: &ObjectId, uid: Option<&Uid>) -> Result<Vec<Event>, Conflict> {
+    pub(crate) fn delete(&mut self, id: &ObjectId, uid: Option<&Uid>) -> Result<Vec<CacheEvent>, Conflict> {
         let Some(found) = self.get(id) else {
-            return Ok(uid.map(|uid| Event::Missing(id.key.clone(), uid.clone())).into_iter().collect());
+            return Ok(uid.map(|uid| CacheEvent::Missing(id.key.clone(), uid.clone())).into_iter().collect());
         };
         if uid.is_some_and(|uid| *uid != found.uid) {
             return Err(Conflict);
         }
         let (key, uid) = (found.key.clone(), found.uid.clone());
         let last = self.objects.get(&place(id)).cloned().unwrap_or_default();
-        self.put(id, last, Event::Deleted);
+        self.put(id, last, CacheEvent::Deleted);
         self.objects.remove(&place(id));
-        Ok(vec![Event::Deleting(key, uid)])
+        Ok(vec![CacheEvent::Deleting(key, uid)])
     }
 
     /// Carries out an operation as the server does: versions and uids are checked.
-    pub(crate) fn carry_out(&mut self, op: &Op) -> Result<Vec<Event>, Conflict> {
+    pub(crate) fn carry_out(&mut self, op: &Op) -> Result<Vec<CacheEvent>, Conflict> {
         match op {
             Op::Create { id, body } => self.create(id, body.clone()),
             Op::Delete { id, uid } => self.delete(id, Some(uid)),
@@ -81,7 +81,7 @@ impl Model {
             }
             Op::Replace { id, body } => {
                 self.same_version(id, body)?;
-                Ok(self.put(id, body.clone(), Event::Applied))
+                Ok(self.put(id, body.clone(), CacheEvent::Applied))
             }
             Op::Apply { .. } | Op::HandOver { .. } | Op::Probe { .. } | Op::Recreate { .. } => {
                 unreachable!("these parents' children are written by dynamic apply")
@@ -90,13 +90,13 @@ impl Model {
                 self.same_version(id, body)?;
                 let mut value = self.objects.get(&place(id)).cloned().unwrap_or_default();
                 value["status"] = body["status"].clone();
-                Ok(self.put(id, value, Event::Applied))
+                Ok(self.put(id, value, CacheEvent::Applied))
             }
         }
     }
 
     /// The next event that the watch of a resource tells.
-    pub(crate) fn next_event(&mut self, resource: &Resource) -> Option<Event> {
+    pub(crate) fn next_event(&mut self, resource: &Resource) -> Option<CacheEvent> {
         self.told.get_mut(&resource.gvk.kind)?.pop_front()
     }
 
@@ -106,11 +106,16 @@ impl Model {
         if same { Ok(()) } else { Err(Conflict) }
     }
 
-    fn put(&mut self, id: &ObjectId, mut value: Value, tell: impl Fn(Object) -> Event) -> Vec<Event> {
+    fn put(
+        &mut self,
+        id: &ObjectId,
+        mut value: Value,
+        tell: impl Fn(Object) -> CacheEvent,
+    ) -> Vec<CacheEvent> {
         self.versions += 1;
         value["metadata"]["resourceVersion"] = json!(self.versions.to_string());
         self.told.entry(Arc::clone(&id.resource.gvk.kind)).or_default().push_back(tell(object(&value)));
-        let answer = Event::Wrote(object(&value).into());
+        let answer = CacheEvent::Wrote(object(&value).into());
         self.objects.insert(place(id), value);
         vec![answer]
     }

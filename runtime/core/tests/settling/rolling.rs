@@ -6,15 +6,15 @@ use std::sync::Arc;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::object::map::ChildMap;
-use metahook_core::pass::Seen;
+use metahook_core::reconcile::plan::ReconcileInput;
 use metahook_core::related::selection::Related;
-use metahook_core::rollout::pass::Rolled;
+use metahook_core::rollout::pass::RolloutState;
 
 use crate::server::Server;
 
 impl Server {
     /// The states of a parent, and what is related to each.
-    pub(crate) fn relate(&mut self, parent: &Arc<Object>) -> (Related, Option<Rolled>) {
+    pub(crate) fn relate(&mut self, parent: &Arc<Object>) -> (Related, Option<RolloutState>) {
         let candidates = |_: &_, selector: Option<&_>| self.revisions.candidates(&parent.uid, "n", selector);
         let mut rolled = self.terms.roll(parent, candidates);
         let mut all = Vec::new();
@@ -34,7 +34,7 @@ impl Server {
         (related, rolled)
     }
 
-    pub(crate) fn call_about_older(&mut self, seen: &Seen, children: &ChildMap) -> Vec<Vec<u8>> {
+    pub(crate) fn call_about_older(&mut self, seen: &ReconcileInput, children: &ChildMap) -> Vec<Vec<u8>> {
         let Some(rolled) = &seen.rolled else { return Vec::new() };
         let Some(history) = self.terms.history(&seen.parent, Some(rolled)).unwrap() else {
             return Vec::new();

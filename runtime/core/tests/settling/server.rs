@@ -4,31 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::children::UID_LABEL;
-use metahook_core::claim::Claim;
+use metahook_core::api::composite::UpdateMethod;
+use metahook_core::api::hook::{HookName, HookVersion, PerHook};
+use metahook_core::cache::objects::{Cache, CacheEvent, ObjectChange};
+use metahook_core::cache::trigger::{self, Selected, Selection, SelectionRule};
+use metahook_core::children::Op;
+use metahook_core::children::desired::ChildKind;
+use metahook_core::children::last_applied::owner_reference;
+use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn};
+use metahook_core::children::status::{StatusTiming, WrittenSoFar};
+use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::fingerprint::Fingerprint;
-use metahook_core::gate::{self, Gate};
-use metahook_core::index::{Event, Index, Touched};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::object::selector::Selector;
-use metahook_core::pass::{Before, HookTerms, Kind, Seen, Terms};
-use metahook_core::plan::children::{Judged, Probed, judge, learn};
-use metahook_core::plan::desired::Rule;
-use metahook_core::plan::ledger::{Ledger, Past};
-use metahook_core::plan::record::owner_reference;
-use metahook_core::plan::status::{SoFar, When};
-use metahook_core::plan::{self, Op};
+use metahook_core::reconcile::child_selector::UID_LABEL;
+use metahook_core::reconcile::claims::Claim;
+use metahook_core::reconcile::phase::{self, Phase};
+use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, InputParts, KindConfig, ReconcileInput};
 use metahook_core::related;
-use metahook_core::related::interests::Interests;
+use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{Finds, Place};
 use metahook_core::rollout::revisions::FieldPath;
-use metahook_core::rollout::{Rolling, RollingRule};
-use metahook_core::spec::composite::UpdateMethod;
-use metahook_core::spec::hook::{HookName, HookVersion, PerHook};
-use metahook_core::standing::{Ask, Purity, Rest, Stamp, Standings};
-use metahook_core::trigger::{self, Selected, Selection, SelectionRule};
+use metahook_core::rollout::{RollingConfig, RollingKind};
+use metahook_core::settled::{CacheRevision, HookNeed, Purity, SettledParents, SettledState};
 use serde_json::{Value, json};
 
 use crate::model::{Conflict, Model, object, resource};
@@ -103,24 +103,24 @@ pub(crate) enum Saving {
 
 pub(crate) struct Server {
     pub(crate) cluster: Model,
-    pub(crate) standings: Standings,
+    pub(crate) standings: SettledParents,
     pub(crate) calls: u64,
     /// What the hook's random numbers are made of.
     pub(crate) seed: u8,
     saving: Saving,
-    pub(crate) terms: Terms,
+    pub(crate) terms: ControllerConfig,
     parent_kind: Arc<Resource>,
     child_kind: Arc<Resource>,
     pub(crate) setting_kind: Arc<Resource>,
     pub(crate) revision_kind: Arc<Resource>,
-    parents: Index,
-    children: Index,
-    pub(crate) settings: Index,
-    pub(crate) revisions: Index,
-    pub(crate) interests: Interests,
+    parents: Cache,
+    children: Cache,
+    pub(crate) settings: Cache,
+    pub(crate) revisions: Cache,
+    pub(crate) interests: RelatedIndex,
     queue: BTreeSet<Key>,
     module: u8,
-    ledgers: BTreeMap<Key, Ledger>,
+    ledgers: BTreeMap<Key, WriteHistory>,
 }
 
 /// Nothing here takes more passes to come to rest.
@@ -131,31 +131,31 @@ impl Server {
     pub(crate) fn new(saving: Saving, method: UpdateMethod) -> Self {
         let (parent_kind, child_kind) = (resource("e/v1", "Parent"), resource("v1", "ConfigMap"));
         let revision_kind = resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision");
-        let rolling = method.is_rolling().then(|| Rolling {
+        let rolling = method.is_rolling().then(|| RollingConfig {
             paths: vec![FieldPath::new("spec")],
-            rules: vec![RollingRule { resource: Arc::clone(&child_kind), in_place: true, checks: vec![] }],
+            rules: vec![RollingKind { resource: Arc::clone(&child_kind), in_place: true, checks: vec![] }],
             parents: Arc::clone(&parent_kind),
             revisions: Arc::clone(&revision_kind),
             home: "n".into(),
         });
         Self {
             cluster: Model::default(),
-            standings: Standings::new(u64::from(saving == Saving::Checking)),
+            standings: SettledParents::new(u64::from(saving == Saving::Checking)),
             calls: 0,
             seed: 0,
             saving,
-            terms: Terms {
+            terms: ControllerConfig {
                 controller: "c".to_owned(),
                 selection: Selection {
                     rules: vec![SelectionRule::default()],
                     finalizer: "f".to_owned(),
                     finalizes: false,
                 },
-                rules: vec![Rule::new(Arc::clone(&child_kind), method)],
-                kind: Kind::Composite { generate_selector: true, rolling },
+                rules: vec![ChildKind::new(Arc::clone(&child_kind), method)],
+                kind: KindConfig::Composite { generate_selector: true, rolling },
                 snapshot: "{}".to_owned(),
                 hooks: PerHook {
-                    sync: HookTerms::wasm(HookVersion::V1, None),
+                    sync: HookConfig::wasm(HookVersion::V1, None),
                     finalize: None,
                     customize: None,
                 },
@@ -166,11 +166,11 @@ impl Server {
             child_kind,
             setting_kind: resource("v1", "Secret"),
             revision_kind,
-            parents: Index::default(),
-            children: Index::default(),
-            settings: Index::default(),
-            revisions: Index::default(),
-            interests: Interests::default(),
+            parents: Cache::default(),
+            children: Cache::default(),
+            settings: Cache::default(),
+            revisions: Cache::default(),
+            interests: RelatedIndex::default(),
             queue: BTreeSet::new(),
             module: 0,
             ledgers: BTreeMap::new(),
@@ -274,9 +274,9 @@ impl Server {
     }
 
     /// What a customize hook would ask for: settings by label, and one by a name that follows from the spec.
-    pub(crate) fn asks_for(&self, parent: &Object) -> Vec<related::rule::Rule> {
+    pub(crate) fn asks_for(&self, parent: &Object) -> Vec<related::rule::RelatedRule> {
         let name = format!("s{}", parent.value().unwrap()["spec"]["children"]);
-        let of = |finds| related::rule::Rule { resource: Arc::clone(&self.setting_kind), finds };
+        let of = |finds| related::rule::RelatedRule { resource: Arc::clone(&self.setting_kind), finds };
         let names = [name.into()].into();
         vec![
             of(Finds::Labels { place: Place::Anywhere, labels: Selector::equals("for", &parent.key.name) }),
@@ -320,7 +320,7 @@ impl Server {
         true
     }
 
-    fn trigger(&mut self, touched: &[Touched], of: Told, but: Option<&Key>) {
+    fn trigger(&mut self, touched: &[ObjectChange], of: Told, but: Option<&Key>) {
         for touched in touched {
             let keys = match of {
                 Told::Parents => {
@@ -342,25 +342,25 @@ impl Server {
             self.interests.remove(key);
             return self.standings.forget(key);
         };
-        assert_eq!(gate::decide(&parent, &self.terms.selection), Gate::Ask(HookName::Sync));
+        assert_eq!(phase::decide(&parent, &self.terms.selection), Phase::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
         let (related, rolled) = self.relate(&parent);
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let before = Before { ask: HookName::Sync, hooks: hook, related, rolled, elders: None };
-        let stamp = Stamp::of(&parent, hook, None, self.children.stamp(&parent.uid));
+        let before = InputParts { ask: HookName::Sync, hooks: hook, related, rolled, elders: None };
+        let stamp = CacheRevision::of(&parent, hook, None, self.children.stamp(&parent.uid));
         let seen = self.terms.see(&parent, before, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => seen.fingerprint(),
         };
         let expected = match self.standings.look(key, print) {
-            Ask::Nothing if self.saving != Saving::Nothing => return,
-            Ask::Nothing | Ask::Call => None,
-            Ask::Check(expected) => Some(expected),
+            HookNeed::Nothing if self.saving != Saving::Nothing => return,
+            HookNeed::Nothing | HookNeed::Call => None,
+            HookNeed::Check(expected) => Some(expected),
         };
         match self.decide_and_act(&seen, expected) {
-            Ok((false, answer)) => self.standings.settle(key, Rest { seen: print, answer, stamp }),
+            Ok((false, answer)) => self.standings.settle(key, SettledState { seen: print, answer, stamp }),
             Ok((true, _)) => {
                 self.standings.unsettle(key);
                 self.queue.insert(key.clone());
@@ -374,7 +374,7 @@ impl Server {
 
     fn decide_and_act(
         &mut self,
-        seen: &Seen,
+        seen: &ReconcileInput,
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(seen)?;
@@ -388,7 +388,12 @@ impl Server {
         let mut ledger = self.ledgers.remove(&seen.parent.key).unwrap_or_default();
         let decided = self
             .terms
-            .decide_rolling(seen, &children, (&answer, &older), Past { ledger: &ledger, now: Duration::ZERO })
+            .decide_rolling(
+                seen,
+                &children,
+                (&answer, &older),
+                PastWrites { ledger: &ledger, now: Duration::ZERO },
+            )
             .unwrap();
         for op in &decided.revisions {
             if let Err(conflict) = self.write(op, &seen.parent.key) {
@@ -415,15 +420,15 @@ impl Server {
         self.ledgers.insert(seen.parent.key.clone(), ledger);
         wrote |= wrote_children;
         let due = self.standings.take_status_due(&seen.parent.key);
-        let so_far = SoFar { wrote_children, failed: result.is_err(), due };
-        if plan::status::when(&seen.parent, so_far) == When::NextPass {
+        let so_far = WrittenSoFar { wrote_children, failed: result.is_err(), due };
+        if metahook_core::children::status::when(&seen.parent, so_far) == StatusTiming::NextPass {
             self.standings.put_off_status(&seen.parent.key);
             return Ok((true, print));
         }
         let now = self.parents.get(&seen.parent.key).filter(|now| now.uid == seen.parent.uid).cloned();
-        if let Some(body) =
-            now.and_then(|now| plan::status::status(&now, decided.wish.status.unwrap_or_default()))
-        {
+        if let Some(body) = now.and_then(|now| {
+            metahook_core::children::status::status(&now, decided.wish.status.unwrap_or_default())
+        }) {
             let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };
             self.write(&Op::Status { id, body }, &seen.parent.key)?;
             wrote = true;
@@ -431,7 +436,7 @@ impl Server {
         result.map(|()| (wrote, print))
     }
 
-    fn claim(&mut self, seen: &Seen) -> Result<(ChildMap, bool), Conflict> {
+    fn claim(&mut self, seen: &ReconcileInput) -> Result<(ChildMap, bool), Conflict> {
         let (mut children, mut wrote) = (self.terms.no_children(), false);
         for claimed in &seen.claims {
             let id = ObjectId { resource: Arc::clone(&claimed.resource), key: claimed.object.key.clone() };
@@ -465,7 +470,7 @@ impl Server {
         };
         let mut answer = None;
         for event in self.cluster.carry_out(op)? {
-            if let Event::Wrote(object) = &event {
+            if let CacheEvent::Wrote(object) = &event {
                 answer = Some(Arc::clone(object));
             }
             let touched = match of {
@@ -511,9 +516,9 @@ fn judged(op: Op, children: &ChildMap) -> Option<Op> {
     let id = write.id();
     let Op::Replace { body, .. } = write.as_ref() else { unreachable!("dynamic apply") };
     let now = children.get(&id.resource, &id.key).unwrap();
-    let probed = Probed::Becomes(Box::new(object(body)));
-    match judge((*write.clone(), *otherwise), now, &probed, &Ledger::default()).unwrap() {
-        Judged::Do(op) => Some(op),
-        Judged::AsItIs | Judged::Unknown => None,
+    let probed = DryRunResult::Becomes(Box::new(object(body)));
+    match judge((*write.clone(), *otherwise), now, &probed, &WriteHistory::default()).unwrap() {
+        DryRunVerdict::Do(op) => Some(op),
+        DryRunVerdict::AsItIs | DryRunVerdict::Unknown => None,
     }
 }

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest as _, Sha256};
 use wasmtime::{Engine, Module as Code};
 
-use super::module::Digest;
+use crate::hook::wasm::module::Digest;
 
 /// Bytes that came from our compiler, directly or by way of a cache that nobody else writes.
 pub(super) struct Artifact(Vec<u8>);

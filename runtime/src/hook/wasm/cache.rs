@@ -10,8 +10,8 @@ use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::artifact::{Artifact, Name};
-use super::compile::LARGEST_ARTIFACT;
+use crate::hook::wasm::artifact::{Artifact, Name};
+use crate::hook::wasm::compile::LARGEST_ARTIFACT;
 
 /// The folder may hold so many bytes; some thousand modules of 100 KB.
 const LARGEST: u64 = 512 << 20;

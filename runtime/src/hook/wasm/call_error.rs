@@ -3,14 +3,14 @@
 use std::any::Any;
 use std::time::Duration;
 
-use metahook_core::spec::hook::Limits;
-use metahook_core::spec::units::print_bytes;
+use metahook_core::api::hook::Limits;
+use metahook_core::api::units::print_bytes;
 use metahook_core::text::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
-use super::host::{Host, Refused};
-use super::run::{LARGEST_REQUEST, Log};
-use super::wasi::Exit;
+use crate::hook::wasm::host::{Host, Refused};
+use crate::hook::wasm::run::{LARGEST_REQUEST, Log};
+use crate::hook::wasm::wasi::Exit;
 
 /// A function name or a last word that is longer is cut.
 const LONGEST_WORD: usize = 200;

@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::artifact::Artifact;
-use super::bounds::{ModuleBounds, ModuleSettings};
-use super::compiler::{COMMAND, REFUSED};
-use super::module_error::ModuleError;
+use crate::hook::wasm::artifact::Artifact;
+use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
+use crate::hook::wasm::compiler::{COMMAND, REFUSED};
+use crate::hook::wasm::module_error::ModuleError;
 
 /// Compiled code may be this large: a module of 100 KB makes half a megabyte.
 pub(super) const LARGEST_ARTIFACT: u64 = 256 << 20;

@@ -9,7 +9,7 @@ use rustix::process::{
 };
 use wasmtime::Engine;
 
-use super::{engine, features};
+use crate::hook::wasm::{engine, features};
 
 /// The argument that asks for it; the memory in bytes and the processor time in seconds follow.
 pub(super) const COMMAND: &str = "compile";

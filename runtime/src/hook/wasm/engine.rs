@@ -2,9 +2,9 @@
 
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use metahook_core::spec::hook::LimitBounds;
+use metahook_core::api::hook::LimitBounds;
 
-use super::features::ALLOWED;
+use crate::hook::wasm::features::ALLOWED;
 
 /// The engine, set up for hooks.
 pub(crate) struct Sandbox {

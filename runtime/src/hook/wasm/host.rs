@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use wasmtime::ResourceLimiter;
 
-use super::pipe::{Over, Sink};
-use super::run::Call;
-use super::wasi::{Clock, Files, Random};
+use crate::hook::wasm::pipe::{Over, Sink};
+use crate::hook::wasm::run::Call;
+use crate::hook::wasm::wasi::{Clock, Files, Random};
 
 pub(super) struct Host {
     pub(super) args: Args,

@@ -7,7 +7,7 @@ use wasmparser::{
 
 use metahook_core::text::shorten;
 
-use super::module_error::ModuleError;
+use crate::hook::wasm::module_error::ModuleError;
 
 /// What a module says of itself is cut to this many bytes.
 const LONGEST: usize = 500;

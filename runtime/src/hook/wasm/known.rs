@@ -7,8 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
-use super::module::{Digest, Module};
-use super::module_error::ModuleError;
+use crate::hook::wasm::module::{Digest, Module};
+use crate::hook::wasm::module_error::ModuleError;
 
 pub(super) type Loaded = Result<Arc<Module>, ModuleError>;
 

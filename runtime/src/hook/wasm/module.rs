@@ -5,24 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use metahook_core::spec::hook::LimitBounds;
+use metahook_core::api::hook::LimitBounds;
 use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use wasmtime::{InstancePre, Linker, Module as Code};
 
-use super::artifact::{Artifact, Name};
-use super::bounds::{ModuleBounds, ModuleSettings};
-use super::cache::Cache;
-use super::compile::Compiler;
-use super::engine::{EngineError, Sandbox};
-use super::host::Host;
-use super::inspect::{Most, inspect};
-use super::known::{Known, Loaded};
-pub use super::module_error::ModuleError;
-use super::slots::Slots;
-use super::unpack::unpack;
-use super::wasi;
+use crate::hook::wasm::artifact::{Artifact, Name};
+use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
+use crate::hook::wasm::cache::Cache;
+use crate::hook::wasm::compile::Compiler;
+use crate::hook::wasm::engine::{EngineError, Sandbox};
+use crate::hook::wasm::host::Host;
+use crate::hook::wasm::inspect::{Most, inspect};
+use crate::hook::wasm::known::{Known, Loaded};
+pub use crate::hook::wasm::module_error::ModuleError;
+use crate::hook::wasm::slots::Slots;
+use crate::hook::wasm::unpack::unpack;
+use crate::hook::wasm::wasi;
 
 /// What a module says of itself is cut to this many bytes.
 const LONGEST: usize = 500;

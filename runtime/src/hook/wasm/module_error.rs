@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use metahook_core::spec::units::print_bytes;
+use metahook_core::api::units::print_bytes;
 
 /// Bytes that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

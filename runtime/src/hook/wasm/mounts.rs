@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
+use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
+use metahook_core::api::units::print_bytes;
 use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
-use metahook_core::spec::mount::{MountKind, MountRef, is_file_name};
-use metahook_core::spec::units::print_bytes;
 use metahook_core::text::shorten;
 use serde::Deserialize;
 
-use super::folders::{Folder, Folders};
-use super::run::Mounted;
-use crate::cluster::named::{Follower, Kind, Known, NamedObjects, Reference};
+use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference};
+use crate::hook::wasm::folders::{Folder, Folders};
+use crate::hook::wasm::run::Mounted;
 
 /// Bytes of all files that one hook sees.
 const MOST_BYTES: u64 = 4 << 20;
@@ -94,7 +94,7 @@ impl Mounts {
 impl MountSet {
     pub(super) fn follow(
         what: &[MountRef],
-        objects: &NamedObjects,
+        objects: &ObjectWatches,
         folders: Result<Arc<Folders>, Arc<str>>,
     ) -> Self {
         let mount = |what: &MountRef| {

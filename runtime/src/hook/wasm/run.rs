@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use metahook_core::spec::hook::Limits;
+use metahook_core::api::hook::Limits;
 use wasmtime::Store;
 
-pub use super::call_error::CallError;
-use super::call_error::{Ended, why};
-use super::host::Host;
-use super::module::{Module, Runtime};
-use super::wasi::Exit;
+pub use crate::hook::wasm::call_error::CallError;
+use crate::hook::wasm::call_error::{Ended, why};
+use crate::hook::wasm::host::Host;
+use crate::hook::wasm::module::{Module, Runtime};
+use crate::hook::wasm::wasi::Exit;
 
 /// A long hook gives way to the others after this many units of fuel.
 pub(super) const YIELD_EVERY: u64 = 100_000;
@@ -141,11 +141,11 @@ async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> R
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::spec::hook::LimitBounds;
+    use metahook_core::api::hook::LimitBounds;
 
-    use super::super::bounds::ModuleSettings;
-    use super::super::module::RuntimeSettings;
     use super::*;
+    use crate::hook::wasm::bounds::ModuleSettings;
+    use crate::hook::wasm::module::RuntimeSettings;
 
     fn call(limits: Limits) -> Call<'static> {
         let now = SystemTime::UNIX_EPOCH;

@@ -5,7 +5,7 @@ use std::fmt;
 use metahook_core::object::id::Uid;
 use sha2::{Digest, Sha256};
 
-use super::run::Seed;
+use crate::hook::wasm::run::Seed;
 
 /// The same numbers at every call about a parent, other numbers for each parent, and none that an outsider can guess.
 pub(crate) struct Seeds {

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::api::hook::ModuleRef;
+use metahook_core::api::mount::MountRef;
 use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
-use metahook_core::spec::hook::ModuleRef;
-use metahook_core::spec::mount::MountRef;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::folders::Folders;
-use super::module::{Module, Runtime};
-use super::mounts::{MountError, MountSet, Mounts};
-use super::stored::{ModuleState, Stored, StoredError, StoredModules};
-use crate::cluster::named::{NamedObjects, any_changed};
-use crate::cluster::rest::Rest;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::object_watch::{ObjectWatches, any_changed};
+use crate::hook::wasm::folders::Folders;
+use crate::hook::wasm::module::{Module, Runtime};
+use crate::hook::wasm::mounts::{MountError, MountSet, Mounts};
+use crate::hook::wasm::stored::{ModuleState, Stored, StoredError, StoredModules};
 
 /// Files that could not be written are tried again this much later.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const LINGERS: Duration = Duration::from_mins(1);
 
 /// What the hooks of running controllers are made of.
 pub(crate) struct Sources {
-    objects: Arc<NamedObjects>,
+    objects: Arc<ObjectWatches>,
     modules: StoredModules,
     folders: Result<Arc<Folders>, Arc<str>>,
 }
@@ -91,8 +91,8 @@ impl Loaded {
 
 impl Sources {
     /// Without `folders`, for the reason that stands there, controllers with mounts do not run.
-    pub(crate) fn new(rest: Rest, runtime: Arc<Runtime>, folders: Result<Folders, Arc<str>>) -> Self {
-        let objects = Arc::new(NamedObjects::new(rest));
+    pub(crate) fn new(rest: ApiClient, runtime: Arc<Runtime>, folders: Result<Folders, Arc<str>>) -> Self {
+        let objects = Arc::new(ObjectWatches::new(rest));
         let modules = StoredModules::new(Arc::clone(&objects), runtime);
         Self { objects, modules, folders: folders.map(Arc::new) }
     }

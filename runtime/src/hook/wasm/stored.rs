@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use metahook_core::spec::hook::ModuleRef;
-use metahook_core::spec::packed::{Index, IndexError, PART_KEY, index_key};
+use metahook_core::api::hook::ModuleRef;
+use metahook_core::api::packed::{Index, IndexError, PART_KEY, index_key};
 use metahook_core::text::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::module::{Digest, Module, ModuleError, Runtime};
-use crate::cluster::named::{Follower, Kind, Known, NamedObjects, Reference, any_changed};
+use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::hook::wasm::module::{Digest, Module, ModuleError, Runtime};
 
 /// Bytes are tried again this much after their last refusal is forgotten.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The modules that running controllers name, each followed once.
 pub(super) struct StoredModules {
-    objects: Arc<NamedObjects>,
+    objects: Arc<ObjectWatches>,
     runtime: Arc<Runtime>,
     followed: Mutex<BTreeMap<ModuleRef, Weak<Stored>>>,
 }
@@ -125,7 +125,7 @@ impl StoredError {
 }
 
 impl StoredModules {
-    pub(super) fn new(objects: Arc<NamedObjects>, runtime: Arc<Runtime>) -> Self {
+    pub(super) fn new(objects: Arc<ObjectWatches>, runtime: Arc<Runtime>) -> Self {
         Self { objects, runtime, followed: Mutex::default() }
     }
 
@@ -172,7 +172,7 @@ enum Content {
 }
 
 struct Loader {
-    objects: Arc<NamedObjects>,
+    objects: Arc<ObjectWatches>,
     runtime: Arc<Runtime>,
     what: ModuleRef,
     map: Follower,
@@ -181,7 +181,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn new(objects: Arc<NamedObjects>, runtime: Arc<Runtime>, what: ModuleRef) -> Self {
+    fn new(objects: Arc<ObjectWatches>, runtime: Arc<Runtime>, what: ModuleRef) -> Self {
         let map = objects.follow(what.reader.as_ref(), &config_map(&what.namespace, &what.name));
         Self { objects, runtime, what, map, parts: BTreeMap::new() }
     }

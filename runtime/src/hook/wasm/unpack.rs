@@ -5,8 +5,8 @@ use std::io::{self, BufRead, Read};
 use flate2::bufread::GzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
-use super::bounds::ModuleBounds;
-use super::module_error::{Encoding, ModuleError};
+use crate::hook::wasm::bounds::ModuleBounds;
+use crate::hook::wasm::module_error::{Encoding, ModuleError};
 
 /// 8 MiB, as a power of two: what the decoder keeps while it reads.
 const ZSTD_WINDOW: u32 = 23;

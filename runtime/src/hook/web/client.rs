@@ -8,17 +8,17 @@ use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::connect::dns::GaiResolver;
-use metahook_core::spec::SpecError;
-use metahook_core::spec::endpoint::WebhookTarget;
+use metahook_core::api::SpecError;
+use metahook_core::api::endpoint::WebhookTarget;
 use metahook_core::text::shorten;
 use tokio::time::{Instant, timeout};
 
-use super::connector::{Connections, Resolver, watched};
-use super::web_error::LARGEST_ANSWER;
-pub(crate) use super::web_error::WebError;
+use crate::error_chain::error_chain;
+use crate::hook::web::connector::{Connections, Resolver, watched};
+use crate::hook::web::web_error::LARGEST_ANSWER;
+pub(crate) use crate::hook::web::web_error::WebError;
 use crate::retry_after::busy;
 use crate::telemetry::webhooks::WebMeter;
-use crate::told::told;
 
 /// What a webhook says with another status than 200 is cut.
 const LONGEST_COMPLAINT: usize = 1024;
@@ -48,7 +48,7 @@ impl Webhook {
             target.url.parse().map_err(|error| wrong(format!("{:?} is no URL: {error}", target.url)))?;
         let connections = match uri.scheme_str() {
             Some("https") => Connections::tls(resolver).map_err(|error| {
-                wrong(format!("the system has no certificates to trust: {}", told(&error)))
+                wrong(format!("the system has no certificates to trust: {}", error_chain(&error)))
             })?,
             _ => Connections::plain(resolver),
         };
@@ -73,7 +73,7 @@ impl Webhook {
         *request.uri_mut() = self.uri.clone();
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let answer = self.connections.send(request).await.map_err(|error| {
-            let (host, why) = (self.host(), told(&error));
+            let (host, why) = (self.host(), error_chain(&error));
             if error.is_connect() { WebError::Connect { host, why } } else { WebError::Broken { host, why } }
         })?;
         let (head, body) = answer.into_parts();
@@ -92,7 +92,7 @@ impl Webhook {
             if error.is::<LengthLimitError>() {
                 WebError::TooLong { host: self.host() }
             } else {
-                WebError::Broken { host: self.host(), why: told(&*error) }
+                WebError::Broken { host: self.host(), why: error_chain(&*error) }
             }
         })?;
         Ok(whole.to_bytes().into())
@@ -119,8 +119,8 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use metahook_core::spec::hook::HookName;
-    use metahook_core::spec::webhook;
+    use metahook_core::api::hook::HookName;
+    use metahook_core::api::webhook;
     use serde_json::{Value, json};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metahook_core::spec::units::print_bytes;
+use metahook_core::api::units::print_bytes;
 
 /// An answer may be this large.
 pub(super) const LARGEST_ANSWER: usize = 32 << 20;

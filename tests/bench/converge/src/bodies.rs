@@ -1,8 +1,8 @@
 //! The objects that the server writes for `guests/hello`, field by field.
 
 use anyhow::{Result, ensure};
+use metahook_core::children::last_applied::{LAST_APPLIED, MADE_BY};
 use metahook_core::json::go;
-use metahook_core::plan::record::{LAST_APPLIED, MADE_BY};
 use serde_json::{Value, json};
 
 use crate::api::Made;

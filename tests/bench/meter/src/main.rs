@@ -25,10 +25,10 @@ use metahook::cli::{Cli, Command};
 use metahook::hook::wasm::module::{Module, Origin, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Seed};
 use metahook::server::Settings;
-use metahook_core::protocol::read::Reading;
-use metahook_core::protocol::response::{self, Mode};
-use metahook_core::spec::controller::ControllerKind;
-use metahook_core::spec::hook::{Limits, Via};
+use metahook_core::api::controller::ControllerKind;
+use metahook_core::api::hook::{Limits, Via};
+use metahook_core::hook::read::Reading;
+use metahook_core::hook::response::{self, Mode};
 use tokio::task::JoinSet;
 
 /// As in the server: what it starts to compile is itself, and a call runs on one of its threads.

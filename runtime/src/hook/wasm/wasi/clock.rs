@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::errno::Errno;
+use crate::hook::wasm::wasi::errno::Errno;
 
 /// How far time goes on at each reading, and how fine the clocks are. Some: Go refuses a clock that says 0, and a
 /// program that waits in a loop comes to an end. Little: a program that measures itself finds itself quick.

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 
-use super::errno::{Errno, Failure};
-use super::mounts::{Entry, Kind, Links, Mounts, Place, Stat};
 use crate::hook::wasm::run::Mounted;
+use crate::hook::wasm::wasi::errno::{Errno, Failure};
+use crate::hook::wasm::wasi::mounts::{Entry, Kind, Links, Mounts, Place, Stat};
 
 /// Files and folders that a hook may have open at once.
 const OPEN: usize = 1000;

@@ -1,10 +1,10 @@
 //! Paths, folders, and what is told of open files: all of it to be read only.
 
-use super::errno::{Errno, Failure};
-use super::files::Open;
-use super::memory::{Memory, Span, after, length};
-use super::mounts::{Entry, Kind, Links, Stat};
 use crate::hook::wasm::host::Host;
+use crate::hook::wasm::wasi::errno::{Errno, Failure};
+use crate::hook::wasm::wasi::files::Open;
+use crate::hook::wasm::wasi::memory::{Memory, Span, after, length};
+use crate::hook::wasm::wasi::mounts::{Entry, Kind, Links, Stat};
 
 /// Bytes of an entry before its name.
 const HEADER: usize = 24;

@@ -1,6 +1,6 @@
 //! A hook's memory as the host sees it: every address is checked, every length has a bound.
 
-use super::errno::Errno;
+use crate::hook::wasm::wasi::errno::Errno;
 
 /// Pieces that one call reads or writes; of more, the first are taken, as a short read or write does.
 const PIECES: u32 = 1024;

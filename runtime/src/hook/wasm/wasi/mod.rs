@@ -19,7 +19,7 @@ pub(super) use clock::Clock;
 pub(super) use files::Files;
 pub(super) use random::Random;
 
-use super::host::Host;
+use crate::hook::wasm::host::Host;
 use call::{Answer, Hook, bytes, long, short};
 use clock::Kind;
 use errno::Failure;

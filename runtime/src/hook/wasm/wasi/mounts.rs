@@ -11,8 +11,8 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, FileType};
 use sha2::{Digest as _, Sha256};
 
-use super::errno::{Errno, Failure};
 use crate::hook::wasm::run::Mounted;
+use crate::hook::wasm::wasi::errno::{Errno, Failure};
 
 #[derive(Debug)]
 pub(super) struct Mounts(Vec<Mount>);

@@ -1,0 +1,396 @@
+//! CompositeController: the spec as stored, and the checked form a running controller reads.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::SpecError;
+use crate::api::account::ServiceAccountRef;
+use crate::api::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
+use crate::api::deletion::RelatedDeletion;
+use crate::api::hook::Hook;
+use crate::api::policy::HookPolicy;
+use crate::api::webhook::EndpointConfig;
+use crate::cache::trigger::SelectionRule;
+use crate::object::selector::{LabelSelector, Selector};
+
+/// Children that are composed into one parent: which kinds, and the hooks that decide about them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompositeControllerSpec {
+    pub parent_resource: ParentResource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child_resources: Option<Vec<ChildResource>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<CompositeHooks>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint_configs: Option<Vec<EndpointConfig>>,
+    /// All parents are synced again after this many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync_period_seconds: Option<i32>,
+    /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate_selector: Option<bool>,
+    /// How children are written, where their kind says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
+    /// Whose rights bound what the controller does; the server's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ServiceAccountRef>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParentResource {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+    /// Only parents with these labels are handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_history: Option<RevisionHistory>,
+    /// A parent whose status alone changed is not synced for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_status_changes: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionHistory {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_paths: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildResource {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<ChildUpdateStrategy>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChildUpdateStrategy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<UpdateMethod>,
+    /// How children of this kind are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
+    /// Hooks see it also where it is empty.
+    #[serde(default)]
+    pub status_checks: StatusChecks,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplyStrategy {
+    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
+    #[default]
+    DynamicApply,
+    /// The API server merges, and knows which fields are whose.
+    ServerSideApply,
+}
+
+/// What happens to a child that is not as desired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateMethod {
+    /// It stays until somebody else deletes it.
+    #[default]
+    #[serde(alias = "")]
+    OnDelete,
+    /// It is deleted and made anew.
+    Recreate,
+    /// It is updated.
+    InPlace,
+    /// As Recreate, one child after the other.
+    RollingRecreate,
+    /// As InPlace, one child after the other.
+    RollingInPlace,
+}
+
+impl UpdateMethod {
+    /// One child after the other.
+    pub fn is_rolling(self) -> bool {
+        matches!(self, Self::RollingRecreate | Self::RollingInPlace)
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StatusChecks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<ConditionCheck>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConditionCheck {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CompositeHooks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customize: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalize: Option<Hook>,
+    /// Accepted for old manifests; never called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_update_child: Option<Hook>,
+    /// Accepted for old manifests; never called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_update_child: Option<Hook>,
+}
+
+/// A CompositeController that can be run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Composite {
+    pub common: Common,
+    pub parent: Target,
+    /// The fields of a parent that a ControllerRevision keeps.
+    pub revision_paths: Vec<String>,
+    pub generate_selector: bool,
+}
+
+impl CompositeControllerSpec {
+    /// `name`: the controller's, which becomes part of its finalizer.
+    pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Composite, ControllerError> {
+        let hooks = self.hooks.as_ref();
+        let stored = Stored {
+            sync: hooks.and_then(|hooks| hooks.sync.as_ref()),
+            finalize: hooks.and_then(|hooks| hooks.finalize.as_ref()),
+            customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
+            account: self.service_account_ref.as_ref(),
+            endpoints: self.endpoint_configs.as_deref(),
+            deletions: self.related_deletion.as_deref(),
+            resync_period_seconds: self.resync_period_seconds,
+        };
+        let children = self.child_resources.iter().flatten().enumerate();
+        let common = stored.check(name, policy, children.map(|(nth, child)| self.child(nth, child)))?;
+        let parent = &self.parent_resource;
+        let rule = SelectionRule {
+            labels: selector("spec.parentResource.labelSelector", parent.label_selector.clone())?,
+            annotations: Selector::default(),
+            ignore_status: parent.ignore_status_changes.unwrap_or_default(),
+        };
+        let resource = kind("spec.parentResource", &parent.api_version, &parent.resource)?;
+        Ok(Composite {
+            common,
+            parent: Target { resource, rules: vec![rule] },
+            revision_paths: self.revision_paths(),
+            generate_selector: self.generate_selector.unwrap_or_default(),
+        })
+    }
+
+    fn child(&self, nth: usize, child: &ChildResource) -> Result<ChildRule, SpecError> {
+        let resource = kind(&format!("spec.childResources[{nth}]"), &child.api_version, &child.resource)?;
+        let strategy = child.update_strategy.clone().unwrap_or_default();
+        Ok(ChildRule {
+            resource,
+            method: strategy.method.unwrap_or_default(),
+            apply: strategy.apply_strategy.or(self.apply_strategy),
+            checks: strategy.status_checks.conditions.unwrap_or_default(),
+        })
+    }
+
+    fn revision_paths(&self) -> Vec<String> {
+        let given =
+            self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
+        given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::hook::{Call, HookName};
+    use crate::object::id::Gvr;
+
+    fn spec(change: impl FnOnce(&mut Value)) -> CompositeControllerSpec {
+        let mut spec = json!({
+            "generateSelector": true,
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "helloworlds"},
+            "childResources": [{"apiVersion": "v1", "resource": "pods", "updateStrategy": {"method": "Recreate"}}],
+            "hooks": {"sync": {"wasm": {"configMap": {"namespace": "hello", "name": "hello-hook"}}}},
+        });
+        change(&mut spec);
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn refusal(change: impl FnOnce(&mut Value)) -> String {
+        spec(change).check("c", &HookPolicy::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_tutorials_controller_is_fine() {
+        let checked = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
+        assert_eq!(
+            checked.common.children,
+            [ChildRule {
+                resource: Gvr::new("v1", "pods"),
+                method: UpdateMethod::Recreate,
+                apply: None,
+                checks: vec![]
+            }]
+        );
+        assert_eq!(checked.revision_paths, ["spec"]);
+        assert!(checked.generate_selector && checked.parent.rules == [SelectionRule::default()]);
+    }
+
+    #[test]
+    fn without_a_strategy_children_are_updated_on_delete() {
+        let checked = spec(|spec| spec["childResources"][0]["updateStrategy"] = json!({"method": ""}));
+        assert_eq!(
+            checked.check("c", &HookPolicy::default()).unwrap().common.children[0].method,
+            UpdateMethod::OnDelete
+        );
+    }
+
+    #[test]
+    fn a_controller_without_an_enabled_sync_hook_does_not_run() {
+        for hooks in [json!(null), json!({}), json!({"sync": {}}), json!({"sync": {"version": "v2"}})] {
+            let spec = spec(|spec| spec["hooks"] = hooks);
+            assert_eq!(spec.check("c", &HookPolicy::default()), Err(ControllerError::NoSyncHook));
+        }
+    }
+
+    #[test]
+    fn a_disabled_finalize_hook_is_no_finalize_hook() {
+        let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
+        assert_eq!(
+            spec.check("c", &HookPolicy::default()).unwrap().common.disabled_hooks,
+            [HookName::Finalize]
+        );
+    }
+
+    #[test]
+    fn what_this_version_cannot_do_is_refused_by_field() {
+        let matching = refusal(|s| {
+            s["hooks"]["finalize"] = json!({"webhook": {"url": "http://x/y"}});
+            s["endpointConfigs"] = json!([{"host": "x", "caBundle": {"inline": "x"}}]);
+        });
+        assert!(matching.starts_with("spec.endpointConfigs[0].caBundle: not served"), "{matching}");
+    }
+
+    #[test]
+    fn a_rolling_update_has_its_checks_and_its_field_paths() {
+        let checked = spec(|s| {
+            s["childResources"][0]["updateStrategy"] = json!({"method": "RollingInPlace", "statusChecks": {"conditions": [{"type": "Ready", "status": "True"}]}});
+            s["parentResource"]["revisionHistory"] = json!({"fieldPaths": ["spec.template"]});
+        });
+        let checked = checked.check("c", &HookPolicy::default()).unwrap();
+        let ready = ConditionCheck { kind: "Ready".into(), status: Some("True".into()), reason: None };
+        assert_eq!(
+            (checked.common.children[0].method, &checked.common.children[0].checks),
+            (UpdateMethod::RollingInPlace, &vec![ready])
+        );
+        assert_eq!(checked.revision_paths, ["spec.template"]);
+        let empty = spec(|s| s["parentResource"]["revisionHistory"] = json!({"fieldPaths": []}));
+        assert_eq!(empty.check("c", &HookPolicy::default()).unwrap().revision_paths, ["spec"]);
+    }
+
+    #[test]
+    fn with_an_account_of_its_own_a_controller_reads_by_its_rights() {
+        let account = json!({"namespace": "n", "name": "a"});
+        let spec = |account: &Value| {
+            let mount = json!([{"path": "/x", "secret": {"namespace": "n", "name": "s"}}]);
+            spec(|spec| {
+                spec["hooks"]["sync"]["wasm"]["mounts"] = mount;
+                spec["serviceAccountRef"] = account.clone();
+            })
+        };
+        let own = spec(&account).check("c", &HookPolicy::default()).unwrap();
+        let Call::Wasm(hook) = &own.common.hooks.sync.call else { panic!() };
+        assert_eq!(hook.module.reader.as_ref().map(ToString::to_string).as_deref(), Some("n/a"));
+        assert_eq!((&hook.mounts[0].reader, &own.common.account), (&hook.module.reader, &hook.module.reader));
+        let refused = spec(&Value::Null).check("c", &HookPolicy::default()).unwrap_err().to_string();
+        assert!(refused.contains("--mount-secret-namespaces"), "{refused}");
+        let refused = spec(&json!({"namespace": "n", "name": "A"})).check("c", &HookPolicy::default());
+        assert!(refused.unwrap_err().to_string().starts_with("spec.serviceAccountRef.name: \"A\""));
+    }
+
+    #[test]
+    fn a_kind_is_written_as_it_says_else_as_the_controller_says() {
+        let apply = |own: Value, all: Value| {
+            let spec = spec(|spec| {
+                spec["applyStrategy"] = all;
+                spec["childResources"][0]["updateStrategy"]["applyStrategy"] = own;
+            });
+            spec.check("c", &HookPolicy::default()).unwrap().common.children[0].apply
+        };
+        let (dynamic, server) = (json!("dynamic-apply"), json!("server-side-apply"));
+        assert_eq!(apply(json!(null), json!(null)), None);
+        assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
+        assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
+    }
+
+    #[test]
+    fn what_is_no_kind_is_refused_by_field() {
+        for (field, value, says) in [
+            ("apiVersion", "v1/../../x", "spec.childResources[0].apiVersion: \"v1/../../x\" is no version"),
+            ("apiVersion", "", "spec.childResources[0].apiVersion: \"\" is no version"),
+            ("resource", "pods/log", "spec.childResources[0].resource: \"pods/log\" names no resource"),
+        ] {
+            let found = refusal(|s| s["childResources"][0][field] = json!(value));
+            assert!(found.starts_with(says), "{found}");
+        }
+        let found = refusal(|s| s["parentResource"]["resource"] = json!(""));
+        assert!(found.starts_with("spec.parentResource.resource: \"\" names no"), "{found}");
+    }
+
+    #[test]
+    fn of_a_kind_that_is_declared_again_the_last_entry_counts() {
+        let again = spec(|s| {
+            let mut last = s["childResources"][0].clone();
+            last["updateStrategy"]["method"] = json!("InPlace");
+            let other = json!({"apiVersion": "v1", "resource": "secrets"});
+            s["childResources"].as_array_mut().unwrap().extend([other, last]);
+        });
+        let checked = again.check("c", &HookPolicy::default()).unwrap();
+        let rules: Vec<_> =
+            checked.common.children.iter().map(|rule| (rule.resource.to_string(), rule.method)).collect();
+        let (pods, secrets) = ("v1 pods".to_owned(), "v1 secrets".to_owned());
+        assert_eq!(rules, [(pods, UpdateMethod::InPlace), (secrets, UpdateMethod::OnDelete)]);
+        assert_eq!(checked.common.declared_again, BTreeSet::from([Gvr::new("v1", "pods")]));
+        let once = spec(|_| ()).check("c", &HookPolicy::default()).unwrap();
+        assert!(once.common.declared_again.is_empty());
+    }
+
+    #[test]
+    fn hooks_see_empty_status_checks() {
+        let text = serde_json::to_value(spec(|_| ())).unwrap();
+        assert_eq!(
+            text["childResources"][0]["updateStrategy"],
+            json!({"method": "Recreate", "statusChecks": {}})
+        );
+        assert_eq!(text["hooks"]["sync"]["version"], "v1");
+    }
+
+    #[test]
+    fn a_name_that_makes_no_finalizer_is_refused_with_a_finalize_hook() {
+        let finalizing = |spec: &mut Value| spec["hooks"]["finalize"] = spec["hooks"]["sync"].clone();
+        let check = |name: &str, change: fn(&mut Value)| spec(change).check(name, &HookPolicy::default());
+        let (short, long) = ("c".repeat(43), "c".repeat(44));
+        assert!(check(&short, finalizing).is_ok());
+        assert!(check(&long, |_| ()).is_ok(), "without a finalize hook it has no finalizer");
+        let says = check(&long, finalizing).unwrap_err().to_string();
+        assert!(says.starts_with("metadata.name: 44 characters are too many"), "{says}");
+    }
+}

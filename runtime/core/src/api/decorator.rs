@@ -1,0 +1,320 @@
+//! DecoratorController: the spec as stored, and the checked form a running controller reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::SpecError;
+use crate::api::account::ServiceAccountRef;
+use crate::api::composite::{ApplyStrategy, UpdateMethod};
+use crate::api::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
+use crate::api::deletion::RelatedDeletion;
+use crate::api::hook::Hook;
+use crate::api::policy::HookPolicy;
+use crate::api::webhook::EndpointConfig;
+use crate::cache::trigger::SelectionRule;
+use crate::object::id::Gvr;
+use crate::object::selector::{Expression, LabelSelector};
+
+/// Attachments, labels, annotations and status for objects that exist already.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DecoratorControllerSpec {
+    pub resources: Vec<TargetResource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<Vec<Attachment>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hooks: Option<DecoratorHooks>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint_configs: Option<Vec<EndpointConfig>>,
+    /// All targets are synced again after this many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync_period_seconds: Option<i32>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
+    /// How attachments are written, where their kind says nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
+    /// Whose rights bound what the controller does; the server's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ServiceAccountRef>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetResource {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<LabelSelector>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotation_selector: Option<AnnotationSelector>,
+    /// A target whose status alone changed is not synced for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_status_changes: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AnnotationSelector {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_annotations: Option<BTreeMap<String, String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub match_expressions: Option<Vec<Expression>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Attachment {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<AttachmentUpdateStrategy>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttachmentUpdateStrategy {
+    /// The rolling methods act as `Recreate` and `InPlace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<UpdateMethod>,
+    /// How attachments of this kind are written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DecoratorHooks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customize: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalize: Option<Hook>,
+}
+
+/// A DecoratorController that can be run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decorator {
+    pub common: Common,
+    /// Each kind once, with all of its rules.
+    pub targets: Vec<Target>,
+    /// Kinds of targets that are declared once more: an object is selected by any of the entries.
+    pub declared_again: BTreeSet<Gvr>,
+    /// Kinds of targets that are declared once more in another version: the first version counts.
+    pub other_versions: BTreeSet<Gvr>,
+}
+
+impl DecoratorControllerSpec {
+    /// `name`: the controller's, which becomes part of its finalizer.
+    pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Decorator, ControllerError> {
+        let hooks = self.hooks.as_ref();
+        let stored = Stored {
+            sync: hooks.and_then(|hooks| hooks.sync.as_ref()),
+            finalize: hooks.and_then(|hooks| hooks.finalize.as_ref()),
+            customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
+            account: self.service_account_ref.as_ref(),
+            endpoints: self.endpoint_configs.as_deref(),
+            deletions: self.related_deletion.as_deref(),
+            resync_period_seconds: self.resync_period_seconds,
+        };
+        let attachments = self.attachments.iter().flatten().enumerate();
+        let common = stored.check(name, policy, attachments.map(|(nth, one)| self.attachment(nth, one)))?;
+        let mut targets = Vec::<Target>::new();
+        let (mut declared_again, mut other_versions) = (BTreeSet::new(), BTreeSet::new());
+        for (nth, target) in self.resources.iter().enumerate() {
+            let Target { resource, rules } = target.check(&format!("spec.resources[{nth}]"))?;
+            if let Some(first) = targets.iter_mut().find(|first| first.resource.is_kin(&resource)) {
+                first.rules.extend(rules);
+                let told = if first.resource == resource { &mut declared_again } else { &mut other_versions };
+                told.insert(resource);
+            } else {
+                targets.push(Target { resource, rules });
+            }
+        }
+        Ok(Decorator { common, targets, declared_again, other_versions })
+    }
+
+    fn attachment(&self, nth: usize, one: &Attachment) -> Result<ChildRule, SpecError> {
+        let resource = kind(&format!("spec.attachments[{nth}]"), &one.api_version, &one.resource)?;
+        let strategy = one.update_strategy.clone().unwrap_or_default();
+        Ok(ChildRule {
+            resource,
+            method: match strategy.method.unwrap_or_default() {
+                UpdateMethod::OnDelete => UpdateMethod::OnDelete,
+                UpdateMethod::Recreate | UpdateMethod::RollingRecreate => UpdateMethod::Recreate,
+                UpdateMethod::InPlace | UpdateMethod::RollingInPlace => UpdateMethod::InPlace,
+            },
+            apply: strategy.apply_strategy.or(self.apply_strategy),
+            checks: Vec::new(),
+        })
+    }
+}
+
+impl TargetResource {
+    fn check(&self, field: &str) -> Result<Target, SpecError> {
+        let annotations = self.annotation_selector.clone().map(|of| LabelSelector {
+            match_labels: of.match_annotations,
+            match_expressions: of.match_expressions,
+        });
+        let rule = SelectionRule {
+            labels: selector(&format!("{field}.labelSelector"), self.label_selector.clone())?,
+            annotations: selector(&format!("{field}.annotationSelector"), annotations)?,
+            ignore_status: self.ignore_status_changes.unwrap_or_default(),
+        };
+        Ok(Target { resource: kind(field, &self.api_version, &self.resource)?, rules: vec![rule] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::object::selector::Selector;
+
+    fn check(change: impl FnOnce(&mut Value)) -> Result<Decorator, String> {
+        check_named("d", change)
+    }
+
+    fn check_named(name: &str, change: impl FnOnce(&mut Value)) -> Result<Decorator, String> {
+        let mut spec = json!({
+            "resources": [{"apiVersion": "apps/v1", "resource": "statefulsets"}],
+            "attachments": [{"apiVersion": "v1", "resource": "services"}],
+            "hooks": {"sync": {"webhook": {"url": "http://hook/sync"}}},
+        });
+        change(&mut spec);
+        let spec: DecoratorControllerSpec = serde_json::from_value(spec).unwrap();
+        spec.check(name, &HookPolicy::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn without_selectors_every_object_is_a_target() {
+        let checked = check(|_| ()).unwrap();
+        let all =
+            Target { resource: Gvr::new("apps/v1", "statefulsets"), rules: vec![SelectionRule::default()] };
+        assert_eq!(checked.targets, [all]);
+        assert_eq!(check(|spec| spec["resources"] = json!([])).unwrap().targets, []);
+    }
+
+    #[test]
+    fn rules_of_one_kind_are_gathered_under_the_version_that_comes_first() {
+        let checked = check(|spec| {
+            let target = |version: &str, resource: &str, label: &str| {
+                json!({"apiVersion": version, "resource": resource, "labelSelector": {"matchLabels": {label: "1"}}})
+            };
+            spec["resources"] = json!([
+                target("apps/v1", "deployments", "a"),
+                target("v1", "pods", "b"),
+                target("apps/v1beta1", "deployments", "c"),
+                target("apps/v1", "deployments", "d"),
+            ]);
+            spec["resources"][3]["ignoreStatusChanges"] = json!(true);
+            spec["resources"][3]["annotationSelector"] = json!({
+                "matchAnnotations": {"e": "2"},
+                "matchExpressions": [{"key": "f", "operator": "Exists"}],
+            });
+        })
+        .unwrap();
+        let by = |label: &str| SelectionRule { labels: Selector::equals(label, "1"), ..Default::default() };
+        let last =
+            SelectionRule { annotations: Selector::parse("e=2,f").unwrap(), ignore_status: true, ..by("d") };
+        let deployments =
+            Target { resource: Gvr::new("apps/v1", "deployments"), rules: vec![by("a"), by("c"), last] };
+        let pods = Target { resource: Gvr::new("v1", "pods"), rules: vec![by("b")] };
+        assert_eq!(checked.targets, [deployments, pods]);
+        assert_eq!(checked.declared_again, [Gvr::new("apps/v1", "deployments")].into());
+        assert_eq!(checked.other_versions, [Gvr::new("apps/v1beta1", "deployments")].into());
+    }
+
+    #[test]
+    fn selectors_that_select_nothing_are_refused_by_field() {
+        for (selector, says) in [
+            (
+                json!({"annotationSelector": {"matchAnnotations": {"a": "no label value"}}}),
+                "spec.resources[0].annotationSelector: \"no label value\", asked for of key \"a\", is no value",
+            ),
+            (
+                json!({"annotationSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["x".repeat(64)]}]}}),
+                "spec.resources[0].annotationSelector: \"xxx",
+            ),
+            (
+                json!({"annotationSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]}}),
+                "spec.resources[0].annotationSelector: operator \"Gt\" is none of",
+            ),
+            (
+                json!({"labelSelector": {"matchExpressions": [{"key": "a b", "operator": "Exists"}]}}),
+                "spec.resources[0].labelSelector: \"a b\" is no key",
+            ),
+            (json!({"resource": "pods/status"}), "spec.resources[0].resource: \"pods/status\" names no"),
+        ] {
+            let change = |spec: &mut Value| {
+                let target = spec["resources"][0].as_object_mut().unwrap();
+                target.extend(selector.as_object().unwrap().clone());
+            };
+            let found = check(change).unwrap_err();
+            assert!(found.starts_with(says), "{found}");
+        }
+    }
+
+    #[test]
+    fn attachments_are_never_rolled() {
+        let method = |method: Value| {
+            let strategy = json!({ "method": method });
+            let checked = check(|spec| spec["attachments"][0]["updateStrategy"] = strategy).unwrap();
+            checked.common.children[0].method
+        };
+        for (written, acts_as) in [
+            (json!(null), UpdateMethod::OnDelete),
+            (json!(""), UpdateMethod::OnDelete),
+            (json!("InPlace"), UpdateMethod::InPlace),
+            (json!("RollingInPlace"), UpdateMethod::InPlace),
+            (json!("Recreate"), UpdateMethod::Recreate),
+            (json!("RollingRecreate"), UpdateMethod::Recreate),
+        ] {
+            assert_eq!(method(written), acts_as);
+        }
+    }
+
+    #[test]
+    fn a_kind_is_written_as_it_says_else_as_the_controller_says() {
+        let apply = |own: Value, all: Value| {
+            let checked = check(|spec| {
+                spec["applyStrategy"] = all;
+                spec["attachments"][0]["updateStrategy"] = json!({ "applyStrategy": own });
+            });
+            checked.unwrap().common.children[0].apply
+        };
+        let (dynamic, server) = (json!("dynamic-apply"), json!("server-side-apply"));
+        assert_eq!(apply(json!(null), json!(null)), None);
+        assert_eq!(apply(json!(null), server.clone()), Some(ApplyStrategy::ServerSideApply));
+        assert_eq!(apply(dynamic, server), Some(ApplyStrategy::DynamicApply));
+    }
+
+    #[test]
+    fn what_no_controller_can_do_is_refused_as_of_composites() {
+        let found = check(|spec| spec["hooks"] = json!({"finalize": {}})).unwrap_err();
+        assert!(found.starts_with("spec.hooks.sync: the controller has no enabled sync hook"), "{found}");
+        let finalizing = |spec: &mut Value| spec["hooks"]["finalize"] = spec["hooks"]["sync"].clone();
+        assert!(check_named(&"d".repeat(43), finalizing).is_ok());
+        let found = check_named(&"d".repeat(44), finalizing).unwrap_err();
+        assert!(found.starts_with("metadata.name: 44 characters are too many"), "{found}");
+        let found = check(|spec| spec["attachments"][0]["apiVersion"] = json!("")).unwrap_err();
+        assert!(found.starts_with("spec.attachments[0].apiVersion: \"\" is no version"), "{found}");
+    }
+
+    #[test]
+    fn hooks_see_the_spec_as_it_is_stored() {
+        let spec = json!({
+            "resources": [{"apiVersion": "v1", "resource": "pods", "annotationSelector": {"matchAnnotations": {"a": "b"}}}],
+            "attachments": [{"apiVersion": "v1", "resource": "services", "updateStrategy": {"method": "InPlace"}}],
+            "resyncPeriodSeconds": 3,
+        });
+        let typed: DecoratorControllerSpec = serde_json::from_value(spec.clone()).unwrap();
+        assert_eq!(serde_json::to_value(typed).unwrap(), spec);
+    }
+}

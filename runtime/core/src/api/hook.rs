@@ -1,0 +1,493 @@
+//! A hook of a controller: a WebAssembly module or a webhook, its version, its limits.
+
+use std::fmt;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::api::account::ServiceAccountRef;
+use crate::api::endpoint::WebhookTarget;
+use crate::api::mount::{self, Mount, MountRef};
+use crate::api::policy::HookPolicy;
+use crate::api::webhook::{UnmarshallMode, Webhook};
+use crate::api::{SpecError, units};
+use crate::object::map::Naming;
+
+/// One hook as stored: `wasm` or `webhook`; with neither it is disabled.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "!(has(self.webhook) && has(self.wasm))",
+    "message": "a hook is either a webhook or a wasm module, not both",
+}]))]
+pub struct Hook {
+    /// The shape of requests and answers.
+    #[serde(default)]
+    #[schemars(default)]
+    pub version: HookVersion,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wasm: Option<Wasm>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HookVersion {
+    #[default]
+    #[serde(alias = "")]
+    V1,
+    V2,
+}
+
+impl HookVersion {
+    pub fn naming(self) -> Naming {
+        match self {
+            Self::V1 => Naming::Relative,
+            Self::V2 => Naming::Uniform,
+        }
+    }
+
+    /// Whether unknown and repeated fields of answers are refused, unless a webhook says otherwise.
+    pub fn mode(self) -> UnmarshallMode {
+        match self {
+            Self::V1 => UnmarshallMode::Loose,
+            Self::V2 => UnmarshallMode::Strict,
+        }
+    }
+}
+
+/// A hook that runs inside the server: a WASI preview 1 command out of a ConfigMap.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Wasm {
+    /// Where the module is stored.
+    pub config_map: ConfigMapKey,
+    /// Pins the module: SHA-256 of its bytes, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+    pub sha256: Option<String>,
+    /// Handed to the hook as `settings` of each request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub settings: Option<Value>,
+    /// Directories that the hook may read: one entry each, a file per key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub mounts: Option<Vec<Mount>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<WasmLimits>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConfigMapKey {
+    pub namespace: String,
+    pub name: String,
+    /// The key of `binaryData` or `data` that holds the module; `hook.wasm` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// What one call may use. What is absent has the server's default; nothing may pass the server's ceiling.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WasmLimits {
+    /// Linear memory, for example `64Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Wall clock, for example `10s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// Instructions; the same on every machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub instructions: Option<u64>,
+    /// The answer on stdout, for example `4Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Log lines on stderr that are kept, for example `64Ki`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+/// Limits with numbers in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub memory: u64,
+    pub timeout: Duration,
+    pub instructions: u64,
+    pub output: u64,
+    pub log: u64,
+}
+
+/// What a hook gets that asks for nothing, and the most that one may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitBounds {
+    pub default: Limits,
+    pub ceiling: Limits,
+}
+
+impl Default for LimitBounds {
+    fn default() -> Self {
+        Self {
+            default: Limits {
+                memory: 64 << 20,
+                timeout: Duration::from_secs(10),
+                instructions: 1_000_000_000,
+                output: 4 << 20,
+                log: 64 << 10,
+            },
+            ceiling: Limits {
+                memory: 512 << 20,
+                timeout: Duration::from_mins(1),
+                instructions: 100_000_000_000,
+                output: 32 << 20,
+                log: 1 << 20,
+            },
+        }
+    }
+}
+
+/// A hook that is called: what [`Hook`] says, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EnabledHook {
+    pub version: HookVersion,
+    pub call: Call,
+}
+
+/// Which of the two ways a hook is reached by: what a webhook's authors are used to is not held against it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    Wasm,
+    Webhook,
+}
+
+/// The hooks that a controller may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HookName {
+    Sync,
+    Finalize,
+    Customize,
+}
+
+impl HookName {
+    /// What it is called in the spec, in a hook's arguments, in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Finalize => "finalize",
+            Self::Customize => "customize",
+        }
+    }
+}
+
+impl fmt::Display for HookName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One value for each hook that a controller has; a controller without a sync hook does not run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PerHook<T> {
+    pub sync: T,
+    pub finalize: Option<T>,
+    pub customize: Option<T>,
+}
+
+impl<T> PerHook<T> {
+    pub fn get(&self, name: HookName) -> Option<&T> {
+        match name {
+            HookName::Sync => Some(&self.sync),
+            HookName::Finalize => self.finalize.as_ref(),
+            HookName::Customize => self.customize.as_ref(),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (HookName, &T)> {
+        [HookName::Sync, HookName::Finalize, HookName::Customize]
+            .into_iter()
+            .filter_map(|name| Some((name, self.get(name)?)))
+    }
+
+    /// # Errors
+    /// The first one that `each` gives.
+    pub fn try_map<U, E>(&self, mut each: impl FnMut(HookName, &T) -> Result<U, E>) -> Result<PerHook<U>, E> {
+        Ok(PerHook {
+            sync: each(HookName::Sync, &self.sync)?,
+            finalize: self.finalize.as_ref().map(|hook| each(HookName::Finalize, hook)).transpose()?,
+            customize: self.customize.as_ref().map(|hook| each(HookName::Customize, hook)).transpose()?,
+        })
+    }
+
+    pub fn map<U>(&self, mut each: impl FnMut(HookName, &T) -> U) -> PerHook<U> {
+        PerHook {
+            sync: each(HookName::Sync, &self.sync),
+            finalize: self.finalize.as_ref().map(|hook| each(HookName::Finalize, hook)),
+            customize: self.customize.as_ref().map(|hook| each(HookName::Customize, hook)),
+        }
+    }
+}
+
+/// How a hook is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Call {
+    Wasm(WasmHook),
+    Webhook(WebhookTarget),
+}
+
+/// A Wasm hook, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WasmHook {
+    pub module: ModuleRef,
+    pub settings: Option<Value>,
+    pub mounts: Vec<MountRef>,
+    pub limits: Limits,
+}
+
+/// Which bytes a module is made of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ModuleRef {
+    pub namespace: String,
+    pub name: String,
+    pub key: String,
+    pub sha256: Option<String>,
+    /// Who reads it; the server itself when absent.
+    pub reader: Option<ServiceAccountRef>,
+}
+
+impl EnabledHook {
+    pub fn via(&self) -> Via {
+        match self.call {
+            Call::Wasm(_) => Via::Wasm,
+            Call::Webhook(_) => Via::Webhook,
+        }
+    }
+
+    /// What it is made of is read with the rights of `account`.
+    pub fn read_as(&mut self, account: &ServiceAccountRef) {
+        if let Call::Wasm(WasmHook { module, mounts, .. }) = &mut self.call {
+            module.reader = Some(account.clone());
+            for mount in mounts {
+                mount.reader = Some(account.clone());
+            }
+        }
+    }
+
+    /// How its answers are read.
+    pub fn mode(&self) -> UnmarshallMode {
+        let said = match &self.call {
+            Call::Wasm(_) => None,
+            Call::Webhook(target) => target.mode,
+        };
+        said.unwrap_or(self.version.mode())
+    }
+}
+
+impl Hook {
+    /// `Ok(None)`: the hook is disabled.
+    pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
+        let call = match (&self.webhook, &self.wasm) {
+            (None, None) => return Ok(None),
+            (Some(_), Some(_)) => {
+                return Err(SpecError::new(
+                    field,
+                    "a hook is either a webhook or a wasm module, not both: remove one",
+                ));
+            }
+            (Some(webhook), None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
+            (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
+        };
+        Ok(Some(EnabledHook { version: self.version, call }))
+    }
+}
+
+impl Wasm {
+    fn check(&self, field: &str, policy: &HookPolicy) -> Result<WasmHook, SpecError> {
+        let map = &self.config_map;
+        for (name, value) in [("namespace", &map.namespace), ("name", &map.name)] {
+            if value.is_empty() {
+                return Err(SpecError::new(format!("{field}.configMap.{name}"), "must not be empty"));
+            }
+        }
+        let module = ModuleRef {
+            namespace: map.namespace.clone(),
+            name: map.name.clone(),
+            key: map.key.clone().filter(|key| !key.is_empty()).unwrap_or_else(|| "hook.wasm".to_owned()),
+            sha256: self.sha256.clone(),
+            reader: None,
+        };
+        policy.allows_module(field, &module)?;
+        let mounts = self.mounts.as_deref().unwrap_or_default();
+        let mounts = mount::check(mounts, &format!("{field}.mounts"), policy)?;
+        let limits = self.limits.clone().unwrap_or_default();
+        let limits = limits.check(&format!("{field}.limits"), &policy.limits)?;
+        Ok(WasmHook { module, settings: self.settings.clone(), mounts, limits })
+    }
+}
+
+impl WasmLimits {
+    fn check(&self, field: &str, bounds: &LimitBounds) -> Result<Limits, SpecError> {
+        let LimitBounds { default, ceiling } = bounds;
+        let size = |name: &str, text: &Option<String>, default: u64, ceiling: u64| {
+            let Some(text) = text else { return Ok(default) };
+            let field = format!("{field}.{name}");
+            let value = units::bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| {
+                SpecError::new(&field, format!("{text:?} is no amount of bytes: write it like 64Mi"))
+            })?;
+            within(&field, text, value, &ceiling, &units::print_bytes(ceiling))
+        };
+        let timeout = match &self.timeout {
+            None => default.timeout,
+            Some(text) => {
+                let field = format!("{field}.timeout");
+                let value =
+                    units::duration(text).filter(|duration| !duration.is_zero()).ok_or_else(|| {
+                        SpecError::new(&field, format!("{text:?} is no duration: write it like 10s or 500ms"))
+                    })?;
+                within(&field, text, value, &ceiling.timeout, &format!("{}s", ceiling.timeout.as_secs_f64()))?
+            }
+        };
+        let instructions = match self.instructions {
+            None => default.instructions,
+            Some(0) => {
+                return Err(SpecError::new(
+                    format!("{field}.instructions"),
+                    "0 is too few for any hook: leave it out",
+                ));
+            }
+            Some(number) => {
+                let field = format!("{field}.instructions");
+                within(
+                    &field,
+                    &number.to_string(),
+                    number,
+                    &ceiling.instructions,
+                    &ceiling.instructions.to_string(),
+                )?
+            }
+        };
+        Ok(Limits {
+            memory: size("memory", &self.memory, default.memory, ceiling.memory)?,
+            timeout,
+            instructions,
+            output: size("output", &self.output, default.output, ceiling.output)?,
+            log: size("log", &self.log, default.log, ceiling.log)?,
+        })
+    }
+}
+
+fn within<T: PartialOrd>(
+    field: &str,
+    text: &str,
+    value: T,
+    ceiling: &T,
+    ceiling_text: &str,
+) -> Result<T, SpecError> {
+    if value > *ceiling {
+        let problem = format!(
+            "{text} is above this server's ceiling of {ceiling_text}: lower it, or raise the ceiling by the server's flags --hook-*-max"
+        );
+        return Err(SpecError::new(field, problem));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(hook: Value) -> Result<Option<EnabledHook>, String> {
+        let hook: Hook = serde_json::from_value(hook).unwrap();
+        hook.check("spec.hooks.sync", &HookPolicy::default()).map_err(|error| error.to_string())
+    }
+
+    fn wasm(extra: &Value) -> Value {
+        let mut wasm = json!({"configMap": {"namespace": "n", "name": "m"}});
+        wasm.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({ "wasm": wasm })
+    }
+
+    #[test]
+    fn a_hook_with_neither_is_disabled() {
+        assert_eq!(check(json!({"version": "v2"})), Ok(None));
+    }
+
+    #[test]
+    fn both_side_by_side_are_refused() {
+        let mut hook = wasm(&json!({}));
+        hook["webhook"] = json!({"url": "http://x"});
+        assert!(check(hook).unwrap_err().starts_with("spec.hooks.sync: a hook is either"));
+    }
+
+    #[test]
+    fn answers_are_read_as_the_version_says_unless_the_webhook_says_otherwise() {
+        let mode = |version: &str, webhook: Value| {
+            let mut webhook = webhook;
+            webhook["url"] = json!("http://h");
+            check(json!({ "version": version, "webhook": webhook })).unwrap().unwrap().mode()
+        };
+        let says = |mode: &str| json!({ "responseUnMarshallMode": mode });
+        assert_eq!(mode("v1", json!({})), UnmarshallMode::Loose);
+        assert_eq!(mode("", json!({})), UnmarshallMode::Loose);
+        assert_eq!(mode("v2", json!({})), UnmarshallMode::Strict);
+        assert_eq!(mode("v1", says("strict")), UnmarshallMode::Strict);
+        assert_eq!(mode("v2", says("loose")), UnmarshallMode::Loose);
+    }
+
+    #[test]
+    fn a_webhook_is_checked_under_the_hooks_field() {
+        let error = check(json!({ "webhook": { "url": "x" } })).unwrap_err();
+        assert!(error.starts_with("spec.hooks.sync.webhook.url: "), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_said_has_its_default() {
+        let Some(EnabledHook { version, call: Call::Wasm(hook) }) = check(wasm(&json!({}))).unwrap() else {
+            panic!()
+        };
+        assert_eq!(version, HookVersion::V1);
+        assert_eq!((hook.module.key.as_str(), hook.mounts.len()), ("hook.wasm", 0));
+        assert_eq!(hook.limits, LimitBounds::default().default);
+    }
+
+    #[test]
+    fn mounts_and_pins_are_checked_under_the_hooks_field() {
+        let mount = json!({"path": "etc", "configMap": {"namespace": "n", "name": "m"}});
+        let error = check(wasm(&json!({ "mounts": [mount] }))).unwrap_err();
+        assert!(error.starts_with("spec.hooks.sync.wasm.mounts[0].path: \"etc\" is no absolute"), "{error}");
+        let hook: Hook = serde_json::from_value(wasm(&json!({}))).unwrap();
+        let policy = HookPolicy { require_pin: true, ..HookPolicy::default() };
+        assert_eq!(hook.check("sync", &policy).unwrap_err().field, "sync.wasm.sha256");
+    }
+
+    #[test]
+    fn limits_are_read_up_to_their_ceiling_and_refused_above_it() {
+        let ceiling = json!({"memory": "512Mi", "timeout": "60s", "instructions": 100_000_000_000_u64, "output": "32Mi", "log": "1Mi"});
+        let Some(EnabledHook { call: Call::Wasm(hook), .. }) =
+            check(wasm(&json!({ "limits": ceiling }))).unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!(hook.limits, LimitBounds::default().ceiling);
+        for (name, value, says) in [
+            (
+                "memory",
+                json!("513Mi"),
+                "spec.hooks.sync.wasm.limits.memory: 513Mi is above this server's ceiling of 512Mi",
+            ),
+            ("timeout", json!("61s"), "ceiling of 60s"),
+            ("instructions", json!(100_000_000_001_u64), "ceiling of 100000000000"),
+            ("output", json!("33Mi"), "ceiling of 32Mi"),
+            ("log", json!("2Mi"), "ceiling of 1Mi"),
+            ("memory", json!("lots"), "\"lots\" is no amount of bytes"),
+            ("timeout", json!("0s"), "\"0s\" is no duration"),
+            ("instructions", json!(0), "0 is too few"),
+        ] {
+            let error = check(wasm(&json!({"limits": {name: value}}))).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The rights that one controller needs, as roles: what the server reads for it, and what is written and read with the
+//! rights of the controller's account, or the server's where it has none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::api::account::ServiceAccountRef;
+use crate::api::composite::{ApplyStrategy, ChildResource, CompositeControllerSpec, UpdateMethod};
+use crate::api::decorator::{Attachment, DecoratorControllerSpec};
+use crate::api::deletion::RelatedDeletion;
+use crate::api::hook::Hook;
+use crate::object::id::Gvr;
+
+/// What a controller touches.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Begins the names of its roles.
+    name: String,
+    parents: BTreeSet<Gvr>,
+    /// And how they are written.
+    children: BTreeMap<Gvr, ApplyStrategy>,
+    /// What its hooks may have deleted besides.
+    deletes: BTreeSet<Gvr>,
+    /// It keeps ControllerRevisions.
+    rolls: bool,
+    /// ConfigMaps and Secrets by namespace.
+    objects: BTreeMap<String, Objects>,
+    /// It looks at objects that only its hook knows.
+    pub customizes: bool,
+    account: Option<ServiceAccountRef>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Objects {
+    config_maps: BTreeSet<String>,
+    secrets: BTreeSet<String>,
+}
+
+impl Needs {
+    /// `apply`: how the server writes children where nothing else is said.
+    pub fn of_composite(name: &str, spec: &CompositeControllerSpec, apply: ApplyStrategy) -> Self {
+        let hooks = spec.hooks.clone().unwrap_or_default();
+        let children = spec.child_resources.as_deref().unwrap_or_default();
+        let rolls = |method: UpdateMethod| match method {
+            UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace => true,
+            UpdateMethod::OnDelete | UpdateMethod::Recreate | UpdateMethod::InPlace => false,
+        };
+        let written = |child: &ChildResource| {
+            let own = child.update_strategy.as_ref().and_then(|strategy| strategy.apply_strategy);
+            (Gvr::new(&child.api_version, &child.resource), own.or(spec.apply_strategy).unwrap_or(apply))
+        };
+        Self {
+            name: format!("metahook-composite-{name}"),
+            parents: [Gvr::new(&spec.parent_resource.api_version, &spec.parent_resource.resource)].into(),
+            children: children.iter().map(written).collect(),
+            deletes: deletes(spec.related_deletion.as_deref()),
+            rolls: children.iter().filter_map(|child| child.update_strategy.as_ref()?.method).any(rolls),
+            objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
+            customizes: hooks.customize.is_some(),
+            account: spec.service_account_ref.clone(),
+        }
+    }
+
+    /// `apply`: how the server writes attachments where nothing else is said.
+    pub fn of_decorator(name: &str, spec: &DecoratorControllerSpec, apply: ApplyStrategy) -> Self {
+        let hooks = spec.hooks.clone().unwrap_or_default();
+        let attachments = spec.attachments.as_deref().unwrap_or_default();
+        let written = |one: &Attachment| {
+            let own = one.update_strategy.as_ref().and_then(|strategy| strategy.apply_strategy);
+            (Gvr::new(&one.api_version, &one.resource), own.or(spec.apply_strategy).unwrap_or(apply))
+        };
+        Self {
+            name: format!("metahook-decorator-{name}"),
+            parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
+            children: attachments.iter().map(written).collect(),
+            deletes: deletes(spec.related_deletion.as_deref()),
+            rolls: false,
+            objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
+            customizes: hooks.customize.is_some(),
+            account: spec.service_account_ref.clone(),
+        }
+    }
+
+    /// The role to which the reading of related objects belongs: only the customize hook knows what they are.
+    pub fn related(&self) -> String {
+        let whose = if self.account.is_some() { "writes" } else { "reads" };
+        format!("{}-{whose}", self.name)
+    }
+
+    /// Roles and their bindings; `server` is the account that the server runs as.
+    pub fn roles(&self, server: &ServiceAccountRef) -> Vec<Value> {
+        let account = self.account.as_ref().unwrap_or(server);
+        let reads = self
+            .parents
+            .iter()
+            .chain(self.children.keys())
+            .map(|kind| rule(kind, "", &["get", "list", "watch"]));
+        let mut all =
+            Vec::from(bound(&format!("{}-reads", self.name), None, &reads.collect::<Vec<_>>(), server));
+        all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
+        for (namespace, objects) in &self.objects {
+            let rules = [("configmaps", &objects.config_maps), ("secrets", &objects.secrets)];
+            let rules = rules.into_iter().filter(|(_, names)| !names.is_empty());
+            let rules = rules.map(|(resource, names)| named(resource, names, &["get", "list", "watch"]));
+            all.extend(bound(
+                &format!("{}-hooks", self.name),
+                Some(namespace),
+                &rules.collect::<Vec<_>>(),
+                account,
+            ));
+        }
+        if let Some(ServiceAccountRef { namespace, name }) = &self.account {
+            let rule = named("serviceaccounts", &[name.clone()].into(), &["impersonate"]);
+            all.extend(bound(&format!("{}-acts", self.name), Some(namespace), &[rule], server));
+        }
+        all
+    }
+
+    fn writes(&self) -> Vec<Value> {
+        let mut rules = Vec::new();
+        for parent in &self.parents {
+            rules.push(rule(parent, "", &["get", "update"]));
+            rules.push(rule(parent, "/status", &["update"]));
+            // Asked for where the API server guards owner references.
+            rules.push(rule(parent, "/finalizers", &["update"]));
+        }
+        rules.extend(self.children.iter().map(|(child, apply)| match apply {
+            ApplyStrategy::DynamicApply => rule(child, "", &["get", "create", "update", "delete"]),
+            ApplyStrategy::ServerSideApply => {
+                rule(child, "", &["get", "create", "update", "patch", "delete"])
+            }
+        }));
+        let deleted = self.deletes.iter().filter(|kind| !self.children.contains_key(*kind));
+        rules.extend(deleted.map(|kind| rule(kind, "", &["delete"])));
+        if self.rolls {
+            let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
+            rules.push(rule(&revisions, "", &["get", "create", "update", "delete"]));
+        }
+        rules
+    }
+}
+
+fn deletes(granted: Option<&[RelatedDeletion]>) -> BTreeSet<Gvr> {
+    granted.into_iter().flatten().map(|one| Gvr::new(&one.api_version, &one.resource)).collect()
+}
+
+fn objects(hooks: [&Option<Hook>; 3]) -> BTreeMap<String, Objects> {
+    let mut all: BTreeMap<String, Objects> = BTreeMap::new();
+    for wasm in hooks.into_iter().filter_map(|hook| hook.as_ref()?.wasm.as_ref()) {
+        let module = &wasm.config_map;
+        all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
+        for mount in wasm.mounts.iter().flatten() {
+            if let Some(map) = &mount.config_map {
+                all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
+            }
+            if let Some(secret) = &mount.secret {
+                all.entry(secret.namespace.clone()).or_default().secrets.insert(secret.name.clone());
+            }
+        }
+    }
+    all
+}
+
+fn rule(kind: &Gvr, subresource: &str, verbs: &[&str]) -> Value {
+    json!({
+        "apiGroups": [&*kind.group],
+        "resources": [format!("{}{subresource}", kind.resource)],
+        "verbs": verbs,
+    })
+}
+
+fn named(resource: &str, names: &BTreeSet<String>, verbs: &[&str]) -> Value {
+    json!({ "apiGroups": [""], "resources": [resource], "resourceNames": names, "verbs": verbs })
+}
+
+/// A role and its binding: in a namespace, or everywhere.
+fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &ServiceAccountRef) -> [Value; 2] {
+    const API: &str = "rbac.authorization.k8s.io";
+    let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
+    let mut metadata = json!({ "name": name });
+    if let Some(namespace) = namespace {
+        metadata = json!({ "name": name, "namespace": namespace });
+    }
+    let version = format!("{API}/v1");
+    let subject = json!({ "kind": "ServiceAccount", "namespace": to.namespace, "name": to.name });
+    [
+        json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules }),
+        json!({
+            "apiVersion": version,
+            "kind": format!("{kind}Binding"),
+            "metadata": metadata,
+            "roleRef": { "apiGroup": API, "kind": kind, "name": name },
+            "subjects": [subject],
+        }),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server() -> ServiceAccountRef {
+        ServiceAccountRef { namespace: "metacontroller".to_owned(), name: "metacontroller".to_owned() }
+    }
+
+    fn composite(account: &Value) -> Vec<String> {
+        let spec = json!({
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "greetings"},
+            "childResources": [
+                {"apiVersion": "v1", "resource": "pods", "updateStrategy": {"method": "RollingInPlace"}},
+            ],
+            "hooks": {
+                "sync": {"wasm": {
+                    "configMap": {"namespace": "hello", "name": "hook"},
+                    "mounts": [
+                        {"path": "/a", "secret": {"namespace": "db", "name": "password"}},
+                        {"path": "/b", "configMap": {"namespace": "hello", "name": "texts"}},
+                    ],
+                }},
+                "finalize": {"webhook": {"url": "http://x"}},
+            },
+            "serviceAccountRef": account,
+        });
+        let spec = serde_json::from_value(spec).unwrap();
+        let needs = Needs::of_composite("c", &spec, ApplyStrategy::DynamicApply);
+        needs.roles(&server()).iter().map(told).collect()
+    }
+
+    /// A role by its rules, a binding by its subject.
+    fn told(role: &Value) -> String {
+        let place = role["metadata"]["namespace"].as_str().map(|place| format!(" in {place}"));
+        let head = format!(
+            "{} {}{}",
+            role["kind"].as_str().unwrap(),
+            role["metadata"]["name"].as_str().unwrap(),
+            place.unwrap_or_default()
+        );
+        let words = |list: &Value| {
+            let words: Vec<_> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            words.join(",")
+        };
+        let what = match role["rules"].as_array() {
+            None => format!(
+                "to {}/{}",
+                role["subjects"][0]["namespace"].as_str().unwrap(),
+                role["subjects"][0]["name"].as_str().unwrap()
+            ),
+            Some(rules) => rules
+                .iter()
+                .map(|rule| {
+                    let names = words(&rule["resourceNames"]);
+                    let names = if names.is_empty() { names } else { format!(" {names}") };
+                    format!("{}{names} {}", words(&rule["resources"]), words(&rule["verbs"]))
+                })
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        format!("{head}: {what}")
+    }
+
+    #[test]
+    fn with_an_account_the_server_reads_and_acts_and_the_account_writes() {
+        let expected = [
+            "ClusterRole metahook-composite-c-reads: greetings get,list,watch; pods get,list,watch",
+            "ClusterRoleBinding metahook-composite-c-reads: to metacontroller/metacontroller",
+            "ClusterRole metahook-composite-c-writes: greetings get,update; greetings/status update; greetings/finalizers update; pods get,create,update,delete; controllerrevisions get,create,update,delete",
+            "ClusterRoleBinding metahook-composite-c-writes: to hello/greeter",
+            "Role metahook-composite-c-hooks in db: secrets password get,list,watch",
+            "RoleBinding metahook-composite-c-hooks in db: to hello/greeter",
+            "Role metahook-composite-c-hooks in hello: configmaps hook,texts get,list,watch",
+            "RoleBinding metahook-composite-c-hooks in hello: to hello/greeter",
+            "Role metahook-composite-c-acts in hello: serviceaccounts greeter impersonate",
+            "RoleBinding metahook-composite-c-acts in hello: to metacontroller/metacontroller",
+        ];
+        assert_eq!(composite(&json!({"namespace": "hello", "name": "greeter"})), expected);
+    }
+
+    #[test]
+    fn without_an_account_the_server_does_it_all() {
+        let roles = composite(&Value::Null);
+        assert!(!roles.iter().any(|role| role.contains("impersonate")), "{roles:?}");
+        assert!(
+            roles
+                .iter()
+                .filter(|role| role.contains("Binding"))
+                .all(|one| one.ends_with("to metacontroller/metacontroller"))
+        );
+    }
+
+    #[test]
+    fn a_decorators_targets_are_its_parents() {
+        let spec = json!({
+            "resources": [{"apiVersion": "apps/v1", "resource": "deployments"}],
+            "attachments": [{"apiVersion": "v1", "resource": "services"}],
+            "hooks": {"customize": {"webhook": {"url": "http://x"}}},
+            "relatedDeletion": [{"apiVersion": "v1", "resource": "pods"}, {"apiVersion": "v1", "resource": "services"}],
+        });
+        let spec = serde_json::from_value(spec).unwrap();
+        let needs = Needs::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
+        assert!(needs.customizes);
+        assert_eq!(needs.related(), "metahook-decorator-d-reads");
+        let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();
+        assert_eq!(
+            roles[2],
+            "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete; pods delete"
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! The status of a controller object: what runs, with which modules, and why something does not.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::settled::Purity;
+use crate::text::shorten;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// By name of the hook: the module that is called.
+    #[serde(default)]
+    pub hooks: BTreeMap<String, HookStatus>,
+    /// Objects this controller is responsible for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parents: Option<i64>,
+    /// Parents for which there is nothing to do until something changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<i64>,
+    /// Parents whose last sync failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<i64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HookStatus {
+    /// `sha256:` and the hexadecimal digest of the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Bytes of the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compile_millis: Option<i64>,
+    /// No call has read the real time so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pure: Option<bool>,
+    /// Of the latest five minutes in which there were calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<CallFigures>,
+}
+
+/// Calls of one hook, and the most that one of them used.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CallFigures {
+    pub calls: i64,
+    /// Triggers that ended without a call, because nothing had changed.
+    pub skipped: i64,
+    pub failed: i64,
+    pub p50_micros: i64,
+    pub p99_micros: i64,
+    pub memory_bytes: i64,
+    pub memory_limit_bytes: i64,
+    pub instructions: i64,
+    pub instructions_limit: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    pub last_transition_time: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// What is known of a controller now; becomes a [`ControllerStatus`] with its times.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    pub generation: i64,
+    pub ready: Finding,
+    pub modules: Finding,
+    pub kinds: Finding,
+    pub pure: Finding,
+    /// Whether nobody keeps changing children back.
+    pub stable: Finding,
+    pub hooks: BTreeMap<String, HookStatus>,
+    pub parents: i64,
+    pub settled: i64,
+    pub failing: i64,
+}
+
+/// A condition is for reading: nobody reads more.
+const LONGEST: usize = 1024;
+
+/// One condition without its time. Unknown until something is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Finding {
+    #[default]
+    Unknown,
+    Good {
+        reason: &'static str,
+        message: String,
+    },
+    Bad {
+        reason: &'static str,
+        message: String,
+    },
+}
+
+impl Finding {
+    pub fn good(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Good { reason, message: shorten(&message.into(), LONGEST) }
+    }
+
+    pub fn bad(reason: &'static str, message: impl Into<String>) -> Self {
+        Self::Bad { reason, message: shorten(&message.into(), LONGEST) }
+    }
+}
+
+/// What the condition `Pure` says.
+pub fn purity(purity: Purity) -> Finding {
+    match purity {
+        Purity::Pure => {
+            Finding::good("RequestsAlone", "parents for which nothing changed are not asked about again")
+        }
+        Purity::ReadsClock => Finding::bad(
+            "ReadsClock",
+            "the hook asked what time it is: a parent whose last call did is asked about at every trigger",
+        ),
+        Purity::Differs => Finding::bad(
+            "AnswersDiffer",
+            "the hook gave two answers to one request: it is called at every trigger until its module or a mount changes",
+        ),
+    }
+}
+
+/// The status to write, or `None` where `before` says it already.
+///
+/// A condition keeps its transition time as long as its status does not change.
+pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<ControllerStatus> {
+    let condition = |kind: &str, finding: &Finding| {
+        let (status, reason, message) = match finding {
+            Finding::Unknown => ("Unknown", "NotYetKnown", ""),
+            Finding::Good { reason, message } => ("True", *reason, message.as_str()),
+            Finding::Bad { reason, message } => ("False", *reason, message.as_str()),
+        };
+        let same = before.conditions.iter().find(|c| c.kind == kind && c.status == status);
+        Condition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            last_transition_time: same.map_or(now, |c| &c.last_transition_time).to_owned(),
+            observed_generation: Some(report.generation),
+        }
+    };
+    let next = ControllerStatus {
+        observed_generation: Some(report.generation),
+        conditions: vec![
+            condition("Ready", &report.ready),
+            condition("ModulesLoaded", &report.modules),
+            condition("KindsServed", &report.kinds),
+            condition("Pure", &report.pure),
+            condition("ChildrenStable", &report.stable),
+        ],
+        hooks: report.hooks.clone(),
+        parents: Some(report.parents),
+        settled: Some(report.settled),
+        failing: Some(report.failing),
+    };
+    (next != *before).then_some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(ready: Finding) -> Report {
+        Report { generation: 1, ready, ..Report::default() }
+    }
+
+    #[test]
+    fn the_same_findings_are_written_once() {
+        let first = next(&ControllerStatus::default(), &report(Finding::good("Running", "")), "t1").unwrap();
+        assert_eq!(next(&first, &report(Finding::good("Running", "")), "t2"), None);
+    }
+
+    #[test]
+    fn a_transition_time_moves_with_the_status_only() {
+        let first = next(&ControllerStatus::default(), &report(Finding::bad("A", "x")), "t1").unwrap();
+        let second = next(&first, &report(Finding::bad("B", "y")), "t2").unwrap();
+        assert_eq!(second.conditions[0].last_transition_time, "t1");
+        let third = next(&second, &report(Finding::good("Running", "")), "t3").unwrap();
+        assert_eq!(third.conditions[0].last_transition_time, "t3");
+        assert_eq!(third.conditions[1].last_transition_time, "t1");
+    }
+}

@@ -1,0 +1,367 @@
+//! Which parents have to be looked at because an object changed.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use serde_json::Value;
+
+use crate::cache::objects::{Cache, ObjectChange};
+use crate::cache::orphan_adopters::OrphanAdopters;
+use crate::object::Object;
+use crate::object::id::{Key, Uid};
+use crate::object::selector::Selector;
+use crate::reconcile::child_selector;
+
+/// Which parents a controller looks at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// A parent is selected by any of these.
+    pub rules: Vec<SelectionRule>,
+    /// The finalizer that this controller, or its like under another server, may have put on a parent.
+    pub finalizer: String,
+    /// The controller has a finalize hook.
+    pub finalizes: bool,
+}
+
+/// One way of being selected: both selectors have to match. The default matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelectionRule {
+    pub labels: Selector,
+    pub annotations: Selector,
+    /// Of parents that match, a change of the status alone is no change.
+    pub ignore_status: bool,
+}
+
+impl Selection {
+    /// Selected, or still to be finalized.
+    pub fn includes(&self, parent: &Object) -> bool {
+        self.selects(parent) || parent.finalizers.contains(&self.finalizer)
+    }
+
+    pub fn selects(&self, parent: &Object) -> bool {
+        self.matching(parent).next().is_some()
+    }
+
+    /// There is no object that it does not select.
+    pub fn is_everything(&self) -> bool {
+        self.rules.iter().any(|rule| rule.labels.is_empty() && rule.annotations.is_empty())
+    }
+
+    /// The rules that a parent matches. Its annotations are read only where one of them asks for them.
+    fn matching(&self, parent: &Object) -> impl Iterator<Item = &SelectionRule> {
+        let read = OnceCell::new();
+        self.rules.iter().filter(move |rule| {
+            rule.labels.matches(&parent.labels)
+                && (rule.annotations.is_empty()
+                    || rule.annotations.matches(read.get_or_init(|| parent.annotations())))
+        })
+    }
+
+    /// Reads its annotations at most once.
+    fn judge(&self, parent: &Object) -> Judged {
+        let mut matching = self.matching(parent).peekable();
+        let selected = matching.peek().is_some();
+        Judged {
+            included: selected || parent.finalizers.contains(&self.finalizer),
+            ignores_status: if selected {
+                matching.all(|rule| rule.ignore_status)
+            } else {
+                self.rules.iter().all(|rule| rule.ignore_status)
+            },
+        }
+    }
+}
+
+/// What a controller's rules say of a parent.
+#[derive(Debug, Clone, Copy)]
+struct Judged {
+    included: bool,
+    /// A change of its status alone is no change.
+    ignores_status: bool,
+}
+
+/// The parents that a controller looks at where those are not all, kept up to date so that nobody walks over all of their
+/// kind to find them.
+#[derive(Debug, Default)]
+pub struct Selected(BTreeSet<Key>);
+
+impl Selected {
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter()
+    }
+
+    /// Those behind this one, in order.
+    pub fn after<'a>(&'a self, last: Option<&'a Key>) -> impl Iterator<Item = &'a Key> + use<'a> {
+        self.0.range((last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+    }
+
+    /// Whether it was one of them before.
+    fn learn(&mut self, parent: &Key, is: bool) -> bool {
+        if is { !self.0.insert(parent.clone()) } else { self.0.remove(parent) }
+    }
+}
+
+/// A parent changed: itself, where it is or was selected. `selected` has taken in what was before.
+pub fn on_parent(touched: &ObjectChange, selection: &Selection, selected: &mut Selected) -> Option<Key> {
+    let key = &touched.after.as_ref().or(touched.before.as_ref())?.key;
+    let judged = touched.after.as_ref().map(|after| selection.judge(after));
+    let is = judged.is_some_and(|judged| judged.included);
+    let was = selection.is_everything() || selected.learn(key, is);
+    if !is && !was {
+        return None;
+    }
+    let ignores = judged.is_some_and(|judged| judged.ignores_status);
+    if let (true, Some(before), Some(after)) = (ignores, &touched.before, &touched.after)
+        && only_status_differs(before, after)
+    {
+        return None;
+    }
+    Some(key.clone())
+}
+
+fn only_status_differs(before: &Object, after: &Object) -> bool {
+    let same = before.uid == after.uid && before.generation == after.generation;
+    if !same || after.deleting || before.labels != after.labels {
+        return false;
+    }
+    match after.generation {
+        // Kinds without a generation do not tell whether their content changed.
+        0 => content(before).is_some_and(|content| Some(content) == self::content(after)),
+        _ => before.annotations() == after.annotations(),
+    }
+}
+
+/// All of an object but its status and its version.
+fn content(object: &Object) -> Option<Value> {
+    let mut value = object.value().ok()?;
+    let fields = value.as_object_mut()?;
+    fields.remove("status");
+    fields.get_mut("metadata")?.as_object_mut()?.remove("resourceVersion");
+    Some(value)
+}
+
+/// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it: one of
+/// `adopters`, or without them the parent that the label of a generated selector names.
+pub fn on_child(touched: &ObjectChange, parents: &Cache, adopters: Option<&OrphanAdopters>) -> BTreeSet<Key> {
+    let owners =
+        [&touched.before, &touched.after].into_iter().flatten().filter_map(|o| o.controller.as_ref());
+    let mut keys: BTreeSet<Key> =
+        owners.filter_map(|owner| parents.by_uid(owner)).map(|p| p.key.clone()).collect();
+    if let Some(orphan) =
+        touched.after.as_ref().filter(|object| object.controller.is_none() && !object.deleting)
+    {
+        if let Some(adopters) = adopters {
+            keys.extend(adopters.of(orphan).cloned());
+        } else {
+            let uid = orphan.labels.get(child_selector::UID_LABEL).map(|uid| Uid::new(uid));
+            keys.extend(uid.and_then(|uid| parents.by_uid(&uid)).map(|parent| parent.key.clone()));
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::objects::CacheEvent;
+    use crate::object::testing::{Build, a};
+
+    fn parent(key: &str, uid: &str) -> Build {
+        a("e/v1", "P", key).uid(uid).with("spec.selector", json!({"matchLabels": {"app": uid}}))
+    }
+
+    fn parents() -> Cache {
+        let mut index = Cache::default();
+        for object in
+            [parent("n/one", "1").object(), parent("n/two", "2").object(), parent("m/three", "3").object()]
+        {
+            index.apply(CacheEvent::Applied((*object).clone()));
+        }
+        index
+    }
+
+    fn woken(before: Option<Build>, after: Option<Build>, generated: bool) -> Vec<String> {
+        let touched = ObjectChange { before: before.map(Build::object), after: after.map(Build::object) };
+        let (parents, mut adopters) = (parents(), OrphanAdopters::default());
+        for parent in parents.all() {
+            adopters.learn(&ObjectChange { before: None, after: Some(Arc::clone(parent)) });
+        }
+        let adopters = (!generated).then_some(&adopters);
+        on_child(&touched, &parents, adopters).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_child_wakes_its_parent_and_the_one_it_left() {
+        let child = |owner| Some(a("v1", "Pod", "n/c").controlled_by(owner));
+        assert_eq!(woken(None, child("1"), true), ["n/one"]);
+        assert_eq!(woken(child("1"), None, true), ["n/one"]);
+        assert_eq!(woken(child("1"), child("2"), true), ["n/one", "n/two"]);
+        assert!(woken(None, child("9"), true).is_empty());
+    }
+
+    #[test]
+    fn an_orphan_wakes_who_might_adopt_it() {
+        assert_eq!(woken(None, Some(a("v1", "Pod", "n/c").label("controller-uid", "2")), true), ["n/two"]);
+        assert_eq!(woken(None, Some(a("v1", "Pod", "n/c").label("app", "2")), false), ["n/two"]);
+        assert!(
+            woken(None, Some(a("v1", "Pod", "n/c").label("app", "3")), false).is_empty(),
+            "another namespace"
+        );
+        assert!(woken(None, Some(a("v1", "Pod", "n/c").label("app", "2").deleting()), false).is_empty());
+    }
+
+    fn labelled(ignore_status: bool) -> Selection {
+        let rule = SelectionRule { labels: Selector::equals("x", "y"), ignore_status, ..Default::default() };
+        Selection { rules: vec![rule], finalizer: "f".into(), finalizes: false }
+    }
+
+    fn everything(ignore_status: bool) -> Selection {
+        let rule = SelectionRule { ignore_status, ..Default::default() };
+        Selection { rules: vec![rule], ..Selection::default() }
+    }
+
+    /// Whether a change wakes a parent of which it is known what it was before.
+    fn wakes(selection: &Selection, before: Option<Build>, after: Option<Build>) -> bool {
+        let (before, after) = (before.map(Build::object), after.map(Build::object));
+        let mut selected = Selected::default();
+        on_parent(&ObjectChange { before: None, after: before.clone() }, selection, &mut selected);
+        on_parent(&ObjectChange { before, after }, selection, &mut selected).is_some()
+    }
+
+    #[test]
+    fn a_parent_that_stops_matching_is_looked_at_once_more() {
+        let selection = labelled(false);
+        let (with, without) = (|| parent("n/one", "1").label("x", "y"), || parent("n/one", "1"));
+        assert!(wakes(&selection, Some(with()), Some(without())));
+        assert!(wakes(&selection, Some(with()), None));
+        assert!(!wakes(&selection, Some(without()), Some(without())));
+        assert!(!wakes(&selection, Some(without()), None));
+        assert!(wakes(&everything(false), Some(without()), None));
+    }
+
+    #[test]
+    fn parents_are_known_as_they_come_match_and_go() {
+        let selection = labelled(false);
+        let mut selected = Selected::default();
+        let mut keys = |before: Option<Build>, after: Option<Build>| {
+            let touched = ObjectChange { before: before.map(Build::object), after: after.map(Build::object) };
+            on_parent(&touched, &selection, &mut selected);
+            assert_eq!(selected.count(), selected.keys().count());
+            selected.keys().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (one, two) = (|| parent("n/one", "1"), || parent("n/two", "2").label("x", "y"));
+        let finalized = || one().with("metadata.finalizers", json!(["f"]));
+        assert!(keys(None, Some(one())).is_empty(), "it does not match");
+        assert_eq!(keys(Some(one()), Some(one().label("x", "y"))), ["n/one"]);
+        assert_eq!(keys(None, Some(one().label("x", "y"))), ["n/one"], "told again");
+        assert_eq!(keys(None, Some(two())), ["n/one", "n/two"]);
+        assert_eq!(
+            keys(Some(one().label("x", "y")), Some(finalized())),
+            ["n/one", "n/two"],
+            "it has our finalizer"
+        );
+        assert_eq!(keys(Some(finalized()), Some(one())), ["n/two"]);
+        assert!(keys(Some(two()), None).is_empty());
+    }
+
+    #[test]
+    fn parents_are_walked_in_order() {
+        let mut selected = Selected::default();
+        for (name, uid) in [("n/b", "2"), ("n/a", "1"), ("n/c", "3")] {
+            let after = Some(parent(name, uid).label("x", "y").object());
+            on_parent(&ObjectChange { before: None, after }, &labelled(false), &mut selected);
+        }
+        let after = |last: Option<Key>| {
+            selected.after(last.as_ref()).map(|key| key.name.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(after(None), ["a", "b", "c"]);
+        assert_eq!(after(Some(Key::new("n", "a"))), ["b", "c"]);
+        assert_eq!(after(Some(Key::new("n", "bb"))), ["c"], "also behind one that is gone");
+    }
+
+    #[test]
+    fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
+        let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"]));
+        assert!(wakes(&labelled(false), None, Some(parent)));
+    }
+
+    fn woken_by(selection: &Selection, before: Build, after: Build) -> bool {
+        wakes(selection, Some(before), Some(after))
+    }
+
+    #[test]
+    fn a_change_of_status_alone_can_be_ignored() {
+        let with = |generation: i64, version: &str| {
+            parent("n/one", "1").version(version).with("metadata.generation", json!(generation))
+        };
+        let woken = |before, after| woken_by(&everything(true), before, after);
+        let status = || json!({"a": 1});
+        assert!(!woken(with(1, "1"), with(1, "2").with("status", status())));
+        assert!(woken(with(1, "1"), with(2, "2")), "the spec changed");
+        for generation in [0, 1] {
+            let with = |version| with(generation, version);
+            assert!(woken(with("1"), with("2").label("a", "b")));
+            assert!(woken(with("1"), with("2").with("metadata.annotations", json!({"a": "b"}))));
+            assert!(woken(with("1"), with("2").deleting()));
+        }
+        assert!(woken_by(&everything(false), with(1, "1"), with(1, "2").with("status", status())));
+    }
+
+    #[test]
+    fn of_kinds_without_a_generation_the_content_is_compared() {
+        let with = |version: &str| parent("n/one", "1").version(version);
+        let woken = |before, after| woken_by(&everything(true), before, after);
+        assert!(!woken(with("1"), with("2").with("status", json!({"a": 1}))));
+        assert!(woken(with("1"), with("2").with("data", json!({"a": "b"}))));
+        assert!(woken(with("1"), with("2").with("metadata.finalizers", json!(["f"]))));
+    }
+
+    /// One rule by labels that ignores statuses, one by annotations that does not.
+    fn two_rules() -> Selection {
+        let annotations = Selector::equals("note", "yes");
+        let by_note = SelectionRule { annotations, ..Default::default() };
+        let mut selection = labelled(true);
+        selection.rules.push(by_note);
+        selection
+    }
+
+    fn noted(build: Build, note: &str) -> Build {
+        build.with("metadata.annotations", json!({ "note": note, "more": "any text: {}\n" }))
+    }
+
+    #[test]
+    fn any_rule_selects_and_both_of_its_selectors_have_to_match() {
+        let one = || parent("n/one", "1");
+        let selects = |selection: &Selection, build: Build| selection.selects(&build.object());
+        assert!(selects(&two_rules(), one().label("x", "y")));
+        assert!(selects(&two_rules(), noted(one(), "yes")));
+        assert!(!selects(&two_rules(), noted(one(), "no")) && !selects(&two_rules(), one()));
+        let mut both = labelled(false);
+        both.rules[0].annotations = Selector::equals("note", "yes");
+        assert!(selects(&both, noted(one().label("x", "y"), "yes")));
+        assert!(!selects(&both, one().label("x", "y")) && !selects(&both, noted(one(), "yes")));
+        assert!(!both.is_everything() && everything(false).is_everything());
+        assert!(!selects(&Selection::default(), one()), "without a rule there is nothing to match");
+    }
+
+    #[test]
+    fn a_status_is_ignored_where_every_rule_that_matches_ignores_it() {
+        let woken = |build: &dyn Fn() -> Build| {
+            woken_by(&two_rules(), build(), build().version("2").with("status", json!({"a": 1})))
+        };
+        let one = || parent("n/one", "1").version("1").with("metadata.generation", json!(1));
+        assert!(!woken(&|| one().label("x", "y")));
+        assert!(woken(&|| noted(one(), "yes")));
+        assert!(woken(&|| noted(one().label("x", "y"), "yes")));
+        assert!(woken(&|| one().with("metadata.finalizers", json!(["f"]))), "to be finalized");
+    }
+}

@@ -1,0 +1,289 @@
+//! One desired child and the object it is now: what is to be done about it.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::composite::UpdateMethod;
+use crate::children::desired::{Apply, ChildKind};
+use crate::children::last_applied::{
+    LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
+};
+use crate::children::write_history::{PastWrites, WriteHistory};
+use crate::children::{Op, Owner, Problem, Skip, server_side_apply};
+use crate::fingerprint::Fingerprint;
+use crate::hash64::brief_of;
+use crate::json::applied::applied;
+use crate::json::difference::{Difference, differences};
+use crate::json::go;
+use crate::json::merge::{changes_nothing, merge};
+use crate::object::Object;
+use crate::object::id::ObjectId;
+
+/// One desired child.
+pub(super) struct Child<'a> {
+    pub(super) owner: Owner<'a>,
+    /// `None`: the controller declares no such kind; the child is made and then left alone.
+    pub(super) rule: Option<&'a ChildKind>,
+    pub(super) desired: &'a Value,
+    pub(super) id: &'a ObjectId,
+}
+
+pub(super) enum Decision {
+    Do(Op),
+    /// Somebody else changed these values.
+    PutRight(Op, Vec<Difference>),
+    Leave(Skip),
+    /// Somebody else keeps changing these values: they are left alone for a while.
+    Wait(Duration, Vec<Difference>),
+}
+
+/// What dynamic apply would make of an object.
+pub(super) struct Compared<'a> {
+    pub(super) merged: Cow<'a, Value>,
+    /// Where it is not that, but for the record.
+    pub(super) differences: Vec<Difference>,
+    /// The record says what is wanted now.
+    pub(super) recorded: bool,
+    /// What was applied last is something else.
+    pub(super) changed_mind: bool,
+}
+
+impl Child<'_> {
+    pub(super) fn apply(&self) -> &Apply {
+        self.rule.map_or(&Apply::Dynamic, |rule| &rule.apply)
+    }
+
+    fn method(&self) -> UpdateMethod {
+        self.rule.map(|rule| rule.method).unwrap_or_default()
+    }
+
+    pub(super) fn recreates(&self) -> bool {
+        matches!(self.method(), UpdateMethod::Recreate | UpdateMethod::RollingRecreate)
+    }
+
+    /// What is wanted, for the ledger.
+    pub(super) fn print(&self) -> u64 {
+        brief_of(self.desired)
+    }
+
+    fn wanted(&self) -> Wanted {
+        Wanted::of(self.desired, self.owner.salt())
+    }
+
+    pub(super) fn create(&self) -> Op {
+        let (id, body) = (self.id.clone(), self.new_object());
+        match self.apply() {
+            Apply::Dynamic => Op::Create { id, body },
+            Apply::ServerSide(manager) => Op::Apply { id, over: None, body, manager: Arc::clone(manager) },
+        }
+    }
+
+    fn recreate(&self, object: &Object) -> Op {
+        let manager = match self.apply() {
+            Apply::Dynamic => None,
+            Apply::ServerSide(manager) => Some(Arc::clone(manager)),
+        };
+        Op::Recreate { id: self.id.clone(), uid: object.uid.clone(), body: self.new_object(), manager }
+    }
+
+    /// The object to create: what is wanted, what was applied, who made it and whose it is.
+    pub(super) fn new_object(&self) -> Value {
+        let wanted = self.wanted();
+        match self.apply() {
+            Apply::ServerSide(_) => server_side_apply::body(self.owner, wanted, None),
+            Apply::Dynamic => {
+                let record = go::to_string(wanted.record());
+                let mut object = wanted.object;
+                // A hook may have copied them from an object it saw.
+                if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+                    metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
+                }
+                annotate(&mut object, LAST_APPLIED, record);
+                if let Some(maker) = self.owner.maker() {
+                    annotate(&mut object, MADE_BY, maker.to_owned());
+                }
+                own(&mut object, self.owner.parent);
+                object
+            }
+        }
+    }
+
+    pub(super) fn update(&self, object: &Object, past: PastWrites<'_>) -> Result<Decision, Problem> {
+        if past.ledger.rests(self.id, object, || self.print()) {
+            return Ok(Decision::Leave(Skip::Unchanged));
+        }
+        let observed = object.value().map_err(|_invalid| Problem::Observed)?;
+        match self.apply() {
+            Apply::Dynamic => self.merge(object, &observed, past),
+            Apply::ServerSide(manager) => Ok(self.apply_server_side(object, &observed, manager, past)),
+        }
+    }
+
+    fn merge(&self, object: &Object, observed: &Value, past: PastWrites<'_>) -> Result<Decision, Problem> {
+        let compared = self.compare(observed)?;
+        let drift = self.unknown(past.ledger, object, compared.differences);
+        if drift.is_empty() && compared.recorded {
+            return Ok(Decision::Leave(Skip::Unchanged));
+        }
+        if object.deleting {
+            return Ok(Decision::Leave(Skip::BeingDeleted));
+        }
+        let put_right = compared.recorded && !drift.is_empty();
+        let replace = Op::Replace { id: self.id.clone(), body: compared.merged.into_owned() };
+        let op = match self.method() {
+            UpdateMethod::OnDelete => return Ok(Decision::Leave(Skip::OnDelete)),
+            // What the API server made of it when it was new may be what cannot be written any more.
+            UpdateMethod::InPlace | UpdateMethod::RollingInPlace if object.generation == 1 && put_right => {
+                Op::Probe { otherwise: Box::new(replace.clone()), write: Box::new(replace) }
+            }
+            UpdateMethod::InPlace | UpdateMethod::RollingInPlace => replace,
+            // What is in the object is as wanted: that is no reason to make it anew.
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate if drift.is_empty() => replace,
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate if compared.changed_mind => {
+                self.recreate(object)
+            }
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate => {
+                Op::Probe { write: Box::new(replace), otherwise: Box::new(self.recreate(object)) }
+            }
+        };
+        Ok(self.put_right(op, if put_right { drift } else { Vec::new() }, past))
+    }
+
+    fn apply_server_side(
+        &self,
+        object: &Object,
+        observed: &Value,
+        manager: &Arc<str>,
+        past: PastWrites<'_>,
+    ) -> Decision {
+        let (mut body, differences) = self.compare_applied(observed);
+        let differences = self.unknown(past.ledger, object, differences);
+        let applied = past.ledger.has_applied(self.id, object, server_side_apply::print(&body));
+        if applied && differences.is_empty() {
+            return Decision::Leave(Skip::Unchanged);
+        }
+        if object.deleting {
+            return Decision::Leave(Skip::BeingDeleted);
+        }
+        if self.method() == UpdateMethod::OnDelete {
+            let skip = if differences.is_empty() { Skip::Unchanged } else { Skip::OnDelete };
+            return Decision::Leave(skip);
+        }
+        if annotation(observed, LAST_APPLIED).is_some() {
+            let (id, uid) = (self.id.clone(), object.uid.clone());
+            return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) });
+        }
+        // Another object of that name is none of ours.
+        if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+            metadata.insert("uid".to_owned(), Value::String(object.uid.as_str().to_owned()));
+        }
+        let write = Op::Apply {
+            id: self.id.clone(),
+            over: Some((object.uid.clone(), object.version.clone())),
+            body,
+            manager: Arc::clone(manager),
+        };
+        let op = match self.method() {
+            UpdateMethod::Recreate | UpdateMethod::RollingRecreate => {
+                Op::Probe { write: Box::new(write), otherwise: Box::new(self.recreate(object)) }
+            }
+            UpdateMethod::OnDelete | UpdateMethod::InPlace | UpdateMethod::RollingInPlace => write,
+        };
+        self.put_right(op, if applied { differences } else { Vec::new() }, past)
+    }
+
+    fn put_right(&self, op: Op, drift: Vec<Difference>, past: PastWrites<'_>) -> Decision {
+        if drift.is_empty() {
+            return Decision::Do(op);
+        }
+        match past.wait(self.id, &drift) {
+            Some(pause) => Decision::Wait(pause, drift),
+            None => Decision::PutRight(op, drift),
+        }
+    }
+
+    pub(super) fn compare<'a>(&self, observed: &'a Value) -> Result<Compared<'a>, Problem> {
+        let wanted = self.wanted();
+        let last = last_applied(observed)?;
+        let before = last.as_ref().map(|(last, _)| {
+            let mut last = Cow::Borrowed(last);
+            if is_secret(&wanted.object) {
+                fold(last.to_mut());
+            }
+            last
+        });
+        let lists = self.rule.map(|rule| rule.lists.as_ref());
+        let stays = changes_nothing(observed, before.as_deref(), &wanted.object, lists);
+        let (mut merged, differences) = if stays {
+            (Cow::Borrowed(observed), Vec::new())
+        } else {
+            let mut merged = merge(observed, before.as_deref(), &wanted.object, lists);
+            leave_the_servers(&mut merged, observed);
+            let differences = differences(&merged, observed, lists);
+            (Cow::Owned(merged), differences)
+        };
+        // Other bytes with the same meaning, as another version may have written, are no reason to write.
+        let recorded = last.as_ref().is_some_and(|(last, _)| wanted.is(last));
+        if !recorded {
+            annotate(merged.to_mut(), LAST_APPLIED, go::to_string(wanted.record()));
+        }
+        // A record in plain text where hashes are wanted says the same, and the other way round nothing.
+        let changed_mind =
+            !recorded && last.is_some_and(|(last, _)| !Wanted::of(self.desired, None).is(&last));
+        Ok(Compared { merged, differences, recorded, changed_mind })
+    }
+
+    /// Differences that a write would end.
+    pub(super) fn unknown(
+        &self,
+        ledger: &WriteHistory,
+        object: &Object,
+        all: Vec<Difference>,
+    ) -> Vec<Difference> {
+        ledger.unknown(self.id, object, all, |answer| self.quirks(answer))
+    }
+
+    /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.
+    pub(super) fn quirks(&self, answer: &Object) -> BTreeSet<Fingerprint> {
+        let Ok(answer) = answer.value() else { return BTreeSet::new() };
+        let Ok(Some((sent, _))) = last_applied(&answer) else { return BTreeSet::new() };
+        let compared = Child { desired: &sent, ..*self }.compare(&answer);
+        compared.into_iter().flat_map(|it| it.differences).map(|it| it.fingerprint()).collect()
+    }
+
+    /// What is applied, and where `observed` is not so.
+    pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
+        let body = server_side_apply::body(self.owner, self.wanted(), Some(observed));
+        let lists = self.rule.map(|rule| rule.lists.as_ref());
+        let differences = differences(&applied(observed, &body, lists), observed, lists);
+        (body, differences)
+    }
+}
+
+/// What of an object is the API server's, or ours, is no part of what is merged.
+fn leave_the_servers(merged: &mut Value, observed: &Value) {
+    restore(merged, observed, "status");
+    if let (Some(metadata), Some(seen)) = (merged.get_mut("metadata"), observed.get("metadata")) {
+        for field in SYSTEM_FIELDS {
+            restore(metadata, seen, field);
+        }
+    }
+    for name in [LAST_APPLIED, MADE_BY] {
+        if let Some(text) = annotation(observed, name) {
+            annotate(merged, name, text.to_owned());
+        }
+    }
+}
+
+fn restore(merged: &mut Value, observed: &Value, field: &str) {
+    if let Value::Object(merged) = merged {
+        match observed.get(field) {
+            Some(value) => merged.insert(field.to_owned(), value.clone()),
+            None => merged.remove(field),
+        };
+    }
+}

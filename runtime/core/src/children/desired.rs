@@ -1,0 +1,541 @@
+//! A hook's children made into desired objects: named, placed, labelled, checked before anything is written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::api::composite::{ApplyStrategy, UpdateMethod};
+use crate::api::controller::ControllerKind;
+use crate::children::last_applied::ATTACHED_BY;
+use crate::json::lists::Lists;
+use crate::object::Object;
+use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version};
+use crate::object::selector::Selector;
+use crate::reconcile::child_selector::UID_LABEL;
+
+/// Desired children by resource and name.
+pub type Desired = BTreeMap<Arc<Resource>, BTreeMap<Key, Value>>;
+
+/// A declared kind of children as the API server serves it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChildKind {
+    pub resource: Arc<Resource>,
+    pub method: UpdateMethod,
+    pub apply: Apply,
+    /// What the API server publishes about the kind's lists.
+    pub lists: Arc<Lists>,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Apply {
+    /// By a merge of our own, with a record of what was applied last.
+    Dynamic,
+    /// By the API server's merge, as this field manager.
+    ServerSide(Arc<str>),
+}
+
+/// How children are written where no controller says anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applying {
+    pub strategy: ApplyStrategy,
+    /// Server-side apply's field manager.
+    pub manager: Arc<str>,
+}
+
+impl Applying {
+    pub fn of(&self, asked: Option<ApplyStrategy>) -> Apply {
+        match asked.unwrap_or(self.strategy) {
+            ApplyStrategy::DynamicApply => Apply::Dynamic,
+            ApplyStrategy::ServerSideApply => Apply::ServerSide(Arc::clone(&self.manager)),
+        }
+    }
+}
+
+impl ChildKind {
+    /// Written by dynamic apply, with lists merged by convention.
+    pub fn new(resource: Arc<Resource>, method: UpdateMethod) -> Self {
+        Self { resource, method, apply: Apply::Dynamic, lists: Arc::default() }
+    }
+}
+
+/// What a controller lets its hook ask for.
+#[derive(Debug, Clone, Copy)]
+pub struct DesiredOptions<'a> {
+    pub rules: &'a [ChildKind],
+    /// `None`: the parent's own is not valid, and any labels will do.
+    pub selector: Option<&'a Selector>,
+    pub mark: OwnerMark<'a>,
+    /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
+    pub strays: UnmanagedPolicy,
+}
+
+/// What the server puts on every child, so that it finds it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerMark<'a> {
+    /// Nothing: the parent's own selector finds it.
+    Own,
+    /// The label of a selector that is made from the parent's uid.
+    Uid,
+    /// The annotation with this DecoratorController's name.
+    Attached(&'a str),
+}
+
+impl OwnerMark<'_> {
+    fn kind(self) -> ControllerKind {
+        match self {
+            Self::Own | Self::Uid => ControllerKind::Composite,
+            Self::Attached(_) => ControllerKind::Decorator,
+        }
+    }
+}
+
+/// Where a child stands in an answer: `children[3]`, `attachments[0]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    kind: ControllerKind,
+    nth: usize,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.kind.children(), self.nth)
+    }
+}
+
+/// What becomes of children that would be made and never seen again: of kinds that the spec does not declare, or out of
+/// their parent's reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnmanagedPolicy {
+    Refused,
+    Created,
+}
+
+/// A child that is created where it does not exist and then left alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnmanagedChild {
+    pub gvk: Gvk,
+    pub key: Key,
+    pub body: Value,
+    /// Why nobody looks after it.
+    pub why: DesiredError,
+}
+
+/// What a hook asked for.
+#[derive(Debug, Default, PartialEq)]
+pub struct Wanted {
+    pub desired: Desired,
+    /// The desired children in the order of the answer.
+    pub sequence: Vec<ObjectId>,
+    pub strays: Vec<UnmanagedChild>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DesiredError {
+    #[error("the hook's answer: {at}.{field} must be {expected}")]
+    Field { at: At, field: &'static str, expected: &'static str },
+    #[error(
+        "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}", at.kind.declares()
+    )]
+    Undeclared { at: At, gvk: Gvk },
+    #[error(
+        "the hook's answer: {at} is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
+    )]
+    OtherVersion { at: At, gvk: Gvk, declared: String },
+    #[error(
+        "the hook's answer: {at}.metadata.namespace is {found:?}; {} of a parent in namespace {parent:?} have to be in that namespace", at.kind.children()
+    )]
+    OtherNamespace { at: At, found: String, parent: String },
+    #[error(
+        "the hook's answer: {at} is a {gvk}, which has no namespace; a parent in a namespace cannot own it"
+    )]
+    ClusterScoped { at: At, gvk: Gvk },
+    #[error(
+        "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in"
+    )]
+    NoNamespace { at: At },
+    #[error("the hook's answer: {at} is {gvk} {key} a second time")]
+    Twice { at: At, gvk: Gvk, key: Key },
+    #[error(
+        "labels on desired child {gvk} {key} don't match parent selector: give it the labels that spec.selector of the parent asks for"
+    )]
+    Labels { gvk: Gvk, key: Key },
+}
+
+/// # Errors
+/// One child that is not in order refuses the whole answer: nothing has been written yet, and nothing will be.
+pub fn desired(
+    parent: &Object,
+    bounds: DesiredOptions<'_>,
+    children: Vec<Map<String, Value>>,
+) -> Result<Wanted, DesiredError> {
+    let mut wanted = Wanted::default();
+    for (nth, child) in children.into_iter().enumerate() {
+        let at = At { kind: bounds.mark.kind(), nth };
+        let Child { gvk, key, body, place } = one(parent, bounds, at, child)?;
+        match place {
+            Place::Declared(resource) => {
+                wanted.sequence.push(ObjectId { resource: Arc::clone(&resource), key: key.clone() });
+                let twice = wanted.desired.entry(resource).or_default().insert(key.clone(), body);
+                if twice.is_some() && bounds.strays == UnmanagedPolicy::Refused {
+                    return Err(DesiredError::Twice { at, gvk, key });
+                }
+            }
+            Place::Stray(why) => wanted.strays.push(UnmanagedChild { gvk, key, body, why }),
+        }
+    }
+    Ok(wanted)
+}
+
+struct Child {
+    gvk: Gvk,
+    key: Key,
+    body: Value,
+    place: Place,
+}
+
+enum Place {
+    Declared(Arc<Resource>),
+    Stray(DesiredError),
+}
+
+fn one(
+    parent: &Object,
+    bounds: DesiredOptions<'_>,
+    at: At,
+    mut child: Map<String, Value>,
+) -> Result<Child, DesiredError> {
+    let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => Ok(text.to_owned()),
+        _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
+    };
+    let api_version = text("apiVersion", child.get("apiVersion"))?;
+    if !is_api_version(&api_version) {
+        return Err(DesiredError::Field { at, field: "apiVersion", expected: "like v1 or apps/v1" });
+    }
+    let gvk = Gvk::new(&api_version, &text("kind", child.get("kind"))?);
+    let Some(Value::Object(metadata)) = child.get_mut("metadata") else {
+        return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
+    };
+    let name = text("metadata.name", metadata.get("name"))?;
+    if matches!(name.as_str(), "." | "..") || name.contains(['/', '%', '?', '#']) {
+        return Err(DesiredError::Field {
+            at,
+            field: "metadata.name",
+            expected: "a name without any of / % ? #",
+        });
+    }
+    let given = given_namespace(at, metadata)?;
+    let placed = match bounds.rules.iter().find(|rule| rule.resource.gvk == gvk) {
+        Some(rule) => namespace(parent, &rule.resource, at, &given)
+            .map(|namespace| (namespace, Place::Declared(Arc::clone(&rule.resource)))),
+        None => Err(undeclared(bounds.rules, at, &gvk)),
+    };
+    let (namespace, place) = match (placed, bounds.strays) {
+        (Ok(placed), _) => placed,
+        (Err(why), UnmanagedPolicy::Created) if why.is_a_stray() => {
+            let home = &parent.key.namespace;
+            (if given.is_empty() { home.to_string() } else { given }, Place::Stray(why))
+        }
+        (Err(error), _) => return Err(error),
+    };
+    let key = Key::new(&namespace, &name);
+    if !namespace.is_empty() {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
+    mark(metadata, parent, bounds.mark);
+    strings(at, "metadata.annotations", metadata.get("annotations"))?;
+    let labels = strings(at, "metadata.labels", metadata.get("labels"))?;
+    if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
+        return Err(DesiredError::Labels { gvk, key });
+    }
+    Ok(Child { gvk, key, body: Value::Object(child), place })
+}
+
+fn mark(metadata: &mut Map<String, Value>, parent: &Object, mark: OwnerMark<'_>) {
+    let mut members = |field: &str, insert: &dyn Fn(&mut Map<String, Value>)| {
+        let members = metadata.entry(field).or_insert(Value::Null);
+        if members.is_null() {
+            *members = json!({});
+        }
+        // Anything else is refused.
+        if let Value::Object(members) = members {
+            insert(members);
+        }
+    };
+    match mark {
+        OwnerMark::Own => {}
+        OwnerMark::Uid => members("labels", &|labels| {
+            labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
+        }),
+        OwnerMark::Attached(by) => members("annotations", &|annotations| {
+            annotations.insert(ATTACHED_BY.to_owned(), json!(by));
+        }),
+    }
+}
+
+/// In another version it would be the same object twice: seen in one, and made in the other.
+fn undeclared(rules: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
+    let same = |rule: &&ChildKind| rule.resource.gvk.group == gvk.group && rule.resource.gvk.kind == gvk.kind;
+    match rules.iter().find(same) {
+        Some(rule) => {
+            DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: rule.resource.gvk.api_version() }
+        }
+        None => DesiredError::Undeclared { at, gvk: gvk.clone() },
+    }
+}
+
+impl DesiredError {
+    /// The API server would take it, but nobody would look after it.
+    fn is_a_stray(&self) -> bool {
+        match self {
+            Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,
+            Self::Field { .. }
+            | Self::OtherVersion { .. }
+            | Self::NoNamespace { .. }
+            | Self::Twice { .. }
+            | Self::Labels { .. } => false,
+        }
+    }
+}
+
+fn given_namespace(at: At, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
+    match metadata.get("namespace") {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(namespace)) if namespace.is_empty() || is_label(namespace) => {
+            Ok(namespace.clone())
+        }
+        Some(Value::String(_)) => {
+            let expected = "a namespace: lower case letters, digits and dashes";
+            Err(DesiredError::Field { at, field: "metadata.namespace", expected })
+        }
+        Some(_) => Err(DesiredError::Field { at, field: "metadata.namespace", expected: "a string" }),
+    }
+}
+
+/// Where a child goes; what cannot be owned across scopes is refused.
+fn namespace(parent: &Object, resource: &Resource, at: At, given: &str) -> Result<String, DesiredError> {
+    match (&*parent.key.namespace, resource.namespaced, given) {
+        ("", false, _) => Ok(String::new()),
+        ("", true, "") => Err(DesiredError::NoNamespace { at }),
+        ("", true, given) => Ok(given.to_owned()),
+        (_, false, _) => Err(DesiredError::ClusterScoped { at, gvk: resource.gvk.clone() }),
+        (home, true, given) if given.is_empty() || given == home => Ok(home.to_owned()),
+        (home, true, given) => {
+            Err(DesiredError::OtherNamespace { at, found: given.to_owned(), parent: home.to_owned() })
+        }
+    }
+}
+
+/// A DNS label (RFC 1123), as names of namespaces are.
+fn is_label(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&text.len())
+        && text.chars().all(allowed)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+fn strings(
+    at: At,
+    field: &'static str,
+    value: Option<&Value>,
+) -> Result<BTreeMap<String, String>, DesiredError> {
+    let wrong = || DesiredError::Field { at, field, expected: "an object of strings" };
+    match value {
+        None | Some(Value::Null) => Ok(BTreeMap::new()),
+        Some(Value::Object(members)) => members
+            .iter()
+            .map(|(key, value)| Ok((key.clone(), value.as_str().ok_or_else(wrong)?.to_owned())))
+            .collect(),
+        Some(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::testing::{a, cluster_resource, resource};
+
+    fn try_it(parent: &str, children: Value) -> Result<Desired, String> {
+        try_as(UnmanagedPolicy::Refused, parent, children).map(|wanted| wanted.desired)
+    }
+
+    fn try_as(strays: UnmanagedPolicy, parent: &str, children: Value) -> Result<Wanted, String> {
+        let selector = Selector::equals("controller-uid", "u");
+        try_with(OwnerMark::Uid, Some(&selector), strays, parent, children)
+    }
+
+    fn try_with(
+        mark: OwnerMark<'_>,
+        selector: Option<&Selector>,
+        strays: UnmanagedPolicy,
+        parent: &str,
+        children: Value,
+    ) -> Result<Wanted, String> {
+        let rules = [
+            ChildKind::new(resource("v1", "Pod"), UpdateMethod::InPlace),
+            ChildKind::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
+        ];
+        let parent = a("e/v1", "P", parent).uid("u").object();
+        let bounds = DesiredOptions { rules: &rules, selector, mark, strays };
+        let Value::Array(children) = children else { panic!() };
+        let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
+        desired(&parent, bounds, children).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn namespace_and_generated_label_are_filled_in() {
+        let desired = try_it(
+            "n/p",
+            json!([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": null}}]),
+        )
+        .unwrap();
+        let pod = &desired[&resource("v1", "Pod")][&Key::new("n", "x")];
+        assert_eq!(
+            pod["metadata"],
+            json!({"name": "x", "namespace": "n", "labels": {"controller-uid": "u"}})
+        );
+    }
+
+    #[test]
+    fn one_bad_child_refuses_the_whole_answer() {
+        let good = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ok"}});
+        for (bad, says) in [
+            (json!({"apiVersion": "v1", "metadata": {"name": "x"}}), "children[1].kind must be a string"),
+            (json!({"kind": "Pod", "metadata": {"name": "x"}}), "children[1].apiVersion must be a string"),
+            (
+                json!({"apiVersion": "/v1/namespaces/x/services/http:y:80/proxy", "kind": "Pod", "metadata": {"name": "x"}}),
+                "children[1].apiVersion must be like v1 or apps/v1",
+            ),
+            (json!({"apiVersion": "v1", "kind": "Pod"}), "children[1].metadata must be an object"),
+            (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), "children[1].metadata.name must be"),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ""}}),
+                "children[1].metadata.name must be",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a/b"}}),
+                "children[1].metadata.name must be a name without",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ".."}}),
+                "children[1].metadata.name must be a name without",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "m"}}),
+                "children[1].metadata.namespace is \"m\"",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"a": 1}}}),
+                "children[1].metadata.labels must be",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": {"a": 1}}}),
+                "children[1].metadata.annotations must be an object of strings",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": "a"}}),
+                "children[1].metadata.annotations must be an object of strings",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"controller-uid": "z"}}}),
+                "don't match parent selector",
+            ),
+            (
+                json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}),
+                "children[1] is a v1 Secret, which the controller's spec does not declare",
+            ),
+            (
+                json!({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x"}}),
+                "children[1] is a v2 Pod, and the controller's spec declares it as v1",
+            ),
+            (json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}), "has no namespace"),
+            (good.clone(), "children[1] is v1 Pod n/ok a second time"),
+        ] {
+            let error = try_it("n/p", json!([good.clone(), bad])).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_parent_without_namespace_owns_anywhere_but_has_to_say_where() {
+        let pod = |namespace: &str| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": namespace}}]);
+        assert!(try_it("p", pod("m")).unwrap()[&resource("v1", "Pod")].contains_key(&Key::new("m", "x")));
+        assert!(try_it("p", pod("")).unwrap_err().contains("children[0].metadata.namespace is missing"));
+        for odd in ["default/services/http:x:80/proxy", "a?b", "A", "-a", "a%2fb", ".."] {
+            assert!(
+                try_it("p", pod(odd))
+                    .unwrap_err()
+                    .contains("children[0].metadata.namespace must be a namespace")
+            );
+        }
+        let namespace = json!([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}]);
+        assert!(
+            try_it("p", namespace).unwrap()[&cluster_resource("v1", "Namespace")]
+                .contains_key(&Key::new("", "x"))
+        );
+    }
+
+    #[test]
+    fn a_webhooks_strays_are_kept_apart_and_the_last_of_twins_wins() {
+        let child = |kind: &str, namespace: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
+        let Wanted { desired, strays, .. } = try_as(
+            UnmanagedPolicy::Created,
+            "n/p",
+            json!([
+                child("Pod", ""),
+                child("Pod", "n"),
+                child("Pod", "m"),
+                child("Secret", ""),
+                child("Namespace", "")
+            ]),
+        )
+        .unwrap();
+        assert_eq!(desired[&resource("v1", "Pod")].len(), 1);
+        let found: Vec<_> = strays
+            .iter()
+            .map(|one| (one.gvk.to_string(), one.key.to_string(), one.why.to_string()))
+            .collect();
+        let says = ["metadata.namespace is \"m\"", "does not declare", "has no namespace"];
+        let expected = [("v1 Pod", "m/x"), ("v1 Secret", "n/x"), ("v1 Namespace", "n/x")];
+        for ((found, says), expected) in found.iter().zip(says).zip(expected) {
+            assert_eq!((found.0.as_str(), found.1.as_str()), expected);
+            assert!(found.2.contains(says), "{}", found.2);
+        }
+        assert_eq!(found.len(), 3);
+        let nameless = json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {}}]);
+        assert!(try_as(UnmanagedPolicy::Created, "n/p", nameless).is_err());
+    }
+
+    #[test]
+    fn attachments_are_stamped_and_called_by_their_name() {
+        let attach = |parent: &str, of: Value| {
+            try_with(OwnerMark::Attached("d"), None, UnmanagedPolicy::Refused, parent, of)
+                .map(|wanted| wanted.desired)
+        };
+        let pod = |metadata: Value| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": metadata}]);
+        for annotations in [json!(null), json!({}), json!({ATTACHED_BY: "somebody else"})] {
+            let found = attach("n/p", pod(json!({"name": "x", "annotations": annotations}))).unwrap();
+            let stamped = json!({"name": "x", "namespace": "n", "annotations": {ATTACHED_BY: "d"}});
+            assert_eq!(found[&resource("v1", "Pod")][&Key::new("n", "x")]["metadata"], stamped);
+        }
+        for (of, says) in [
+            (pod(json!({"name": "x", "annotations": []})), "attachments[0].metadata.annotations must be"),
+            (pod(json!({"name": ""})), "attachments[0].metadata.name must be"),
+            (
+                json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}]),
+                "attachments[0] is a v1 Secret, which the controller's spec does not declare: add it to spec.attachments",
+            ),
+            (
+                pod(json!({"name": "x", "namespace": "m"})),
+                "attachments[0].metadata.namespace is \"m\"; attachments of a parent in namespace \"n\" have to",
+            ),
+        ] {
+            let found = attach("n/p", of).unwrap_err();
+            assert!(found.contains(says), "{found}");
+        }
+    }
+}

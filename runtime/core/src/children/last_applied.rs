@@ -1,0 +1,269 @@
+//! What the server leaves on a child besides what is wanted: what was applied last, who made it, whose it is.
+
+use std::borrow::Cow;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Map, Value, json};
+
+use crate::children::Problem;
+use crate::fingerprint::Fingerprinter;
+use crate::json::go;
+use crate::json::same::same;
+use crate::object::Object;
+use crate::object::id::Uid;
+
+/// What was applied last stands in this annotation of each child, in the bytes Metacontroller would write.
+pub const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration";
+
+/// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
+pub const MADE_BY: &str = "metahook.dev/controller";
+
+/// The DecoratorController whose attachment a child is stands in this one, Metacontroller's. It is wanted like what the
+/// hook wants.
+pub const ATTACHED_BY: &str = "metacontroller.k8s.io/decorator-controller";
+
+/// Fields of the metadata that belong to the API server.
+pub(super) const SYSTEM_FIELDS: [&str; 8] = [
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+];
+
+/// A child as its hook wants it, less the annotations that are the server's.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wanted {
+    pub(super) object: Value,
+    /// What is recorded as applied, where that is something else.
+    record: Option<Value>,
+}
+
+impl Wanted {
+    /// With a `salt` the values of Secrets are recorded as hashes.
+    pub(super) fn of(desired: &Value, salt: Option<&Uid>) -> Self {
+        let mut object = desired.clone();
+        plain_numbers(&mut object);
+        if let Some(annotations) = annotations(&mut object) {
+            annotations.remove(LAST_APPLIED);
+            annotations.remove(MADE_BY);
+        }
+        let record = is_secret(&object).then(|| {
+            let mut record = object.clone();
+            if let Some(salt) = salt {
+                hash(&mut record, salt);
+            }
+            fold(&mut object);
+            record
+        });
+        Self { object, record }
+    }
+
+    pub(super) fn record(&self) -> &Value {
+        self.record.as_ref().unwrap_or(&self.object)
+    }
+
+    /// Whether that is what was applied last.
+    pub(super) fn is(&self, last: &Value) -> bool {
+        let mut record = Cow::Borrowed(self.record());
+        if holds_the_servers(&record) {
+            drop_the_servers(record.to_mut());
+        }
+        same(last, &record)
+    }
+}
+
+/// What was applied to an object last but for what the API server says, and the text it is recorded as.
+pub(super) fn last_applied(observed: &Value) -> Result<Option<(Value, &str)>, Problem> {
+    match annotation(observed, LAST_APPLIED) {
+        None | Some("") => Ok(None),
+        Some(text) => match serde_json::from_str(text) {
+            Ok(mut last) => {
+                drop_the_servers(&mut last);
+                Ok(Some((last, text)))
+            }
+            Err(_invalid) => Err(Problem::LastApplied),
+        },
+    }
+}
+
+/// A hook may have copied them from a child that it saw, where they change with each write. They are recorded, since
+/// Metacontroller compares the bytes of the record, but no reason for the next write.
+pub(super) fn drop_the_servers(object: &mut Value) {
+    let Value::Object(object) = object else { return };
+    object.remove("status");
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
+    }
+}
+
+fn holds_the_servers(object: &Value) -> bool {
+    let metadata = object.get("metadata").and_then(Value::as_object);
+    let field = |field: &&str| metadata.is_some_and(|metadata| metadata.contains_key(*field));
+    object.get("status").is_some() || SYSTEM_FIELDS.iter().any(field)
+}
+
+pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(name)?.as_str()
+}
+
+pub(super) fn annotate(object: &mut Value, name: &str, text: String) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let annotations = metadata.entry("annotations").or_insert(Value::Null);
+        if !annotations.is_object() {
+            *annotations = json!({});
+        }
+        if let Value::Object(annotations) = annotations {
+            annotations.insert(name.to_owned(), Value::String(text));
+        }
+    }
+}
+
+/// Makes `parent` an owner of an object that does not name it.
+pub(super) fn own(object: &mut Value, parent: &Object) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let owners = metadata.entry("ownerReferences").or_insert(Value::Null);
+        if owners.is_null() {
+            *owners = json!([]);
+        }
+        if let Value::Array(owners) = owners
+            && !owners
+                .iter()
+                .any(|owner| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()))
+        {
+            owners.push(owner_reference(parent));
+        }
+    }
+}
+
+/// The reference that makes `parent` the controller of an object.
+pub fn owner_reference(parent: &Object) -> Value {
+    json!({
+        "apiVersion": parent.gvk.api_version(),
+        "kind": &*parent.gvk.kind,
+        "name": &*parent.key.name,
+        "uid": parent.uid.as_str(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+pub(super) fn is_secret(object: &Value) -> bool {
+    let is = |field: &str, text: &str| object.get(field).and_then(Value::as_str) == Some(text);
+    is("apiVersion", "v1") && is("kind", "Secret")
+}
+
+/// `stringData` can only be written: the API server keeps it as `data`, and so it has to be compared.
+pub(super) fn fold(secret: &mut Value) {
+    let Value::Object(secret) = secret else { return };
+    let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
+    let data = secret.entry("data").or_insert(Value::Null);
+    if data.is_null() {
+        *data = json!({});
+    }
+    if let Value::Object(data) = data {
+        for (key, text) in texts {
+            let encoded = text.as_str().map_or(text.clone(), |text| json!(BASE64.encode(text)));
+            data.insert(key, encoded);
+        }
+    }
+}
+
+/// Values that a record need only recognise, not give away.
+fn hash(secret: &mut Value, salt: &Uid) {
+    for field in ["data", "stringData"] {
+        for (key, value) in secret.get_mut(field).and_then(Value::as_object_mut).into_iter().flatten() {
+            let mut all = Fingerprinter::default();
+            for text in [salt.as_str(), field, key, &value.to_string()] {
+                all.add(text.as_bytes());
+            }
+            *value = json!(format!("sha256:{}", BASE64.encode(all.finish().as_bytes())));
+        }
+    }
+}
+
+/// `1.0` as `1`: the API server takes no other for an integer, and hooks write both.
+fn plain_numbers(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(plain_numbers),
+        Value::Array(items) => items.iter_mut().for_each(plain_numbers),
+        Value::Number(number) if number.is_f64() => {
+            // Written so by Go, which reads it back as an integer.
+            if let Ok(integer) = go::to_string(&Value::Number(number.clone())).parse::<i64>() {
+                *number = integer.into();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret() -> Value {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "eA=="}, "stringData": {"b": "y"}})
+    }
+
+    #[test]
+    fn the_servers_annotations_are_no_part_of_what_is_wanted() {
+        let desired = json!({"metadata": {"annotations": {LAST_APPLIED: "{}", MADE_BY: "x", "a": "b"}}});
+        let wanted = Wanted::of(&desired, None);
+        assert_eq!(wanted.object, json!({"metadata": {"annotations": {"a": "b"}}}));
+        assert_eq!(wanted.record(), &wanted.object);
+    }
+
+    #[test]
+    fn what_a_hook_copied_from_the_api_server_is_recorded_and_no_change() {
+        let echo = |version: &str| json!({"metadata": {"name": "a", "resourceVersion": version, "uid": "u", "generation": 3}, "status": {"at": version}});
+        let wanted = Wanted::of(&echo("1"), None);
+        assert_eq!(*wanted.record(), echo("1"));
+        let last = |value: Value| {
+            let observed = json!({"metadata": {"annotations": {LAST_APPLIED: value.to_string()}}});
+            last_applied(&observed).unwrap().unwrap().0
+        };
+        assert!(wanted.is(&last(echo("2"))) && wanted.is(&last(json!({"metadata": {"name": "a"}}))));
+        assert!(!wanted.is(&last(json!({"metadata": {"name": "b"}}))));
+    }
+
+    #[test]
+    fn texts_of_a_secret_are_compared_as_data_and_recorded_as_the_hook_wrote_them() {
+        let wanted = Wanted::of(&secret(), None);
+        assert_eq!(wanted.object["data"], json!({"a": "eA==", "b": "eQ=="}));
+        assert_eq!(wanted.object.get("stringData"), None);
+        assert_eq!(wanted.record(), &secret());
+    }
+
+    #[test]
+    fn hashed_values_tell_nothing_but_whether_they_changed() {
+        let of = |secret: &Value, salt: &str| Wanted::of(secret, Some(&Uid::new(salt))).record().clone();
+        let usual = of(&secret(), "u");
+        assert!(usual["data"]["a"].as_str().unwrap().starts_with("sha256:"));
+        assert!(usual["stringData"]["b"].as_str().unwrap().starts_with("sha256:"));
+        assert_eq!(usual, of(&secret(), "u"));
+        let mut other = secret();
+        other["data"]["a"] = json!("eQ==");
+        assert_ne!(usual, of(&other, "u"), "another value");
+        assert_ne!(usual["data"], of(&secret(), "v")["data"], "another parent");
+    }
+
+    #[test]
+    fn whole_numbers_are_written_as_such() {
+        let wanted = Wanted::of(&json!({"a": 30.0, "b": [0.5, -0.0], "c": 1e30}), None).object;
+        assert_eq!(wanted.to_string(), r#"{"a":30,"b":[0.5,0],"c":1e+30}"#);
+    }
+
+    #[test]
+    fn only_secrets_are_hashed() {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}});
+        assert_eq!(*Wanted::of(&map, Some(&Uid::new("u"))).record(), map);
+    }
+}

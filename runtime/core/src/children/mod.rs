@@ -1,0 +1,253 @@
+//! What should happen to the cluster, operation by operation, and why nothing happens where nothing does.
+
+mod child;
+pub mod desired;
+pub mod flapping;
+pub mod last_applied;
+#[cfg(test)]
+mod laws;
+pub mod plan;
+pub mod server_side_apply;
+pub mod status;
+pub mod write_history;
+pub mod write_order;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::controller::ControllerKind;
+use crate::cache::objects::CacheEvent;
+use crate::object::id::{ObjectId, Resource, Uid};
+use crate::object::{Object, Version};
+use desired::ChildKind;
+use write_history::Drift;
+
+/// Whose children are planned, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner<'a> {
+    pub parent: &'a Object,
+    pub kind: ControllerKind,
+    /// The controller's name.
+    pub controller: &'a str,
+    pub rules: &'a [ChildKind],
+    /// The values of Secrets are recorded as hashes; Metacontroller cannot go on from there.
+    pub hash_secrets: bool,
+}
+
+/// One operation; carried out by one request each, where nothing else is said.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    Create {
+        id: ObjectId,
+        body: Value,
+    },
+    /// The whole object; its `resourceVersion` is inside.
+    Replace {
+        id: ObjectId,
+        body: Value,
+    },
+    /// Server-side apply. Where `over` names no object, there must be none: what others have is not taken over.
+    Apply {
+        id: ObjectId,
+        over: Option<(Uid, Version)>,
+        body: Value,
+        manager: Arc<str>,
+    },
+    /// Fields that dynamic apply wrote become what `manager` applied, and the record of dynamic apply goes: a read and
+    /// a write of the managed fields.
+    HandOver {
+        id: ObjectId,
+        uid: Uid,
+        manager: Arc<str>,
+    },
+    /// A dry run of `write`, a `Replace` or an `Apply`. What comes of it decides what is done: see
+    /// [`children::judge`].
+    Probe {
+        write: Box<Op>,
+        otherwise: Box<Op>,
+    },
+    Delete {
+        id: ObjectId,
+        uid: Uid,
+    },
+    /// Delete, and create at once where the deletion is final; else the next pass creates. By server-side apply where
+    /// there is a `manager`.
+    Recreate {
+        id: ObjectId,
+        uid: Uid,
+        body: Value,
+        manager: Option<Arc<str>>,
+    },
+    /// The status alone; `resourceVersion` is inside.
+    Status {
+        id: ObjectId,
+        body: Value,
+    },
+}
+
+/// Why nothing is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Skip {
+    /// It is as desired.
+    Unchanged,
+    /// It differs, but its strategy leaves it until somebody deletes it.
+    OnDelete,
+    BeingDeleted,
+    /// Somebody else keeps changing it back: it is put right later.
+    Flips,
+}
+
+/// # Guarantees
+/// Deletions of unwanted objects come first, then the rest by kind and name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    pub ops: Vec<Op>,
+    pub skips: Vec<(ObjectId, Skip)>,
+    /// Children that no decision can be made about; the others go on.
+    pub problems: Vec<(ObjectId, Problem)>,
+    /// What operations put right though nobody wants anything else than before.
+    pub drifts: Vec<Drift>,
+    /// What somebody else keeps changing back, and what is left alone for a while.
+    pub flips: Vec<Drift>,
+    /// When something that is left now is due.
+    pub again: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error(
+        "its annotation metacontroller.k8s.io/last-applied-configuration is not JSON: remove the annotation, and it is taken over as it is"
+    )]
+    LastApplied,
+    #[error("it is not the JSON of an object")]
+    Observed,
+}
+
+impl Op {
+    pub fn id(&self) -> &ObjectId {
+        match self {
+            Self::Create { id, .. }
+            | Self::Replace { id, .. }
+            | Self::Apply { id, .. }
+            | Self::HandOver { id, .. }
+            | Self::Delete { id, .. }
+            | Self::Recreate { id, .. }
+            | Self::Status { id, .. } => id,
+            Self::Probe { write, .. } => write.id(),
+        }
+    }
+
+    /// Whether the API server's answer says that something changed: an update that changes nothing, as one whose fields
+    /// are all pruned, leaves the version as it was, and no event will follow.
+    pub fn is_answered_by_a_change(&self, answer: &[CacheEvent]) -> bool {
+        let before = match self {
+            Self::Replace { body, .. } | Self::Status { body, .. } => {
+                body.pointer("/metadata/resourceVersion").and_then(Value::as_str)
+            }
+            Self::Apply { over: Some((_, version)), .. } => Some(version.as_str()),
+            Self::Create { .. }
+            | Self::Apply { over: None, .. }
+            | Self::HandOver { .. }
+            | Self::Probe { .. }
+            | Self::Delete { .. }
+            | Self::Recreate { .. } => return true,
+        };
+        answer.iter().any(|event| match event {
+            CacheEvent::Wrote(object) => Some(object.version.as_str()) != before,
+            _ => true,
+        })
+    }
+
+    /// The word for it in logs, metrics and plans.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create { .. } => "create",
+            Self::Replace { .. } => "replace",
+            Self::Apply { .. } => "apply",
+            Self::HandOver { .. } => "hand over",
+            Self::Probe { .. } => "probe",
+            Self::Delete { .. } => "delete",
+            Self::Recreate { .. } => "recreate",
+            Self::Status { .. } => "status",
+        }
+    }
+}
+
+impl Owner<'_> {
+    fn rule(&self, resource: &Resource) -> Option<&ChildKind> {
+        self.rules.iter().find(|rule| *rule.resource == *resource)
+    }
+
+    /// Who made them, as their annotation says. What attachments are wanted with says it already.
+    fn maker(&self) -> Option<&str> {
+        match self.kind {
+            ControllerKind::Composite => Some(self.controller),
+            ControllerKind::Decorator => None,
+        }
+    }
+
+    /// What makes hashes of this parent's Secrets its own.
+    fn salt(&self) -> Option<&Uid> {
+        self.hash_secrets.then_some(&self.parent.uid)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, id) = (self.verb(), self.id());
+        match self {
+            Self::Delete { uid, .. } => write!(f, "{verb} {id} (uid {uid})"),
+            Self::Create { body, .. } | Self::Replace { body, .. } | Self::Status { body, .. } => {
+                write!(f, "{verb} {id}\n  {body}")
+            }
+            Self::Apply { over, body, manager, .. } => {
+                let over = over.as_ref().map_or("a new one".to_owned(), |(uid, _)| format!("uid {uid}"));
+                write!(f, "{verb} {id} ({over}) as {manager}\n  {body}")
+            }
+            Self::HandOver { uid, manager, .. } => write!(f, "{verb} {id} (uid {uid}) to {manager}"),
+            Self::Probe { write, otherwise } => write!(f, "{verb} whether to {write}\n  or to {otherwise}"),
+            Self::Recreate { uid, body, manager, .. } => {
+                let manager = manager.as_ref().map_or(String::new(), |manager| format!(" as {manager}"));
+                write!(f, "{verb} {id} (uid {uid}){manager}\n  {body}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for op in &self.ops {
+            writeln!(f, "{op}")?;
+        }
+        for (id, skip) in &self.skips {
+            writeln!(f, "leave {id}: {skip:?}")?;
+        }
+        for (id, problem) in &self.problems {
+            writeln!(f, "cannot decide about {id}: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::id::Key;
+    use crate::object::testing::{a, resource};
+
+    #[test]
+    fn a_write_that_leaves_the_version_is_no_change() {
+        let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
+        let op = Op::Status { id: id.clone(), body: json!({"metadata": {"resourceVersion": "7"}}) };
+        let answer = |version: &str| [CacheEvent::Wrote(a("v1", "Pod", "n/x").version(version).object())];
+        assert!(!op.is_answered_by_a_change(&answer("7")));
+        assert!(op.is_answered_by_a_change(&answer("8")));
+        let create = Op::Create { id, body: json!({}) };
+        assert!(create.is_answered_by_a_change(&answer("7")));
+    }
+}

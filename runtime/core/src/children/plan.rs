@@ -1,0 +1,350 @@
+//! Observed and desired children, the strategies and what earlier writes taught, to a plan.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::children::child::{Child, Compared, Decision};
+use crate::children::desired::{Apply, Desired};
+use crate::children::last_applied::{LAST_APPLIED, SYSTEM_FIELDS, annotation, is_secret};
+use crate::children::write_history::{Drift, LateOutcome, PastWrites, WriteHistory, WriteOutcome};
+use crate::children::{Op, Owner, Plan, Problem, Skip, server_side_apply};
+use crate::json::same::same;
+use crate::object::Object;
+use crate::object::id::ObjectId;
+use crate::object::map::ChildMap;
+
+/// # Guarantees
+/// Same input, same plan. Carried out, its answers learned from and planned again, it ends in no ops. Never names an
+/// object that is neither observed nor desired.
+pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: PastWrites<'_>) -> Plan {
+    let mut plan = Plan::default();
+    for (resource, object) in observed.objects() {
+        let wanted = desired.get(resource).is_some_and(|group| group.contains_key(&object.key));
+        if !wanted {
+            let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
+            if object.deleting {
+                plan.skips.push((id, Skip::BeingDeleted));
+            } else {
+                plan.ops.push(Op::Delete { id, uid: object.uid.clone() });
+            }
+        }
+    }
+    for (resource, group) in desired {
+        for (key, desired) in group {
+            let id = ObjectId { resource: Arc::clone(resource), key: key.clone() };
+            let child = Child { owner, rule: owner.rule(resource), desired, id: &id };
+            let Some(object) = observed.get(resource, key) else {
+                plan.ops.push(child.create());
+                continue;
+            };
+            match child.update(object, past) {
+                Ok(Decision::Do(op)) => plan.ops.push(op),
+                Ok(Decision::PutRight(op, values)) => {
+                    plan.ops.push(op);
+                    plan.drifts.push(Drift { id, uid: object.uid.clone(), values });
+                }
+                Ok(Decision::Leave(skip)) => plan.skips.push((id, skip)),
+                Ok(Decision::Wait(pause, values)) => {
+                    plan.skips.push((id.clone(), Skip::Flips));
+                    plan.flips.push(Drift { id, uid: object.uid.clone(), values });
+                    plan.again = Some(plan.again.map_or(pause, |other| other.min(pause)));
+                }
+                Err(problem) => plan.problems.push((id, problem)),
+            }
+        }
+    }
+    plan
+}
+
+/// What the dry run of an [`Op::Probe`] led to.
+#[derive(Debug)]
+pub enum DryRunResult {
+    /// It would become this.
+    Becomes(Box<Object>),
+    /// It cannot become that: what cannot be changed is made anew.
+    Refused,
+    /// It may not be changed so, or not at all, whatever with.
+    Forbidden,
+    /// Dry runs are not possible here, so nothing is known.
+    Unable,
+}
+
+/// What is done after a dry run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DryRunVerdict {
+    /// One of the probe's two operations.
+    Do(Op),
+    /// What differs is what the API server makes of what is wanted.
+    AsItIs,
+    /// It is left, but nobody knows whether it should be.
+    Unknown,
+}
+
+/// What a dry run of `write` says about an object.
+///
+/// # Guarantees
+/// An object that the write would not change is never made anew, nor one about which nothing is known.
+pub fn judge(
+    (write, otherwise): (Op, Op),
+    observed: &Object,
+    probed: &DryRunResult,
+    ledger: &WriteHistory,
+) -> Result<DryRunVerdict, Problem> {
+    let value = |object: &Object| object.value().map_err(|_invalid| Problem::Observed);
+    let before = value(observed)?;
+    let becomes = match probed {
+        DryRunResult::Becomes(object) => object,
+        DryRunResult::Refused | DryRunResult::Forbidden | DryRunResult::Unable
+            if is_as_made(&write, observed, &before) =>
+        {
+            return Ok(DryRunVerdict::AsItIs);
+        }
+        DryRunResult::Refused => return Ok(DryRunVerdict::Do(otherwise)),
+        DryRunResult::Forbidden | DryRunResult::Unable => {
+            let sure = ledger.has_answer(observed) || !matches!(otherwise, Op::Recreate { .. });
+            return Ok(if sure { DryRunVerdict::Do(otherwise) } else { DryRunVerdict::Unknown });
+        }
+    };
+    if !same(&content(before.clone()), &content(value(becomes)?)) {
+        return Ok(DryRunVerdict::Do(otherwise));
+    }
+    Ok(if records(&write, &before) { DryRunVerdict::Do(write) } else { DryRunVerdict::AsItIs })
+}
+
+/// In the first generation of an object nobody has changed anything but its metadata since it was made: what is different
+/// there is what the API server made of what was applied.
+fn is_as_made(write: &Op, observed: &Object, before: &Value) -> bool {
+    let Op::Replace { body, .. } = write else { return false };
+    let metadata = |object: &Value| content(object.clone()).get("metadata").cloned();
+    observed.generation == 1 && !records(write, before) && metadata(body) == metadata(before)
+}
+
+/// Whether the record of what was applied would change.
+fn records(write: &Op, before: &Value) -> bool {
+    match write {
+        Op::Replace { body, .. } => annotation(body, LAST_APPLIED) != annotation(before, LAST_APPLIED),
+        _ => false,
+    }
+}
+
+/// What an answer to a write of a child teaches, or that to a dry run after which it was left as it is.
+pub fn learn(ledger: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired: &Value, answer: &Object) {
+    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+    let Ok(observed) = answer.value() else { return };
+    if child.recreates() {
+        ledger.answered(&answer.uid);
+    }
+    let wanted = child.print();
+    match child.apply() {
+        Apply::Dynamic => {
+            if let Ok(Compared { differences, recorded, .. }) = child.compare(&observed) {
+                let rest = recorded.then_some(wanted);
+                ledger.learn(id, &WriteOutcome { answer, applied: None, quirks: &differences, rest });
+            }
+        }
+        Apply::ServerSide(_) => {
+            let (body, quirks) = child.compare_applied(&observed);
+            let applied = Some(server_side_apply::print(&body));
+            ledger.learn(id, &WriteOutcome { answer, applied, quirks: &quirks, rest: Some(wanted) });
+        }
+    }
+}
+
+/// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
+/// the child is another than in the answer, which most never are: until then the answer is kept as it is.
+pub fn wrote(ledger: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Value, answer: &Arc<Object>) {
+    let id = op.id();
+    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+    let record = match op {
+        // Of Secrets the record is not what was sent.
+        Op::Create { body, .. } | Op::Replace { body, .. } | Op::Recreate { body, .. }
+            if !is_secret(body) =>
+        {
+            annotation(body, LAST_APPLIED)
+        }
+        _ => None,
+    };
+    if record.is_none_or(|record| answer.annotations().get(LAST_APPLIED).is_none_or(|text| text != record)) {
+        return learn(ledger, owner, id, desired, answer);
+    }
+    if child.recreates() {
+        ledger.answered(&answer.uid);
+    }
+    ledger.wrote(id, child.print(), answer);
+}
+
+/// Reads answers about children that are others by now; empty nearly always.
+pub fn read_late(ledger: &WriteHistory, owner: Owner<'_>, observed: &ChildMap) -> Vec<LateOutcome> {
+    let read = |(id, answer): (&ObjectId, &Arc<Object>)| {
+        let child = Child { owner, rule: owner.rule(&id.resource), desired: &Value::Null, id };
+        LateOutcome { id: id.clone(), quirks: child.quirks(answer) }
+    };
+    ledger.overtaken(observed).map(read).collect()
+}
+
+/// Whether writing a child would change nothing.
+pub fn is_as_wanted(
+    owner: Owner<'_>,
+    id: &ObjectId,
+    object: &Object,
+    desired: &Value,
+    ledger: &WriteHistory,
+) -> bool {
+    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+    let Ok(observed) = object.value() else { return false };
+    let differences = match child.apply() {
+        Apply::Dynamic => match child.compare(&observed) {
+            Ok(compared) if compared.changed_mind => return false,
+            Ok(compared) => compared.differences,
+            Err(_problem) => return false,
+        },
+        Apply::ServerSide(_) => {
+            let (body, differences) = child.compare_applied(&observed);
+            // A field that is not sent any longer is no difference, and goes with the next apply all the same. After a
+            // restart nothing is known to have been applied: then it is applied once where the child is now.
+            if !ledger.has_applied(id, object, server_side_apply::print(&body)) {
+                return false;
+            }
+            differences
+        }
+    };
+    child.unknown(ledger, object, differences).is_empty()
+}
+
+/// The object to create for a child that nobody looks after.
+pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
+    Child { owner, rule: None, desired, id }.new_object()
+}
+
+/// What of an object can differ between two that are the same to its owner.
+fn content(mut object: Value) -> Value {
+    if let Value::Object(object) = &mut object {
+        object.remove("status");
+        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+            metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
+            if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+                annotations.remove(LAST_APPLIED);
+                // The last one of an object may have been the record.
+                if annotations.is_empty() {
+                    metadata.remove("annotations");
+                }
+            }
+        }
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::composite::UpdateMethod;
+    use crate::api::controller::ControllerKind;
+    use crate::children::desired::ChildKind;
+    use crate::children::last_applied::owner_reference;
+    use crate::object::id::Key;
+    use crate::object::testing::{Build, a, resource};
+
+    fn observed() -> Build {
+        let annotations = json!({ LAST_APPLIED: "{}" });
+        a("v1", "Pod", "n/x").with("metadata.annotations", annotations).with("spec.image", json!("theirs"))
+    }
+
+    /// What is done where the image is not as wanted, nor maybe a label.
+    fn judged(observed: Build, label: bool, probed: &DryRunResult, ledger: &WriteHistory) -> &'static str {
+        let observed = observed.object();
+        let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
+        let mut body = observed.value().unwrap();
+        body["spec"]["image"] = json!("ours");
+        if label {
+            body["metadata"]["labels"] = json!({"ours": "1"});
+        }
+        let write = Op::Replace { id: id.clone(), body: body.clone() };
+        let anew = Op::Recreate { id, uid: observed.uid.clone(), body, manager: None };
+        match judge((write, anew), &observed, probed, ledger).unwrap() {
+            DryRunVerdict::Do(op) => op.verb(),
+            DryRunVerdict::AsItIs => "as it is",
+            DryRunVerdict::Unknown => "unknown",
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_made_anew_but_for_what_the_api_server_made_of_it_at_first() {
+        let nothing = WriteHistory::default();
+        let of = |generation: i64, label| {
+            judged(
+                observed().with("metadata.generation", json!(generation)),
+                label,
+                &DryRunResult::Refused,
+                &nothing,
+            )
+        };
+        assert_eq!([of(1, false), of(1, true), of(2, false)], ["as it is", "recreate", "recreate"]);
+    }
+
+    #[test]
+    fn without_dry_runs_only_what_is_known_to_have_changed_is_made_anew() {
+        let (mut seen, nothing) = (WriteHistory::default(), WriteHistory::default());
+        seen.answered(&observed().object().uid);
+        for probed in [DryRunResult::Unable, DryRunResult::Forbidden] {
+            assert_eq!(judged(observed(), false, &probed, &seen), "recreate");
+            assert_eq!(judged(observed(), false, &probed, &nothing), "unknown");
+        }
+    }
+
+    #[test]
+    fn what_is_not_recorded_as_it_was_sent_is_learned_at_once() {
+        let parent = a("e/v1", "P", "n/p").uid("p").object();
+        let rules = ["Pod", "Secret"].map(|kind| ChildKind::new(resource("v1", kind), UpdateMethod::InPlace));
+        let owner = Owner {
+            parent: &parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            rules: &rules,
+            hash_secrets: true,
+        };
+        let late = |kind: &str, record: &str| {
+            let id = ObjectId { resource: resource("v1", kind), key: Key::new("n", "x") };
+            let wanted = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "n"}, "data": {"a": "Yg=="}});
+            let body = new_object(owner, &id, &wanted);
+            let sent = annotation(&body, LAST_APPLIED).unwrap_or_default().replace("Yg==", record);
+            let made = a("v1", kind, "n/x").with("metadata.annotations", json!({ LAST_APPLIED: sent }));
+            let answer = made.with("data", json!({"a": "Yg=="})).object();
+            let mut ledger = WriteHistory::default();
+            wrote(&mut ledger, owner, &Op::Create { id: id.clone(), body }, &wanted, &answer);
+            let rests =
+                ledger.rests(&id, &answer, || Child { owner, rule: None, desired: &wanted, id: &id }.print());
+            (read_late(&ledger, owner, &ChildMap::default()).len(), rests)
+        };
+        assert_eq!(late("Pod", "Yg=="), (1, true));
+        assert_eq!(late("Pod", "other"), (0, false), "somebody changed the record");
+        assert_eq!(late("Secret", "Yg=="), (0, true), "hashes do not tell what was sent");
+    }
+
+    #[test]
+    fn applied_by_the_server_an_item_that_somebody_adds_to_a_list_is_drift() {
+        let parent = a("e/v1", "P", "n/p").uid("p").object();
+        let apply = Apply::ServerSide("me".into());
+        let rules = [ChildKind { apply, ..ChildKind::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];
+        let owner = Owner {
+            parent: &parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            rules: &rules,
+            hash_secrets: false,
+        };
+        let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
+        let spec = |items: Value| json!({ "items": items });
+        let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "n"}, "spec": spec(json!([{"name": "a"}]))});
+        let made = |items: Value| {
+            let made = a("v1", "Pod", "n/x").with("spec", spec(items));
+            made.with("metadata.ownerReferences", json!([owner_reference(&parent)])).object()
+        };
+        let mut ledger = WriteHistory::default();
+        learn(&mut ledger, owner, &id, &wanted, &made(json!([{"name": "a"}])));
+        assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &ledger));
+        assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &ledger));
+    }
+}

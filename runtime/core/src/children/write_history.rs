@@ -1,0 +1,305 @@
+//! What the server's own writes have taught about the children of one parent.
+//!
+//! Lost with a restart: then a child costs at most one write that changes nothing, or one dry run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::children::desired::Desired;
+use crate::children::flapping::Flapping;
+use crate::fingerprint::Fingerprint;
+use crate::json::difference::Difference;
+use crate::object::id::{ObjectId, Uid};
+use crate::object::map::ChildMap;
+use crate::object::{Object, Version};
+
+/// What a plan is made from besides what is observed and wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct PastWrites<'a> {
+    pub ledger: &'a WriteHistory,
+    /// Since the server's start.
+    pub now: Duration,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct WriteHistory {
+    known: BTreeMap<ObjectId, Known>,
+    /// Objects of which the API server's answer to a write was seen: whatever else differs in them came later.
+    answered: BTreeSet<Uid>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    uid: Uid,
+    /// What server-side apply sent last, and the API server took.
+    applied: Option<Fingerprint>,
+    /// What the API server makes of what is wanted: differences that its answer to our write had already, so that
+    /// writing again would not end them.
+    quirks: BTreeSet<Fingerprint>,
+    /// The answer that shows them, as long as nobody has looked and it is what the store has, so that it takes no memory.
+    unread: Option<Arc<Object>>,
+    /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
+    rest: Option<(Version, u64)>,
+    flip: Option<Flapping>,
+}
+
+/// What a write of a child showed, or a dry run after which it was left as it is.
+pub(super) struct WriteOutcome<'a> {
+    /// The object in the answer.
+    pub(super) answer: &'a Object,
+    pub(super) applied: Option<Fingerprint>,
+    pub(super) quirks: &'a [Difference],
+    /// What was wanted, where nothing of it is left to be written.
+    pub(super) rest: Option<u64>,
+}
+
+/// What was read off an answer when its child was another already.
+#[derive(Debug)]
+pub struct LateOutcome {
+    pub(super) id: ObjectId,
+    pub(super) quirks: BTreeSet<Fingerprint>,
+}
+
+impl Known {
+    fn nothing(uid: &Uid) -> Self {
+        Self {
+            uid: uid.clone(),
+            applied: None,
+            quirks: BTreeSet::new(),
+            unread: None,
+            rest: None,
+            flip: None,
+        }
+    }
+}
+
+impl PastWrites<'_> {
+    /// How long drift is left alone; `None` where it is put right at once.
+    pub(super) fn wait(&self, id: &ObjectId, drift: &[Difference]) -> Option<Duration> {
+        self.ledger.known.get(id)?.flip.as_ref()?.wait(drift, self.now)
+    }
+}
+
+/// What a child's drift was when it was put right.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Drift {
+    pub id: ObjectId,
+    pub uid: Uid,
+    /// Never empty.
+    pub values: Vec<Difference>,
+}
+
+impl WriteHistory {
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty() && self.answered.is_empty()
+    }
+
+    pub(super) fn learn(&mut self, id: &ObjectId, lesson: &WriteOutcome<'_>) {
+        let known = self.known(id, &lesson.answer.uid);
+        known.applied = lesson.applied;
+        known.quirks = lesson.quirks.iter().map(Difference::fingerprint).collect();
+        known.unread = None;
+        known.rest = lesson.rest.map(|rest| (lesson.answer.version.clone(), rest));
+        self.tidy(id);
+    }
+
+    /// A write left nothing to do; what the API server made of what was `wanted` is read off its answer when it matters.
+    pub(super) fn wrote(&mut self, id: &ObjectId, wanted: u64, answer: &Arc<Object>) {
+        let known = self.known(id, &answer.uid);
+        let rest = Some((answer.version.clone(), wanted));
+        let unread = Some(Arc::clone(answer));
+        *known = Known { unread, rest, flip: known.flip.take(), ..Known::nothing(&answer.uid) };
+    }
+
+    /// Answers that nobody has looked at, about children that are not what was answered any longer.
+    pub(super) fn overtaken(&self, observed: &ChildMap) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
+        self.known.iter().filter_map(|(id, known)| {
+            let answer = known.unread.as_ref()?;
+            let now = observed.get(&id.resource, &id.key);
+            now.is_none_or(|now| !Arc::ptr_eq(now, answer)).then_some((id, answer))
+        })
+    }
+
+    /// Notes what was read late; the answers go.
+    pub fn read(&mut self, lessons: Vec<LateOutcome>) {
+        for LateOutcome { id, quirks } in lessons {
+            if let Some(known) = self.known.get_mut(&id) {
+                (known.unread, known.quirks) = (None, quirks);
+            }
+        }
+    }
+
+    /// Whether nobody has changed a child since a write of the same left nothing to do.
+    pub(super) fn rests(&self, id: &ObjectId, object: &Object, wanted: impl FnOnce() -> u64) -> bool {
+        let rest = self.of(id, object).and_then(|known| known.rest.as_ref());
+        rest.is_some_and(|(version, print)| *version == object.version && *print == wanted())
+    }
+
+    /// The answer to a write of this object was seen.
+    pub(super) fn answered(&mut self, uid: &Uid) {
+        self.answered.insert(uid.clone());
+    }
+
+    /// Whether what differs in an object and is not known must have come after a write of it.
+    pub fn has_answer(&self, object: &Object) -> bool {
+        self.answered.contains(&object.uid)
+    }
+
+    /// Drift was put right at `now`. Whatever object has the name since: making it anew is one way to put it right.
+    pub fn put_right(&mut self, drift: &Drift, now: Duration) {
+        let known = self.known.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
+        known.flip.get_or_insert_default().put_right(&drift.values, now);
+    }
+
+    /// Whether a flip is news: it is told once each time it was put right.
+    pub fn tell(&mut self, flip: &Drift) -> bool {
+        self.known.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flapping::tell)
+    }
+
+    /// Forgets children that are neither there nor wanted.
+    pub fn keep(&mut self, observed: &ChildMap, desired: &Desired) {
+        if !self.answered.is_empty() {
+            let there: BTreeSet<_> = observed.objects().map(|(_, object)| &object.uid).collect();
+            self.answered.retain(|uid| there.contains(uid));
+        }
+        self.known.retain(|id, _| {
+            observed.get(&id.resource, &id.key).is_some()
+                || desired.get(&id.resource).is_some_and(|group| group.contains_key(&id.key))
+        });
+    }
+
+    /// Values that keep coming back, each with its child.
+    pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
+        let noticed = self.known.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed())));
+        noticed.filter(|(_, places)| !places.is_empty())
+    }
+
+    /// Whether there are such.
+    pub fn is_flipping(&self) -> bool {
+        self.flips().next().is_some()
+    }
+
+    pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
+        self.of(id, object).is_some_and(|known| known.applied == Some(what))
+    }
+
+    /// Differences that a write would end; `read` takes an answer that nobody has looked at.
+    pub(super) fn unknown(
+        &self,
+        id: &ObjectId,
+        object: &Object,
+        mut all: Vec<Difference>,
+        read: impl FnOnce(&Object) -> BTreeSet<Fingerprint>,
+    ) -> Vec<Difference> {
+        if let Some(known) = self.of(id, object).filter(|_| !all.is_empty()) {
+            let late = known.unread.as_deref().map(read);
+            let quirks = late.as_ref().unwrap_or(&known.quirks);
+            all.retain(|difference| !quirks.contains(&difference.fingerprint()));
+        }
+        all
+    }
+
+    fn of(&self, id: &ObjectId, object: &Object) -> Option<&Known> {
+        self.known.get(id).filter(|known| known.uid == object.uid)
+    }
+
+    /// A child that is made anew keeps what flips in it.
+    fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut Known {
+        let known = self.known.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
+        if known.uid != *uid {
+            *known = Known { flip: known.flip.take(), ..Known::nothing(uid) };
+        }
+        known
+    }
+
+    /// Nothing known of a child takes no place.
+    fn tidy(&mut self, id: &ObjectId) {
+        let nothing = |known: &Known| {
+            known.applied.is_none()
+                && known.quirks.is_empty()
+                && known.unread.is_none()
+                && known.rest.is_none()
+                && known.flip.is_none()
+        };
+        if self.known.get(id).is_some_and(nothing) {
+            self.known.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::id::Key;
+    use crate::object::testing::{a, resource};
+
+    fn child() -> ObjectId {
+        ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") }
+    }
+
+    fn difference() -> Difference {
+        Difference { path: "spec.image".to_owned(), wanted: json!(1), found: json!(2) }
+    }
+
+    fn drift(uid: &str) -> Drift {
+        Drift { id: child(), uid: Uid::new(uid), values: vec![difference()] }
+    }
+
+    fn unknown(ledger: &WriteHistory, object: &Object) -> Vec<Difference> {
+        ledger.unknown(&child(), object, vec![difference()], |_| panic!("there is nothing to be read"))
+    }
+
+    fn learn(ledger: &mut WriteHistory, uid: &str, quirks: &[Difference]) {
+        let answer = a("v1", "Pod", "n/x").uid(uid).object();
+        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, quirks, rest: None });
+    }
+
+    #[test]
+    fn a_child_rests_until_it_changes_or_something_else_is_wanted() {
+        let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
+        let (mut ledger, answer) = (WriteHistory::default(), pod("1", "5"));
+        let rest = Some(1);
+        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, quirks: &[], rest });
+        let rests = |object: &Object, wanted| ledger.rests(&child(), object, || wanted);
+        assert!(rests(&answer, 1));
+        assert!(!rests(&answer, 2) && !rests(&pod("1", "6"), 1) && !rests(&pod("2", "5"), 1));
+    }
+
+    #[test]
+    fn what_flips_is_remembered_though_each_time_another_object_is_made() {
+        let mut ledger = WriteHistory::default();
+        for round in 0..6_u8 {
+            // In the order of a pass: the answer is the new object, the drift was the old one's.
+            learn(&mut ledger, &(round + 1).to_string(), &[]);
+            ledger.put_right(&drift(&round.to_string()), Duration::from_secs(round.into()));
+        }
+        let past = PastWrites { ledger: &ledger, now: Duration::from_secs(6) };
+        assert!(past.wait(&child(), &[difference()]).is_some());
+        assert_eq!(ledger.flips().count(), 1);
+        assert!(ledger.tell(&drift("6")) && !ledger.tell(&drift("6")), "told once");
+    }
+
+    #[test]
+    fn putting_right_forgets_nothing_of_the_new_object() {
+        let (mut ledger, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
+        let applied = Fingerprint::of(b"body");
+        let lesson =
+            WriteOutcome { answer: &new, applied: Some(applied), quirks: &[difference()], rest: None };
+        ledger.learn(&child(), &lesson);
+        ledger.put_right(&drift("1"), Duration::ZERO);
+        assert!(ledger.has_applied(&child(), &new, applied));
+        assert_eq!(unknown(&ledger, &new), []);
+    }
+
+    #[test]
+    fn what_was_learned_of_another_object_says_nothing() {
+        let (mut ledger, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
+        learn(&mut ledger, "1", &[difference()]);
+        assert_eq!(unknown(&ledger, &new), [difference()]);
+        learn(&mut ledger, "2", &[]);
+        assert!(ledger.is_empty(), "nothing known takes no place");
+    }
+}

@@ -1,0 +1,290 @@
+//! The customize hook: its request, and its answer as rules, or an error that says where it is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::api::hook::Via;
+use crate::hook::read::{self, Fields, Oddities, Oddity, wrong};
+use crate::hook::response::{Mode, ResponseError};
+use crate::object::Object;
+use crate::object::id::Gvr;
+use crate::object::id::is_api_version;
+use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
+use crate::related::rule::Asked;
+
+/// A customize request; both kinds of controllers call the object `parent`.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The controller object as it was when its controller started.
+    pub controller: &'a str,
+    pub parent: &'a Object,
+    /// JSON from the controller's spec; only Wasm hooks have it.
+    pub settings: Option<&'a str>,
+}
+
+impl Request<'_> {
+    pub fn bytes(&self) -> Vec<u8> {
+        let settings = self.settings.map(|settings| format!(r#","settings":{settings}"#)).unwrap_or_default();
+        let (controller, parent) = (self.controller, self.parent.json());
+        format!(r#"{{"controller":{controller},"parent":{parent}{settings}}}"#).into_bytes()
+    }
+}
+
+/// What a customize hook wants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    pub rules: Vec<Asked>,
+    /// What is told of an answer that is read loosely.
+    pub oddities: Vec<Oddity>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CustomizeError {
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+    #[error("the hook's answer: relatedResources has {found} items, and {MOST_RULES} are allowed")]
+    TooManyRules { found: usize },
+    #[error("the hook's answer: {path}")]
+    Selector { path: String, source: SelectorError },
+}
+
+/// Far more than anybody writes by hand; each may stand for any number of objects.
+const MOST_RULES: usize = 10_000;
+
+/// Reads the answer of a customize hook. One without rules asks for nothing.
+///
+/// # Errors
+/// Whatever is wrong, also within one rule, refuses all of it.
+pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeError> {
+    let mut odd = Oddities::default();
+    let mut answer = read::answer(bytes, via, "", &mut odd)?;
+    let items = answer.list("relatedResources")?.unwrap_or_default();
+    answer.end(&mut odd);
+    if items.len() > MOST_RULES {
+        return Err(CustomizeError::TooManyRules { found: items.len() });
+    }
+    let mut rules = Vec::new();
+    for (nth, item) in items.into_iter().enumerate() {
+        rules.push(rule(Fields::of(format!("relatedResources[{nth}]"), item)?, &mut odd)?);
+    }
+    Ok(Response { rules, oddities: odd.judge(mode)? })
+}
+
+fn rule(mut rule: Fields, odd: &mut Oddities) -> Result<Asked, CustomizeError> {
+    let (api_version, resource) = (rule.needed("apiVersion")?, rule.needed("resource")?);
+    if !is_api_version(&api_version) {
+        let (path, expected) = (rule.path("apiVersion"), "a version such as v1 or apps/v1");
+        return Err(ResponseError::Value { path, expected }.into());
+    }
+    let gvr = Gvr::new(&api_version, &resource);
+    let labels = selector(&mut rule, "labelSelector", odd)?;
+    let namespaces = selector(&mut rule, "namespaceSelector", odd)?;
+    let namespace = rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
+    let names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
+    rule.end(odd);
+    Ok(Asked { gvr, labels, namespaces, namespace, names })
+}
+
+fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<Selector>, CustomizeError> {
+    let path = of.path(field);
+    let Some(members) = of.object(field)? else { return Ok(None) };
+    let mut fields = Fields::of(path.clone(), Value::Object(members))?;
+    let mut labels = BTreeMap::new();
+    for (key, value) in fields.object("matchLabels")?.unwrap_or_default() {
+        let value = text(value, || format!("{path}.matchLabels.{key}"))?;
+        labels.insert(key, value);
+    }
+    let mut expressions = Vec::new();
+    for (nth, item) in fields.list("matchExpressions")?.into_iter().flatten().enumerate() {
+        let mut item = Fields::of(format!("{path}.matchExpressions[{nth}]"), item)?;
+        let (key, operator) = (item.needed("key")?, item.needed("operator")?);
+        expressions.push(Expression { key, operator, values: texts(&mut item, "values")? });
+        item.end(odd);
+    }
+    fields.end(odd);
+    let selector = LabelSelector { match_labels: Some(labels), match_expressions: Some(expressions) };
+    Selector::of(&selector).map(Some).map_err(|source| CustomizeError::Selector { path, source })
+}
+
+fn texts(of: &mut Fields, field: &str) -> Result<Option<Vec<String>>, ResponseError> {
+    let Some(items) = of.list(field)? else { return Ok(None) };
+    let one = |(nth, item)| text(item, || format!("{}[{nth}]", of.path(field)));
+    items.into_iter().enumerate().map(one).collect::<Result<_, _>>().map(Some)
+}
+
+fn text(value: Value, path: impl FnOnce() -> String) -> Result<String, ResponseError> {
+    match value {
+        Value::String(text) => Ok(text),
+        other => Err(wrong(&path(), "a string", &other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::testing::{a, any_json};
+
+    fn read(text: &str, mode: Mode) -> Result<Vec<Asked>, String> {
+        let read = rules(text.as_bytes(), Via::Webhook, mode).map(|answer| answer.rules);
+        read.map_err(|error| match std::error::Error::source(&error) {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        })
+    }
+
+    /// An answer with one rule of these fields.
+    fn of(fields: &str) -> String {
+        format!(r#"{{"relatedResources":[{{"apiVersion":"v1","resource":"pods"{fields}}}]}}"#)
+    }
+
+    #[test]
+    fn the_request_is_the_controller_and_the_parent() {
+        let parent = a("e/v1", "P", "n/p").object();
+        let request = |settings| {
+            let request = Request { controller: r#"{"kind":"C"}"#, parent: &parent, settings };
+            serde_json::from_slice::<Value>(&request.bytes()).unwrap()
+        };
+        let object = parent.value().unwrap();
+        assert_eq!(request(None), json!({"controller": {"kind": "C"}, "parent": object}));
+        assert_eq!(request(Some("[1]"))["settings"], json!([1]), "a Wasm hook gets its settings");
+    }
+
+    #[test]
+    fn no_rules_may_be_said_in_any_way() {
+        for text in ["{}", "null", r#"{"relatedResources":null}"#, r#"{"relatedResources":[]}"#] {
+            assert_eq!(read(text, Mode::Strict), Ok(Vec::new()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_read_whole() {
+        let fields = r#","labelSelector":{"matchLabels":{"a":"1"},"matchExpressions":[{"key":"b","operator":"In","values":["2"]}]},"namespaceSelector":{},"namespace":"n","names":["x","y","x"]"#;
+        let asked = read(&of(fields), Mode::Strict).unwrap().remove(0);
+        assert_eq!(asked.gvr, Gvr::new("v1", "pods"));
+        assert_eq!(asked.labels, Some(Selector::parse("a=1,b in (2)").unwrap()));
+        assert_eq!(asked.namespaces, Some(Selector::default()));
+        assert_eq!(asked.namespace.as_deref(), Some("n"));
+        assert_eq!(asked.names.iter().map(|name| &**name).collect::<Vec<_>>(), ["x", "y"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_path() {
+        for (text, says) in [
+            (String::new(), "with an empty body"),
+            (" \n".to_owned(), "with an empty body"),
+            ("{\"relatedResources\":[".to_owned(), "is not JSON"),
+            ("{} {}".to_owned(), "is not JSON"),
+            (
+                r#"[{"apiVersion":"v1","resource":"pods"}]"#.to_owned(),
+                "the answer must be an object, not a list",
+            ),
+            (r#"{"relatedResources":{}}"#.to_owned(), "relatedResources must be a list, not an object"),
+            (r#"{"relatedResources":[null]}"#.to_owned(), "relatedResources[0] must be an object, not null"),
+            (
+                r#"{"relatedResources":[{"resource":"pods"}]}"#.to_owned(),
+                "relatedResources[0].apiVersion must be a string that is not empty",
+            ),
+            (
+                r#"{"relatedResources":[{"apiVersion":"v1","resource":""}]}"#.to_owned(),
+                "relatedResources[0].resource must be a string that is not empty",
+            ),
+            (
+                r#"{"relatedResources":[{"apiVersion":"apps/v1/x","resource":"p"}]}"#.to_owned(),
+                "relatedResources[0].apiVersion must be a version such as v1 or apps/v1",
+            ),
+            (
+                r#"{"relatedResources":[{"apiVersion":"../v1","resource":"p"}]}"#.to_owned(),
+                "relatedResources[0].apiVersion must be a version such as v1 or apps/v1",
+            ),
+            (of(r#","namespace":1"#), "relatedResources[0].namespace must be a string, not a number"),
+            (of(r#","names":"a""#), "relatedResources[0].names must be a list, not a string"),
+            (of(r#","names":["a",null]"#), "relatedResources[0].names[1] must be a string, not null"),
+            (of(r#","labelSelector":[]"#), "relatedResources[0].labelSelector must be an object, not a list"),
+            (
+                of(r#","labelSelector":{"matchLabels":{"a":1}}"#),
+                "relatedResources[0].labelSelector.matchLabels.a must be a string, not a number",
+            ),
+            (
+                of(r#","namespaceSelector":{"matchExpressions":[{"key":"a"}]}"#),
+                "relatedResources[0].namespaceSelector.matchExpressions[0].operator must be a string that is not empty",
+            ),
+            (
+                of(r#","labelSelector":{"matchExpressions":[{"key":"a","operator":"Near"}]}"#),
+                "relatedResources[0].labelSelector: operator \"Near\" is none of",
+            ),
+        ] {
+            for mode in [Mode::Loose, Mode::Strict] {
+                let error = read(&text, mode).unwrap_err();
+                assert!(error.contains(says), "{text}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn strictness_reaches_into_the_rules() {
+        for (text, says) in [
+            (r#"{"related":[]}"#.to_owned(), "the unknown field related"),
+            (of(r#","selector":{}"#), "the unknown field relatedResources[0].selector"),
+            (
+                of(r#","labelSelector":{"matchlabels":{}}"#),
+                "the unknown field relatedResources[0].labelSelector.matchlabels",
+            ),
+            (
+                of(r#","labelSelector":{"matchExpressions":[{"key":"a","operator":"Exists","value":1}]}"#),
+                "the unknown field relatedResources[0].labelSelector.matchExpressions[0].value",
+            ),
+            (
+                r#"{"relatedResources":[],"relatedResources":[]}"#.to_owned(),
+                "the field relatedResources more than once",
+            ),
+            (of(r#","names":[],"names":["a"]"#), "the field relatedResources[0].names more than once"),
+            (
+                of(r#","labelSelector":{"matchLabels":{"a":"1","a":"1"}}"#),
+                "relatedResources[0].labelSelector.matchLabels.a more than once",
+            ),
+        ] {
+            let error = read(&text, Mode::Strict).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+            assert!(read(&text, Mode::Loose).is_ok(), "{text}");
+        }
+        let last = read(&of(r#","names":["a"],"names":["b"]"#), Mode::Loose).unwrap().remove(0);
+        assert_eq!(last.names, BTreeSet::from([Arc::from("b")]), "of two the last counts");
+    }
+
+    #[test]
+    fn floods_are_refused() {
+        let of = |rules: usize| {
+            let rule = r#"{"apiVersion":"v1","resource":"p"}"#;
+            format!(r#"{{"relatedResources":[{}]}}"#, vec![rule; rules].join(","))
+        };
+        assert!(read(&of(10_000), Mode::Strict).is_ok());
+        assert!(
+            read(&of(10_001), Mode::Strict).unwrap_err().contains("has 10001 items, and 10000 are allowed")
+        );
+        assert!(read(&of(300_000), Mode::Loose).unwrap_err().contains("so many values"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            drop(rules(&bytes, Via::Wasm, Mode::Strict));
+        }
+
+        #[test]
+        fn no_values_make_it_panic(
+            fields in prop::collection::vec((prop::sample::select(vec!["labelSelector", "names", "namespace", "namespaceSelector", "x"]), any_json()), 0..4)
+        ) {
+            let fields: Vec<_> = fields.iter().map(|(name, value)| format!(r#","{name}":{value}"#)).collect();
+            let fields = fields.concat();
+            let strict = read(&of(&fields), Mode::Strict);
+            prop_assert!(strict.is_err() || strict == read(&of(&fields), Mode::Loose), "strict is loose or an error");
+        }
+    }
+}

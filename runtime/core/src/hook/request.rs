@@ -1,0 +1,169 @@
+//! The request of a sync or finalize hook, put together from the objects' own bytes.
+
+use serde_json::Value;
+
+use crate::api::controller::ControllerKind;
+use crate::object::Object;
+use crate::object::map::{ChildMap, Naming};
+
+/// A sync or finalize request.
+#[derive(Debug, Clone, Copy)]
+pub struct Sync<'a> {
+    /// Decorators' hooks have other words for a parent and its children.
+    pub kind: ControllerKind,
+    /// The controller object as it was when its controller started.
+    pub controller: &'a str,
+    pub parent: &'a Object,
+    pub children: &'a ChildMap,
+    /// What the customize hook asked for.
+    pub related: &'a ChildMap,
+    /// JSON from the controller's spec; only Wasm hooks have it.
+    pub settings: Option<&'a str>,
+    pub naming: Naming,
+    pub finalizing: bool,
+}
+
+impl Sync<'_> {
+    /// # Guarantees
+    /// Every kind that is declared or asked for has its group, also an empty one. The same input gives the same bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let objects = self.children.objects().chain(self.related.objects());
+        let objects: usize = objects.map(|(_, object)| object.json().len() + 64).sum();
+        let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
+        out.push_str(r#"{"controller":"#);
+        out.push_str(self.controller);
+        out.push_str(match self.kind {
+            ControllerKind::Composite => r#","parent":"#,
+            ControllerKind::Decorator => r#","object":"#,
+        });
+        out.push_str(self.parent.json());
+        out.push_str(match self.kind {
+            ControllerKind::Composite => r#","children":"#,
+            ControllerKind::Decorator => r#","attachments":"#,
+        });
+        self.write_groups(self.children, &mut out);
+        out.push_str(r#","related":"#);
+        self.write_groups(self.related, &mut out);
+        out.push_str(r#","finalizing":"#);
+        out.push_str(if self.finalizing { "true" } else { "false" });
+        if let Some(settings) = self.settings {
+            out.push_str(r#","settings":"#);
+            out.push_str(settings);
+        }
+        out.push('}');
+        out.into_bytes()
+    }
+
+    fn write_groups(&self, objects: &ChildMap, out: &mut String) {
+        let mut groups: Vec<_> =
+            objects.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects)).collect();
+        groups.sort_by(|a, b| a.0.cmp(&b.0));
+        out.push('{');
+        for (i, (key, objects)) in groups.iter().enumerate() {
+            push_member(out, i == 0, key);
+            out.push('{');
+            let named = objects
+                .values()
+                .filter_map(|o| Some((self.naming.name(&self.parent.key.namespace, &o.key)?, o)));
+            for (i, (name, object)) in named.enumerate() {
+                push_member(out, i == 0, &name);
+                out.push_str(object.json());
+            }
+            out.push('}');
+        }
+        out.push('}');
+    }
+}
+
+/// Most names need no escapes. Those of some kinds may hold anything but a slash and a percent sign: a Role's, for example.
+fn push_member(out: &mut String, first: bool, key: &str) {
+    if !first {
+        out.push(',');
+    }
+    if key.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
+        out.push_str(&Value::from(key).to_string());
+    } else {
+        out.push('"');
+        out.push_str(key);
+        out.push('"');
+    }
+    out.push(':');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::testing::{a, resource};
+
+    fn request(naming: Naming, settings: Option<&str>) -> Value {
+        let (pods, maps) = (resource("v1", "Pod"), resource("v1", "ConfigMap"));
+        let mut children = ChildMap::default();
+        children.declare(&maps);
+        children.insert(&pods, a("v1", "Pod", "n/b").object());
+        children.insert(&pods, a("v1", "Pod", "n/a").object());
+        let parent = a("e/v1", "P", "n/p").with("spec", json!({"who": "\"you\""})).object();
+        let sync = Sync {
+            kind: ControllerKind::Composite,
+            controller: r#"{"kind":"C"}"#,
+            parent: &parent,
+            children: &children,
+            related: &ChildMap::default(),
+            settings,
+            naming,
+            finalizing: false,
+        };
+        serde_json::from_slice(&sync.bytes()).unwrap()
+    }
+
+    #[test]
+    fn all_five_fields_are_always_there() {
+        let request = request(Naming::Relative, None);
+        assert_eq!(request["controller"], json!({"kind": "C"}));
+        assert_eq!(request["parent"]["spec"], json!({"who": "\"you\""}));
+        assert_eq!(request["related"], json!({}));
+        assert_eq!(request["finalizing"], json!(false));
+        assert_eq!(request["children"]["ConfigMap.v1"], json!({}), "a declared kind has its group");
+        assert_eq!(request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(request.get("settings"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_objects_are_called_the_request_names_just_them(names in prop::collection::btree_set("[^/%]{1,12}", 0..4)) {
+            let roles = resource("rbac.authorization.k8s.io/v1", "Role");
+            let mut related = ChildMap::default();
+            related.declare(&roles);
+            for name in &names {
+                related.insert(&roles, a("rbac.authorization.k8s.io/v1", "Role", &format!("n/{name}")).object());
+            }
+            let parent = a("e/v1", "P", "n/p").object();
+            let request = Sync {
+                kind: ControllerKind::Composite,
+                controller: "{}",
+                parent: &parent,
+                children: &ChildMap::default(),
+                related: &related,
+                settings: None,
+                naming: Naming::Relative,
+                finalizing: false,
+            };
+            let request: Value = serde_json::from_slice(&request.bytes()).unwrap();
+            let found = request["related"]["Role.rbac.authorization.k8s.io/v1"].as_object().unwrap();
+            let found: std::collections::BTreeSet<String> = found.keys().cloned().collect();
+            prop_assert_eq!(found, names);
+        }
+    }
+
+    #[test]
+    fn v2_names_objects_with_their_namespace_and_settings_are_passed_on() {
+        let request = request(Naming::Uniform, Some(r#"{"greeting":"Hi"}"#));
+        assert_eq!(
+            request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["n/a", "n/b"]
+        );
+        assert_eq!(request["settings"], json!({"greeting": "Hi"}));
+    }
+}

@@ -1,0 +1,293 @@
+//! The answer of a sync or finalize hook: bytes to a checked value, or an error that says where it is wrong.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::api::controller::ControllerKind;
+use crate::api::hook::Via;
+pub use crate::api::webhook::UnmarshallMode as Mode;
+use crate::decorator::object::Decoration;
+use crate::hook::deletion::{Deletion, deletions};
+use crate::hook::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
+
+/// What a sync or finalize hook wants.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Response {
+    /// What it wants of the object itself. Of a composite's parent always a status: an absent one becomes empty.
+    pub wish: Decoration,
+    pub children: Vec<Map<String, Value>>,
+    /// The answer had no list of children at all, which a webhook may say and hardly means.
+    pub forgot_children: bool,
+    pub resync_after: Option<Duration>,
+    /// The parent may go: our finalizer comes off.
+    pub finalized: bool,
+    /// Related objects that are to be deleted.
+    pub deletions: Vec<Deletion>,
+    /// What the hook wants said about the parent.
+    pub events: Vec<HookEvent>,
+    /// What is told of an answer that is read loosely.
+    pub oddities: Vec<Oddity>,
+}
+
+/// An Event on the parent, in a hook's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookEvent {
+    pub kind: EventKind,
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    Normal,
+    Warning,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ResponseError {
+    #[error("the hook printed nothing: a sync hook answers with a JSON object on stdout")]
+    Empty,
+    #[error("the hook answered with an empty body: it has to answer with a JSON object")]
+    EmptyBody,
+    #[error("the hook's answer is not JSON")]
+    Json(#[source] serde_json::Error),
+    #[error("the hook's answer: {list} has {found} items, and {max} are allowed (--max-children)")]
+    TooManyChildren { list: &'static str, found: usize, max: usize },
+    #[error("the hook's answer: events has {found} different items, and {MOST_EVENTS} are allowed")]
+    TooManyEvents { found: usize },
+    #[error(
+        "the hook's answer: {path} has {found} keys, and {MOST_KEYS} are allowed: name only those that are to change"
+    )]
+    TooManyKeys { path: String, found: usize },
+    #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
+    TooManyValues,
+    #[error("the hook's answer: {path} must be {expected}, not {found}")]
+    Type { path: String, expected: &'static str, found: &'static str },
+    #[error("the hook's answer: {path} must be {expected}")]
+    Value { path: String, expected: &'static str },
+    #[error("the hook's answer has no field {0}: an empty list is how to say that there are none")]
+    NoChildren(&'static str),
+    #[error("the hook's answer {0}")]
+    Odd(Oddity),
+}
+
+/// Who asks for more means never.
+const LONGEST_RESYNC: Duration = Duration::from_hours(24 * 365);
+
+/// One answer may bring about so many Events.
+const MOST_EVENTS: usize = 10;
+
+/// Labels, or annotations, that one answer may be about: more than anybody means, where the memory of what is wanted of
+/// each object stays small. To take off what is not there costs nothing at the API server, so that it sets no bound.
+pub(super) const MOST_KEYS: usize = 1000;
+
+/// The API server takes a reason of 128 bytes.
+const LONGEST_REASON: usize = 128;
+
+/// Reads the answer of a sync or finalize hook.
+///
+/// # Errors
+/// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types. Of a
+/// module also: no `children`, and more of them than it may have.
+pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
+    let Reading { kind, via, mode, max_children, deletes } = reading;
+    let list = kind.children();
+    let few_enough = |found: usize| match via {
+        Via::Wasm if found > max_children => {
+            Err(ResponseError::TooManyChildren { list, found, max: max_children })
+        }
+        Via::Wasm | Via::Webhook => Ok(()),
+    };
+    let mut odd = Oddities::default();
+    let mut answer = match read::answer(bytes, via, list, &mut odd) {
+        Err(ResponseError::TooManyValues) => {
+            few_enough(read::children_of(bytes, kind))?;
+            return Err(ResponseError::TooManyValues);
+        }
+        read => read?,
+    };
+    let wish = match kind {
+        ControllerKind::Composite => {
+            Decoration { status: Some(answer.object("status")?.unwrap_or_default()), ..Decoration::default() }
+        }
+        ControllerKind::Decorator => Decoration {
+            labels: answer.changes("labels")?,
+            annotations: answer.changes("annotations")?,
+            status: answer.object("status")?,
+        },
+    };
+    let children = answer.list(list)?;
+    let forgot_children = children.is_none();
+    if forgot_children && via == Via::Wasm {
+        return Err(ResponseError::NoChildren(list));
+    }
+    let children = children.unwrap_or_default();
+    few_enough(children.len())?;
+    let children = children.into_iter().enumerate().map(|one| child(list, one)).collect::<Result<_, _>>()?;
+    let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
+    let finalized = answer.boolean("finalized")?.unwrap_or_default();
+    let deletions = match via {
+        // A field that means nothing to who never heard of it.
+        Via::Webhook if !deletes => Vec::new(),
+        Via::Wasm | Via::Webhook => deletions(&mut answer, &mut odd)?,
+    };
+    let events = match (events(&mut answer, &mut odd), via, mode) {
+        // A field that meant nothing when it was written.
+        (Err(error), Via::Webhook, Mode::Loose) => {
+            odd.note(Oddity::Ignored { path: "events".to_owned(), why: format!("is left out: {error}") });
+            Vec::new()
+        }
+        (events, _, _) => events?,
+    };
+    answer.end(&mut odd);
+    Ok(Response {
+        wish,
+        children,
+        forgot_children,
+        resync_after: resync_after.and_then(after),
+        finalized,
+        deletions,
+        events,
+        oddities: odd.judge(mode)?,
+    })
+}
+
+fn after(seconds: f64) -> Option<Duration> {
+    (seconds > 0.0).then(|| {
+        Duration::try_from_secs_f64(seconds).map_or(LONGEST_RESYNC, |asked| asked.min(LONGEST_RESYNC))
+    })
+}
+
+fn child(list: &str, (nth, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
+    let Value::Object(child) = child else {
+        return Err(wrong(&format!("{list}[{nth}]"), "an object", &child));
+    };
+    match child.get("kind") {
+        Some(Value::String(kind)) if !kind.is_empty() => Ok(child),
+        _ => Err(ResponseError::Value {
+            path: format!("{list}[{nth}].kind"),
+            expected: "a string that is not empty",
+        }),
+    }
+}
+
+/// Each Event once, however often it is named.
+fn events(answer: &mut Fields, odd: &mut Oddities) -> Result<Vec<HookEvent>, ResponseError> {
+    let mut events = Vec::new();
+    for (nth, item) in answer.list("events")?.into_iter().flatten().enumerate() {
+        let event = event(Fields::of(format!("events[{nth}]"), item)?, odd)?;
+        if !events.contains(&event) {
+            events.push(event);
+        }
+        // Far more than any hook means: enough was read to say so.
+        if events.len() > 10 * MOST_EVENTS {
+            break;
+        }
+    }
+    if events.len() > MOST_EVENTS {
+        return Err(ResponseError::TooManyEvents { found: events.len() });
+    }
+    Ok(events)
+}
+
+fn event(mut item: Fields, odd: &mut Oddities) -> Result<HookEvent, ResponseError> {
+    let value = |path, expected| Err(ResponseError::Value { path, expected });
+    let kind = match item.text("type")?.as_deref() {
+        None | Some("" | "Normal") => EventKind::Normal,
+        Some("Warning") => EventKind::Warning,
+        Some(_) => return value(item.path("type"), "Normal or Warning"),
+    };
+    let reason = item.text("reason")?.unwrap_or_default();
+    if reason.is_empty() || reason.len() > LONGEST_REASON {
+        return value(item.path("reason"), "a word of at most 128 bytes");
+    }
+    let message = item.text("message")?.unwrap_or_default();
+    item.end(odd);
+    Ok(HookEvent { kind, reason, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const MAX: usize = 3;
+
+    fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
+        let reading =
+            Reading { kind: ControllerKind::Composite, via, mode, max_children: MAX, deletes: false };
+        sync(text.as_bytes(), reading).map_err(|error| error.to_string())
+    }
+
+    fn loose(text: &str) -> Result<Response, String> {
+        read(Via::Wasm, Mode::Loose, text)
+    }
+
+    #[test]
+    fn a_full_answer_is_read() {
+        let answer = loose(
+            r#"{"status":{"a":1},"children":[{"kind":"Pod"}],"resyncAfterSeconds":1.5,"finalized":true,"events":[{"type":"Warning","reason":"R","message":"m"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(answer.wish.status, json!({"a": 1}).as_object().cloned());
+        assert_eq!(answer.children.len(), 1);
+        assert_eq!((answer.resync_after, answer.finalized), (Some(Duration::from_millis(1500)), true));
+        let event = HookEvent { kind: EventKind::Warning, reason: "R".to_owned(), message: "m".to_owned() };
+        assert_eq!(answer.events, [event]);
+    }
+
+    #[test]
+    fn what_asks_for_ages_means_never() {
+        for seconds in ["1e19", "18446744073709551615", "1e300"] {
+            let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
+            assert_eq!(answer.resync_after, Some(LONGEST_RESYNC));
+        }
+    }
+
+    #[test]
+    fn children_of_a_module_beyond_the_bound_are_counted_and_refused() {
+        let of =
+            |children: usize| format!(r#"{{"children":[{}]}}"#, vec![r#"{"kind":"P"}"#; children].join(","));
+        assert_eq!(loose(&of(3)).unwrap().children.len(), 3);
+        for found in [4, 1_000_000] {
+            let says =
+                format!("the hook's answer: children has {found} items, and 3 are allowed (--max-children)");
+            assert_eq!(loose(&of(found)).unwrap_err(), says);
+        }
+        assert_eq!(read(Via::Webhook, Mode::Strict, &of(4)).unwrap().children.len(), 4);
+    }
+
+    #[test]
+    fn an_answer_of_very_many_values_is_refused_unread() {
+        let bomb =
+            format!(r#"{{"children":[],"status":{{"x":[{}]}}}}"#, vec![r#"{"":0}"#; 300_000].join(","));
+        assert!(loose(&bomb).unwrap_err().contains("would take more than 128 MiB"));
+        let text = format!(r#"{{"children":[],"status":{{"x":"{}\""}}}}"#, "{[,".repeat(500_000));
+        assert!(loose(&text).is_ok(), "brackets in a text are text");
+    }
+
+    #[test]
+    fn an_event_named_twice_is_one_and_more_than_ten_are_refused() {
+        let of = |reasons: &mut dyn Iterator<Item = usize>| {
+            let events: Vec<_> = reasons.map(|reason| json!({ "reason": format!("R{reason}") })).collect();
+            loose(&json!({ "children": [], "events": events }).to_string()).map(|answer| answer.events.len())
+        };
+        assert_eq!(of(&mut (0..100).map(|nth| nth % 10)), Ok(10));
+        assert!(of(&mut (0..11)).unwrap_err().contains("events has 11 different items, and 10 are allowed"));
+        assert!(of(&mut (0..100_000)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            // Whatever it is, an answer or an error comes back.
+            for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+                let reading = Reading { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, deletes: true };
+                drop(sync(&bytes, reading));
+            }
+        }
+    }
+}

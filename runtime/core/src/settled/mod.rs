@@ -1,0 +1,368 @@
+//! How each parent stood after its last pass, and whether the next one has to ask the hook at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use crate::fast_map::FastMap;
+use crate::fingerprint::Fingerprint;
+use crate::hash64::hash64;
+use crate::object::Object;
+use crate::object::id::Key;
+
+/// The parents of one controller.
+#[derive(Debug)]
+pub struct SettledParents {
+    /// Nothing is to be done about these until a pass sees something else.
+    settled: FastMap<Key, SettledState>,
+    /// The last pass over these failed, in this way. No parent is in both.
+    failing: BTreeMap<Key, &'static str>,
+    /// The status of these was put off by their last pass.
+    status_due: BTreeSet<Key>,
+    /// Statuses that the API server took and dropped, and until when they are not written again.
+    vain: BTreeMap<Key, (Fingerprint, Duration)>,
+    /// What is known of the hook that was called last.
+    hook: Option<(Fingerprint, Purity)>,
+    /// Settled parents about which the next pass asks all the same.
+    checks: BTreeSet<Key>,
+    /// One in so many settled parents is asked about all the same; 0 is none.
+    check_every: u64,
+    /// Says which passes check; it has no rhythm, so that no parent is always or never the one.
+    dice: u64,
+}
+
+/// What a settled parent was seen as, and what the hook said to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettledState {
+    pub seen: Fingerprint,
+    pub answer: Fingerprint,
+    /// What was known before it was seen.
+    pub stamp: CacheRevision,
+}
+
+/// A number for the state of all that a look at a parent would read. Where it is the same nothing is different; another
+/// one says nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheRevision(u64);
+
+impl CacheRevision {
+    /// `numbers`: of the changes in the stores that are read.
+    pub fn of(
+        parent: &Object,
+        hooks: Fingerprint,
+        elders: Option<Fingerprint>,
+        numbers: impl IntoIterator<Item = u64>,
+    ) -> Self {
+        let mut all = hash64();
+        (parent.uid.as_str(), parent.version.as_str(), parent.deleting).hash(&mut all);
+        (hooks.as_bytes(), elders.as_ref().map(Fingerprint::as_bytes)).hash(&mut all);
+        numbers.into_iter().for_each(|number| all.write_u64(number));
+        Self(all.finish())
+    }
+}
+
+/// What a pass does about the hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookNeed {
+    /// Nothing changed: the pass ends here.
+    Nothing,
+    Call,
+    /// Nothing changed, and the hook is asked all the same: this is what it has to answer.
+    Check(Fingerprint),
+}
+
+/// Whether a hook's answers depend on its requests alone; the worse comes later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purity {
+    /// No call has read the real time so far.
+    Pure,
+    /// A call read the real time; those that do not can be skipped as ever.
+    ReadsClock,
+    /// The same request got two answers: nothing is skipped until the hook changes.
+    Differs,
+}
+
+/// A schema may get the fields that it lacked: what was dropped is written again after this time.
+const VAIN: Duration = Duration::from_mins(10);
+
+impl SettledParents {
+    pub fn new(check_every: u64) -> Self {
+        Self {
+            settled: FastMap::default(),
+            failing: BTreeMap::new(),
+            status_due: BTreeSet::new(),
+            vain: BTreeMap::new(),
+            hook: None,
+            checks: BTreeSet::new(),
+            check_every,
+            dice: 0,
+        }
+    }
+
+    /// Whether there is nothing for a pass about a parent, as far as its stamp tells.
+    pub fn rests(&mut self, parent: &Key, stamp: CacheRevision) -> bool {
+        if self.settled.get(parent).is_none_or(|rest| rest.stamp != stamp) {
+            return false;
+        }
+        // One that was drawn stays so until its pass has asked.
+        let check = self.checks.contains(parent) || self.is_drawn();
+        if check {
+            self.checks.insert(parent.clone());
+        }
+        !check
+    }
+
+    /// A parent looks as it did when it came to rest, and was stamped before that look.
+    pub fn stamp(&mut self, parent: &Key, seen: Fingerprint, stamp: CacheRevision) {
+        if let Some(rest) = self.settled.get_mut(parent).filter(|rest| rest.seen == seen) {
+            rest.stamp = stamp;
+        }
+    }
+
+    /// A pass sees a parent: does it have to ask the hook?
+    pub fn look(&mut self, parent: &Key, seen: Fingerprint) -> HookNeed {
+        match self.settled.get(parent) {
+            Some(rest) if rest.seen == seen => {
+                let answer = rest.answer;
+                if self.checks.remove(parent) || self.is_drawn() {
+                    HookNeed::Check(answer)
+                } else {
+                    HookNeed::Nothing
+                }
+            }
+            Some(_) => {
+                self.settled.remove(parent);
+                HookNeed::Call
+            }
+            None => HookNeed::Call,
+        }
+    }
+
+    /// One look in `check_every` is: by a fixed sequence that looks like chance (Knuth's multiplier).
+    fn is_drawn(&mut self) -> bool {
+        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.check_every > 0 && (self.dice >> 33).is_multiple_of(self.check_every)
+    }
+
+    /// A call of the hook ended; `pure`: it never read the real time.
+    pub fn called(&mut self, hook: Fingerprint, pure: bool) {
+        let known = self.hook.filter(|(known, _)| *known == hook).map(|(_, purity)| purity);
+        let now = match (known, pure) {
+            (Some(Purity::Differs), _) => Purity::Differs,
+            (Some(Purity::ReadsClock), _) | (_, false) => Purity::ReadsClock,
+            (Some(Purity::Pure) | None, true) => Purity::Pure,
+        };
+        self.hook = Some((hook, now));
+    }
+
+    /// The hook gave another answer to the same request. True the first time.
+    pub fn differed(&mut self, hook: Fingerprint) -> bool {
+        self.settled.clear();
+        let before = self.hook.replace((hook, Purity::Differs));
+        before != self.hook
+    }
+
+    /// A pass ended with nothing to do, after a pure call.
+    pub fn settle(&mut self, parent: &Key, rest: SettledState) {
+        self.unsettle(parent);
+        if !matches!(self.hook, Some((_, Purity::Differs))) {
+            self.settled.insert(parent.clone(), rest);
+        }
+    }
+
+    /// A pass ended well, and the next one has to look again.
+    pub fn unsettle(&mut self, parent: &Key) {
+        self.settled.remove(parent);
+        self.failing.remove(parent);
+        self.checks.remove(parent);
+    }
+
+    pub fn fail(&mut self, parent: &Key, category: &'static str) {
+        self.unsettle(parent);
+        self.failing.insert(parent.clone(), category);
+    }
+
+    /// There is no such parent.
+    pub fn forget(&mut self, parent: &Key) {
+        self.unsettle(parent);
+        self.status_due.remove(parent);
+        self.vain.remove(parent);
+    }
+
+    /// The API server took this status and kept what it had, as it does with fields that it does not know.
+    pub fn wrote_in_vain(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
+        self.vain.insert(parent.clone(), (status, now + VAIN));
+    }
+
+    /// Whether a status was written in vain, not long ago.
+    pub fn is_vain(&self, parent: &Key, status: impl FnOnce() -> Fingerprint, now: Duration) -> bool {
+        self.vain.get(parent).is_some_and(|(vain, until)| now < *until && *vain == status())
+    }
+
+    /// A pass leaves the status to the next one.
+    pub fn put_off_status(&mut self, parent: &Key) {
+        self.status_due.insert(parent.clone());
+    }
+
+    /// Whether the last pass left the status to this one.
+    pub fn take_status_due(&mut self, parent: &Key) -> bool {
+        self.status_due.remove(parent)
+    }
+
+    /// `None` before the first call of this hook.
+    pub fn purity_of(&self, hook: Fingerprint) -> Option<Purity> {
+        self.hook.filter(|(called, _)| *called == hook).map(|(_, purity)| purity)
+    }
+
+    pub fn settled(&self) -> usize {
+        self.settled.len()
+    }
+
+    /// Parents whose last pass failed, and in which way.
+    pub fn failing(&self) -> &BTreeMap<Key, &'static str> {
+        &self.failing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::testing::a;
+
+    fn print(text: &str) -> Fingerprint {
+        Fingerprint::of(text.as_bytes())
+    }
+
+    fn rest(answer: &str) -> SettledState {
+        SettledState { seen: print("seen"), answer: print(answer), stamp: stamp(0) }
+    }
+
+    fn stamp(number: u64) -> CacheRevision {
+        CacheRevision::of(&a("e/v1", "P", "n/p").object(), print("hook"), None, [number])
+    }
+
+    fn settled(check_every: u64) -> (SettledParents, Key) {
+        let (mut all, key) = (SettledParents::new(check_every), Key::new("n", "p"));
+        assert_eq!(all.look(&key, print("seen")), HookNeed::Call);
+        all.called(print("hook"), true);
+        all.settle(&key, rest("answer"));
+        (all, key)
+    }
+
+    #[test]
+    fn a_settled_parent_that_looks_the_same_is_not_asked_about() {
+        let (mut all, key) = settled(0);
+        for _ in 0..3 {
+            assert_eq!(all.look(&key, print("seen")), HookNeed::Nothing);
+        }
+        assert_eq!(all.settled(), 1);
+    }
+
+    #[test]
+    fn one_that_looks_different_is_and_stays_so_until_it_settles_again() {
+        let (mut all, key) = settled(0);
+        assert_eq!(all.look(&key, print("changed")), HookNeed::Call);
+        assert_eq!(all.look(&key, print("seen")), HookNeed::Call, "also when it looks as before again");
+        assert_eq!(all.settled(), 0);
+    }
+
+    #[test]
+    fn a_failing_parent_is_called_about_whatever_it_looks_like() {
+        let (mut all, key) = settled(0);
+        all.fail(&key, "HookTrap");
+        assert_eq!(all.look(&key, print("seen")), HookNeed::Call);
+        assert_eq!(*all.failing(), BTreeMap::from([(key.clone(), "HookTrap")]));
+        assert_eq!(all.settled(), 0, "no parent is both");
+        all.unsettle(&key);
+        assert!(all.failing().is_empty());
+    }
+
+    #[test]
+    fn a_status_that_was_put_off_is_due_once_and_not_for_a_parent_that_went() {
+        let (mut all, key) = settled(0);
+        all.put_off_status(&key);
+        all.unsettle(&key);
+        assert_eq!((all.take_status_due(&key), all.take_status_due(&key)), (true, false));
+        all.put_off_status(&key);
+        all.forget(&key);
+        assert!(!all.take_status_due(&key));
+    }
+
+    #[test]
+    fn one_in_so_many_is_checked_whichever_parent_it_is() {
+        let parents: Vec<_> = (0..10).map(|number| Key::new("n", &format!("p{number}"))).collect();
+        let mut all = SettledParents::new(10);
+        for parent in &parents {
+            all.settle(parent, rest("answer"));
+        }
+        let mut checked = BTreeMap::new();
+        for parent in parents.iter().cycle().take(10_000) {
+            if let HookNeed::Check(_) = all.look(parent, print("seen")) {
+                *checked.entry(parent).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(checked.len(), parents.len());
+        assert!(checked.values().all(|times| (50..200).contains(times)), "of 1,000 each: {checked:?}");
+    }
+
+    #[test]
+    fn a_parent_that_is_drawn_does_not_rest_and_its_pass_checks() {
+        let (mut all, key) = settled(1);
+        assert!(!all.rests(&key, stamp(0)));
+        all.check_every = 0;
+        assert!(!all.rests(&key, stamp(0)), "until it is asked about");
+        assert_eq!(all.look(&key, print("seen")), HookNeed::Check(print("answer")));
+        assert_eq!(all.look(&key, print("seen")), HookNeed::Nothing, "once");
+        assert!(all.rests(&key, stamp(0)));
+    }
+
+    #[test]
+    fn another_number_is_looked_into() {
+        let (mut all, key) = settled(0);
+        assert!(all.rests(&key, stamp(0)) && !all.rests(&key, stamp(1)));
+        all.stamp(&key, print("changed"), stamp(1));
+        assert!(!all.rests(&key, stamp(1)), "it looks different");
+        all.stamp(&key, print("seen"), stamp(1));
+        assert!(all.rests(&key, stamp(1)), "it looks as before");
+    }
+
+    #[test]
+    fn a_hook_with_two_answers_is_called_each_time_until_it_changes() {
+        let (mut all, key) = settled(1);
+        assert!(all.differed(print("hook")), "news");
+        assert!(!all.differed(print("hook")), "no news");
+        all.called(print("hook"), true);
+        all.settle(&key, rest("other"));
+        assert_eq!(
+            (all.look(&key, print("seen")), all.purity_of(print("hook"))),
+            (HookNeed::Call, Some(Purity::Differs))
+        );
+        all.called(print("next hook"), true);
+        all.settle(&key, rest("other"));
+        assert_eq!((all.settled(), all.purity_of(print("next hook"))), (1, Some(Purity::Pure)));
+    }
+
+    #[test]
+    fn a_status_that_was_dropped_is_not_written_again_for_a_while() {
+        let (mut all, key) = (SettledParents::new(0), Key::new("n", "p"));
+        let at = Duration::from_secs;
+        all.wrote_in_vain(&key, print("status"), at(0));
+        assert!(all.is_vain(&key, || print("status"), at(599)));
+        assert!(!all.is_vain(&key, || print("status"), at(600)), "the schema may have changed");
+        assert!(!all.is_vain(&key, || print("other"), at(1)));
+        all.forget(&key);
+        assert!(!all.is_vain(&key, || print("status"), at(1)));
+    }
+
+    #[test]
+    fn one_look_at_the_clock_is_told_of_the_hook_until_it_changes() {
+        let mut all = SettledParents::new(0);
+        assert_eq!(all.purity_of(print("hook")), None);
+        all.called(print("hook"), false);
+        all.called(print("hook"), true);
+        assert_eq!(all.purity_of(print("hook")), Some(Purity::ReadsClock));
+        assert_eq!(all.purity_of(print("next hook")), None);
+        all.called(print("next hook"), true);
+        assert_eq!(all.purity_of(print("next hook")), Some(Purity::Pure));
+    }
+}

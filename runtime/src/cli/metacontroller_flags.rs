@@ -1,0 +1,254 @@
+//! Metacontroller's command line: the name it is called by, its flags, and Go's way of writing them.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::Args;
+use metahook_core::api::composite::ApplyStrategy;
+use metahook_core::children::desired::Applying;
+use metahook_core::pacing::rate_limiter::Rate;
+
+use crate::cli::FlagError;
+use crate::telemetry::log::Format;
+
+/// Flags that Metacontroller's manifests and charts pass. What metahook does otherwise, or not yet, is said at start.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Metacontroller's flags")]
+pub struct MetacontrollerFlags {
+    /// json or console: --log-format json or text.
+    #[arg(long, value_name = "ENCODER", value_parser = ["json", "console"])]
+    pub zap_encoder: Option<String>,
+    /// debug, info, error or a number: --log-level.
+    #[arg(long, value_name = "LEVEL")]
+    pub zap_log_level: Option<String>,
+    /// Text and debug level.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub zap_devel: bool,
+    /// How children are written where their controller says nothing.
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
+    pub apply_strategy: String,
+    /// The field manager of server-side apply.
+    #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
+    pub apply_strategy_ssa_field_manager: String,
+    /// Requests to the API server in a second; without it and --client-go-burst there is no limit.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub client_go_qps: Option<f64>,
+    /// Requests to the API server at once, before their number is limited.
+    #[arg(long, value_name = "N")]
+    pub client_go_burst: Option<u32>,
+    /// Not served: run one replica.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub leader_election: bool,
+    #[command(flatten)]
+    pub ignored: IgnoredFlags,
+}
+
+/// Accepted, and without effect.
+#[derive(Debug, Args)]
+pub struct IgnoredFlags {
+    #[arg(long, hide = true)]
+    events_qps: Option<String>,
+    #[arg(long, hide = true)]
+    events_burst: Option<String>,
+    #[arg(long, hide = true)]
+    pprof_address: Option<String>,
+    #[arg(long, hide = true)]
+    leader_election_resource_lock: Option<String>,
+    #[arg(long, hide = true)]
+    leader_election_namespace: Option<String>,
+    #[arg(long, hide = true)]
+    leader_election_id: Option<String>,
+    #[arg(long, hide = true)]
+    zap_stacktrace_level: Option<String>,
+    #[arg(long, hide = true)]
+    zap_time_encoding: Option<String>,
+}
+
+/// The API server takes no other names.
+fn field_manager(text: &str) -> Result<String, String> {
+    if (1..=128).contains(&text.len()) && !text.chars().any(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    Err("a field manager has 1 to 128 characters that can be printed".to_owned())
+}
+
+impl MetacontrollerFlags {
+    pub(super) fn applying(&self) -> Applying {
+        let strategy = match self.apply_strategy.as_str() {
+            "server-side-apply" => ApplyStrategy::ServerSideApply,
+            _ => ApplyStrategy::DynamicApply,
+        };
+        Applying { strategy, manager: self.apply_strategy_ssa_field_manager.as_str().into() }
+    }
+
+    pub(super) fn log_format(&self) -> Option<Format> {
+        match self.zap_encoder.as_deref() {
+            Some("console") => Some(Format::Text),
+            Some(_) => Some(Format::Json),
+            None => self.zap_devel.then_some(Format::Text),
+        }
+    }
+
+    /// Numbers are how much is told: 0 is info, and from 1 on each pass is.
+    pub(super) fn log_level(&self) -> Option<String> {
+        let level = self.zap_log_level.as_deref().or(self.zap_devel.then_some("debug"))?;
+        Some(match level.parse::<u32>() {
+            Ok(0) => "info".to_owned(),
+            Ok(_) => "info,metahook=debug".to_owned(),
+            Err(_) if level == "panic" => "error".to_owned(),
+            Err(_) => level.to_owned(),
+        })
+    }
+
+    /// How many requests there may be.
+    pub(super) fn rate(&self) -> Result<Option<Rate>, FlagError> {
+        Rate::of(self.client_go_qps, self.client_go_burst).map_err(FlagError::Rate)
+    }
+
+    /// What is asked for and not done.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.leader_election {
+            warnings.push(
+                "--leader-election: this version of metahook elects no leader, so run one replica only"
+                    .to_owned(),
+            );
+        }
+        let ignored = self.ignored.given();
+        if !ignored.is_empty() {
+            warnings.push(format!(
+                "accepted, and without effect in this version of metahook: {}",
+                ignored.join(", ")
+            ));
+        }
+        warnings
+    }
+}
+
+impl IgnoredFlags {
+    fn given(&self) -> Vec<&'static str> {
+        let all = [
+            ("--events-qps", &self.events_qps),
+            ("--events-burst", &self.events_burst),
+            ("--pprof-address", &self.pprof_address),
+            ("--leader-election-resource-lock", &self.leader_election_resource_lock),
+            ("--leader-election-namespace", &self.leader_election_namespace),
+            ("--leader-election-id", &self.leader_election_id),
+            ("--zap-stacktrace-level", &self.zap_stacktrace_level),
+            ("--zap-time-encoding", &self.zap_time_encoding),
+        ];
+        all.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
+    }
+}
+
+/// Called `metacontroller`, the program is `metahook serve`, listens for probes and scrapes, and takes `-flag` for `--flag`.
+pub(super) fn translate(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.into_iter();
+    let name = arguments.next().unwrap_or_default();
+    if Path::new(&name).file_name().is_none_or(|file| file != "metacontroller") {
+        return std::iter::once(name).chain(arguments).collect();
+    }
+    let flags: Vec<OsString> = arguments.map(two_dashes).collect();
+    let named = |flag: &str| flags.iter().any(|one| one.to_string_lossy().starts_with(flag));
+    let defaults = [("--health-probe-bind-address", ":8081"), ("--metrics-address", ":9999")]
+        .into_iter()
+        .filter(|(flag, _)| !named(flag))
+        .map(|(flag, address)| format!("{flag}={address}").into());
+    [name, "serve".into()].into_iter().chain(defaults).chain(flags.clone()).collect()
+}
+
+fn two_dashes(argument: OsString) -> OsString {
+    match argument.to_str() {
+        Some(text) if text.starts_with('-') && !text.starts_with("--") && text.len() > 2 => {
+            format!("-{text}").into()
+        }
+        _ => argument,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command, Serve};
+
+    fn serve(line: &str) -> Result<Serve, String> {
+        let arguments = translate(line.split(' ').map(Into::into));
+        let cli = Cli::try_parse_from(arguments).map_err(|error| error.to_string())?;
+        let Command::Serve(serve) = cli.command else { panic!("another command") };
+        Ok(*serve)
+    }
+
+    #[test]
+    fn the_arguments_of_its_manifests_and_chart_are_taken() {
+        let chart = "/usr/bin/metacontroller --zap-log-level=4 --discovery-interval=20s --cache-flush-interval=30m --health-probe-bind-address=:8081";
+        let serve = serve(chart).unwrap();
+        assert_eq!(serve.log_level(), "info,metahook=debug");
+        assert_eq!(serve.settings().unwrap().probes, Some(([0_u16; 8], 8081).into()));
+    }
+
+    #[test]
+    fn it_listens_for_probes_and_scrapes_unless_told_otherwise() {
+        assert!(serve("metacontroller").unwrap().settings().unwrap().probes.is_some());
+        assert!(
+            serve("metacontroller -health-probe-bind-address 0")
+                .unwrap()
+                .settings()
+                .unwrap()
+                .probes
+                .is_none()
+        );
+        assert!(serve("metahook serve").unwrap().settings().unwrap().probes.is_none());
+        assert_eq!(
+            serve("metacontroller").unwrap().settings().unwrap().metrics,
+            Some(([0_u16; 8], 9999).into())
+        );
+        assert!(serve("metahook serve").unwrap().settings().unwrap().metrics.is_none());
+    }
+
+    #[test]
+    fn flags_are_written_as_go_writes_them() {
+        let serve = serve(
+            "metacontroller -workers 7 -zap-devel -leader-election=true --zap-encoder json -events-qps=0.1",
+        )
+        .unwrap();
+        assert_eq!(serve.workers, 7);
+        assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
+        assert_eq!(serve.peer.warnings().len(), 2, "no leader, and --events-qps");
+    }
+
+    #[test]
+    fn requests_are_limited_where_somebody_asks_for_it() {
+        let rate = |line: &str| serve(line).unwrap().settings().map(|settings| settings.rate);
+        assert_eq!(rate("metacontroller"), Ok(None));
+        assert_eq!(rate("metacontroller -client-go-qps=-1"), Ok(None));
+        let limited = Rate::of(Some(0.5), Some(3)).unwrap();
+        assert_eq!(rate("metacontroller -client-go-qps 0.5 -client-go-burst 3"), Ok(limited));
+        let refused = rate("metacontroller --client-go-burst=0").unwrap_err().to_string();
+        assert!(refused.starts_with("--client-go-qps and --client-go-burst: "), "{refused}");
+        assert!(serve("metacontroller --client-go-qps=many").is_err());
+    }
+
+    #[test]
+    fn children_are_applied_as_the_flags_say() {
+        let applying = |line: &str| serve(line).unwrap().settings().unwrap().applying;
+        let (usual, server) = (ApplyStrategy::DynamicApply, ApplyStrategy::ServerSideApply);
+        assert_eq!(
+            applying("metacontroller"),
+            Applying { strategy: usual, manager: "metacontroller".into() }
+        );
+        assert_eq!(
+            applying(
+                "metacontroller --apply-strategy=server-side-apply --apply-strategy-ssa-field-manager=me"
+            ),
+            Applying { strategy: server, manager: "me".into() }
+        );
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_by_name() {
+        assert!(serve("metacontroller --apply-strategy=by-hand").unwrap_err().contains("--apply-strategy"));
+        assert!(serve("metacontroller --no-such-flag").is_err());
+    }
+}

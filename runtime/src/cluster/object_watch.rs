@@ -1,0 +1,216 @@
+//! ConfigMaps and Secrets that somebody names: each watched once and by itself, for as long as somebody looks at it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use futures_util::{FutureExt, StreamExt};
+use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::cache::objects::CacheEvent;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, Resource};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::watch::{Scope, watch as watch_resource};
+use crate::error_chain::error_chain;
+
+/// All objects that are followed at the moment. Nothing else of their kinds is asked for, so that a right to just these
+/// (`resourceNames`) suffices.
+pub(crate) struct ObjectWatches {
+    rest: ApiClient,
+    watched: Mutex<BTreeMap<Read, Weak<Watched>>>,
+}
+
+/// Who reads what.
+type Read = (Option<ServiceAccountRef>, Reference);
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Reference {
+    pub(crate) kind: Kind,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    ConfigMap,
+    Secret,
+}
+
+/// What is known of an object.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Known {
+    #[default]
+    NotYet,
+    Missing,
+    There(Arc<Object>),
+    /// It has never been seen, for this reason.
+    Unreadable(Arc<str>),
+}
+
+struct Watched {
+    known: watch::Receiver<Known>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// One object as one of its users sees it; its watch ends with the last of them.
+pub(crate) struct Follower {
+    known: watch::Receiver<Known>,
+    _watched: Arc<Watched>,
+}
+
+impl ObjectWatches {
+    pub(crate) fn new(rest: ApiClient) -> Self {
+        Self { rest, watched: Mutex::default() }
+    }
+
+    /// `reader`: whose rights it is read with; ours where there is none.
+    pub(crate) fn follow(&self, reader: Option<&ServiceAccountRef>, name: &Reference) -> Follower {
+        let mut all = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, watched| watched.strong_count() > 0);
+        let key = (reader.cloned(), name.clone());
+        let watched = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let (sender, known) = watch::channel(Known::NotYet);
+            let rest = reader.map_or_else(|| self.rest.clone(), |reader| self.rest.acting_as(reader));
+            let task = tokio::spawn(feed(rest, name.clone(), sender));
+            let watched = Arc::new(Watched { known, _task: AbortOnDropHandle::new(task) });
+            all.insert(key, Arc::downgrade(&watched));
+            watched
+        });
+        Follower { known: watched.known.clone(), _watched: watched }
+    }
+}
+
+impl Follower {
+    /// What is known now; [`Follower::changed`] waits for what comes after.
+    pub(crate) fn now(&mut self) -> Known {
+        self.known.borrow_and_update().clone()
+    }
+
+    /// One that a test feeds.
+    #[cfg(test)]
+    pub(crate) fn fed_by(known: &watch::Sender<Known>) -> Self {
+        let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+        let watched = Arc::new(Watched { known: known.subscribe(), _task: task });
+        Self { known: known.subscribe(), _watched: watched }
+    }
+
+    pub(crate) async fn changed(&mut self) {
+        if self.known.changed().await.is_err() {
+            // Its task lives as long as we hold it; if it panicked, nothing is learned any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Waits until one of them changes; for ever where there are none.
+pub(crate) async fn any_changed<'a>(followers: impl Iterator<Item = &'a mut Follower>) {
+    let waits: Vec<_> = followers.map(|follower| follower.changed().boxed()).collect();
+    if waits.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    futures_util::future::select_all(waits).await;
+}
+
+async fn feed(rest: ApiClient, name: Reference, known: watch::Sender<Known>) {
+    let resource = Arc::new(name.kind.resource());
+    let scope = Scope::One { namespace: name.namespace, name: name.name };
+    let mut events = std::pin::pin!(watch_resource(rest.client(), &resource, &scope));
+    let mut listed = false;
+    while let Some(event) = events.next().await {
+        if let Ok(CacheEvent::ListBegins) = event {
+            listed = false;
+        }
+        listed |= matches!(event, Ok(CacheEvent::Listed(_)));
+        let found = match event {
+            Ok(CacheEvent::ListEnds) if listed => continue,
+            Ok(CacheEvent::ListEnds | CacheEvent::Deleted(_)) => Known::Missing,
+            Ok(CacheEvent::Listed(object) | CacheEvent::Applied(object)) => Known::There(Arc::new(object)),
+            // The others are events of our own writes; the watch tells none.
+            Ok(
+                CacheEvent::ListBegins
+                | CacheEvent::Wrote(_)
+                | CacheEvent::Deleting(..)
+                | CacheEvent::Missing(..),
+            ) => continue,
+            Err(error) => Known::Unreadable(error_chain(&error).into()),
+        };
+        known.send_if_modified(|known| {
+            let news = known.is_changed_by(&found);
+            if news {
+                *known = found;
+            }
+            news
+        });
+    }
+}
+
+impl Known {
+    fn is_changed_by(&self, found: &Self) -> bool {
+        match (self, found) {
+            (Self::There(one), Self::There(other)) => one.uid != other.uid || one.version != other.version,
+            // A watch that breaks says nothing about an object that was seen.
+            (Self::There(_), Self::Unreadable(_)) | (Self::Missing, Self::Missing) => false,
+            (Self::Unreadable(one), Self::Unreadable(other)) => one != other,
+            (Self::NotYet | Self::Missing | Self::There(_) | Self::Unreadable(_), _) => true,
+        }
+    }
+}
+
+impl Kind {
+    fn resource(self) -> Resource {
+        let plural = match self {
+            Self::ConfigMap => "configmaps",
+            Self::Secret => "secrets",
+        };
+        Resource {
+            gvk: Gvk::new("v1", &self.to_string()),
+            plural: plural.into(),
+            namespaced: true,
+            has_status: false,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        })
+    }
+}
+
+/// As messages name it: `ConfigMap hello/hook`.
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there(version: &str) -> Known {
+        let json = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a","resourceVersion":"{version}"}}}}"#
+        );
+        Known::There(Arc::new(Object::parse(&json, None).unwrap()))
+    }
+
+    #[test]
+    fn a_broken_watch_is_told_only_where_nothing_was_seen_yet() {
+        let broken = Known::Unreadable("forbidden".into());
+        assert!(!there("1").is_changed_by(&broken));
+        assert!(Known::NotYet.is_changed_by(&broken) && Known::Missing.is_changed_by(&broken));
+        assert!(!broken.is_changed_by(&broken), "and once");
+    }
+
+    #[test]
+    fn the_same_version_listed_again_is_no_change() {
+        assert!(!there("1").is_changed_by(&there("1")) && !Known::Missing.is_changed_by(&Known::Missing));
+        assert!(there("1").is_changed_by(&there("2")) && there("1").is_changed_by(&Known::Missing));
+    }
+}

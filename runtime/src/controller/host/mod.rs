@@ -1,0 +1,198 @@
+//! Which controllers run: they come, change and go.
+
+pub(crate) mod controllers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::controller::ControllerKind;
+use metahook_core::object::Object;
+use metahook_core::object::id::Key;
+use metahook_core::object::selector::Selector;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::events::Severity;
+use crate::controller::runner::report::Reporter;
+use crate::controller::runner::stale_finalizers::{self, StaleFinalizers};
+use crate::controller::runner::{StartReason, StartRequest};
+use crate::controller::{Context, runner};
+use crate::error_chain::error_chain;
+use crate::store::Change;
+
+/// The controllers that are running, by kind and name.
+pub(crate) struct Host {
+    tools: Context,
+    selector: Selector,
+    hosted: BTreeMap<(ControllerKind, Key), Hosted>,
+    /// The server ends.
+    ends: CancellationToken,
+}
+
+/// A controller that is running, or waiting until it can, or ending.
+struct Hosted {
+    object: Arc<Object>,
+    /// `None`: it ends.
+    spec: Option<Value>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Host {
+    pub(crate) fn new(tools: Context, selector: Selector) -> Self {
+        Self { tools, selector, hosted: BTreeMap::new(), ends: CancellationToken::new() }
+    }
+
+    /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
+    pub(crate) async fn run(mut self, ready: &watch::Sender<bool>, stop: CancellationToken) {
+        let controllers = Arc::clone(&self.tools.controllers);
+        let mut listed = std::pin::pin!(controllers.synced());
+        let mut composites = controllers.of(ControllerKind::Composite).listen();
+        let mut decorators = controllers.of(ControllerKind::Decorator).listen();
+        let mut complaints = tokio::time::interval(Duration::from_secs(10));
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = &mut listed, if !*ready.borrow() => drop(ready.send_replace(true)),
+                change = composites.recv() => match change {
+                    Some(change) => self.take_in(ControllerKind::Composite, &change),
+                    None => break,
+                },
+                change = decorators.recv() => match change {
+                    Some(change) => self.take_in(ControllerKind::Decorator, &change),
+                    None => break,
+                },
+                _ = complaints.tick() => for store in controllers.all().into_iter().filter(|store| !store.is_synced()) {
+                    if let Some(trouble) = store.trouble() {
+                        tracing::warn!(reason = trouble, "controllers cannot be listed: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds), or give the server the right to list them");
+                    }
+                },
+            }
+        }
+        self.ends.cancel();
+        for hosted in self.hosted.values() {
+            hosted.stop.cancel();
+        }
+        for hosted in std::mem::take(&mut self.hosted).into_values() {
+            hosted.ended().await;
+        }
+    }
+
+    fn take_in(&mut self, kind: ControllerKind, change: &Change) {
+        let Some(key) =
+            change.touched.after.as_ref().or(change.touched.before.as_ref()).map(|o| o.key.clone())
+        else {
+            return;
+        };
+        self.hosted.retain(|_, hosted| !hosted.has_ended());
+        let now = self.tools.controllers.get(kind, &key.name);
+        let now = now.filter(|object| self.selector.matches(&object.labels));
+        let key = (kind, key);
+        let next = match (now, self.hosted.remove(&key)) {
+            (None, None) => None,
+            (None, Some(before)) => Some(self.end(kind, before)),
+            (Some(object), Some(hosted)) if hosted.is(&object) => Some(hosted),
+            (Some(object), before) => Some(self.begin(kind, object, before)),
+        };
+        self.hosted.extend(next.map(|hosted| (key, hosted)));
+    }
+
+    /// Starts a controller, once the one of that name before it has ended.
+    fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
+        let (stop, spec) = (CancellationToken::new(), spec(&object));
+        let (tools, begun, stopped) = (self.tools.clone(), Arc::clone(&object), stop.clone());
+        let how = if before.is_some() { StartReason::Anew } else { StartReason::First };
+        let ended = before.map(|before| self.ended(kind, before));
+        let task = tokio::spawn(async move {
+            if let Some(ended) = ended {
+                ended.await;
+            }
+            let name = begun.key.to_string();
+            tools.recorder.record(
+                &begun,
+                Severity::Normal,
+                "Starting",
+                &format!("Starting controller: {name}"),
+            );
+            let store = Arc::clone(tools.controllers.of(kind));
+            let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
+            let what = StartRequest { kind, object: begun, begun: how };
+            runner::run(tools, what, reporter, stopped).await;
+        });
+        Hosted { object, spec: Some(spec), stop, task }
+    }
+
+    /// Stops a controller that has no successor yet; one that comes while it ends waits for it.
+    fn end(&self, kind: ControllerKind, before: Hosted) -> Hosted {
+        let (object, stop) = (Arc::clone(&before.object), before.stop.clone());
+        Hosted { object, spec: None, stop, task: tokio::spawn(self.ended(kind, before)) }
+    }
+
+    /// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
+    fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
+        let (tools, ends, selector) = (self.tools.clone(), self.ends.clone(), self.selector.clone());
+        async move {
+            let Some(spec) = &before.spec else { return before.ended().await };
+            let (object, account) = (Arc::clone(&before.object), account(spec));
+            let tell = |reason: &'static str| {
+                let message = format!("{reason} controller: {}", object.key);
+                tools.recorder.record(&object, Severity::Normal, reason, &message);
+            };
+            tell("Stopping");
+            before.stop.cancel();
+            before.ended().await;
+            tell("Stopped");
+            let now = tools.controllers.get(kind, &object.key.name);
+            let is_same = |now: &Object| now.uid == object.uid && selector.matches(&now.labels);
+            // What it wants stands until its successor says something else, and where the server ends until the end.
+            let has_successor = now.as_deref().is_some_and(is_same);
+            if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {
+                tools.wishing.end(&object);
+            }
+            for parents in stale_finalizers::parents(kind, &object).unwrap_or_default() {
+                if !now.as_ref().is_some_and(|now| stale_finalizers::looks_at(kind, now, &parents)) {
+                    let sweep = StaleFinalizers { tools: tools.clone(), parents, account: account.clone() };
+                    tokio::spawn(sweep.run(ends.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl Hosted {
+    /// The same controller with the same spec: whatever else changed is no reason to start it anew.
+    fn is(&self, object: &Object) -> bool {
+        self.object.uid == object.uid
+            && self.spec.as_ref().is_some_and(|spec| {
+                self.object.generation == object.generation || *spec == self::spec(object)
+            })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.spec.is_none() && self.task.is_finished()
+    }
+
+    async fn ended(self) {
+        if let Err(error) = self.task.await {
+            tracing::error!(controller = %self.object.key, error = error_chain(&error), "a controller did not end by itself: this is a bug in metahook");
+        }
+    }
+}
+
+fn account(spec: &Value) -> Option<ServiceAccountRef> {
+    spec.get("serviceAccountRef").and_then(|account| ServiceAccountRef::deserialize(account).ok())
+}
+
+fn spec(object: &Object) -> Value {
+    #[derive(Deserialize)]
+    struct Specified {
+        #[serde(default)]
+        spec: Value,
+    }
+    serde_json::from_str(object.json()).map(|object: Specified| object.spec).unwrap_or_default()
+}

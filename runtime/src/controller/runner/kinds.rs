@@ -1,0 +1,252 @@
+//! The kinds that a controller is about, as the API server serves them: waited for, and watched for change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::api::composite::{Composite, UpdateMethod};
+use metahook_core::api::controller::Checked;
+use metahook_core::api::status::Finding;
+use metahook_core::children::desired::ChildKind;
+use metahook_core::object::id::{Gvk, Gvr, Resource};
+use metahook_core::rollout::revisions::FieldPath;
+use metahook_core::rollout::{RollingConfig, RollingKind};
+
+use crate::cluster::discovery::DiscoveryError;
+use crate::controller::runner::ControllerRunner;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Kinds {
+    /// In the order of the spec's targets; `None` is not served, and holds up no other one of a decorator's.
+    pub(crate) parents: Vec<Option<Arc<Resource>>>,
+    /// What is declared of the children's.
+    pub(crate) rules: Vec<ChildKind>,
+    /// The kind of revisions, where there are children that are updated one after the other.
+    pub(crate) revisions: Option<Arc<Resource>>,
+}
+
+impl Kinds {
+    /// The kinds of children, and of what is claimed as they are.
+    pub(crate) fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
+    }
+
+    /// What is to be said of targets that are not served.
+    fn missing(&self, checked: &Checked) -> Option<String> {
+        let all = checked.targets().iter().zip(&self.parents).filter(|(_, parents)| parents.is_none());
+        let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
+        let all: Vec<_> = all.collect();
+        (!all.is_empty()).then(|| format!("{}; objects of the other kinds are decorated", all.join("; ")))
+    }
+
+    /// `home`: where revisions of parents without a namespace are kept.
+    pub(crate) fn rolling(
+        &self,
+        checked: &Composite,
+        parents: &Arc<Resource>,
+        home: &str,
+    ) -> Option<RollingConfig> {
+        let rolling =
+            self.rules.iter().zip(&checked.common.children).filter(|(rule, _)| rule.method.is_rolling());
+        Some(RollingConfig {
+            paths: checked.revision_paths.iter().map(|path| FieldPath::new(path)).collect(),
+            rules: rolling
+                .map(|(rule, declared)| RollingKind {
+                    resource: Arc::clone(&rule.resource),
+                    in_place: rule.method == UpdateMethod::RollingInPlace,
+                    checks: declared.checks.clone(),
+                })
+                .collect(),
+            parents: Arc::clone(parents),
+            revisions: Arc::clone(self.revisions.as_ref()?),
+            home: home.into(),
+        })
+    }
+}
+
+/// The shortest pause between two looks for a kind that is not served: its definition is told of before it is.
+const SHORT: Duration = Duration::from_millis(500);
+
+#[derive(Debug, thiserror::Error)]
+enum KindError {
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error("spec.relatedDeletion[{at}]: {source}")]
+    Deletion { at: usize, source: DiscoveryError },
+    #[error(
+        "CRD [{api_version}, Kind={kind}] does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
+    )]
+    NoStatus { api_version: String, kind: Arc<str> },
+    #[error("{0} has no status, where a parent's is written: choose a kind that has one")]
+    NeverStatus(Gvk),
+}
+
+impl KindError {
+    /// The API server could not be asked, which says nothing about the kinds.
+    fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Discovery(source) | Self::Deletion { source, .. } => match source {
+                DiscoveryError::Unreachable(_) => true,
+                DiscoveryError::NotServed(_)
+                | DiscoveryError::NoKind(_)
+                | DiscoveryError::Refused(_)
+                | DiscoveryError::Answer(_) => false,
+            },
+            Self::NoStatus { .. } | Self::NeverStatus(_) => false,
+        }
+    }
+
+    /// Its Event: for what Metacontroller tells, with its reason and its words.
+    fn event(&self, controller: &str) -> (&'static str, String) {
+        match self {
+            Self::Discovery(_) | Self::Deletion { .. } | Self::NeverStatus(_) => {
+                ("CreateError", format!("Cannot create new controller: {self}"))
+            }
+            Self::NoStatus { .. } => ("SyncError", format!("[{controller}] Sync error - ignoring, {self}")),
+        }
+    }
+}
+
+impl ControllerRunner {
+    /// Waits until all kinds are served; of a decorator's targets one is enough.
+    pub(crate) async fn kinds(&self, checked: &Checked) -> Option<Kinds> {
+        let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
+        loop {
+            changes.mark_unchanged();
+            let error = match self.resolve(checked).await {
+                Ok(found) => {
+                    let missing = found.missing(checked);
+                    if let Some(missing) = &missing {
+                        self.warn("KindNotServed", missing);
+                    }
+                    self.reporter.change(|report| {
+                        report.kinds = match missing {
+                            None => Finding::good("AllServed", ""),
+                            Some(missing) => Finding::bad("KindNotServed", missing),
+                        };
+                        report.ready = Finding::Unknown;
+                    });
+                    return Some(found);
+                }
+                Err(error) => error,
+            };
+            if !error.is_unreachable() {
+                self.stand_aside();
+            }
+            let message = error.to_string();
+            self.reporter.change(|report| {
+                report.kinds = Finding::bad("KindNotServed", &message);
+                report.ready = Finding::bad("KindNotServed", &message);
+            });
+            if said != message {
+                let (reason, text) = error.event(&self.object.key.name);
+                self.warn(reason, &text);
+                said = message;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return None,
+                _ = changes.changed() => pause = SHORT,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.tools.discovery_interval),
+            }
+        }
+    }
+
+    async fn resolve(&self, checked: &Checked) -> Result<Kinds, KindError> {
+        let parents = self.parents(checked).await?;
+        let mut rules = Vec::new();
+        for child in &checked.common().children {
+            let resource = self.tools.discovery.resolve(&child.resource).await?;
+            let lists = self.tools.discovery.lists(&resource.gvk).await;
+            let apply = self.tools.applying.of(child.apply);
+            rules.push(ChildKind { resource, method: child.method, apply, lists });
+        }
+        for (at, grant) in checked.common().deletions.iter().enumerate() {
+            let resolved = self.tools.discovery.resolve(&grant.resource).await;
+            resolved.map_err(|source| KindError::Deletion { at, source })?;
+        }
+        let revisions = if rules.iter().any(|rule| rule.method.is_rolling()) {
+            Some(
+                self.tools
+                    .discovery
+                    .resolve(&Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions"))
+                    .await?,
+            )
+        } else {
+            None
+        };
+        Ok(Kinds { parents, rules, revisions })
+    }
+
+    async fn parents(&self, checked: &Checked) -> Result<Vec<Option<Arc<Resource>>>, KindError> {
+        let (mut all, mut missing) = (Vec::new(), None);
+        for target in checked.targets() {
+            match (self.tools.discovery.resolve(&target.resource).await, checked) {
+                (Ok(parents), Checked::Decorator(_)) => all.push(Some(parents)),
+                (Ok(parents), Checked::Composite(_)) => {
+                    self.need_status(&parents).await?;
+                    all.push(Some(parents));
+                }
+                (Err(error), Checked::Decorator(_)) if error.is_not_served() => {
+                    missing.get_or_insert(error);
+                    all.push(None);
+                }
+                (Err(error), Checked::Composite(_) | Checked::Decorator(_)) => return Err(error.into()),
+            }
+        }
+        match missing {
+            Some(error) if all.iter().all(Option::is_none) => Err(error.into()),
+            Some(_) | None => Ok(all),
+        }
+    }
+
+    async fn need_status(&self, parent: &Resource) -> Result<(), KindError> {
+        if parent.has_status {
+            return Ok(());
+        }
+        if !self.tools.discovery.is_custom(parent).await? {
+            return Err(KindError::NeverStatus(parent.gvk.clone()));
+        }
+        let (api_version, kind) = (parent.gvk.api_version(), Arc::clone(&parent.gvk.kind));
+        Err(KindError::NoStatus { api_version, kind })
+    }
+
+    /// Ends when a kind is no longer served, or served as another one.
+    pub(crate) async fn kinds_change(&self, checked: &Checked, kinds: &Kinds) {
+        let (mut changes, mut pause) = (self.tools.discovery.changes(), SHORT);
+        let is_waiting = kinds.parents.iter().any(Option::is_none);
+        loop {
+            tokio::select! {
+                told = changes.changed() => match told {
+                    Ok(()) => pause = SHORT,
+                    Err(_gone) => return,
+                },
+                () = tokio::time::sleep(pause), if is_waiting => {
+                    pause = (pause * 2).min(self.tools.discovery_interval);
+                }
+            }
+            match self.resolve(checked).await {
+                Ok(now) if now == *kinds => {}
+                // It could not be asked: that says nothing about the kinds.
+                Err(KindError::Discovery(source) | KindError::Deletion { source, .. })
+                    if matches!(source, DiscoveryError::Unreachable(_) | DiscoveryError::Refused(_)) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_custom_kind_without_a_status_is_told_of_as_metacontroller_does() {
+        let (reason, text) =
+            KindError::NoStatus { api_version: "example.com/v1".to_owned(), kind: "Thing".into() }.event("c");
+        let theirs = "[c] Sync error - ignoring, CRD [example.com/v1, Kind=Thing] does not have subresource 'Status' enabled";
+        assert_eq!(reason, "SyncError");
+        assert!(text.starts_with(theirs), "{text}");
+        let (reason, text) = KindError::NeverStatus(Gvk::new("v1", "Secret")).event("c");
+        assert_eq!(reason, "CreateError");
+        assert!(text.starts_with("Cannot create new controller: v1 Secret has no status"), "{text}");
+    }
+}

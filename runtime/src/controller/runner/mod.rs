@@ -1,0 +1,406 @@
+//! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
+
+pub(super) mod counts;
+pub(super) mod kinds;
+pub(super) mod modules;
+pub(super) mod parent_queue;
+pub(super) mod report;
+pub(super) mod stale_finalizers;
+pub(super) mod tasks;
+pub(super) mod triggers;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use metahook_core::api::SpecError;
+use metahook_core::api::controller::{Checked, ControllerError, ControllerKind, Unrunnable};
+use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
+use metahook_core::api::status::Finding;
+use metahook_core::decorator::conflicts::DecoratorId;
+use metahook_core::object::Object;
+use metahook_core::object::id::Resource;
+use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::settled::SettledParents;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::events::Severity;
+use crate::controller::Context;
+use crate::controller::reconcile::Reconciler;
+use crate::controller::reconcile::hooks::{Hook, Hooks};
+use crate::controller::reconcile::write_histories::WriteHistories;
+use crate::controller::related::RelatedObjects;
+use crate::controller::runner::kinds::Kinds;
+use crate::controller::runner::modules::Modules;
+use crate::controller::runner::parent_queue::{ParentQueue, tend};
+use crate::controller::runner::report::Reporter;
+use crate::controller::runner::stale_finalizers::StaleFinalizers;
+use crate::controller::runner::tasks::Tasks;
+use crate::hook::web::client::Webhook;
+use crate::queue::Queue;
+
+/// Whether a controller takes the place of one with another spec, or of itself with other kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartReason {
+    /// Nobody has looked at its parents yet: all are synced at once.
+    First,
+    /// They are synced again, not all at once.
+    Anew,
+}
+
+/// A controller as it is to run.
+pub(crate) struct StartRequest {
+    pub(crate) kind: ControllerKind,
+    pub(crate) object: Arc<Object>,
+    pub(crate) begun: StartReason,
+}
+
+/// Runs a controller until `stop`; returns when its last pass has ended.
+pub(crate) async fn run(
+    tools: Context,
+    StartRequest { kind, object, begun }: StartRequest,
+    reporter: Reporter,
+    stop: CancellationToken,
+) {
+    let mut run = ControllerRunner { tools, kind, object, begun, reporter, stop };
+    if let Some(checked) = run.check() {
+        run.host(&checked.spec);
+        loop {
+            let served = async {
+                match run.start(&checked).await {
+                    Some(started) => run.serve(&checked.spec, started).await,
+                    None => StopReason::Stopped,
+                }
+            };
+            match AssertUnwindSafe(served).catch_unwind().await.unwrap_or(StopReason::Broken) {
+                _ if run.stop.is_cancelled() => break,
+                StopReason::Stopped => break,
+                StopReason::Anew => {}
+                StopReason::Broken => {
+                    tracing::error!(controller = %run.object.key, "a controller panicked outside of its passes: this is a bug in metahook; it is started anew");
+                    tokio::select! {
+                        () = run.stop.cancelled() => break,
+                        () = tokio::time::sleep(AFTER_BUG) => {}
+                    }
+                }
+            }
+            run.begun = StartReason::Anew;
+        }
+    }
+    run.stop.cancelled().await;
+    run.reporter.ended().await;
+}
+
+pub(crate) struct ControllerRunner {
+    pub(crate) tools: Context,
+    kind: ControllerKind,
+    pub(crate) object: Arc<Object>,
+    begun: StartReason,
+    pub(crate) reporter: Reporter,
+    pub(crate) stop: CancellationToken,
+}
+
+/// What a controller's spec says.
+struct Read {
+    spec: Checked,
+    /// The controller as hooks see it.
+    snapshot: String,
+}
+
+/// The pause after a panic, so that a bug heats nothing.
+const AFTER_BUG: Duration = Duration::from_secs(5);
+
+/// How often figures of calls are written to the status.
+const FIGURES: Duration = Duration::from_mins(5);
+
+/// Why a controller has come to an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// It was stopped, or cannot run as it is written.
+    Stopped,
+    /// Its kinds or its hooks are no longer what they were.
+    Anew,
+    /// Something beside its passes panicked.
+    Broken,
+}
+
+/// What a controller needs to work.
+struct Started {
+    /// One for each kind of parents.
+    parts: Vec<ParentQueue>,
+    hooks: Arc<Hooks>,
+    kinds: Kinds,
+    modules: Modules,
+}
+
+impl ControllerRunner {
+    /// `None`: the controller was stopped.
+    async fn start(&self, read: &Read) -> Option<Started> {
+        let common = read.spec.common();
+        let kinds = self.kinds(&read.spec).await?;
+        let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
+            Ok(hooks) => hooks,
+            Err(error) => {
+                self.refuse("InvalidSpec", &error.to_string());
+                return None;
+            }
+        };
+        let mut modules = Modules::of(&hooks);
+        self.loaded(&mut modules).await?;
+        let hooks = Arc::new(Hooks::new(hooks));
+        let meter = self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        let tools = self.tools.acting_as(common.account.as_ref());
+        let targets = read.spec.targets().iter().zip(&kinds.parents);
+        let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
+        let parts = served.map(|(target, parents)| {
+            let queue = Arc::new(Queue::new());
+            let whose = (self.object.uid.clone(), Arc::clone(parents));
+            let relations = RelatedObjects::new(whose, Arc::clone(&queue), &tools, common.account.is_some());
+            let controller = Reconciler {
+                tools: tools.clone(),
+                object: Arc::clone(&self.object),
+                parents: self.tools.stores.open(parents),
+                selected: Mutex::default(),
+                children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
+                claimant: match self.kind {
+                    ControllerKind::Composite => None,
+                    ControllerKind::Decorator => Some(Arc::new(DecoratorId::of(&self.object))),
+                },
+                terms: ControllerConfig {
+                    controller: self.object.key.name.to_string(),
+                    kind: self.terms(&read.spec, &kinds, parents),
+                    selection: read.spec.selection(target, &self.object.key.name),
+                    rules: kinds.rules.clone(),
+                    snapshot: read.snapshot.clone(),
+                    hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
+                    max_children: self.tools.max_children,
+                    deletions: common.deletions.clone(),
+                },
+                hooks: Arc::clone(&hooks),
+                relations: Arc::new(relations),
+                tasks: Tasks::default(),
+                told: Mutex::default(),
+                standings: Mutex::new(SettledParents::new(self.tools.purity_check)),
+                ledgers: WriteHistories::default(),
+                started: Instant::now(),
+                meter: Arc::clone(&meter),
+            };
+            ParentQueue { controller: Arc::new(controller), queue }
+        });
+        Some(Started { parts: parts.collect(), hooks, kinds, modules })
+    }
+
+    fn terms(&self, spec: &Checked, kinds: &Kinds, parents: &Arc<Resource>) -> KindConfig {
+        match spec {
+            Checked::Composite(composite) => KindConfig::Composite {
+                generate_selector: composite.generate_selector,
+                rolling: kinds.rolling(composite, parents, self.tools.rest.client().default_namespace()),
+            },
+            Checked::Decorator(_) => KindConfig::Decorator,
+        }
+    }
+
+    fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
+        match &hook.call {
+            Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
+                Ok(Hook::Wasm { source: self.tools.sources.follow(module, mounts), limits: *limits })
+            }
+            Call::Webhook(target) => {
+                if let Some(timeout) = &target.ignored_timeout {
+                    let (field, instead) = (&target.field, target.timeout.as_secs());
+                    tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
+                }
+                let object = &self.object;
+                let webhooks = &self.tools.metrics.webhooks;
+                let meter = webhooks.meter(&object.gvk.kind, &object.key.name, name, &target.url);
+                Ok(Hook::Webhook(Arc::new(Webhook::new(target, meter)?)))
+            }
+        }
+    }
+
+    /// `None`: the controller cannot run as it is written.
+    fn check(&self) -> Option<Read> {
+        let error = match Checked::of(self.kind, &self.object, &self.tools.policy) {
+            Ok((spec, snapshot)) => {
+                self.warn_of(&spec);
+                return Some(Read { spec, snapshot });
+            }
+            Err(error) => error,
+        };
+        let reason = match error {
+            Unrunnable::Refused(ControllerError::NoSyncHook) => "NoSyncHook",
+            Unrunnable::Refused(ControllerError::Spec(_)) | Unrunnable::Unreadable(_) => "InvalidSpec",
+        };
+        self.refuse(reason, &error.to_string());
+        None
+    }
+
+    /// Lets the other decorators know of this one, before any of its passes: as soon as it is known, since all start
+    /// together. When it works it is about what is served of that.
+    fn host(&self, spec: &Checked) {
+        if let Checked::Decorator(decorator) = spec {
+            let selection = |target| spec.selection(target, &self.object.key.name);
+            let targets = decorator.targets.iter().map(|target| (target.resource.clone(), selection(target)));
+            self.tools.wishing.host(&self.object, targets.collect());
+        }
+    }
+
+    /// It cannot start: no other decorator waits for it, and what it wanted before counts no longer. One that only has to
+    /// wait for the API server is none of these: all have to.
+    pub(crate) fn stand_aside(&self) {
+        if self.kind == ControllerKind::Decorator {
+            self.tools.wishing.end(&self.object);
+        }
+    }
+
+    /// What of a spec is not meant as it is written, most likely.
+    fn warn_of(&self, spec: &Checked) {
+        let common = spec.common();
+        for hook in &common.disabled_hooks {
+            let text =
+                format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
+            self.warn("DisabledHook", &text);
+        }
+        for kind in &common.declared_again {
+            let declares = self.kind.declares();
+            let text = format!(
+                "{declares} declares {kind} more than once: the last entry counts, so take the others out"
+            );
+            self.warn("KindDeclaredAgain", &text);
+        }
+        if let Checked::Decorator(decorator) = spec {
+            for kind in &decorator.declared_again {
+                let text = format!(
+                    "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
+                );
+                self.warn("KindDeclaredAgain", &text);
+            }
+            for kind in &decorator.other_versions {
+                let text = format!(
+                    "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"
+                );
+                self.warn("KindInTwoVersions", &text);
+            }
+        }
+        if let Some(seconds) = common.too_often {
+            let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
+            self.warn("ShortResync", &text);
+        }
+    }
+
+    /// Says why the controller does not run.
+    fn refuse(&self, reason: &'static str, message: &str) {
+        self.stand_aside();
+        self.reporter.change(|report| report.ready = Finding::bad(reason, message));
+        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+    }
+
+    /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
+    async fn serve(&self, spec: &Checked, Started { parts, hooks, kinds, modules }: Started) -> StopReason {
+        for part in &parts {
+            if self.synced(&part.controller).await.is_none() {
+                return StopReason::Stopped;
+            }
+        }
+        let name = &self.object.key;
+        self.tools.recorder.record(
+            &self.object,
+            Severity::Normal,
+            "Started",
+            &format!("Started controller: {name}"),
+        );
+        let common = spec.common();
+        for target in spec.targets() {
+            let sweep = StaleFinalizers {
+                tools: self.tools.clone(),
+                parents: target.resource.clone(),
+                account: common.account.clone(),
+            };
+            tokio::spawn(sweep.run(self.stop.clone()));
+        }
+        // Before the first pass: whatever comes after it is a change.
+        hooks.renew();
+        let period = common.resync_period.or(self.tools.resync);
+        let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
+        let mut workers = self.begin(&parts, period);
+        let end = tokio::select! {
+            () = self.stop.cancelled() => StopReason::Stopped,
+            () = self.kinds_change(spec, &kinds) => StopReason::Anew,
+            () = self.follow(&parts, &hooks, modules) => StopReason::Anew,
+            end = tend(&parts) => end,
+        };
+        drop(tasks);
+        for part in &parts {
+            part.queue.close();
+        }
+        for workers in &mut workers {
+            while workers.join_next().await.is_some() {}
+        }
+        end
+    }
+
+    /// From now on passes are made, and other decorators wait for those of this one.
+    fn begin(&self, parts: &[ParentQueue], period: Option<Duration>) -> Vec<JoinSet<()>> {
+        let claimant = parts.first().and_then(|part| part.controller.claimant.as_ref());
+        if claimant.is_some() {
+            let target = |part: &ParentQueue| {
+                let Reconciler { parents, terms, .. } = &*part.controller;
+                (parents.resource().gvr(), terms.selection.clone())
+            };
+            self.tools.wishing.host(&self.object, parts.iter().map(target).collect());
+        }
+        let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers, period)).collect();
+        if let Some(who) = claimant {
+            // What it was about before and is no longer; what changes from here on passes see.
+            let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
+            self.tools.wishing.begin(who, is_its);
+        }
+        workers
+    }
+
+    /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
+    async fn follow(&self, parts: &[ParentQueue], hooks: &Hooks, mut modules: Modules) {
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
+        let mut figures = tokio::time::interval(FIGURES);
+        loop {
+            tokio::select! {
+                _ = clock.tick() => self.reporter.count(parts),
+                _ = figures.tick() => self.reporter.figures(parts),
+                changed = modules.changed() => {
+                    let Some(name) = changed else { return };
+                    self.tell(&modules, name, true);
+                    if hooks.renew() {
+                        parts.iter().for_each(ParentQueue::sync_all);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until all stores are filled, and says so where one cannot be.
+    async fn synced(&self, controller: &Reconciler) -> Option<()> {
+        let all = async {
+            for store in controller.stores() {
+                store.synced().await;
+            }
+        };
+        let mut all = std::pin::pin!(all);
+        let mut clock = tokio::time::interval(Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                () = &mut all => return Some(()),
+                () = self.stop.cancelled() => return None,
+                _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
+                    self.stand_aside();
+                    self.reporter.change(|report| report.ready = Finding::bad("NotListed", trouble));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn warn(&self, reason: &'static str, message: &str) {
+        self.tools.recorder.record(&self.object, Severity::Warning, reason, message);
+    }
+}

@@ -1,0 +1,150 @@
+//! The modules of a controller's hooks: waited for, followed, told of.
+
+use std::collections::BTreeMap;
+
+use futures_util::FutureExt;
+use metahook_core::api::hook::{HookName, PerHook};
+use metahook_core::api::status::{Finding, HookStatus};
+use tokio::sync::watch;
+
+use crate::controller::reconcile::hooks::Hook;
+use crate::controller::runner::ControllerRunner;
+use crate::hook::wasm::source::SourceState;
+use crate::telemetry::timestamp;
+
+/// What is known of the module of each hook that has one.
+pub(crate) struct Modules {
+    changes: Vec<(HookName, watch::Receiver<SourceState>)>,
+    states: BTreeMap<HookName, SourceState>,
+}
+
+impl Modules {
+    pub(crate) fn of(hooks: &PerHook<Hook>) -> Self {
+        let changes = hooks.iter().filter_map(|(name, hook)| match hook {
+            Hook::Wasm { source, .. } => Some((name, source.changes())),
+            Hook::Webhook(_) => None,
+        });
+        Self { changes: changes.collect(), states: BTreeMap::new() }
+    }
+
+    /// The hook whose module or mounts are not what they were; the first time that is each of them. `None`: nobody
+    /// follows them any more.
+    pub(crate) async fn changed(&mut self) -> Option<HookName> {
+        let waits: Vec<_> = self
+            .changes
+            .iter_mut()
+            .map(|(name, changes)| {
+                async {
+                    changes.changed().await.ok()?;
+                    Some((*name, changes.borrow_and_update().clone()))
+                }
+                .boxed()
+            })
+            .collect();
+        if waits.is_empty() {
+            return std::future::pending().await;
+        }
+        let (name, state) = futures_util::future::select_all(waits).await.0?;
+        self.states.insert(name, state);
+        Some(name)
+    }
+
+    /// All hooks that need one have a module that can be called, and all that it mounts.
+    fn are_loaded(&self) -> bool {
+        self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(|state| state.loaded.is_some()))
+    }
+
+    /// What is to be said of all of them; `None` as long as nobody knows.
+    fn finding(&self) -> Option<Finding> {
+        let findings = self.states.iter().filter_map(|(name, state)| finding(*name, state));
+        let mut good = None;
+        for one in findings {
+            if matches!(one, Finding::Bad { .. }) {
+                return Some(one);
+            }
+            good = Some(one);
+        }
+        good
+    }
+}
+
+impl ControllerRunner {
+    /// Waits until there is a module that can be called for each hook that needs one.
+    pub(crate) async fn loaded(&self, modules: &mut Modules) -> Option<()> {
+        while !modules.are_loaded() {
+            let name = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                next = modules.changed() => next?,
+            };
+            self.tell(modules, name, false);
+            if let Some(problem) = modules.states.values().find_map(|state| match state {
+                SourceState { loaded: None, problem: Some(problem) } => Some(problem.to_string()),
+                SourceState { .. } => None,
+            }) {
+                self.stand_aside();
+                self.reporter.change(|report| report.ready = Finding::bad("ModuleNotLoaded", problem));
+            }
+        }
+        self.reporter.change(|report| {
+            report.ready = Finding::Unknown;
+            if modules.changes.is_empty() {
+                report.modules = Finding::good("NoModules", "all hooks are webhooks");
+            }
+        });
+        Some(())
+    }
+
+    /// Says what is loaded for a hook and what is wrong with what should be.
+    pub(crate) fn tell(&self, modules: &Modules, name: HookName, running: bool) {
+        let Some(state) = modules.states.get(&name) else { return };
+        if let Some(Finding::Bad { message, .. }) = finding(name, state) {
+            if running {
+                self.warn("ModuleRefused", &format!("The hook is not replaced: {message}"));
+            } else {
+                self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+            }
+        }
+        self.reporter.change(|report| {
+            if let Some(finding) = modules.finding() {
+                report.modules = finding;
+            }
+            if let Some(status) = status(state)
+                && report.hooks.get(name.as_str()).map(|hook| &hook.digest) != Some(&status.digest)
+            {
+                report.hooks.insert(name.as_str().to_owned(), status);
+            }
+        });
+    }
+}
+
+fn status(state: &SourceState) -> Option<HookStatus> {
+    let module = &state.loaded.as_ref()?.module;
+    let compiled = module.origin.compile_time();
+    Some(HookStatus {
+        digest: Some(module.digest.to_string()),
+        size: i64::try_from(module.size).ok(),
+        loaded_at: Some(timestamp()),
+        compile_millis: compiled.and_then(|time| i64::try_from(time.as_millis()).ok()),
+        pure: None,
+        latest: None,
+    })
+}
+
+fn finding(name: HookName, state: &SourceState) -> Option<Finding> {
+    // The sync hook is the one that every controller has.
+    let whose = match name {
+        HookName::Sync => String::new(),
+        HookName::Finalize | HookName::Customize => format!("{name} hook: "),
+    };
+    let module = state.loaded.as_ref().map(|loaded| &loaded.module);
+    match (&state.problem, module) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Finding::good("Loaded", "")),
+        (Some(problem), None) => Some(Finding::bad(problem.reason(), format!("{whose}{problem}"))),
+        (Some(problem), Some(module)) => {
+            let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
+            let goes_on = format!("{} goes on being called{}", module.digest, refused.unwrap_or_default());
+            Some(Finding::bad(problem.reason(), format!("{whose}{problem}; {goes_on}")))
+        }
+    }
+}

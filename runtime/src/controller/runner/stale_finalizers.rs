@@ -1,0 +1,207 @@
+//! Finalizers that no controller answers for any more, taken off: who carries one could never be deleted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::controller::ControllerKind;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvr, ObjectId};
+use metahook_core::reconcile::phase;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::rewrite::{RewriteError, list};
+use crate::controller::Context;
+use crate::error_chain::error_chain;
+use crate::store::Store;
+
+/// What could not be swept is tried again this much later.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The parents of one kind.
+pub(crate) struct StaleFinalizers {
+    pub(crate) tools: Context,
+    pub(crate) parents: Gvr,
+    /// By whose rights the finalizers were written; the server's own are tried besides.
+    pub(crate) account: Option<ServiceAccountRef>,
+}
+
+impl StaleFinalizers {
+    /// Ends when no object of the kind carries a stale finalizer, or at `stop`.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let accounts = self.account.iter().map(|account| self.tools.rest.acting_as(account));
+        let rests: Vec<ApiClient> = accounts.chain([self.tools.rest.clone()]).collect();
+        let sweeping = async {
+            self.tools.controllers.synced().await;
+            for rest in rests.iter().cycle() {
+                let Err(error) = self.once(rest).await else { return };
+                tracing::warn!(parents = %self.parents, error = error_chain(error.as_ref()), "finalizers of controllers that are gone could not be taken off; tried again");
+                tokio::time::sleep(AGAIN).await;
+            }
+        };
+        tokio::select! {
+            () = sweeping => {}
+            () = stop.cancelled() => {}
+        }
+    }
+
+    /// Goes on after a failure, so that one parent does not hold the others; gives back the first.
+    async fn once(&self, rest: &ApiClient) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        // A kind that is not served has no objects.
+        let resource = match self.tools.discovery.resolve(&self.parents).await {
+            Err(error) if error.is_not_served() => return Ok(()),
+            resource => resource?,
+        };
+        let store = self.tools.stores.open(&resource);
+        store.synced().await;
+        let stale = marked(&store, |finalizer| self.is_stale(finalizer));
+        let mut first = Ok(());
+        for object in stale {
+            let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
+            match self.clean(rest, &id, &object, &store).await {
+                Ok(()) => {
+                    tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
+                }
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        Ok(first?)
+    }
+
+    async fn clean(
+        &self,
+        rest: &ApiClient,
+        id: &ObjectId,
+        object: &Object,
+        store: &Store,
+    ) -> Result<(), RewriteError> {
+        let clean = |object: &mut Value| {
+            list(object, "finalizers", |all| {
+                all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
+            });
+        };
+        store.absorb(rest.rewrite(id, &object.uid, clean).await?);
+        Ok(())
+    }
+
+    /// No controller of that name looks at these parents, now.
+    fn is_stale(&self, finalizer: &str) -> bool {
+        phase::whose(finalizer).is_some_and(|(kind, name)| {
+            let controller = self.tools.controllers.get(kind, name);
+            !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
+        })
+    }
+}
+
+/// The objects with a finalizer of a controller that is judged so, each finalizer once. Nobody judges under the store's lock:
+/// it may be the store of controllers that has to be asked.
+fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
+    let ours = |finalizer: &&String| phase::whose(finalizer).is_some();
+    let mut marked: Vec<_> = store.view(|all| {
+        all.all().filter(|object| object.finalizers.iter().any(|one| ours(&one))).map(Arc::clone).collect()
+    });
+    let names: BTreeSet<_> = marked.iter().flat_map(|object| object.finalizers.iter().filter(ours)).collect();
+    let stale: BTreeSet<_> = names.into_iter().filter(|one| judge(one)).cloned().collect();
+    marked.retain(|object| object.finalizers.iter().any(|one| stale.contains(one)));
+    marked
+}
+
+/// Whether a controller, as it is written, is about these parents, in whichever version. One that cannot be read may be.
+pub(crate) fn looks_at(kind: ControllerKind, controller: &Object, parents: &Gvr) -> bool {
+    self::parents(kind, controller).is_none_or(|all| all.iter().any(|its| its.is_kin(parents)))
+}
+
+/// The kinds of parents that a controller is about.
+pub(crate) fn parents(kind: ControllerKind, controller: &Object) -> Option<Vec<Gvr>> {
+    #[derive(Deserialize)]
+    struct Specified<S> {
+        spec: S,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Composite {
+        parent_resource: Parents,
+    }
+    #[derive(Deserialize)]
+    struct Decorator {
+        resources: Vec<Parents>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Parents {
+        api_version: String,
+        resource: String,
+    }
+    let all = match kind {
+        ControllerKind::Composite => {
+            let Specified::<Composite> { spec } = serde_json::from_str(controller.json()).ok()?;
+            vec![spec.parent_resource]
+        }
+        ControllerKind::Decorator => {
+            let Specified::<Decorator> { spec } = serde_json::from_str(controller.json()).ok()?;
+            spec.resources
+        }
+    };
+    Some(all.into_iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use metahook_core::cache::objects::CacheEvent;
+    use metahook_core::object::id::{Gvk, Key, Resource};
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake;
+    use crate::store::Stores;
+
+    /// A store of controllers, two of which carry finalizers of others; nobody tells it anything more.
+    fn controllers() -> Arc<Store> {
+        let resource = Resource {
+            gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "DecoratorController"),
+            plural: "decoratorcontrollers".into(),
+            namespaced: false,
+            has_status: true,
+        };
+        let store = Stores::new(fake::answering(|_| None)).open(&Arc::new(resource));
+        let finalizer = |name| phase::finalizer(ControllerKind::Decorator, name);
+        for (name, finalizers) in [
+            ("a", vec![finalizer("a"), finalizer("gone"), "example.com/other".to_owned()]),
+            ("b", vec![finalizer("a")]),
+            ("c", vec!["example.com/other".to_owned()]),
+            ("d", vec![finalizer("gone")]),
+        ] {
+            let object = json!({
+                "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController",
+                "metadata": { "name": name, "uid": name, "resourceVersion": "1", "finalizers": finalizers },
+            });
+            let object = Object::parse(&object.to_string(), None).unwrap();
+            store.absorb(vec![CacheEvent::Applied(object)]);
+        }
+        store
+    }
+
+    #[tokio::test]
+    async fn controllers_that_are_parents_of_controllers_are_judged_without_a_deadlock_each_once() {
+        let (store, (done, is_done)) = (controllers(), mpsc::channel());
+        // A thread of its own, which may hang as long as it likes.
+        std::thread::spawn(move || {
+            let judged = Mutex::new(Vec::new());
+            let stale = marked(&store, |finalizer| {
+                let (_, name) = phase::whose(finalizer).unwrap();
+                judged.lock().unwrap().push(name.to_owned());
+                store.get(&Key::new("", name)).is_none()
+            });
+            let names: Vec<_> = stale.iter().map(|object| object.key.name.to_string()).collect();
+            done.send((names, judged.into_inner().unwrap())).unwrap();
+        });
+        let (stale, judged) = is_done.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!((stale, judged), (vec!["a".into(), "d".into()], vec!["a".into(), "gone".into()]));
+    }
+}

@@ -1,0 +1,91 @@
+//! Which changes are our own: writes that are under way, and deletions whose end has not been seen yet.
+
+use std::collections::BTreeMap;
+
+use metahook_core::cache::objects::{CacheEvent, ObjectChange};
+use metahook_core::object::id::{Key, Uid};
+
+use crate::store::{Change, Writer};
+
+/// Deletions that are remembered; the end of one that is forgotten counts as somebody else's.
+const MOST: usize = 4096;
+
+/// An event may come before the answer to the write that it tells of: what is told of an object while it is being written
+/// waits for the answer, which says whose it is.
+#[derive(Default)]
+pub(super) struct OwnWrites {
+    under_way: BTreeMap<Key, UnderWay>,
+    deleted: BTreeMap<Uid, Writer>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    writes: usize,
+    waiting: Vec<Change>,
+}
+
+impl OwnWrites {
+    pub(super) fn begin(&mut self, key: &Key) {
+        self.under_way.entry(key.clone()).or_default().writes += 1;
+    }
+
+    /// What a watch tells: the change, with its writer as far as he is known, unless it has to wait.
+    pub(super) fn sort(&mut self, touched: ObjectChange) -> Option<Change> {
+        let by = gone(&touched).and_then(|uid| self.deleted.remove(uid));
+        let change = Change { touched, by };
+        let under_way = change.key().and_then(|key| self.under_way.get_mut(key));
+        match under_way {
+            Some(under_way) if change.by.is_none() => {
+                under_way.waiting.push(change);
+                None
+            }
+            _ => Some(change),
+        }
+    }
+
+    /// What an answer says of the changes that waited for it.
+    pub(super) fn learn(&mut self, key: &Key, answer: &CacheEvent, by: &Writer) {
+        let mut waiting = self.under_way.get_mut(key).into_iter().flat_map(|one| &mut one.waiting);
+        match answer {
+            CacheEvent::Wrote(object) => {
+                let same = |change: &&mut Change| {
+                    let after = change.touched.after.as_ref();
+                    after.is_some_and(|told| told.uid == object.uid && told.version == object.version)
+                };
+                waiting.filter(same).for_each(|change| change.by = Some(by.clone()));
+            }
+            CacheEvent::Deleting(_, uid) => match waiting.find(|change| gone(&change.touched) == Some(uid)) {
+                Some(change) => change.by = Some(by.clone()),
+                None => self.remember(uid, by),
+            },
+            CacheEvent::ListBegins
+            | CacheEvent::Listed(_)
+            | CacheEvent::ListEnds
+            | CacheEvent::Applied(_)
+            | CacheEvent::Deleted(_)
+            | CacheEvent::Missing(..) => {}
+        }
+    }
+
+    /// A write has ended, whatever came of it. With the last one, what waited can be told.
+    pub(super) fn end(&mut self, key: &Key) -> Vec<Change> {
+        let Some(under_way) = self.under_way.get_mut(key) else { return Vec::new() };
+        under_way.writes = under_way.writes.saturating_sub(1);
+        if under_way.writes > 0 {
+            return Vec::new();
+        }
+        self.under_way.remove(key).map(|ended| ended.waiting).unwrap_or_default()
+    }
+
+    fn remember(&mut self, uid: &Uid, by: &Writer) {
+        if self.deleted.len() >= MOST {
+            self.deleted.pop_first();
+        }
+        self.deleted.insert(uid.clone(), by.clone());
+    }
+}
+
+/// Which object is no longer there.
+fn gone(touched: &ObjectChange) -> Option<&Uid> {
+    touched.before.as_ref().filter(|_| touched.after.is_none()).map(|before| &before.uid)
+}
