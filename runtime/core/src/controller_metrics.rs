@@ -12,9 +12,6 @@ pub const BUCKETS: [f64; 16] = [
     60.0,
 ];
 
-/// Percentiles are those of the latest calls, so many at most.
-const LATEST: usize = 1000;
-
 /// The result of a call that ended well; of another it is the category of its error.
 pub const OK: &str = "ok";
 
@@ -51,7 +48,7 @@ struct Since {
     calls: u64,
     failed: u64,
     skipped: u64,
-    latest: Vec<Duration>,
+    longest: Duration,
     memory: u64,
     instructions: u64,
 }
@@ -74,13 +71,9 @@ impl ControllerMetrics {
         self.most_memory = self.most_memory.max(call.memory);
         self.most_instructions = self.most_instructions.max(call.instructions);
         let since = self.since.entry(call.hook).or_default();
-        let at = usize::try_from(since.calls).unwrap_or(usize::MAX) % LATEST;
-        match since.latest.get_mut(at) {
-            Some(oldest) => *oldest = call.took,
-            None => since.latest.push(call.took),
-        }
         since.calls += 1;
         since.failed += u64::from(call.result != OK);
+        since.longest = since.longest.max(call.took);
         since.memory = since.memory.max(call.memory);
         since.instructions = since.instructions.max(call.instructions);
     }
@@ -103,14 +96,12 @@ impl ControllerMetrics {
     /// A hook's calls since the last time somebody asked; `None` if there were none.
     pub fn figures(&mut self, hook: HookName, limits: &Limits) -> Option<CallFigures> {
         let since = self.since.get_mut(&hook).filter(|since| since.calls > 0)?;
-        let Since { calls, failed, skipped, mut latest, memory, instructions } = std::mem::take(since);
-        latest.sort_unstable();
+        let Since { calls, failed, skipped, longest, memory, instructions } = std::mem::take(since);
         Some(CallFigures {
             calls: count(calls),
             skipped: count(skipped),
             failed: count(failed),
-            p50_micros: micros(&latest, 50),
-            p99_micros: micros(&latest, 99),
+            longest_micros: i64::try_from(longest.as_micros()).unwrap_or(i64::MAX),
             memory_bytes: count(memory),
             memory_limit_bytes: count(limits.memory),
             instructions: count(instructions),
@@ -128,12 +119,6 @@ impl Durations {
             *bucket += 1;
         }
     }
-}
-
-/// A percentile of a sorted list, by the nearest rank.
-fn micros(sorted: &[Duration], percent: usize) -> i64 {
-    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(rank).map_or(0, |took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX))
 }
 
 fn count(number: u64) -> i64 {
@@ -164,20 +149,12 @@ mod tests {
         tally.skipped(1);
         let figures = tally.figures(HookName::Sync, &limits).unwrap();
         assert_eq!((figures.calls, figures.failed, figures.skipped), (101, 1, 1));
-        assert_eq!((figures.p50_micros, figures.p99_micros), (50, 99));
+        assert_eq!(figures.longest_micros, 100);
         assert_eq!((figures.memory_bytes, figures.memory_limit_bytes), (100, 64 << 20));
         assert_eq!((figures.instructions, figures.instructions_limit), (200, 1_000_000_000));
         assert_eq!(tally.figures(HookName::Sync, &limits), None);
         assert_eq!(tally.figures(HookName::Finalize, &limits), None, "another hook");
         assert_eq!(tally.calls, BTreeMap::from([(OK, 100), ("HookTrap", 1)]), "sums go on");
-    }
-
-    #[test]
-    fn percentiles_are_of_the_latest_calls() {
-        let (mut tally, limits) = (ControllerMetrics::default(), LimitBounds::default().default);
-        (0..LATEST).for_each(|_| tally.called(call(OK, 1)));
-        (0..LATEST).for_each(|_| tally.called(call(OK, 9)));
-        assert_eq!(tally.figures(HookName::Sync, &limits).map(|figures| figures.p50_micros), Some(9));
     }
 
     #[test]

@@ -59,8 +59,7 @@ pub struct CallFigures {
     /// Triggers that ended without a call, because nothing had changed.
     pub skipped: i64,
     pub failed: i64,
-    pub p50_micros: i64,
-    pub p99_micros: i64,
+    pub longest_micros: i64,
     pub memory_bytes: i64,
     pub memory_limit_bytes: i64,
     pub instructions: i64,
