@@ -97,7 +97,8 @@ fn circles(print: bool) -> Result<bool> {
             print!("{folder}: {circle}");
         }
     }
-    println!("circles between modules: {count}");
+    let hint = if print || count == 0 { "" } else { " (cargo xtask check --circles prints them)" };
+    println!("circles between modules: {count}{hint}");
     Ok(count == 0)
 }
 
