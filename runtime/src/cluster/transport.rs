@@ -1,5 +1,8 @@
-//! Requests to the API server straight from whoever makes them: a `kube::Client` has one task hand on those of all, which
-//! costs each of them two changes of tasks.
+//! Requests to the API server straight from their callers.
+//!
+//! A `kube::Client` has one task that hands on the requests of all callers, which costs two task switches each; it is used for
+//! watches alone. A controller with a `serviceAccountRef` has a client that acts as that account: for its writes, its modules,
+//! its mounts and its related objects. Everything else is the server's own.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};

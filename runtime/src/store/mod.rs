@@ -1,4 +1,7 @@
-//! What is known of the cluster: one watch and one index per resource, shared by all who look at it.
+//! Caches of the cluster: one watch and one cache per resource, shared by all controllers.
+//!
+//! The answer to an own write enters the cache at once, by the same door as a watch event. It wakes every parent that it concerns
+//! except the one whose reconcile wrote it, which comes again by itself. The event that repeats the answer is then old.
 
 mod own_writes;
 

@@ -1,4 +1,7 @@
-//! Which changes are our own: writes that are under way, and deletions whose end has not been seen yet.
+//! Own writes: those under way, and deletions whose end has not been seen yet.
+//!
+//! A watch event may come before the answer to the write that caused it. So an event of an object that is being written waits for
+//! that answer, which says whose change it is. The end of an object that a reconcile deleted counts as that reconcile's change.
 
 use std::collections::BTreeMap;
 

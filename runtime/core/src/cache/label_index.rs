@@ -1,4 +1,8 @@
-//! Objects found by namespace and label without a walk over the others.
+//! Objects by namespace and label, found without a walk over the others.
+//!
+//! No reconcile walks a cache. What a parent controls is found by the parent's uid; what it might adopt, and what a rule
+//! relates to it, by a label that the selector asks for; the parents that might adopt an orphan, by the orphan's labels
+//! (`orphan_adopters`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,10 @@
-//! The objects of one resource by name, owner and uid, kept up to date by events.
+//! Cached objects of one resource by name, owner and uid, kept up to date by watch events and by answers to own writes.
+//!
+//! - An older version is dropped. resourceVersions of one kind compare as integers (Kubernetes 1.35). Where they are no
+//!   integers only equality counts, and answers to own writes are not taken in.
+//! - The answer to a deletion only marks the uid. A watch event or a 404 removes the object.
+//! - A list replaces what is cached, except objects that only an answer to an own write has shown: they stay until a watch
+//!   event or a read decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,4 +1,6 @@
-//! Which parents have to be looked at because an object changed.
+//! Parents that have to be reconciled because an object changed.
+//!
+//! A resync walks the parents that a controller selects ([`Selected`]), not all objects of their kind.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;

@@ -1,4 +1,14 @@
-//! What should happen to the cluster, operation by operation, and why nothing happens where nothing does.
+//! Plan of the operations on children, and the reasons where nothing is to be done.
+//!
+//! - **Two apply strategies, one comparison.** Dynamic apply merges three ways and keeps its record in an annotation.
+//!   Server-side apply sends what is desired, and knows from memory what it sent last. Both ask whether merging the desired
+//!   into the observed child would change it. From one to the other, fields are handed over once ([`Op::HandOver`]).
+//! - **Recreate is one operation**: delete, and create at once where the answer says that the deletion is final; otherwise
+//!   the next reconcile creates. Where drift is the reason, a dry run decides first ([`Op::Probe`]): the child is recreated
+//!   only where the write would change something or is refused, and only where a dry run of creating it succeeds (admission
+//!   policies refuse with the same 422 as immutable fields). Where the hook wants something else than before there is no dry
+//!   run: users of Recreate expect the deletion, and it would be a third request for each child.
+//! - **One failed operation does not stop the others.**
 
 mod child;
 pub mod desired;

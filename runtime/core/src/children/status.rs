@@ -1,4 +1,7 @@
-//! The parent's status: what the hook wants, with the generation it saw.
+//! Status of the parent: what the hook wants, with the generation that it saw, and when it is written.
+//!
+//! Where children were just written, the status waits for the next reconcile, which sees them; at most once, and not where
+//! something failed or the parent is being deleted.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

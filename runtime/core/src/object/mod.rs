@@ -1,4 +1,7 @@
-//! One observed object: its bytes as they came, and the few fields that every pass needs.
+//! One observed object: its bytes as they came, and the fields that every reconcile needs.
+//!
+//! An [`Object`] keeps its JSON as it came, less `managedFields`. A request to a hook is these bytes one after the other. A
+//! `serde_json::Value` is made only where a child has to be compared.
 
 pub mod id;
 pub mod map;

@@ -1,4 +1,8 @@
-//! How a pass that ended goes on: when the parent is looked at again, and what is said about it.
+//! Outcome of a reconcile: when the parent is reconciled again, and which Event and log line it gets.
+//!
+//! Reconciles that a parent's own writes cause run at once ten times, then slower and slower, up to 30 s. That ends when a
+//! reconcile writes nothing, or when another client changes something. Neither time nor the writes of this server's other
+//! reconciles shorten it: hooks that never rest would keep each other going.
 
 use std::time::Duration;
 

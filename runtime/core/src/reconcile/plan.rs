@@ -1,4 +1,9 @@
-//! One pass over one parent, as far as it is decided: what it sees, what it asks the hook, what it makes of the answer.
+//! Plan of one reconcile: what it reads, what it asks the hook, and what it makes of the answer.
+//!
+//! A plan is made of a [`ReconcileInput`] and nothing else, and the fingerprint is made of the same value, so that no input can
+//! be forgotten. CompositeControllers and DecoratorControllers share all of it; their differences are [`KindConfig`]: the words
+//! of requests and answers, whose child an object is, and the mark on each child. Whatever is wrong with an answer (JSON, types,
+//! undeclared kinds, names twice, labels that do not match) refuses all of it before the first write.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,8 @@
-//! Which of the related objects that a hook wants deleted may be: what is granted, and what its request showed. And how
-//! people are told of it.
+//! Deletions of related objects: which of those that an answer asks for are granted and were shown, and how they are reported.
+//!
+//! An answer is checked against the very request that it answers, so a hook cannot name an object that it was not shown.
+//! Deletions carry the uid and follow everything else of a reconcile that succeeded. They hold `finalized` back: after the
+//! parent has gone they could not be tried again. There is one Event per kind, so that many deletions are no flood that is cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,12 @@
-//! Rolling updates: which state of its parent each child is at, and which child goes to the latest one next.
+//! Rolling updates: which state of its parent each child is at, and which child moves to the latest state next.
 //!
-//! A [`revisions::Revision`] is a state of a parent: some of its fields, kept in a ControllerRevision. Each child of a
-//! rolling kind is claimed by one revision, and is what the hook wants of a parent in that state. A pass moves at most one
-//! claim to the latest revision ([`step`]), once what was moved before is in order ([`gate`]).
+//! A [`revisions::Revision`] is a state of a parent: the fields that its ControllerRevision keeps. Each child of a rolling kind is
+//! claimed by one revision, and is what the hook wants of the parent in that state; so the hook is asked about older states, too.
+//! A reconcile puts the claims in order and moves at most one to the latest revision ([`step`]), once the children that moved
+//! before are ready ([`readiness`]). It writes the claims before any child: after a crash the next reconcile reads how far it came.
+//!
+//! Claims are keyed by kind, namespace and name. In a ControllerRevision a name is without namespace where that is the parent's,
+//! as Metacontroller writes it. The revisions are part of a reconcile's fingerprint.
 
 pub mod claims;
 #[cfg(test)]

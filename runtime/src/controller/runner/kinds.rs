@@ -1,4 +1,7 @@
-//! The kinds that a controller is about, as the API server serves them: waited for, and watched for change.
+//! Kinds of one controller, as the API server serves them: waited for, and watched for change.
+//!
+//! When a CustomResourceDefinition changes, the kinds are resolved again; a controller whose kinds are not what they were drains
+//! and starts anew. It waits for all of them. Of the kinds that a decorator decorates, those that are served are enough.
 
 use std::sync::Arc;
 use std::time::Duration;

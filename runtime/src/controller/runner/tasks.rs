@@ -1,4 +1,7 @@
-//! The tasks beside a controller's passes: where one of them panics the controller has gone deaf, and has to be told so.
+//! Tasks of a controller beside its reconciles. A panic in one of them starts the controller anew.
+//!
+//! A panic in a reconcile fails that reconcile, and one in a store is followed by a new list; after one in any other task the
+//! controller would no longer notice changes.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,7 @@
-//! One exchange with a webhook: a request as one body, an answer as one body, within its time.
+//! Exchange with a webhook: a request as one body, an answer as one body, within its time.
+//!
+//! Anything but an answer with status 200 is an error, except that being told to wait is none. Whether an answer depends on its
+//! request alone is not known, so a webhook is never pure.
 
 use std::sync::Arc;
 

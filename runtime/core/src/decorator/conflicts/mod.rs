@@ -1,4 +1,11 @@
-//! What several controllers want of one object that they decorate: who has which label, which annotation, the status.
+//! Conflicts between decorators of one object: who has which label, which annotation, the status.
+//!
+//! Of two DecoratorControllers that want one field to be different, the one that was created first has it. Until all older ones
+//! that select an object have reconciled it since the server's start, the others change nothing of it, and keep their finalizer
+//! where an answer cleans something up. A controller is waited for from the moment that it is known until it is found not to be
+//! able to start, and again before its reconciles begin. What it wants stands while it starts anew with another spec and while
+//! the server ends; it is dropped when the controller is gone or cannot start. What older ones want is part of a reconcile's
+//! fingerprint. The laws in `laws` say that no value goes back and forth.
 
 #[cfg(test)]
 mod laws;
