@@ -20,11 +20,10 @@ use crate::cluster::seed;
 use crate::controller::Context;
 use crate::controller::host::Host;
 use crate::controller::host::controllers::Controllers;
-use crate::error_chain::error_chain;
 use crate::hook::wasm::bounds::ModuleSettings;
 use crate::hook::wasm::engine::EngineError;
-use crate::hook::wasm::folders::{Folders, FoldersError};
 use crate::hook::wasm::module::{Runtime, RuntimeSettings};
+use crate::hook::wasm::mounts::MountMemory;
 use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Sources;
 use crate::store::Stores;
@@ -53,7 +52,8 @@ pub struct Settings {
     pub seed_each_call: bool,
     pub hook_policy: HookPolicy,
     pub applying: Applying,
-    pub mount_dir: MountDir,
+    /// Bytes that the files of all mounts may take.
+    pub mount_memory: u64,
     pub modules: ModuleSettings,
     /// How many requests to the API server there may be; `None` is any number.
     pub rate: Option<Rate>,
@@ -61,15 +61,6 @@ pub struct Settings {
     pub probes: Option<SocketAddr>,
     /// Where metrics are told.
     pub metrics: Option<SocketAddr>,
-}
-
-/// Where the files of mounts are kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MountDir {
-    /// It has to do.
-    Given(PathBuf),
-    /// The system's temporary folder: without it all hooks are served that mount nothing.
-    Temporary(PathBuf),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +71,6 @@ pub enum ServeError {
     Engine(#[from] EngineError),
     #[error("the operating system gives no random numbers")]
     Random(#[from] getrandom::Error),
-    #[error(transparent)]
-    Folders(#[from] FoldersError),
     #[error(transparent)]
     Listen(#[from] ListenError),
 }
@@ -100,7 +89,6 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = client::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
-    let folders = folders(&settings.mount_dir)?;
     let (slots, limits, modules) = (settings.hook_concurrency, settings.hook_policy.limits, settings.modules);
     let runtime = Arc::new(Runtime::new(&RuntimeSettings { slots, limits, modules })?);
     let compiler = Arc::clone(&runtime);
@@ -124,7 +112,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         controllers: Arc::new(Controllers::open(&stores)),
         stores,
         wishing: Arc::default(),
-        sources: Arc::new(Sources::new(rest.clone(), runtime, folders)),
+        sources: Arc::new(Sources::new(rest.clone(), runtime, MountMemory::new(settings.mount_memory))),
         discovery,
         seeds: Arc::new(seeds),
         purity_check: settings.purity_check,
@@ -156,15 +144,4 @@ async fn answer_probes(
     let listener = Listener::bind("--health-probe-bind-address", address).await?;
     tokio::spawn(listener.serve(move |path| http::probe(path, *ready.borrow()), stop));
     Ok(())
-}
-
-/// What mounts are kept in, or why there is no such place.
-fn folders(place: &MountDir) -> Result<Result<Folders, Arc<str>>, FoldersError> {
-    let unique = format!("{}-{}", std::process::id(), jiff::Timestamp::now().as_nanosecond());
-    match place {
-        MountDir::Given(base) => Folders::create(base, &unique).map(Ok),
-        MountDir::Temporary(base) => {
-            Ok(Folders::create(base, &unique).map_err(|error| error_chain(&error).into()))
-        }
-    }
 }

@@ -33,6 +33,12 @@ fn tables() -> Vec<String> {
         ],
         ["random bytes at once", "16Ki", "", &code(&said::random("main", 16_385))],
         ["mounts of a hook", "4Mi, 4000 files", "", &code(&said::mounts(5 << 20, 5))],
+        [
+            "mounts of all hooks",
+            "64Mi",
+            "`--mount-memory-max`",
+            &code(&said::mount_memory("hello/greeting", 1_048_707, "64Mi")),
+        ],
         ["open files of a hook", "32Mi, 1000 files", "", &code(&said::open_files("main"))],
         ["lines on stderr", "100", "", &format!("none; the server's log says {}", code(&said::log(1, 0)))],
     ];

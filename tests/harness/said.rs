@@ -147,6 +147,13 @@ pub fn mounts(bytes: usize, files: usize) -> String {
     )
 }
 
+/// The same, of a `ConfigMap` that is mounted at `/etc/greeting`.
+pub fn mount_memory(name: &str, bytes: usize, max: &str) -> String {
+    format!(
+        "the ConfigMap {name}, which is mounted at /etc/greeting, takes {bytes} bytes of memory, and the mounts of all hooks may take {max} (--mount-memory-max), with older versions until the last call that sees them ends: raise the flag, or mount less"
+    )
+}
+
 pub fn open_files(function: &str) -> String {
     stopped(function, "it has files open with more than 32 MiB together: close what has been read")
 }

@@ -362,7 +362,7 @@ fn of_hooks() -> Vec<Test> {
             a_module_in_zstd_is_served,
         },
         mounts::{
-            mounted_files_are_gone_with_their_controller_and_their_server,
+            mounts_above_their_memory_are_refused_and_the_last_good_one_stays,
             a_secret_is_mounted_only_from_where_the_server_may,
             a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept,
             a_mounted_file_is_read_and_a_changed_one_is_read_again,

@@ -1,12 +1,11 @@
-//! Files that a hook finds in its mounts: where they come from, that they change, and that nothing of them stays.
+//! Files of mounts: their sources, their changes, their bounds, and that none of them lies on a disk.
 
 use std::fs;
-use std::path::Path;
 
 use acceptance::api::{CONFIG_MAP, Kind, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
-use acceptance::wait::{PATIENCE, until};
+use acceptance::said as expected;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -129,7 +128,7 @@ pub(crate) async fn a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept(
 
 pub(crate) async fn a_secret_is_mounted_only_from_where_the_server_may(test: &mut Fixture) -> Result<()> {
     let place = test.within(&SECRET);
-    test.make(&place, secret("nobody must know")).await?;
+    test.make(&place, secret("the secret of this test")).await?;
     hosted(test, mounting(test, "secret")).await?;
     let refused = |cc: &Value| has_condition(cc, "Ready", "False", "InvalidSpec");
     let cc = test.until_controller("not ready: InvalidSpec", refused).await?;
@@ -140,65 +139,45 @@ pub(crate) async fn a_secret_is_mounted_only_from_where_the_server_may(test: &mu
     test.server().stop().await?;
     let allowed = format!("--mount-secret-namespaces={}", test.name());
     test.server().flag(&allowed);
+    let temporary = test.plane().scratch().join(format!("{}-temporary", test.name()));
+    fs::create_dir_all(&temporary)?;
+    test.server().variable("TMPDIR", &temporary.to_string_lossy());
     test.server().start()?;
-    until_said(test, "nobody must know").await?;
+    until_said(test, "the secret of this test").await?;
+    ensure!(fs::read_dir(&temporary)?.next().is_none(), "files in {}", temporary.display());
     let log = fs::read_to_string(test.server().log())?;
-    ensure!(!log.contains("nobody must know"), "the log tells a secret");
+    ensure!(!log.contains("the secret of this test"), "the log tells a secret");
     let cc = test.controllers().get(test.name()).await?.to_string();
-    ensure!(!cc.contains("nobody must know"), "the controller tells a secret: {cc}");
+    ensure!(!cc.contains("the secret of this test"), "the controller tells a secret: {cc}");
     Ok(())
 }
 
-/// Files below a folder, as paths, with what they say.
-fn files(folder: &Path) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else if name != "lock" {
-            found.push((name, fs::read_to_string(path).unwrap_or_default()));
-        }
-    }
-    found
-}
-
-async fn until_files(folder: &Path, wanted: &[(&str, &str)]) -> Result<()> {
-    let wanted: Vec<_> = wanted.iter().map(|(name, says)| ((*name).to_owned(), (*says).to_owned())).collect();
-    until(&format!("{wanted:?} in {}", folder.display()), PATIENCE, async || {
-        let found = files(folder);
-        Ok(if found == wanted { Ok(()) } else { Err(format!("{found:?}")) })
-    })
-    .await
-}
-
-pub(crate) async fn mounted_files_are_gone_with_their_controller_and_their_server(
+pub(crate) async fn mounts_above_their_memory_are_refused_and_the_last_good_one_stays(
     test: &mut Fixture,
 ) -> Result<()> {
-    let folder = test.plane().scratch().join(format!("{}-mounts", test.name()));
-    test.server().flag(&format!("--mount-dir={}", folder.display()));
+    test.server().flag("--mount-memory-max=1Ki");
     let place = test.config_maps();
     test.make(&place, greeting("you")).await?;
     hosted(test, mounting(test, "configMap")).await?;
     until_said(test, "you").await?;
-    until_files(&folder, &[("who", "you")]).await?;
+
+    place.merge("greeting", &greeting(&"x".repeat(1024))).await?;
+    // 128 bytes are counted for each file, and its name.
+    let refused = expected::mount_memory(&format!("{}/greeting", test.name()), 1024 + 128 + 3, "1Ki");
+    let says = |cc: &Value| {
+        has_condition(cc, "ModulesLoaded", "False", "MountMemoryExceeded")
+            && is_true(cc, "Ready")
+            && condition(cc, "ModulesLoaded")
+                .is_some_and(|loaded| text(loaded, "/message").starts_with(&refused))
+    };
+    test.until_controller("ready, and MountMemoryExceeded", says).await?;
+    test.create(test.parent("b")).await?;
+    test.parents().until("b", "its status", |parent| text(parent, "/status/said") == "you").await?;
+
     place.merge("greeting", &greeting("all of you")).await?;
     until_said(test, "all of you").await?;
-    until_files(&folder, &[("who", "all of you")]).await?;
-
-    test.server().kill().await?;
-    ensure!(files(&folder).len() == 1, "nobody could tidy up: {:?}", files(&folder));
-    place.merge("greeting", &greeting("us")).await?;
-    test.server().start()?;
-    until_said(test, "us").await?;
-    until_files(&folder, &[("who", "us")]).await?;
-
-    test.controllers().delete(test.name()).await?;
-    until_files(&folder, &[]).await?;
-    test.server().stop().await?;
-    let left: Vec<_> = fs::read_dir(&folder)?.flatten().map(|entry| entry.path()).collect();
-    ensure!(left.is_empty(), "the server left {left:?}");
-    test.server().start()
+    test.until_controller("its module", |cc| is_true(cc, "ModulesLoaded")).await?;
+    Ok(())
 }
 
 /// An account that may read one ConfigMap and one Secret by their names, and what else a server needs.

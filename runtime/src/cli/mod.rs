@@ -188,7 +188,7 @@ impl Serve {
             #[cfg(debug_assertions)]
             seed_each_call: self.seed_each_call,
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
-            mount_dir: self.hook_policy.mount_dir(),
+            mount_memory: self.hook_policy.mount_memory_max,
             modules: self.modules.settings(cores),
             rate: self.peer.rate()?,
             probes: self.health_probe_bind_address.0,
@@ -272,6 +272,7 @@ mod tests {
             ("--module-size-max", "0"),
             ("--module-functions-max", "0"),
             ("--module-compile-timeout", "soon"),
+            ("--mount-memory-max", "0"),
         ] {
             let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(error.contains(flag), "{error}");

@@ -1,14 +1,12 @@
 //! Flags that bound what hooks may ask for, whoever writes their specs.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::TypedValueParser;
 use metahook_core::api::hook::LimitBounds;
 use metahook_core::api::policy::HookPolicy;
 
-use crate::server::MountDir;
+use super::bytes;
 
 /// Where modules and mounted files come from.
 #[derive(Debug, Args)]
@@ -23,19 +21,12 @@ pub struct PolicyFlags {
     /// Namespaces whose Secrets hooks may mount; none when absent.
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
     pub mount_secret_namespaces: Vec<String>,
-    /// Where mounted files are kept, best in memory; a folder below the system's temporary one when absent.
-    #[arg(long, value_name = "FOLDER", value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
-    pub mount_dir: Option<PathBuf>,
+    /// Memory that the mounted files of all hooks may take, each version until the last call that sees it ends.
+    #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
+    pub mount_memory_max: u64,
 }
 
 impl PolicyFlags {
-    pub(super) fn mount_dir(&self) -> MountDir {
-        match &self.mount_dir {
-            Some(folder) if !folder.as_os_str().is_empty() => MountDir::Given(folder.clone()),
-            Some(_) | None => MountDir::Temporary(std::env::temp_dir()),
-        }
-    }
-
     pub(super) fn policy(&self, limits: LimitBounds) -> HookPolicy {
         HookPolicy {
             limits,

@@ -174,7 +174,7 @@ impl Reconciler {
                     now: SystemTime::now(),
                     limits: *limits,
                     seed: self.tools.seeds.of(&parent.uid),
-                    mounts: loaded.mounts.mounted(),
+                    mounts: loaded.mounts.folders(),
                 };
                 let start = Instant::now();
                 let called = self.tools.sources.runtime().call(&loaded.module, call).await;

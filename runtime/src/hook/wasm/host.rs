@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use wasmtime::ResourceLimiter;
 
-use crate::hook::wasm::pipe::{Over, Sink};
-use crate::hook::wasm::run::Call;
-use crate::hook::wasm::wasi::{Clock, Files, Random};
+use super::pipe::{Over, Sink};
+use super::run::Call;
+use super::wasi::{Clock, Descriptors, Random};
 
 pub(super) struct Host {
     pub(super) args: Args,
@@ -15,7 +15,7 @@ pub(super) struct Host {
     pub(super) stderr: Sink,
     pub(super) clock: Clock,
     pub(super) random: Random,
-    pub(super) files: Files,
+    pub(super) files: Descriptors,
     pub(super) limiter: Limiter,
     /// How many instructions were left when a call into the host last gave way to others.
     pub(super) gave_way_at: u64,
@@ -60,7 +60,7 @@ impl Host {
             stderr: Sink::new(limits.log, Over::Cut),
             clock: Clock::new(call.now),
             random: Random::new(call.seed),
-            files: Files::new(call.mounts),
+            files: Descriptors::new(call.mounts),
             limiter: Limiter { budget: limits.memory, table, most: 0, refused: None },
             gave_way_at: limits.instructions,
         }

@@ -8,7 +8,6 @@ mod compile;
 pub(crate) mod compiler;
 pub mod engine;
 pub(crate) mod features;
-pub(crate) mod folders;
 mod host;
 mod inspect;
 mod known;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -10,11 +9,12 @@ use futures_util::FutureExt as _;
 use metahook_core::api::hook::Limits;
 use wasmtime::Store;
 
-pub use crate::hook::wasm::call_error::CallError;
-use crate::hook::wasm::call_error::{Ended, why};
-use crate::hook::wasm::host::Host;
-use crate::hook::wasm::module::{Module, Runtime};
-use crate::hook::wasm::wasi::Exit;
+pub use super::call_error::CallError;
+use super::call_error::{Ended, why};
+use super::host::Host;
+use super::module::{Module, Runtime};
+use super::wasi::Exit;
+pub use super::wasi::{Files, MountedFiles, MountedFolder};
 
 /// A long hook gives way to the others after this many units of fuel.
 pub(super) const YIELD_EVERY: u64 = 100_000;
@@ -36,7 +36,7 @@ pub struct Call<'a> {
     /// What the hook's random numbers are made of.
     pub seed: Seed,
     /// Folders that the hook may read.
-    pub mounts: &'a [Mounted],
+    pub mounts: &'a [MountedFolder],
 }
 
 /// Where random numbers start: the same seed gives the same numbers.
@@ -47,15 +47,6 @@ impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)") // who knows it knows a hook's random numbers
     }
-}
-
-/// A folder of the host that a hook sees.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mounted {
-    /// Absolute, as the hook sees it.
-    pub path: String,
-    /// Stays as it is for as long as the call takes: a file that goes away is one that the hook takes for absent.
-    pub folder: PathBuf,
 }
 
 /// What came of a call, also of a failed one.
@@ -143,9 +134,9 @@ async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> R
 mod tests {
     use metahook_core::api::hook::LimitBounds;
 
+    use super::super::bounds::ModuleSettings;
+    use super::super::module::RuntimeSettings;
     use super::*;
-    use crate::hook::wasm::bounds::ModuleSettings;
-    use crate::hook::wasm::module::RuntimeSettings;
 
     fn call(limits: Limits) -> Call<'static> {
         let now = SystemTime::UNIX_EPOCH;

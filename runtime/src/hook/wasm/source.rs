@@ -10,15 +10,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::module::{Module, Runtime};
+use super::mounts::{MountError, MountMemory, MountSet, Mounts};
+use super::stored::{ModuleState, Stored, StoredError, StoredModules};
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::object_watch::{ObjectWatches, any_changed};
-use crate::hook::wasm::folders::Folders;
-use crate::hook::wasm::module::{Module, Runtime};
-use crate::hook::wasm::mounts::{MountError, MountSet, Mounts};
-use crate::hook::wasm::stored::{ModuleState, Stored, StoredError, StoredModules};
-
-/// Files that could not be written are tried again this much later.
-const AGAIN: Duration = Duration::from_secs(10);
+use crate::cluster::object_watch::ObjectWatches;
 
 /// A module is followed so much longer than anybody wants it.
 const LINGERS: Duration = Duration::from_mins(1);
@@ -27,7 +23,7 @@ const LINGERS: Duration = Duration::from_mins(1);
 pub(crate) struct Sources {
     objects: Arc<ObjectWatches>,
     modules: StoredModules,
-    folders: Result<Arc<Folders>, Arc<str>>,
+    memory: Arc<MountMemory>,
 }
 
 /// One hook. Whoever holds it keeps its module and mounts followed.
@@ -90,11 +86,10 @@ impl Loaded {
 }
 
 impl Sources {
-    /// Without `folders`, for the reason that stands there, controllers with mounts do not run.
-    pub(crate) fn new(rest: ApiClient, runtime: Arc<Runtime>, folders: Result<Folders, Arc<str>>) -> Self {
+    pub(crate) fn new(rest: ApiClient, runtime: Arc<Runtime>, memory: MountMemory) -> Self {
         let objects = Arc::new(ObjectWatches::new(rest));
         let modules = StoredModules::new(Arc::clone(&objects), runtime);
-        Self { objects, modules, folders: folders.map(Arc::new) }
+        Self { objects, modules, memory: Arc::new(memory) }
     }
 
     pub(crate) fn runtime(&self) -> &Arc<Runtime> {
@@ -104,7 +99,7 @@ impl Sources {
     pub(crate) fn follow(&self, module: &ModuleRef, mounts: &[MountRef]) -> Arc<Followed> {
         let (sender, state) = watch::channel(SourceState::default());
         let module = self.modules.follow(module);
-        let mounts = MountSet::follow(mounts, &self.objects, self.folders.clone());
+        let mounts = MountSet::follow(mounts, &self.objects, Arc::clone(&self.memory));
         let task = AbortOnDropHandle::new(tokio::spawn(join(Arc::clone(&module), mounts, sender)));
         Arc::new(Followed { state, module, _task: task })
     }
@@ -141,14 +136,11 @@ async fn join(module: Arc<Stored>, mut mounts: MountSet, state: watch::Sender<So
     let mut modules = module.state();
     loop {
         let now = modules.borrow_and_update().clone();
-        let (seen, wrong) = mounts.look().await;
-        // A place without room may have some later, and nobody tells.
-        let again = matches!(wrong, Some(MountError::NoPlace(_)));
-        publish(&state, now, seen, wrong);
+        let (content, problem) = mounts.update();
+        publish(&state, now, content, problem);
         tokio::select! {
-            () = tokio::time::sleep(AGAIN), if again => {}
             changed = modules.changed() => if changed.is_err() { return },
-            () = any_changed(mounts.objects()) => {}
+            () = mounts.changed() => {}
         }
     }
 }

@@ -8,7 +8,6 @@ pub(super) enum Errno {
     Ilseq = 25,
     Inval = 28,
     Isdir = 31,
-    Loop = 32,
     Mfile = 33,
     Nametoolong = 37,
     Noent = 44,

@@ -2,9 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::hook::wasm::run::Mounted;
-use crate::hook::wasm::wasi::errno::{Errno, Failure};
-use crate::hook::wasm::wasi::mounts::{Entry, Kind, Links, Mounts, Place, Stat};
+use super::errno::{Errno, Failure};
+use super::mounts::{Entry, Found, MountedFolder, Mounts, Place, Stat};
 
 /// Files and folders that a hook may have open at once.
 const OPEN: usize = 1000;
@@ -13,8 +12,7 @@ const OPEN: usize = 1000;
 const HELD: usize = 32 << 20;
 
 /// The table of descriptors.
-#[derive(Debug)]
-pub(in crate::hook::wasm) struct Files {
+pub(in crate::hook::wasm) struct Descriptors {
     pub(super) mounts: Mounts,
     open: Vec<Option<Open>>,
     /// How many were open at the start.
@@ -23,7 +21,6 @@ pub(in crate::hook::wasm) struct Files {
     held: usize,
 }
 
-#[derive(Debug)]
 pub(super) enum Open {
     Stdin,
     Stdout,
@@ -32,17 +29,15 @@ pub(super) enum Open {
     File(File),
 }
 
-#[derive(Debug)]
 pub(super) struct Folder {
-    pub(super) place: Place,
-    /// The number of the mount that this is, for those that were open at the start.
-    pub(super) mount: Option<usize>,
+    pub(super) mount: usize,
+    /// It was open at the start.
+    pub(super) given: bool,
     /// What was in it when the hook began to read it.
     pub(super) listed: Vec<Entry>,
 }
 
-/// The content as it was when the file was opened: no file of the host stays open, however many a hook opens.
-#[derive(Debug)]
+/// A file, which shares its content with the mount.
 pub(super) struct File {
     pub(super) stat: Stat,
     pub(super) content: Bytes,
@@ -53,12 +48,11 @@ pub(super) struct File {
 #[error("it has files open with more than {} MiB together: close what has been read", HELD >> 20)]
 struct TooMuch;
 
-impl Files {
-    pub(in crate::hook::wasm) fn new(mounts: &[Mounted]) -> Self {
+impl Descriptors {
+    pub(in crate::hook::wasm) fn new(mounts: &[MountedFolder]) -> Self {
         let mounts = Mounts::new(mounts);
-        let mounted = (0..mounts.len()).map(|mount| {
-            Open::Folder(Folder { place: Place::root(mount), mount: Some(mount), listed: Vec::new() })
-        });
+        let mounted =
+            (0..mounts.len()).map(|mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() }));
         let open: Vec<_> =
             [Open::Stdin, Open::Stdout, Open::Stderr].into_iter().chain(mounted).map(Some).collect();
         Self { mounts, given: open.len(), open, held: 0 }
@@ -87,28 +81,21 @@ impl Files {
         }
     }
 
-    /// Opens a file or folder to be read; gives its number and how many bytes were copied.
-    pub(super) fn open(&mut self, place: Place, links: Links) -> Result<(u32, usize), Failure> {
+    /// Opens a file or folder to be read; returns its number.
+    pub(super) fn open(&mut self, place: &Place) -> Result<u32, Failure> {
         let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
         if free >= OPEN + self.given {
             return Err(Errno::Mfile.into());
         }
-        let stat = self.mounts.look(&place, links)?;
-        let open = match stat.kind {
-            Kind::Folder => Open::Folder(Folder { place, mount: None, listed: Vec::new() }),
-            Kind::File => Open::File(self.read(&place, stat)?),
-            Kind::Link => return Err(Errno::Loop.into()),
-            Kind::Unknown => return Err(Errno::Perm.into()),
+        let open = match self.mounts.find(place)? {
+            Found::Folder => Open::Folder(Folder { mount: place.mount, given: false, listed: Vec::new() }),
+            Found::File(content) if content.len() > HELD.saturating_sub(self.held) => {
+                return Err(Failure::ends(TooMuch));
+            }
+            Found::File(content) => Open::File(File { stat: self.mounts.stat(place)?, content, position: 0 }),
         };
-        let copied = open.held();
         self.put(free, open);
-        Ok((u32::try_from(free).map_err(|_too_many| Errno::Mfile)?, copied))
-    }
-
-    fn read(&self, place: &Place, stat: Stat) -> Result<File, Failure> {
-        let content = self.mounts.read(place, HELD.saturating_sub(self.held))?;
-        let content = Bytes::from(content.ok_or_else(|| Failure::ends(TooMuch))?);
-        Ok(File { stat, content, position: 0 })
+        Ok(u32::try_from(free).map_err(|_too_many| Errno::Mfile)?)
     }
 
     /// Keeps what is in an open folder, until it is closed or read anew.

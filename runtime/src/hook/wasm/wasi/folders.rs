@@ -1,10 +1,10 @@
 //! Paths, folders, and what is told of open files: all of it to be read only.
 
+use super::errno::{Errno, Failure};
+use super::files::Open;
+use super::memory::{Memory, Span, after, length};
+use super::mounts::{Entry, Kind, Place, Stat};
 use crate::hook::wasm::host::Host;
-use crate::hook::wasm::wasi::errno::{Errno, Failure};
-use crate::hook::wasm::wasi::files::Open;
-use crate::hook::wasm::wasi::memory::{Memory, Span, after, length};
-use crate::hook::wasm::wasi::mounts::{Entry, Kind, Links, Stat};
 
 /// Bytes of an entry before its name.
 const HEADER: usize = 24;
@@ -25,8 +25,6 @@ pub(super) struct Path {
     pub(super) fd: u32,
     pub(super) at: u32,
     pub(super) len: u32,
-    /// `lookupflags`
-    pub(super) lookup: u32,
 }
 
 /// How a file is to be opened.
@@ -39,42 +37,33 @@ pub(super) struct How {
 }
 
 impl Path {
-    fn links(self) -> Links {
-        if self.lookup & 1 == 0 { Links::Named } else { Links::Followed }
-    }
-
-    fn span(self) -> Span {
-        Span { at: self.at, len: self.len }
+    fn text<'a>(self, memory: &'a Memory<'_>) -> Result<&'a str, Errno> {
+        memory.path(Span { at: self.at, len: self.len })
     }
 }
 
-/// `path_open`. Gives the descriptor's number and how many bytes were copied.
-pub(super) fn open(
-    host: &mut Host,
-    memory: &Memory<'_>,
-    path: Path,
-    how: How,
-) -> Result<(u32, usize), Failure> {
+/// `path_open`. Returns the descriptor's number.
+pub(super) fn open(host: &mut Host, memory: &Memory<'_>, path: Path, how: How) -> Result<u32, Failure> {
     const CREATE: u32 = 1;
     const FOLDER: u32 = 2;
     const TRUNCATE: u32 = 8;
-    let name = memory.path(path.span())?;
-    let place = host.files.folder(path.fd)?.place.below(name)?;
+    let name = path.text(memory)?;
+    let place = Place::below(host.files.folder(path.fd)?.mount, name)?;
     if how.flags & (CREATE | TRUNCATE) != 0 || how.rights & rights::WRITE != 0 {
         return Err(Errno::Rofs.into());
     }
     let folder = how.flags & FOLDER != 0 || name.ends_with('/');
-    if folder && host.files.mounts.look(&place, path.links())?.kind != Kind::Folder {
+    if folder && host.files.mounts.stat(&place)?.kind != Kind::Folder {
         return Err(Errno::Notdir.into());
     }
-    host.files.open(place, path.links())
+    host.files.open(&place)
 }
 
 /// `fd_filestat_get`.
 pub(super) fn stat(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
     let stat = match host.files.get(fd)? {
         Open::Stdin | Open::Stdout | Open::Stderr => Stat { kind: Kind::Unknown, size: 0, inode: 0 },
-        Open::Folder(folder) => host.files.mounts.look(&folder.place, Links::Followed)?,
+        Open::Folder(folder) => host.files.mounts.stat(&Place::root(folder.mount))?,
         Open::File(file) => file.stat,
     };
     write_stat(memory, stat, to)
@@ -82,11 +71,11 @@ pub(super) fn stat(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Re
 
 /// `path_filestat_get`.
 pub(super) fn stat_path(host: &Host, memory: &mut Memory<'_>, path: Path, to: u32) -> Result<(), Failure> {
-    let place = host.files.folder(path.fd)?.place.below(memory.path(path.span())?)?;
-    write_stat(memory, host.files.mounts.look(&place, path.links())?, to)
+    let place = Place::below(host.files.folder(path.fd)?.mount, path.text(memory)?)?;
+    write_stat(memory, host.files.mounts.stat(&place)?, to)
 }
 
-/// Device and times are 0, and everything has one link: the host has others.
+/// Device and times are 0, and everything has one link.
 fn write_stat(memory: &mut Memory<'_>, stat: Stat, to: u32) -> Result<(), Failure> {
     memory.bytes_mut(Span { at: to, len: 64 })?.fill(0);
     memory.write_u64(after(to, 8)?, stat.inode)?;
@@ -114,8 +103,10 @@ pub(super) fn status(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> 
 
 /// The path of a mount, by its descriptor.
 pub(super) fn mount(host: &Host, fd: u32) -> Result<&str, Failure> {
-    let Open::Folder(folder) = host.files.get(fd)? else { return Err(Errno::Badf.into()) };
-    Ok(host.files.mounts.path(folder.mount.ok_or(Errno::Badf)?)?)
+    match host.files.get(fd)? {
+        Open::Folder(folder) if folder.given => Ok(host.files.mounts.path(folder.mount)?),
+        _ => Err(Errno::Badf.into()),
+    }
 }
 
 /// `fd_prestat_get`.
@@ -145,7 +136,7 @@ pub(super) fn list(
 ) -> Result<(u32, usize), Failure> {
     let mut read = 0;
     if from == 0 {
-        let listed = host.files.mounts.list(&host.files.folder(fd)?.place)?;
+        let listed = host.files.mounts.list(host.files.folder(fd)?.mount)?;
         read = listed.len();
         host.files.keep(fd, listed)?;
     }

@@ -16,7 +16,8 @@ mod streams;
 use wasmtime::{Engine, Linker};
 
 pub(super) use clock::Clock;
-pub(super) use files::Files;
+pub(super) use files::Descriptors;
+pub use mounts::{Files, MountedFiles, MountedFolder};
 pub(super) use random::Random;
 
 use crate::hook::wasm::host::Host;
@@ -198,9 +199,9 @@ fn folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         WASI,
         "path_filestat_get",
-        |hook: Hook<'_>, (fd, lookup, at, len, to): (u32, u32, u32, u32, u32)| {
+        |hook: Hook<'_>, (fd, _lookup, at, len, to): (u32, u32, u32, u32, u32)| {
             long(hook, LOOK, move |host, memory| {
-                folders::stat_path(host, memory, Path { fd, at, len, lookup }, to).map(|()| 0)
+                folders::stat_path(host, memory, Path { fd, at, len }, to).map(|()| 0)
             })
         },
     )?;
@@ -208,7 +209,7 @@ fn folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         WASI,
         "path_open",
         |hook: Hook<'_>,
-         (fd, lookup, at, len, flags, rights, _below, _status, to): (
+         (fd, _lookup, at, len, flags, rights, _below, _status, to): (
             u32,
             u32,
             u32,
@@ -220,10 +221,9 @@ fn folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             u32,
         )| {
             long(hook, LOOK, move |host, memory| {
-                let (path, how) = (Path { fd, at, len, lookup }, How { flags, rights });
-                let (opened, copied) = folders::open(host, memory, path, how)?;
+                let opened = folders::open(host, memory, Path { fd, at, len }, How { flags, rights })?;
                 memory.write_u32(to, opened)?;
-                Ok(bytes(copied))
+                Ok(0)
             })
         },
     )?;

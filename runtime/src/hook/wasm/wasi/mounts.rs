@@ -1,37 +1,50 @@
-//! The folders that a hook may read, as it sees them: nothing shows where or when they were made.
-//!
-//! What lies in a mount is small and was written by the server (a file per key of a `ConfigMap`), in memory or in the
-//! page cache: it is read on the spot, which takes microseconds. A thread for each read would cost more.
+//! Folders that a hook may read: a map of files in memory, shown without times, devices or the order of a disk.
 
-use std::cell::OnceCell;
-use std::io::{self, ErrorKind, Read as _};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use cap_std::ambient_authority;
-use cap_std::fs::{Dir, FileType};
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::hook::wasm::run::Mounted;
-use crate::hook::wasm::wasi::errno::{Errno, Failure};
+use super::errno::Errno;
 
-#[derive(Debug)]
-pub(super) struct Mounts(Vec<Mount>);
+/// Bytes of a file's name, as on Linux; a longer one is an error of its own.
+const MAX_NAME: usize = 255;
 
-#[derive(Debug)]
-struct Mount {
+/// A folder that a hook sees.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedFolder {
     /// Absolute, as the hook sees it.
-    path: String,
-    folder: PathBuf,
-    /// Opened when the hook first looks into it.
-    root: OnceCell<Dir>,
+    pub path: String,
+    pub files: MountedFiles,
 }
 
-/// A file or folder in a mount.
+/// Contents of files by name.
+pub type Files = BTreeMap<String, Bytes>;
+
+/// The files of a folder; clones share them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct MountedFiles(Arc<Files>);
+
+/// The mounts of one call.
+#[derive(Debug)]
+pub(super) struct Mounts(Vec<MountedFolder>);
+
+/// A path in a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    mount: usize,
+    pub(super) mount: usize,
     /// Without `.` and `..`; empty: the mount itself.
     inside: String,
+}
+
+/// The entry of a mount at a place.
+#[derive(Clone)]
+pub(super) enum Found {
+    Folder,
+    File(Bytes),
 }
 
 /// Numbers of WASI preview 1.
@@ -40,10 +53,9 @@ pub(super) enum Kind {
     Unknown = 0,
     Folder = 3,
     File = 4,
-    Link = 7,
 }
 
-/// What can be told of a file or folder.
+/// The answer of `fd_filestat_get` and `path_filestat_get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) kind: Kind,
@@ -51,7 +63,7 @@ pub(super) struct Stat {
     pub(super) inode: u64,
 }
 
-/// What lies in a folder: `.` and `..`, then the rest in the order of its names.
+/// An entry of a folder: `.` and `..`, then the files in the order of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -59,35 +71,37 @@ pub(super) struct Entry {
     pub(super) inode: u64,
 }
 
-/// Whether the last part of a path may be a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Links {
-    Followed,
-    Named,
+impl From<Files> for MountedFiles {
+    fn from(files: Files) -> Self {
+        Self(Arc::new(files))
+    }
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the mount {path} cannot be read: {why}")]
-struct Unreadable {
-    path: String,
-    why: ErrorKind,
+impl Deref for MountedFiles {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.0
+    }
+}
+
+/// Contents of Secrets never reach a log.
+impl fmt::Debug for MountedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} files", self.0.len())
+    }
 }
 
 impl Entry {
-    /// Bytes that it takes.
+    /// Bytes of memory.
     pub(super) fn held(&self) -> usize {
         size_of::<Self>() + self.name.capacity()
     }
 }
 
 impl Mounts {
-    pub(super) fn new(mounts: &[Mounted]) -> Self {
-        let mount = |mounted: &Mounted| Mount {
-            path: mounted.path.clone(),
-            folder: mounted.folder.clone(),
-            root: OnceCell::new(),
-        };
-        Self(mounts.iter().map(mount).collect())
+    pub(super) fn new(mounts: &[MountedFolder]) -> Self {
+        Self(mounts.to_vec())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -95,89 +109,46 @@ impl Mounts {
     }
 
     pub(super) fn path(&self, mount: usize) -> Result<&str, Errno> {
-        self.0.get(mount).map(|mount| mount.path.as_str()).ok_or(Errno::Badf)
+        self.mount(mount).map(|mount| mount.path.as_str())
     }
 
-    pub(super) fn look(&self, place: &Place, links: Links) -> Result<Stat, Failure> {
-        let (root, path) = self.host(place)?;
-        let found = match links {
-            Links::Followed => root.metadata(path),
-            Links::Named => root.symlink_metadata(path),
+    pub(super) fn find(&self, place: &Place) -> Result<Found, Errno> {
+        let (name, below) = match place.inside.split_once('/') {
+            Some((name, _)) => (name, true),
+            None => (place.inside.as_str(), false),
         };
-        let found = found.map_err(|error| self.failed(place, &error))?;
-        let kind = Kind::of(found.file_type());
-        // How large a folder or a link is depends on the file system.
-        let size = if kind == Kind::File { found.len() } else { 0 };
-        Ok(Stat { kind, size, inode: self.inode(place) })
+        let mount = self.mount(place.mount)?;
+        if name.is_empty() {
+            return Ok(Found::Folder);
+        }
+        if name.len() > MAX_NAME {
+            return Err(Errno::Nametoolong);
+        }
+        let content = mount.files.get(name).ok_or(Errno::Noent)?;
+        if below { Err(Errno::Notdir) } else { Ok(Found::File(content.clone())) }
     }
 
-    /// The content of a file, or `None` if it has more bytes than `bound`.
-    pub(super) fn read(&self, place: &Place, bound: usize) -> Result<Option<Vec<u8>>, Failure> {
-        let (root, path) = self.host(place)?;
-        let read = || {
-            let mut bytes = Vec::new();
-            let one_more = u64::try_from(bound).unwrap_or(u64::MAX).saturating_add(1);
-            root.open(path)?.take(one_more).read_to_end(&mut bytes)?;
-            Ok(bytes)
+    pub(super) fn stat(&self, place: &Place) -> Result<Stat, Errno> {
+        let (kind, size) = match self.find(place)? {
+            Found::Folder => (Kind::Folder, 0),
+            Found::File(content) => (Kind::File, content.len() as u64),
         };
-        let bytes = read().map_err(|error| self.failed(place, &error))?;
-        Ok(if bytes.len() > bound { None } else { Some(bytes) })
+        let path = &self.mount(place.mount)?.path;
+        Ok(Stat { kind, size, inode: inode(&joined(path, &place.inside)) })
     }
 
-    pub(super) fn list(&self, place: &Place) -> Result<Vec<Entry>, Failure> {
-        let (root, path) = self.host(place)?;
-        let list =
-            || root.read_dir(path)?.map(|entry| entry.and_then(|entry| self.entry(place, &entry))).collect();
-        let listed: io::Result<Vec<Entry>> = list();
-        let mut entries = listed.map_err(|error| self.failed(place, &error))?;
-        entries.sort_by(|one, other| one.name.cmp(&other.name));
-        let folder = |name: &str, inode| Entry { name: name.to_owned(), kind: Kind::Folder, inode };
-        let above = self.seen(place).rsplit_once('/').map_or_else(String::new, |(above, _)| above.to_owned());
-        let own = [folder(".", self.inode(place)), folder("..", inode(&above))];
-        Ok(own.into_iter().chain(entries).collect())
+    /// The entries of a mount, which is a folder without folders.
+    pub(super) fn list(&self, mount: usize) -> Result<Vec<Entry>, Errno> {
+        let MountedFolder { path, files } = self.mount(mount)?;
+        let entry = |name: &str, kind, path: &str| Entry { name: name.to_owned(), kind, inode: inode(path) };
+        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+        let own = [entry(".", Kind::Folder, path), entry("..", Kind::Folder, above)];
+        let files = files.keys().map(|name| entry(name, Kind::File, &joined(path, name)));
+        Ok(own.into_iter().chain(files).collect())
     }
 
-    fn entry(&self, folder: &Place, entry: &cap_std::fs::DirEntry) -> io::Result<Entry> {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let kind = Kind::of(entry.file_type()?);
-        let place = Place { mount: folder.mount, inside: joined(&folder.inside, &name) };
-        Ok(Entry { inode: self.inode(&place), name, kind })
-    }
-
-    /// Where the place lies on the host.
-    fn host<'a>(&'a self, place: &'a Place) -> Result<(&'a Dir, &'a str), Failure> {
-        let mount = self.0.get(place.mount).ok_or(Errno::Badf)?;
-        let root = if let Some(root) = mount.root.get() {
-            root
-        } else {
-            let root = Dir::open_ambient_dir(&mount.folder, ambient_authority());
-            let root = root.map_err(|error| unreadable(&mount.path, &error))?;
-            mount.root.get_or_init(|| root)
-        };
-        Ok((root, if place.inside.is_empty() { "." } else { &place.inside }))
-    }
-
-    /// The path as the hook sees it.
-    fn seen(&self, place: &Place) -> String {
-        let mount = self.0.get(place.mount).map_or("", |mount| mount.path.as_str());
-        joined(mount.trim_end_matches('/'), &place.inside)
-    }
-
-    fn inode(&self, place: &Place) -> u64 {
-        inode(&self.seen(place))
-    }
-
-    /// What a hook is told; whatever could tell it more about the host ends it.
-    fn failed(&self, place: &Place, error: &io::Error) -> Failure {
-        Failure::Told(match error.kind() {
-            ErrorKind::NotFound => Errno::Noent,
-            ErrorKind::NotADirectory => Errno::Notdir,
-            ErrorKind::IsADirectory => Errno::Isdir,
-            ErrorKind::InvalidFilename => Errno::Nametoolong,
-            // A link that leads out of the mount.
-            ErrorKind::PermissionDenied => Errno::Perm,
-            _ => return unreadable(self.path(place.mount).unwrap_or_default(), error),
-        })
+    fn mount(&self, mount: usize) -> Result<&MountedFolder, Errno> {
+        self.0.get(mount).ok_or(Errno::Badf)
     }
 }
 
@@ -186,8 +157,8 @@ impl Place {
         Self { mount, inside: String::new() }
     }
 
-    /// A path below this folder. `..` is worked out here, so that it never reaches the host, and stays below the folder.
-    pub(super) fn below(&self, path: &str) -> Result<Self, Errno> {
+    /// A path below a mount. `..` is resolved by the text alone and stays below the mount.
+    pub(super) fn below(mount: usize, path: &str) -> Result<Self, Errno> {
         if path.is_empty() {
             return Err(Errno::Noent);
         }
@@ -205,40 +176,21 @@ impl Place {
                 _ => parts.push(part),
             }
         }
-        let inside = parts.iter().fold(self.inside.clone(), |path, part| joined(&path, part));
-        Ok(Self { mount: self.mount, inside })
+        Ok(Self { mount, inside: parts.join("/") })
     }
 }
 
 impl Kind {
-    fn of(kind: FileType) -> Self {
-        match kind {
-            kind if kind.is_dir() => Self::Folder,
-            kind if kind.is_file() => Self::File,
-            kind if kind.is_symlink() => Self::Link,
-            _ => Self::Unknown,
-        }
-    }
-
     pub(super) fn number(self) -> u8 {
         self as u8
     }
 }
 
-fn unreadable(path: &str, error: &io::Error) -> Failure {
-    Failure::ends(Unreadable { path: path.to_owned(), why: error.kind() })
-}
-
-/// Empty is what stands before the first `/`, and what lies in no folder.
 fn joined(folder: &str, name: &str) -> String {
-    match (folder, name) {
-        ("", name) => name.to_owned(),
-        (folder, "") => folder.to_owned(),
-        (folder, name) => format!("{folder}/{name}"),
-    }
+    if name.is_empty() { folder.to_owned() } else { format!("{folder}/{name}") }
 }
 
-/// The same for the same path, wherever and whenever; never 0, which programs take for unknown.
+/// The same for the same path on every machine; never 0, which programs take for unknown.
 fn inode(path: &str) -> u64 {
     let hash: [u8; 32] = Sha256::digest(path).into();
     hash.first_chunk().map_or(1, |first| u64::from_le_bytes(*first)).max(1)
@@ -249,14 +201,14 @@ mod tests {
     use super::*;
 
     fn below(path: &str) -> Result<String, Errno> {
-        Place { mount: 0, inside: "a".to_owned() }.below(path).map(|place| place.inside)
+        Place::below(0, path).map(|place| place.inside)
     }
 
     #[test]
-    fn a_path_stays_below_its_folder() {
-        assert_eq!(below("."), Ok("a".to_owned()));
-        assert_eq!(below("b/./c//d"), Ok("a/b/c/d".to_owned()));
-        assert_eq!(below("b/../c"), Ok("a/c".to_owned()));
+    fn a_path_stays_below_its_mount() {
+        assert_eq!(below("."), Ok(String::new()));
+        assert_eq!(below("b/./c//d"), Ok("b/c/d".to_owned()));
+        assert_eq!(below("b/../c"), Ok("c".to_owned()));
         for path in ["..", "b/../..", "b/../../a", "/etc/passwd", "/a"] {
             assert_eq!(below(path), Err(Errno::Perm), "{path}");
         }
@@ -265,10 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_at_the_root_has_paths_like_any_other() {
-        let mounts = |path: &str| Mounts::new(&[Mounted { path: path.to_owned(), folder: PathBuf::new() }]);
-        let place = Place { mount: 0, inside: "key".to_owned() };
-        assert_eq!(mounts("/etc/greeting").seen(&place), "/etc/greeting/key");
-        assert_eq!(mounts("/etc/greeting/").seen(&place), "/etc/greeting/key");
+    fn the_debug_output_of_files_has_no_content() {
+        let files = Files::from([("password".to_owned(), Bytes::from("secret"))]).into();
+        let folder = MountedFolder { path: "/run/db".to_owned(), files };
+        assert_eq!(format!("{folder:?}"), r#"MountedFolder { path: "/run/db", files: 1 files }"#);
     }
 }

@@ -44,7 +44,7 @@ fn to_folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             below(hook, fd, Errno::Rofs)
         },
     )?;
-    // Where a link leads is the host's affair.
+    // There are no links.
     linker.func_wrap(
         WASI,
         "path_readlink",
