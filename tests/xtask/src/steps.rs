@@ -14,7 +14,8 @@ pub(crate) struct Steps {
 impl Steps {
     /// Prints what the command will do: each step's name, and what it takes as a rule.
     pub(crate) fn announce(command: &str, steps: &[(&str, String)]) -> Self {
-        eprintln!("cargo xtask {command}: {} steps (times are those of two cores)", steps.len());
+        let plural = if steps.len() == 1 { "" } else { "s" };
+        eprintln!("cargo xtask {command}: {} step{plural} (times are those of two cores)", steps.len());
         for (number, (name, takes)) in (1..).zip(steps) {
             eprintln!("  {number}. {name:<11} {takes}");
         }
