@@ -20,6 +20,7 @@ mod queue;
 mod retry_after;
 pub mod server;
 mod store;
+mod sync;
 mod telemetry;
 
 pub use hook::wasm::compiler::compile;

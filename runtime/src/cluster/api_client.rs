@@ -1,6 +1,6 @@
 //! One request and its answer, as bytes; and where objects live.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
@@ -17,6 +17,7 @@ use tower::BoxError;
 
 use crate::cluster::transport::Transport;
 use crate::retry_after::busy;
+use crate::sync::lock;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -148,7 +149,7 @@ impl Unreachable {
 
 impl Limit {
     fn take(&self) -> Duration {
-        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(self.start.elapsed())
+        lock(&self.bucket).take(self.start.elapsed())
     }
 }
 

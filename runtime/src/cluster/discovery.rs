@@ -1,7 +1,7 @@
 //! Which resources the API server serves now: plural to kind, scope, status subresource.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -17,6 +17,7 @@ use crate::cluster::api_client::{Answer, ApiClient, Unreachable, version_path};
 use crate::cluster::openapi::OpenApi;
 use crate::cluster::watch::{Scope, watch as watch_resource};
 use crate::error_chain::error_chain;
+use crate::sync::lock;
 
 pub(crate) struct Discovery {
     rest: ApiClient,
@@ -107,7 +108,7 @@ impl Discovery {
         is_it: impl Fn(&Resource) -> bool,
     ) -> Result<Option<Arc<Resource>>, DiscoveryError> {
         let find = |known: &[Arc<Resource>]| known.iter().find(|resource| is_it(resource)).cloned();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(api_version).cloned();
+        let known = lock(&self.known).get(api_version).cloned();
         if let Some(found) = known.and_then(|known| find(&known)) {
             return Ok(Some(found));
         }
@@ -117,7 +118,7 @@ impl Discovery {
         let Some(fresh) = parse(&answer, api_version)?.map(Arc::new) else {
             return Ok(None);
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         known.insert(api_version.to_owned(), Arc::clone(&fresh));
         Ok(find(&fresh))
     }
@@ -142,7 +143,7 @@ impl Discovery {
                     }
                 }
             }
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            lock(&self.known).clear();
             self.published.refresh();
             self.changed.send_replace(());
         }

@@ -1,7 +1,7 @@
 //! ConfigMaps and Secrets that somebody names: each watched once and by itself, for as long as somebody looks at it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::{FutureExt, StreamExt};
 use metahook_core::api::account::ServiceAccountRef;
@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::watch::{Scope, watch as watch_resource};
 use crate::error_chain::error_chain;
+use crate::sync::lock;
 
 /// All objects that are followed at the moment. Nothing else of their kinds is asked for, so that a right to just these
 /// (`resourceNames`) suffices.
@@ -67,7 +68,7 @@ impl ObjectWatches {
 
     /// `reader`: whose rights it is read with; ours where there is none.
     pub(crate) fn follow(&self, reader: Option<&ServiceAccountRef>, name: &Reference) -> Follower {
-        let mut all = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.watched);
         all.retain(|_, watched| watched.strong_count() > 0);
         let key = (reader.cloned(), name.clone());
         let watched = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {

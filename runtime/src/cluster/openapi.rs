@@ -1,7 +1,7 @@
 //! What the API server publishes about the lists of a kind: asked for once per kind, and again when it was published anew.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use metahook_core::json::lists::Lists;
@@ -12,6 +12,7 @@ use tokio::sync::OnceCell;
 
 use crate::cluster::api_client::{ApiClient, version_path};
 use crate::error_chain::error_chain;
+use crate::sync::lock;
 
 /// Where the schemas of each group and version are, by path. The address of one changes with its content.
 type Addresses = BTreeMap<String, String>;
@@ -126,11 +127,6 @@ impl OpenApi {
         tracing::debug!(path, why, "no schemas could be read here: lists are merged by convention");
         Err(Unread)
     }
-}
-
-/// The values inside are whole after each change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! its mounts and its related objects. Everything else is the server's own.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
@@ -15,6 +15,8 @@ use kube::client::{Body, DynBody};
 use metahook_core::api::account::ServiceAccountRef;
 use tower::util::BoxService;
 use tower::{BoxError, Service};
+
+use crate::sync::lock;
 
 pub(super) type Answer = Response<Box<DynBody>>;
 
@@ -45,7 +47,7 @@ impl Transport {
         }
         let mut request = Some(request);
         let answer = poll_fn(|context| {
-            let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut service = lock(&self.service);
             ready!(service.poll_ready(context))?;
             // It is taken once: whoever is ready is not polled again.
             request

@@ -1,7 +1,7 @@
 //! What the decorators of this server want of the same objects: said to each other, and who is woken by it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use metahook_core::cache::trigger::Selection;
 use metahook_core::decorator::conflicts::{Conflict, DecoratorConflicts, DecoratorId, Resolution};
@@ -14,6 +14,7 @@ use crate::cluster::events::{Recorder, Severity};
 use crate::controller::reconcile::Reconciler;
 use crate::queue::Queue;
 use crate::store::Store;
+use crate::sync::lock;
 
 #[derive(Default)]
 pub(crate) struct DecoratorCoordinator(Mutex<State>);
@@ -127,7 +128,7 @@ impl DecoratorCoordinator {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -4,12 +4,14 @@ mod keys;
 pub(crate) mod workers;
 
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use self::keys::Keys;
+
+use crate::sync::lock;
 
 /// # Guarantees
 /// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key
@@ -133,7 +135,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<K>> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

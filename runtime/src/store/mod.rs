@@ -7,7 +7,7 @@ mod own_writes;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::watch::{Scope, watch as watch_resource};
 use crate::error_chain::error_chain;
+use crate::sync::lock;
 use own_writes::OwnWrites;
 
 /// All stores that somebody uses at the moment.
@@ -323,11 +324,6 @@ async fn look_again(
             Err(error) => tracing::debug!(error = error_chain(&error), "a doubtful object could not be read"),
         }
     }
-}
-
-/// A panic while the lock was held is a failed pass; the values inside are whole after each event.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! What was said of each parent that stays true from pass to pass: it is said once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 
 use crate::cluster::events::Severity;
 use crate::controller::reconcile::Reconciler;
+use crate::sync::lock;
 
 /// What the last pass over each parent said, by reason. Nothing is kept of a parent of which there is nothing to say.
 #[derive(Debug, Default)]
@@ -22,14 +22,14 @@ impl Reconciler {
         now: impl IntoIterator<Item = String>,
     ) {
         let now: BTreeSet<_> = now.into_iter().collect();
-        let news = self.told.lock().unwrap_or_else(PoisonError::into_inner).news(&parent.key, reason, &now);
+        let news = lock(&self.told).news(&parent.key, reason, &now);
         for message in news {
             self.tools.recorder.record(parent, Severity::Warning, reason, &message);
         }
     }
 
     pub(crate) fn forget_told(&self, parent: &Key) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).0.remove(parent);
+        lock(&self.told).0.remove(parent);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The hooks of one controller as its passes call them, and what is told of each call.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::api::hook::{HookName, Limits, PerHook};
@@ -18,6 +18,7 @@ use crate::controller::related::Customized;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{Followed, Loaded};
 use crate::hook::web::client::{WebError, Webhook};
+use crate::sync::lock;
 
 /// A hook that runs as long as its controller does.
 pub(crate) enum Hook {
@@ -128,7 +129,7 @@ impl Hooks {
     }
 
     fn lock(&self) -> MutexGuard<'_, Result<Arc<Callees>, HookName>> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.now)
     }
 }
 

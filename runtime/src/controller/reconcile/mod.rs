@@ -12,7 +12,7 @@ pub(super) mod related_deletion;
 pub(super) mod rolling;
 pub(super) mod write_histories;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use metahook_core::api::hook::HookName;
@@ -48,6 +48,7 @@ use crate::controller::runner::tasks::Tasks;
 use crate::error_chain::error_chain;
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
+use crate::sync::lock;
 use crate::telemetry::metrics::Meter;
 
 /// A running controller and its parents of one kind: all that a CompositeController has; each kind of objects that a
@@ -410,7 +411,7 @@ impl Reconciler {
     }
 
     pub(crate) fn standings(&self) -> MutexGuard<'_, SettledParents> {
-        self.standings.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.standings)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The parents of one kind that a controller looks at: how many, in which order, and which of them need a pass.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use metahook_core::cache::objects::{Cache, ObjectChange};
 use metahook_core::cache::trigger::{self, Selected};
@@ -10,6 +10,7 @@ use metahook_core::settled::CacheRevision;
 
 use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::hooks::Callees;
+use crate::sync::lock;
 
 impl Reconciler {
     /// Takes in that an object of the parents' kind changed; gives back which parent has to be looked at for that.
@@ -48,7 +49,7 @@ impl Reconciler {
 
     /// Where the store's lock is held as well, that one comes first.
     fn selected(&self) -> MutexGuard<'_, Selected> {
-        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.selected)
     }
 
     /// Of these parents, those that need a pass: about the others nothing changed since they came to rest, as far as that

@@ -1,11 +1,13 @@
 //! What a controller's own writes have taught about each parent's children.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use metahook_core::children::write_history::WriteHistory;
 use metahook_core::fast_map::FastMap;
 use metahook_core::object::id::{Key, ObjectId};
+
+use crate::sync::lock;
 
 #[derive(Default)]
 pub(crate) struct WriteHistories(Mutex<State>);
@@ -56,7 +58,7 @@ impl WriteHistories {
 
     /// A pass that panicked leaves what it knew.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

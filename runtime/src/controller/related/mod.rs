@@ -3,7 +3,7 @@
 pub(super) mod scopes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::hook::{HookName, Via};
@@ -29,6 +29,7 @@ use crate::controller::related::scopes::{Followed, filled};
 use crate::controller::runner::triggers;
 use crate::queue::Queue;
 use crate::store::{Change, Store, Stores};
+use crate::sync::lock;
 
 /// What one controller knows of related objects.
 pub(crate) struct RelatedObjects {
@@ -327,7 +328,7 @@ impl RelatedObjects {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -4,11 +4,13 @@
 //! controller would no longer notice changes.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::sync::lock;
 
 #[derive(Default)]
 pub(crate) struct Tasks {
@@ -32,7 +34,7 @@ impl Tasks {
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let watched = self.watched(task);
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         while running.try_join_next().is_some() {}
         running.spawn(watched);
     }
@@ -49,7 +51,7 @@ impl Tasks {
 
 impl Drop for UntilDropped<'_> {
     fn drop(&mut self) {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        lock(&self.0.running).abort_all();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What makes a controller look at its parents: changes of objects, another hook, the time.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use metahook_core::cache::objects::ObjectChange;
@@ -16,6 +16,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::StartReason;
 use crate::queue::Queue;
 use crate::store::{Change, Store, Writer};
+use crate::sync::lock;
 
 /// Looks at all parents again as after a failure that lies in the past, not all at once.
 pub(crate) fn sync_all(controller: &Reconciler, queue: &Queue<Key>) {
@@ -144,9 +145,4 @@ pub(crate) fn wake(
             Some(_) => {} // The pass that wrote it looks again by itself.
         }
     }
-}
-
-/// What is in it is whole after each change, also if somebody panicked over it.
-fn lock(adopters: &Mutex<OrphanAdopters>) -> MutexGuard<'_, OrphanAdopters> {
-    adopters.lock().unwrap_or_else(PoisonError::into_inner)
 }

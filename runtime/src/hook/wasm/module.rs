@@ -1,7 +1,7 @@
 //! Bytes to a module that can be run; each digest is compiled once, however many controllers name it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -23,6 +23,7 @@ pub use crate::hook::wasm::module_error::ModuleError;
 use crate::hook::wasm::slots::Slots;
 use crate::hook::wasm::unpack::unpack;
 use crate::hook::wasm::wasi;
+use crate::sync::lock;
 
 /// What a module says of itself is cut to this many bytes.
 const LONGEST: usize = 500;
@@ -205,7 +206,7 @@ impl Runtime {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

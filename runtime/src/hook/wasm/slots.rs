@@ -1,9 +1,11 @@
 //! Who runs next: each controller that waits gets its turn before any gets a second one, and none has all places.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
+
+use crate::sync::lock;
 
 /// The places where hooks run.
 #[derive(Debug, Clone)]
@@ -54,7 +56,7 @@ impl Slots {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

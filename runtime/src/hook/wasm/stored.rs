@@ -2,7 +2,7 @@
 //! loaded.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,6 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
 use crate::hook::wasm::module::{Digest, Module, ModuleError, Runtime};
+use crate::sync::lock;
 
 /// Bytes are tried again this much after their last refusal is forgotten.
 const SOON: Duration = Duration::from_secs(10);
@@ -134,7 +135,7 @@ impl StoredModules {
     }
 
     pub(super) fn follow(&self, what: &ModuleRef) -> Arc<Stored> {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = lock(&self.followed);
         followed.retain(|_, known| known.strong_count() > 0);
         if let Some(known) = followed.get(what).and_then(Weak::upgrade) {
             return known;
