@@ -24,9 +24,9 @@ mod sync;
 mod telemetry;
 
 pub use hook::wasm::compiler::compile;
-pub use telemetry::log::LogError;
+pub use telemetry::LogError;
 
 /// Sets logging up as the flags say.
 pub fn start_log(serve: &cli::Serve) -> Result<(), LogError> {
-    telemetry::log::start(serve.log_format(), &serve.log_level())
+    telemetry::start_log(serve.log_format(), &serve.log_level())
 }

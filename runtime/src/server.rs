@@ -13,13 +13,12 @@ use metahook_core::pacing::rate_limiter::Rate;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::client::{self, ConnectError};
+use crate::cluster::connection::{self, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::seed;
-use crate::controller::Context;
 use crate::controller::host::Host;
-use crate::controller::host::controllers::Controllers;
+use crate::controller::{Context, Controllers};
 use crate::hook::wasm::bounds::ModuleSettings;
 use crate::hook::wasm::engine::EngineError;
 use crate::hook::wasm::module::{Runtime, RuntimeSettings};
@@ -84,9 +83,9 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let scrapes = settings.metrics.map(|address| Listener::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let rest = client::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
+    let rest = connection::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
     tokio::select! {
-        reached = client::wait_until_reachable(&rest) => reached?,
+        reached = connection::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
     let (slots, limits, modules) = (settings.hook_concurrency, settings.hook_policy.limits, settings.modules);

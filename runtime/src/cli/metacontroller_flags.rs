@@ -9,7 +9,7 @@ use metahook_core::children::desired::Applying;
 use metahook_core::pacing::rate_limiter::Rate;
 
 use crate::cli::FlagError;
-use crate::telemetry::log::Format;
+use crate::telemetry::Format;
 
 /// Flags that Metacontroller's manifests and charts pass. What metahook does otherwise, or not yet, is said at start.
 #[derive(Debug, Args)]

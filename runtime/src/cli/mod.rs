@@ -1,9 +1,8 @@
 //! The command line: flags to settings. The only reader of arguments and environment.
 
+mod hook_flags;
 mod metacontroller_flags;
-mod modules;
 pub mod pack;
-mod policy;
 pub mod rbac;
 
 use std::ffi::OsString;
@@ -13,13 +12,12 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
-use metahook_core::api::hook::{LimitBounds, Limits};
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::rate_limiter::RateError;
 
 use crate::server::Settings;
-use crate::telemetry::log::Format;
+use crate::telemetry::Format;
 
 /// Kubernetes controllers as small functions: WebAssembly hooks out of ConfigMaps.
 #[derive(Debug, Parser)]
@@ -83,11 +81,11 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub metrics_address: Address,
     #[command(flatten)]
-    pub hook_limits: HookLimits,
+    pub hook_limits: hook_flags::HookLimits,
     #[command(flatten)]
-    pub hook_policy: policy::PolicyFlags,
+    pub hook_policy: hook_flags::PolicyFlags,
     #[command(flatten)]
-    pub modules: modules::ModuleFlags,
+    pub modules: hook_flags::ModuleFlags,
     #[command(flatten)]
     pub peer: metacontroller_flags::MetacontrollerFlags,
     #[arg(long, value_enum, default_value_t = Format::Json)]
@@ -97,32 +95,6 @@ pub struct Serve {
     pub log_level: String,
 }
 
-/// What one call of a hook may use where its spec says nothing, and the most that a spec may ask for.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Limits of hooks")]
-pub struct HookLimits {
-    #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
-    pub hook_memory: u64,
-    #[arg(long, value_name = "BYTES", default_value = "512Mi", value_parser = bytes)]
-    pub hook_memory_max: u64,
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub hook_timeout: Duration,
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
-    pub hook_timeout_max: Duration,
-    #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub hook_instructions: u64,
-    #[arg(long, value_name = "N", default_value_t = 100_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
-    pub hook_instructions_max: u64,
-    #[arg(long, value_name = "BYTES", default_value = "4Mi", value_parser = bytes)]
-    pub hook_output: u64,
-    #[arg(long, value_name = "BYTES", default_value = "32Mi", value_parser = bytes)]
-    pub hook_output_max: u64,
-    #[arg(long, value_name = "BYTES", default_value = "64Ki", value_parser = bytes)]
-    pub hook_log: u64,
-    #[arg(long, value_name = "BYTES", default_value = "1Mi", value_parser = bytes)]
-    pub hook_log_max: u64,
-}
-
 /// A flag whose value does not go with another's.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
@@ -130,38 +102,6 @@ pub enum FlagError {
     AboveMax(&'static str),
     #[error("--client-go-qps and --client-go-burst: {0}")]
     Rate(#[source] RateError),
-}
-
-impl HookLimits {
-    fn bounds(&self) -> Result<LimitBounds, FlagError> {
-        for (flag, fits) in [
-            ("hook-memory", self.hook_memory <= self.hook_memory_max),
-            ("hook-timeout", self.hook_timeout <= self.hook_timeout_max),
-            ("hook-instructions", self.hook_instructions <= self.hook_instructions_max),
-            ("hook-output", self.hook_output <= self.hook_output_max),
-            ("hook-log", self.hook_log <= self.hook_log_max),
-        ] {
-            if !fits {
-                return Err(FlagError::AboveMax(flag));
-            }
-        }
-        Ok(LimitBounds {
-            default: Limits {
-                memory: self.hook_memory,
-                timeout: self.hook_timeout,
-                instructions: self.hook_instructions,
-                output: self.hook_output,
-                log: self.hook_log,
-            },
-            ceiling: Limits {
-                memory: self.hook_memory_max,
-                timeout: self.hook_timeout_max,
-                instructions: self.hook_instructions_max,
-                output: self.hook_output_max,
-                log: self.hook_log_max,
-            },
-        })
-    }
 }
 
 impl Serve {
@@ -238,6 +178,7 @@ const DURATION: &str = "write a duration like 30s or 1m30s";
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::api::hook::LimitBounds;
     use metahook_core::api::policy::HookPolicy;
 
     use super::*;

@@ -10,8 +10,8 @@ use metahook_core::api::packed::{Index, index_key};
 use metahook_core::object::id::Key;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::client::{ConnectError, connect};
 use crate::cluster::config_maps::ConfigMapError;
+use crate::cluster::connection::{ConnectError, connect};
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
 /// Who owns the fields that `--apply` writes.

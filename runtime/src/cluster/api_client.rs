@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::cluster::transport::Transport;
+use crate::cluster::connection::Transport;
 use crate::retry_after::busy;
 use crate::sync::lock;
 

@@ -10,7 +10,7 @@ use tower::util::BoxService;
 use tower::{BoxError, service_fn};
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::transport::Transport;
+use crate::cluster::connection::Transport;
 
 /// Each request is answered as `program` says, or never; it may panic.
 pub(crate) fn answering(

@@ -8,13 +8,13 @@ use serde_json::json;
 
 use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
 use crate::error_chain::error_chain;
-use crate::hook::wasm::seeds::Seeds;
 
 const NAME: &str = "metahook-seed";
 const FIELD: &str = "seed";
+const KEY_LENGTH: usize = 32;
 
 /// The bytes of a key.
-type SeedKey = [u8; Seeds::KEY_LENGTH];
+pub(crate) type SeedKey = [u8; KEY_LENGTH];
 
 #[derive(Debug, thiserror::Error)]
 enum SeedError {
@@ -23,8 +23,7 @@ enum SeedError {
     #[error("{0}")]
     Refused(String),
     #[error(
-        "the Secret {namespace}/{NAME} has no key {FIELD:?} of {} bytes: delete it, and a new one is made",
-        Seeds::KEY_LENGTH
+        "the Secret {namespace}/{NAME} has no key {FIELD:?} of {KEY_LENGTH} bytes: delete it, and a new one is made"
     )]
     Malformed { namespace: String },
 }

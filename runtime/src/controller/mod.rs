@@ -10,18 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::controller::ControllerKind;
 use metahook_core::api::policy::HookPolicy;
+use metahook_core::cache::objects::Cache;
 use metahook_core::children::desired::Applying;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, Key, Resource};
 
 use decorator_conflicts::DecoratorCoordinator;
-use host::controllers::Controllers;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Sources;
-use crate::store::Stores;
+use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
 
 /// What every controller works with.
@@ -57,4 +60,55 @@ impl Context {
         let rest = self.rest.acting_as(account);
         Self { stores: Arc::new(Stores::new(rest.clone())), rest, ..self.clone() }
     }
+}
+
+/// Controllers of both kinds, as they are stored.
+pub(crate) struct Controllers {
+    composite: Arc<Store>,
+    decorator: Arc<Store>,
+}
+
+impl Controllers {
+    pub(crate) fn open(stores: &Stores) -> Self {
+        Self {
+            composite: stores.open(&resource(ControllerKind::Composite, "compositecontrollers")),
+            decorator: stores.open(&resource(ControllerKind::Decorator, "decoratorcontrollers")),
+        }
+    }
+
+    pub(crate) fn of(&self, kind: ControllerKind) -> &Arc<Store> {
+        match kind {
+            ControllerKind::Composite => &self.composite,
+            ControllerKind::Decorator => &self.decorator,
+        }
+    }
+
+    pub(crate) fn get(&self, kind: ControllerKind, name: &str) -> Option<Arc<Object>> {
+        self.of(kind).get(&Key::new("", name))
+    }
+
+    pub(crate) fn all(&self) -> [&Arc<Store>; 2] {
+        [&self.composite, &self.decorator]
+    }
+
+    /// As long as these numbers stay, no controller changed.
+    pub(crate) fn changes(&self) -> [u64; 2] {
+        self.all().map(|store| store.view(Cache::changes))
+    }
+
+    /// Waits until all are known.
+    pub(crate) async fn synced(&self) {
+        for store in self.all() {
+            store.synced().await;
+        }
+    }
+}
+
+fn resource(kind: ControllerKind, plural: &str) -> Arc<Resource> {
+    Arc::new(Resource {
+        gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", kind.as_str()),
+        plural: plural.into(),
+        namespaced: false,
+        has_status: true,
+    })
 }

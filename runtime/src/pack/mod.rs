@@ -1,7 +1,6 @@
 //! A module as it is stored: made small, and laid out in as many ConfigMaps as it needs.
 
-mod shrink;
-mod strip;
+mod optimize;
 
 use std::path::Path;
 
@@ -11,10 +10,10 @@ use metahook_core::api::packed::{Index, MOST_PARTS, PART_KEY, index_key, is_name
 use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
-use shrink::ShrinkError;
+use optimize::ShrinkError;
+pub(crate) use optimize::StripError;
 
 use crate::hook::wasm::module::Digest;
-pub(crate) use strip::StripError;
 
 /// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
 const CONFIG_MAP: usize = 1 << 20;
@@ -74,18 +73,18 @@ impl Place {
 
 /// The module without what no server reads, and why `wasm-opt` did not make it smaller, where it did not.
 pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Option<ShrinkError>), PackError> {
-    strip::check(module)?;
-    let (shrunk, why) = match shrink::shrink(wasm_opt, module) {
+    optimize::check(module)?;
+    let (shrunk, why) = match optimize::shrink(wasm_opt, module) {
         Ok(shrunk) => (shrunk, None),
         Err(why) => (module.to_vec(), Some(why)),
     };
-    Ok((strip::strip(&shrunk)?, why))
+    Ok((optimize::strip(&shrunk)?, why))
 }
 
 /// One ConfigMap where the module fits into it, as it is or compressed, whichever is smaller; else parts and an index.
 pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
     place.check()?;
-    strip::check(module)?;
+    optimize::check(module)?;
     let compressed = zstd::bulk::compress(module, LEVEL).map_err(PackError::Compress)?;
     let stored = if compressed.len() < module.len() { &compressed } else { module };
     let (sha256, size) = (Digest::of(module).hex(), module.len());

@@ -1,9 +1,37 @@
-//! What is told about the server while it runs.
+//! Telemetry: log lines on stderr, probes and metrics over HTTP.
 
 pub(crate) mod http;
-pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod webhooks;
+
+use tracing_subscriber::EnvFilter;
+
+/// Format of log lines: JSON for machines, text for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Json,
+    Text,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error(
+        "--log-level: {0:?} is no log level: write error, warn, info, debug or trace, or a filter like metahook=debug"
+    )]
+    Level(String, #[source] tracing_subscriber::filter::ParseError),
+    #[error("logging has been set up already")]
+    Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {
+    let filter = EnvFilter::try_new(level).map_err(|error| LogError::Level(level.to_owned(), error))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        Format::Json => lines.json().flatten_event(true).try_init(),
+        Format::Text => lines.with_ansi(false).try_init(),
+    }
+    .map_err(LogError::Twice)
+}
 
 /// Now, as Kubernetes writes times.
 pub(crate) fn timestamp() -> String {

@@ -12,7 +12,7 @@ use metahook_core::reconcile::plan::ClaimedObject;
 use serde_json::{Value, json};
 
 use crate::cluster::apply::ApplyError;
-use crate::cluster::rewrite::{RewriteError, list};
+use crate::cluster::apply::{RewriteError, list};
 use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::apply::learned;
 use crate::store::Writer;

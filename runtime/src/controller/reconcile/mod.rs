@@ -44,11 +44,10 @@ use crate::controller::reconcile::event_dedup::EventDedup;
 use crate::controller::reconcile::hooks::{Callees, Calls, HookError, Hooks};
 use crate::controller::reconcile::write_histories::WriteHistories;
 use crate::controller::related::{Asking, Customized, RelatedError, RelatedObjects};
-use crate::controller::runner::tasks::Tasks;
 use crate::error_chain::error_chain;
 use crate::queue::{After, Streaks};
 use crate::store::{Store, Writer};
-use crate::sync::lock;
+use crate::sync::{Tasks, lock};
 use crate::telemetry::metrics::Meter;
 
 /// A running controller and its parents of one kind: all that a CompositeController has; each kind of objects that a

@@ -1,12 +1,10 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
-pub(super) mod counts;
 pub(super) mod kinds;
 pub(super) mod modules;
 pub(super) mod parent_queue;
 pub(super) mod report;
 pub(super) mod stale_finalizers;
-pub(super) mod tasks;
 pub(super) mod triggers;
 
 use std::panic::AssertUnwindSafe;
@@ -37,9 +35,9 @@ use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
-use crate::controller::runner::tasks::Tasks;
 use crate::hook::web::client::Webhook;
 use crate::queue::Queue;
+use crate::sync::Tasks;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

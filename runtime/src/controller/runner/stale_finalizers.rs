@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::rewrite::{RewriteError, list};
+use crate::cluster::apply::{RewriteError, list};
 use crate::controller::Context;
 use crate::error_chain::error_chain;
 use crate::store::Store;

@@ -5,19 +5,18 @@ use std::fmt;
 use metahook_core::object::id::Uid;
 use sha2::{Digest, Sha256};
 
+use crate::cluster::seed::SeedKey;
 use crate::hook::wasm::run::Seed;
 
 /// The same numbers at every call about a parent, other numbers for each parent, and none that an outsider can guess.
 pub(crate) struct Seeds {
-    key: [u8; Self::KEY_LENGTH],
+    key: SeedKey,
     #[cfg(debug_assertions)]
     each_call: Option<std::sync::atomic::AtomicU64>,
 }
 
 impl Seeds {
-    pub(crate) const KEY_LENGTH: usize = 32;
-
-    pub(crate) fn new(key: [u8; Self::KEY_LENGTH]) -> Self {
+    pub(crate) fn new(key: SeedKey) -> Self {
         Self {
             key,
             #[cfg(debug_assertions)]

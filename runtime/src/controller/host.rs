@@ -1,7 +1,5 @@
 //! Which controllers run: they come, change and go.
 
-pub(crate) mod controllers;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

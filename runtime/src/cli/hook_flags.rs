@@ -1,0 +1,187 @@
+//! Flags about hooks: what modules may cost, what calls may use, where modules and mounts come from.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use metahook_core::api::hook::{LimitBounds, Limits};
+use metahook_core::api::policy::HookPolicy;
+
+use crate::cli::{FlagError, bytes, duration};
+use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
+
+/// This program, also where its file has been replaced by another version.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// What a module may ask of the server before it is called for the first time.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Modules")]
+pub struct ModuleFlags {
+    /// Of a module that is stored compressed.
+    #[arg(long = "module-packed-max", value_name = "BYTES", default_value = "16Mi", value_parser = bytes)]
+    pub packed_max: u64,
+    #[arg(long = "module-size-max", value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
+    pub size_max: u64,
+    /// Functions of a module, and elements of its table.
+    #[arg(long = "module-functions-max", value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub functions_max: u32,
+    #[arg(long = "module-compile-timeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub compile_timeout: Duration,
+    #[arg(long = "module-compile-memory", value_name = "BYTES", default_value = "1Gi", value_parser = bytes)]
+    pub compile_memory: u64,
+    /// Compilations at once; one per two cores when absent.
+    #[arg(long = "module-compilations", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub compilations: Option<u16>,
+    /// Where to keep compiled modules: a folder of the server's own, made with mode 0700 where it is not.
+    #[arg(long = "module-cache-dir", value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub cache_dir: Option<PathBuf>,
+}
+
+impl ModuleFlags {
+    pub(super) fn settings(self, cores: usize) -> ModuleSettings {
+        ModuleSettings {
+            compiler: THIS_PROGRAM.into(),
+            bounds: ModuleBounds {
+                packed: self.packed_max,
+                size: self.size_max,
+                functions: self.functions_max,
+                compile_time: self.compile_timeout,
+                compile_memory: self.compile_memory,
+            },
+            // A compiler works with two threads.
+            compilations: self.compilations.map_or((cores / 2).max(1), usize::from),
+            cache: self.cache_dir.filter(|path| !path.as_os_str().is_empty()),
+        }
+    }
+}
+
+/// Where modules and mounted files come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Modules and mounts")]
+pub struct PolicyFlags {
+    /// Namespaces whose ConfigMaps may hold modules; all when absent.
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    pub module_namespaces: Vec<String>,
+    /// Refuse modules that the controller does not pin by `sha256`.
+    #[arg(long)]
+    pub require_pin: bool,
+    /// Namespaces whose Secrets hooks may mount; none when absent.
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
+    pub mount_secret_namespaces: Vec<String>,
+    /// Memory that the mounted files of all hooks may take, each version until the last call that sees it ends.
+    #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
+    pub mount_memory_max: u64,
+}
+
+impl PolicyFlags {
+    pub(super) fn policy(&self, limits: LimitBounds) -> HookPolicy {
+        HookPolicy {
+            limits,
+            module_namespaces: names(&self.module_namespaces),
+            require_pin: self.require_pin,
+            mount_secret_namespaces: names(&self.mount_secret_namespaces),
+            secrets_by_account: false,
+        }
+    }
+}
+
+/// An empty value, as a chart may give it, names nothing.
+fn names(given: &[String]) -> BTreeSet<String> {
+    given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+/// What one call of a hook may use where its spec says nothing, and the most that a spec may ask for.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits of hooks")]
+pub struct HookLimits {
+    #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
+    pub hook_memory: u64,
+    #[arg(long, value_name = "BYTES", default_value = "512Mi", value_parser = bytes)]
+    pub hook_memory_max: u64,
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub hook_timeout: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    pub hook_timeout_max: Duration,
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub hook_instructions: u64,
+    #[arg(long, value_name = "N", default_value_t = 100_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub hook_instructions_max: u64,
+    #[arg(long, value_name = "BYTES", default_value = "4Mi", value_parser = bytes)]
+    pub hook_output: u64,
+    #[arg(long, value_name = "BYTES", default_value = "32Mi", value_parser = bytes)]
+    pub hook_output_max: u64,
+    #[arg(long, value_name = "BYTES", default_value = "64Ki", value_parser = bytes)]
+    pub hook_log: u64,
+    #[arg(long, value_name = "BYTES", default_value = "1Mi", value_parser = bytes)]
+    pub hook_log_max: u64,
+}
+
+impl HookLimits {
+    pub(super) fn bounds(&self) -> Result<LimitBounds, FlagError> {
+        for (flag, fits) in [
+            ("hook-memory", self.hook_memory <= self.hook_memory_max),
+            ("hook-timeout", self.hook_timeout <= self.hook_timeout_max),
+            ("hook-instructions", self.hook_instructions <= self.hook_instructions_max),
+            ("hook-output", self.hook_output <= self.hook_output_max),
+            ("hook-log", self.hook_log <= self.hook_log_max),
+        ] {
+            if !fits {
+                return Err(FlagError::AboveMax(flag));
+            }
+        }
+        Ok(LimitBounds {
+            default: Limits {
+                memory: self.hook_memory,
+                timeout: self.hook_timeout,
+                instructions: self.hook_instructions,
+                output: self.hook_output,
+                log: self.hook_log,
+            },
+            ceiling: Limits {
+                memory: self.hook_memory_max,
+                timeout: self.hook_timeout_max,
+                instructions: self.hook_instructions_max,
+                output: self.hook_output_max,
+                log: self.hook_log_max,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        modules: ModuleFlags,
+    }
+
+    fn settings(flags: &[&str], cores: usize) -> ModuleSettings {
+        Flags::parse_from(["test"].iter().chain(flags)).modules.settings(cores)
+    }
+
+    #[test]
+    fn the_bounds_of_the_flags_are_those_of_the_types() {
+        assert_eq!(settings(&[], 1), ModuleSettings::new(THIS_PROGRAM));
+    }
+
+    #[test]
+    fn there_is_one_compilation_per_two_cores_and_at_least_one() {
+        for (cores, compilations) in [(1, 1), (2, 1), (3, 1), (4, 2), (64, 32)] {
+            assert_eq!(settings(&[], cores).compilations, compilations, "{cores} cores");
+        }
+        assert_eq!(settings(&["--module-compilations=3"], 64).compilations, 3);
+    }
+
+    #[test]
+    fn an_empty_folder_is_none() {
+        assert_eq!(settings(&["--module-cache-dir="], 1).cache, None);
+        assert_eq!(settings(&["--module-cache-dir=/x"], 1).cache, Some("/x".into()));
+    }
+}
