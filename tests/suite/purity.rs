@@ -10,7 +10,7 @@ use bytes::Bytes;
 use metahook::hook::wasm::bounds::ModuleSettings;
 use metahook::hook::wasm::module::{Module, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Called, Files, MountedFolder, Seed, Usage};
-use metahook_core::api::hook::LimitBounds;
+use metahook_core::api::limits::LimitBounds;
 use serde_json::{Value, json};
 
 /// A guest that can be called, on a runtime of its own.

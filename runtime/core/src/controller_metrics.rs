@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::hook::{HookName, Limits};
+use crate::api::hook::HookName;
+use crate::api::limits::Limits;
 use crate::api::status::CallFigures;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
@@ -128,7 +129,7 @@ fn count(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::hook::LimitBounds;
+    use crate::api::limits::LimitBounds;
 
     fn call(result: &'static str, micros: u64) -> Called {
         Called {

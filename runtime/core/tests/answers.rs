@@ -11,7 +11,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
 use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, InputParts, KindConfig, ReconcilePlan};
 
-use metahook_core::api::composite::UpdateMethod;
+use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::hook::{HookName, HookVersion, PerHook, Via};
 use metahook_core::cache::trigger::{Selection, SelectionRule};
 use metahook_core::children::desired::ChildKind;

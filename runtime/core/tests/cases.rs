@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::controller::ControllerKind;
+use metahook_core::api::ControllerKind;
 use metahook_core::children::desired::{Apply, ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::children::{self, Owner};
@@ -34,7 +34,7 @@ struct Strategy {
 struct DeclaredRule {
     api_version: String,
     kind: String,
-    method: metahook_core::api::composite::UpdateMethod,
+    method: metahook_core::api::common::UpdateMethod,
     /// Server-side apply, as this field manager.
     field_manager: Option<String>,
 }

@@ -13,11 +13,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use metahook_core::api::ControllerKind;
 use metahook_core::api::composite::CompositeControllerSpec;
-use metahook_core::api::controller::ControllerKind;
 use metahook_core::api::decorator::DecoratorControllerSpec;
 use metahook_core::api::hook::HookVersion;
-use metahook_core::api::snapshot::snapshot;
+use metahook_core::api::snapshot;
 use metahook_core::hook::customize;
 use metahook_core::hook::request::Sync;
 use metahook_core::object::Object;

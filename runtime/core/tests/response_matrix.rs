@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test: a broken row ends it")]
 
-use metahook_core::api::controller::ControllerKind;
+use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
 use metahook_core::decorator::object::Decoration;
 use metahook_core::hook::read::Reading;

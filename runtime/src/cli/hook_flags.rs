@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::hook::{LimitBounds, Limits};
+use metahook_core::api::limits::{LimitBounds, Limits};
 use metahook_core::api::policy::HookPolicy;
 
 use crate::cli::{FlagError, bytes, duration};

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::Args;
-use metahook_core::api::composite::ApplyStrategy;
+use metahook_core::api::common::ApplyStrategy;
 use metahook_core::children::desired::Applying;
 use metahook_core::pacing::rate_limiter::Rate;
 

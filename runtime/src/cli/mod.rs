@@ -178,7 +178,7 @@ const DURATION: &str = "write a duration like 30s or 1m30s";
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::api::hook::LimitBounds;
+    use metahook_core::api::limits::LimitBounds;
     use metahook_core::api::policy::HookPolicy;
 
     use super::*;

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::account::ServiceAccountRef;
-use metahook_core::api::composite::ApplyStrategy;
+use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::rbac::Needs;
 use serde::Deserialize;
 use serde_json::{Value, json};

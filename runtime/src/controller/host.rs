@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::api::ControllerKind;
 use metahook_core::api::account::ServiceAccountRef;
-use metahook_core::api::controller::ControllerKind;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;

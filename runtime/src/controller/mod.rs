@@ -9,8 +9,8 @@ mod runner;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::api::ControllerKind;
 use metahook_core::api::account::ServiceAccountRef;
-use metahook_core::api::controller::ControllerKind;
 use metahook_core::api::policy::HookPolicy;
 use metahook_core::cache::objects::Cache;
 use metahook_core::children::desired::Applying;

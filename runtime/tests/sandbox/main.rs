@@ -14,7 +14,7 @@ use bytes::Bytes;
 use metahook::hook::wasm::bounds::ModuleSettings;
 use metahook::hook::wasm::module::{ModuleError, Runtime, RuntimeSettings};
 use metahook::hook::wasm::run::{Call, Called, Seed};
-use metahook_core::api::hook::{LimitBounds, Limits};
+use metahook_core::api::limits::{LimitBounds, Limits};
 
 mod cache;
 mod limits;

@@ -3,13 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::SpecError;
-use crate::api::account::ServiceAccountRef;
-use crate::api::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
-use crate::api::deletion::RelatedDeletion;
+use crate::api::common::{
+    ApplyStrategy, ChildRule, Common, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
+};
 use crate::api::hook::Hook;
 use crate::api::policy::HookPolicy;
-use crate::api::webhook::EndpointConfig;
+use crate::api::{ControllerError, SpecError, resource, selector};
 use crate::cache::trigger::SelectionRule;
 use crate::object::selector::{LabelSelector, Selector};
 
@@ -22,23 +21,11 @@ pub struct CompositeControllerSpec {
     pub child_resources: Option<Vec<ChildResource>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<CompositeHooks>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint_configs: Option<Vec<EndpointConfig>>,
-    /// All parents are synced again after this many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resync_period_seconds: Option<i32>,
     /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
-    /// How children are written, where their kind says nothing else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub apply_strategy: Option<ApplyStrategy>,
-    /// Related objects that hooks may delete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub related_deletion: Option<Vec<RelatedDeletion>>,
-    /// Whose rights bound what the controller does; the server's own when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_account_ref: Option<ServiceAccountRef>,
+    #[serde(flatten)]
+    pub common: CommonSpec,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -87,66 +74,17 @@ pub struct ChildUpdateStrategy {
     pub status_checks: StatusChecks,
 }
 
-/// How children are written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum ApplyStrategy {
-    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
-    #[default]
-    DynamicApply,
-    /// The API server merges, and knows which fields are whose.
-    ServerSideApply,
-}
-
-/// What happens to a child that is not as desired.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum UpdateMethod {
-    /// It stays until somebody else deletes it.
-    #[default]
-    #[serde(alias = "")]
-    OnDelete,
-    /// It is deleted and made anew.
-    Recreate,
-    /// It is updated.
-    InPlace,
-    /// As Recreate, one child after the other.
-    RollingRecreate,
-    /// As InPlace, one child after the other.
-    RollingInPlace,
-}
-
-impl UpdateMethod {
-    /// One child after the other.
-    pub fn is_rolling(self) -> bool {
-        matches!(self, Self::RollingRecreate | Self::RollingInPlace)
-    }
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusChecks {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<ConditionCheck>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ConditionCheck {
-    #[serde(rename = "type")]
-    pub kind: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompositeHooks {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub customize: Option<Hook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sync: Option<Hook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finalize: Option<Hook>,
+    #[serde(flatten)]
+    pub hooks: Hooks,
     /// Accepted for old manifests; never called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_update_child: Option<Hook>,
@@ -168,25 +106,17 @@ pub struct Composite {
 impl CompositeControllerSpec {
     /// `name`: the controller's, which becomes part of its finalizer.
     pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Composite, ControllerError> {
-        let hooks = self.hooks.as_ref();
-        let stored = Stored {
-            sync: hooks.and_then(|hooks| hooks.sync.as_ref()),
-            finalize: hooks.and_then(|hooks| hooks.finalize.as_ref()),
-            customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
-            account: self.service_account_ref.as_ref(),
-            endpoints: self.endpoint_configs.as_deref(),
-            deletions: self.related_deletion.as_deref(),
-            resync_period_seconds: self.resync_period_seconds,
-        };
         let children = self.child_resources.iter().flatten().enumerate();
-        let common = stored.check(name, policy, children.map(|(nth, child)| self.child(nth, child)))?;
+        let children = children.map(|(nth, child)| self.child(nth, child));
+        let hooks = self.hooks.as_ref().map(|stored| &stored.hooks);
+        let common = self.common.check(name, hooks, policy, children)?;
         let parent = &self.parent_resource;
         let rule = SelectionRule {
             labels: selector("spec.parentResource.labelSelector", parent.label_selector.clone())?,
             annotations: Selector::default(),
             ignore_status: parent.ignore_status_changes.unwrap_or_default(),
         };
-        let resource = kind("spec.parentResource", &parent.api_version, &parent.resource)?;
+        let resource = resource("spec.parentResource", &parent.api_version, &parent.resource)?;
         Ok(Composite {
             common,
             parent: Target { resource, rules: vec![rule] },
@@ -196,12 +126,12 @@ impl CompositeControllerSpec {
     }
 
     fn child(&self, nth: usize, child: &ChildResource) -> Result<ChildRule, SpecError> {
-        let resource = kind(&format!("spec.childResources[{nth}]"), &child.api_version, &child.resource)?;
+        let resource = resource(&format!("spec.childResources[{nth}]"), &child.api_version, &child.resource)?;
         let strategy = child.update_strategy.clone().unwrap_or_default();
         Ok(ChildRule {
             resource,
             method: strategy.method.unwrap_or_default(),
-            apply: strategy.apply_strategy.or(self.apply_strategy),
+            apply: strategy.apply_strategy.or(self.common.apply_strategy),
             checks: strategy.status_checks.conditions.unwrap_or_default(),
         })
     }

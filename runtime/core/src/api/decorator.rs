@@ -5,14 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::SpecError;
-use crate::api::account::ServiceAccountRef;
-use crate::api::composite::{ApplyStrategy, UpdateMethod};
-use crate::api::controller::{ChildRule, Common, ControllerError, Stored, Target, kind, selector};
-use crate::api::deletion::RelatedDeletion;
-use crate::api::hook::Hook;
+use crate::api::common::{ApplyStrategy, ChildRule, Common, CommonSpec, Hooks, Target, UpdateMethod};
 use crate::api::policy::HookPolicy;
-use crate::api::webhook::EndpointConfig;
+use crate::api::{ControllerError, SpecError, resource, selector};
 use crate::cache::trigger::SelectionRule;
 use crate::object::id::Gvr;
 use crate::object::selector::{Expression, LabelSelector};
@@ -25,21 +20,9 @@ pub struct DecoratorControllerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Vec<Attachment>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hooks: Option<DecoratorHooks>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint_configs: Option<Vec<EndpointConfig>>,
-    /// All targets are synced again after this many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resync_period_seconds: Option<i32>,
-    /// Related objects that hooks may delete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub related_deletion: Option<Vec<RelatedDeletion>>,
-    /// How attachments are written, where their kind says nothing else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub apply_strategy: Option<ApplyStrategy>,
-    /// Whose rights bound what the controller does; the server's own when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_account_ref: Option<ServiceAccountRef>,
+    pub hooks: Option<Hooks>,
+    #[serde(flatten)]
+    pub common: CommonSpec,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -87,16 +70,6 @@ pub struct AttachmentUpdateStrategy {
     pub apply_strategy: Option<ApplyStrategy>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct DecoratorHooks {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub customize: Option<Hook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sync: Option<Hook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finalize: Option<Hook>,
-}
-
 /// A DecoratorController that can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decorator {
@@ -112,18 +85,9 @@ pub struct Decorator {
 impl DecoratorControllerSpec {
     /// `name`: the controller's, which becomes part of its finalizer.
     pub fn check(&self, name: &str, policy: &HookPolicy) -> Result<Decorator, ControllerError> {
-        let hooks = self.hooks.as_ref();
-        let stored = Stored {
-            sync: hooks.and_then(|hooks| hooks.sync.as_ref()),
-            finalize: hooks.and_then(|hooks| hooks.finalize.as_ref()),
-            customize: hooks.and_then(|hooks| hooks.customize.as_ref()),
-            account: self.service_account_ref.as_ref(),
-            endpoints: self.endpoint_configs.as_deref(),
-            deletions: self.related_deletion.as_deref(),
-            resync_period_seconds: self.resync_period_seconds,
-        };
         let attachments = self.attachments.iter().flatten().enumerate();
-        let common = stored.check(name, policy, attachments.map(|(nth, one)| self.attachment(nth, one)))?;
+        let attachments = attachments.map(|(nth, one)| self.attachment(nth, one));
+        let common = self.common.check(name, self.hooks.as_ref(), policy, attachments)?;
         let mut targets = Vec::<Target>::new();
         let (mut declared_again, mut other_versions) = (BTreeSet::new(), BTreeSet::new());
         for (nth, target) in self.resources.iter().enumerate() {
@@ -140,7 +104,7 @@ impl DecoratorControllerSpec {
     }
 
     fn attachment(&self, nth: usize, one: &Attachment) -> Result<ChildRule, SpecError> {
-        let resource = kind(&format!("spec.attachments[{nth}]"), &one.api_version, &one.resource)?;
+        let resource = resource(&format!("spec.attachments[{nth}]"), &one.api_version, &one.resource)?;
         let strategy = one.update_strategy.clone().unwrap_or_default();
         Ok(ChildRule {
             resource,
@@ -149,7 +113,7 @@ impl DecoratorControllerSpec {
                 UpdateMethod::Recreate | UpdateMethod::RollingRecreate => UpdateMethod::Recreate,
                 UpdateMethod::InPlace | UpdateMethod::RollingInPlace => UpdateMethod::InPlace,
             },
-            apply: strategy.apply_strategy.or(self.apply_strategy),
+            apply: strategy.apply_strategy.or(self.common.apply_strategy),
             checks: Vec::new(),
         })
     }
@@ -166,7 +130,7 @@ impl TargetResource {
             annotations: selector(&format!("{field}.annotationSelector"), annotations)?,
             ignore_status: self.ignore_status_changes.unwrap_or_default(),
         };
-        Ok(Target { resource: kind(field, &self.api_version, &self.resource)?, rules: vec![rule] })
+        Ok(Target { resource: resource(field, &self.api_version, &self.resource)?, rules: vec![rule] })
     }
 }
 

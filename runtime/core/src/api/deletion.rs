@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::SpecError;
-use crate::api::controller::kind;
+use crate::api::{self, SpecError};
 use crate::object::id::Gvr;
 
 /// A kind of which hooks may have related objects deleted, though they are no children.
@@ -38,7 +37,7 @@ pub fn check(granted: Option<&[RelatedDeletion]>) -> Result<Vec<Grant>, SpecErro
     let mut grants = Vec::<Grant>::new();
     for (at, entry) in granted.into_iter().flatten().enumerate() {
         let field = format!("spec.relatedDeletion[{at}]");
-        let resource = kind(&field, &entry.api_version, &entry.resource)?;
+        let resource = api::resource(&field, &entry.api_version, &entry.resource)?;
         if let Some(earlier) = grants.iter().position(|earlier| earlier.is_about(&resource)) {
             let problem = format!(
                 "{resource} is granted by spec.relatedDeletion[{earlier}] already: take one of the two out"

@@ -1,23 +1,152 @@
 //! Our API objects: their types as stored, and the checked forms that a running controller reads.
 
 pub mod account;
+pub mod common;
 pub mod composite;
-pub mod controller;
 pub mod decorator;
 pub mod deletion;
 pub mod endpoint;
 pub mod hook;
+pub mod limits;
 pub mod mount;
 pub mod packed;
 pub mod policy;
 pub mod rbac;
 pub mod revision;
-pub mod snapshot;
 pub mod status;
 pub mod units;
 pub mod webhook;
 
-/// A spec that cannot be run: which field, and what to do about it.
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::cache::trigger::Selection;
+use crate::object::Object;
+use crate::object::id::{Gvr, is_api_version};
+use crate::object::selector::{LabelSelector, Selector};
+use crate::reconcile::phase;
+use common::{Common, Target};
+use composite::{Composite, CompositeControllerSpec};
+use decorator::{Decorator, DecoratorControllerSpec};
+use policy::HookPolicy;
+
+/// The two kinds of controllers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ControllerKind {
+    #[default]
+    Composite,
+    Decorator,
+}
+
+impl ControllerKind {
+    /// The value of `kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Composite => "CompositeController",
+            Self::Decorator => "DecoratorController",
+        }
+    }
+
+    /// The word of requests and answers for the children of an object.
+    pub fn children(self) -> &'static str {
+        match self {
+            Self::Composite => "children",
+            Self::Decorator => "attachments",
+        }
+    }
+
+    /// The field of the spec that declares their kinds.
+    pub fn declares(self) -> &'static str {
+        match self {
+            Self::Composite => "spec.childResources",
+            Self::Decorator => "spec.attachments",
+        }
+    }
+}
+
+/// A controller of either kind whose spec can be run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Checked {
+    Composite(Composite),
+    Decorator(Decorator),
+}
+
+/// Reason why the spec of a controller object cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Unrunnable {
+    #[error("the spec cannot be read: {0}")]
+    Unreadable(serde_json::Error),
+    #[error(transparent)]
+    Refused(#[from] ControllerError),
+}
+
+impl Checked {
+    /// Reads and checks a controller; the second is its spec as hooks see it.
+    pub fn of(
+        kind: ControllerKind,
+        controller: &Object,
+        policy: &HookPolicy,
+    ) -> Result<(Self, String), Unrunnable> {
+        #[derive(Deserialize)]
+        struct Specified<S> {
+            spec: S,
+        }
+        let (name, json) = (&controller.key.name, controller.json());
+        match kind {
+            ControllerKind::Composite => {
+                let Specified { spec } = serde_json::from_str::<Specified<CompositeControllerSpec>>(json)
+                    .map_err(Unrunnable::Unreadable)?;
+                Ok((Self::Composite(spec.check(name, policy)?), snapshot(controller, &spec)))
+            }
+            ControllerKind::Decorator => {
+                let Specified { spec } = serde_json::from_str::<Specified<DecoratorControllerSpec>>(json)
+                    .map_err(Unrunnable::Unreadable)?;
+                Ok((Self::Decorator(spec.check(name, policy)?), snapshot(controller, &spec)))
+            }
+        }
+    }
+
+    pub fn common(&self) -> &Common {
+        match self {
+            Self::Composite(composite) => &composite.common,
+            Self::Decorator(decorator) => &decorator.common,
+        }
+    }
+
+    /// Selects among the objects of one target. `name`: the controller's.
+    pub fn selection(&self, target: &Target, name: &str) -> Selection {
+        let kind = match self {
+            Self::Composite(_) => ControllerKind::Composite,
+            Self::Decorator(_) => ControllerKind::Decorator,
+        };
+        Selection {
+            rules: target.rules.clone(),
+            finalizer: phase::finalizer(kind, name),
+            finalizes: self.common().hooks.finalize.is_some(),
+        }
+    }
+
+    /// Kinds of parents; a CompositeController has one.
+    pub fn targets(&self) -> &[Target] {
+        match self {
+            Self::Composite(composite) => std::slice::from_ref(&composite.parent),
+            Self::Decorator(decorator) => &decorator.targets,
+        }
+    }
+}
+
+/// Refusal of a spec.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ControllerError {
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    #[error(
+        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks, which drop it: apply those of this version)"
+    )]
+    NoSyncHook,
+}
+
+/// A field whose value cannot be used, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct SpecError {
@@ -29,4 +158,34 @@ impl SpecError {
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
+}
+
+/// The controller as its hooks see it, as it is when it starts. Left out are the fields that the type of the spec does not
+/// have, and the status, which changes all the time.
+pub fn snapshot(controller: &Object, spec: &impl Serialize) -> String {
+    let mut value = controller.value().unwrap_or_default();
+    if let (Some(fields), Ok(spec)) = (value.as_object_mut(), serde_json::to_value(spec)) {
+        fields.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
+        fields.insert("spec".to_owned(), spec);
+        fields.insert("status".to_owned(), json!({}));
+    }
+    Value::to_string(&value)
+}
+
+/// An absent selector selects everything.
+fn selector(field: &str, stored: Option<LabelSelector>) -> Result<Selector, SpecError> {
+    Selector::of(&stored.unwrap_or_default()).map_err(|error| SpecError::new(field, error.to_string()))
+}
+
+/// Both parts become part of a URL of the API server.
+fn resource(field: &str, api_version: &str, plural: &str) -> Result<Gvr, SpecError> {
+    if !is_api_version(api_version) {
+        let problem = format!("{api_version:?} is no version: write it like v1 or apps/v1");
+        return Err(SpecError::new(format!("{field}.apiVersion"), problem));
+    }
+    if plural.is_empty() || !plural.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')) {
+        let problem = format!("{plural:?} names no resource: write its plural, lower case, like pods");
+        return Err(SpecError::new(format!("{field}.resource"), problem));
+    }
+    Ok(Gvr::new(api_version, plural))
 }

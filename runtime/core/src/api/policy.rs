@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::SpecError;
-use crate::api::hook::{LimitBounds, ModuleRef};
+use crate::api::limits::LimitBounds;
 
 /// Set by the server's flags. The default trusts everybody who may create controllers, but for Secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +27,13 @@ impl HookPolicy {
     }
 
     /// `field` is the wasm hook's.
-    pub(super) fn allows_module(&self, field: &str, module: &ModuleRef) -> Result<(), SpecError> {
-        let (allowed, namespace) = (&self.module_namespaces, &module.namespace);
+    pub(super) fn allows_module(
+        &self,
+        field: &str,
+        namespace: &str,
+        is_pinned: bool,
+    ) -> Result<(), SpecError> {
+        let allowed = &self.module_namespaces;
         if !allowed.is_empty() && !allowed.contains(namespace) {
             let problem = format!(
                 "{namespace:?} is not where this server takes modules from, which is {} (--module-namespaces): store the module there, or add the namespace to the flag",
@@ -36,7 +41,7 @@ impl HookPolicy {
             );
             return Err(SpecError::new(format!("{field}.configMap.namespace"), problem));
         }
-        if self.require_pin && module.sha256.is_none() {
+        if self.require_pin && !is_pinned {
             let problem = "is missing, and this server runs pinned modules only (--require-pin): write the SHA-256 of the module here, as `metahook pack` prints it";
             return Err(SpecError::new(format!("{field}.sha256"), problem));
         }
@@ -69,11 +74,6 @@ fn listed(names: &BTreeSet<String>) -> String {
 mod tests {
     use super::*;
 
-    fn module(namespace: &str, sha256: Option<&str>) -> ModuleRef {
-        let (namespace, sha256) = (namespace.to_owned(), sha256.map(str::to_owned));
-        ModuleRef { namespace, name: "m".to_owned(), key: "hook.wasm".to_owned(), sha256, reader: None }
-    }
-
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|&name| name.to_owned()).collect()
     }
@@ -81,10 +81,10 @@ mod tests {
     #[test]
     fn modules_lie_anywhere_unless_the_flag_names_namespaces() {
         let anywhere = HookPolicy::default();
-        assert_eq!(anywhere.allows_module("wasm", &module("x", None)), Ok(()));
+        assert_eq!(anywhere.allows_module("wasm", "x", false), Ok(()));
         let bounded = HookPolicy { module_namespaces: names(&["a", "b"]), ..HookPolicy::default() };
-        assert_eq!(bounded.allows_module("wasm", &module("b", None)), Ok(()));
-        let refused = bounded.allows_module("wasm", &module("x", None)).unwrap_err();
+        assert_eq!(bounded.allows_module("wasm", "b", false), Ok(()));
+        let refused = bounded.allows_module("wasm", "x", false).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "wasm.configMap.namespace: \"x\" is not where this server takes modules from, which is \"a\", \"b\" (--module-namespaces): store the module there, or add the namespace to the flag"
@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn a_pin_is_wanted_where_the_flag_says_so() {
         let pinned = HookPolicy { require_pin: true, ..HookPolicy::default() };
-        assert_eq!(pinned.allows_module("wasm", &module("x", Some("9f86"))), Ok(()));
-        let refused = pinned.allows_module("wasm", &module("x", None)).unwrap_err();
+        assert_eq!(pinned.allows_module("wasm", "x", true), Ok(()));
+        let refused = pinned.allows_module("wasm", "x", false).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "wasm.sha256: is missing, and this server runs pinned modules only (--require-pin): write the SHA-256 of the module here, as `metahook pack` prints it"

@@ -1,32 +1,31 @@
-//! The rights that one controller needs, as roles: what the server reads for it, and what is written and read with the
-//! rights of the controller's account, or the server's where it has none.
+//! Roles that one controller needs: for what the server reads, and for what the controller's account (the server's, if it
+//! has none) reads and writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use crate::api::account::ServiceAccountRef;
-use crate::api::composite::{ApplyStrategy, ChildResource, CompositeControllerSpec, UpdateMethod};
+use crate::api::common::{ApplyStrategy, CommonSpec, Hooks, UpdateMethod};
+use crate::api::composite::{ChildResource, CompositeControllerSpec};
 use crate::api::decorator::{Attachment, DecoratorControllerSpec};
-use crate::api::deletion::RelatedDeletion;
-use crate::api::hook::Hook;
 use crate::object::id::Gvr;
 
-/// What a controller touches.
+/// Objects that a controller reads and writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Begins the names of its roles.
+    /// Prefix of the names of its roles.
     name: String,
     parents: BTreeSet<Gvr>,
-    /// And how they are written.
+    /// Kinds of children, and how the controller writes them.
     children: BTreeMap<Gvr, ApplyStrategy>,
-    /// What its hooks may have deleted besides.
+    /// Kinds of related objects that its hooks may delete.
     deletes: BTreeSet<Gvr>,
     /// It keeps ControllerRevisions.
     rolls: bool,
     /// ConfigMaps and Secrets by namespace.
     objects: BTreeMap<String, Objects>,
-    /// It looks at objects that only its hook knows.
+    /// It reads related objects, whose kinds only its customize hook knows.
     pub customizes: bool,
     account: Option<ServiceAccountRef>,
 }
@@ -38,51 +37,52 @@ struct Objects {
 }
 
 impl Needs {
-    /// `apply`: how the server writes children where nothing else is said.
+    /// `apply`: the server's own strategy for writing children.
     pub fn of_composite(name: &str, spec: &CompositeControllerSpec, apply: ApplyStrategy) -> Self {
-        let hooks = spec.hooks.clone().unwrap_or_default();
+        let hooks = spec.hooks.as_ref().map(|stored| &stored.hooks);
         let children = spec.child_resources.as_deref().unwrap_or_default();
-        let rolls = |method: UpdateMethod| match method {
-            UpdateMethod::RollingRecreate | UpdateMethod::RollingInPlace => true,
-            UpdateMethod::OnDelete | UpdateMethod::Recreate | UpdateMethod::InPlace => false,
-        };
+        let apply = spec.common.apply_strategy.unwrap_or(apply);
         let written = |child: &ChildResource| {
             let own = child.update_strategy.as_ref().and_then(|strategy| strategy.apply_strategy);
-            (Gvr::new(&child.api_version, &child.resource), own.or(spec.apply_strategy).unwrap_or(apply))
+            (Gvr::new(&child.api_version, &child.resource), own.unwrap_or(apply))
         };
+        let mut methods = children.iter().filter_map(|child| child.update_strategy.as_ref()?.method);
         Self {
-            name: format!("metahook-composite-{name}"),
             parents: [Gvr::new(&spec.parent_resource.api_version, &spec.parent_resource.resource)].into(),
             children: children.iter().map(written).collect(),
-            deletes: deletes(spec.related_deletion.as_deref()),
-            rolls: children.iter().filter_map(|child| child.update_strategy.as_ref()?.method).any(rolls),
-            objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
-            customizes: hooks.customize.is_some(),
-            account: spec.service_account_ref.clone(),
+            rolls: methods.any(UpdateMethod::is_rolling),
+            ..Self::of_common(format!("metahook-composite-{name}"), &spec.common, hooks)
         }
     }
 
-    /// `apply`: how the server writes attachments where nothing else is said.
+    /// `apply`: the server's own strategy for writing attachments.
     pub fn of_decorator(name: &str, spec: &DecoratorControllerSpec, apply: ApplyStrategy) -> Self {
-        let hooks = spec.hooks.clone().unwrap_or_default();
         let attachments = spec.attachments.as_deref().unwrap_or_default();
+        let apply = spec.common.apply_strategy.unwrap_or(apply);
         let written = |one: &Attachment| {
             let own = one.update_strategy.as_ref().and_then(|strategy| strategy.apply_strategy);
-            (Gvr::new(&one.api_version, &one.resource), own.or(spec.apply_strategy).unwrap_or(apply))
+            (Gvr::new(&one.api_version, &one.resource), own.unwrap_or(apply))
         };
         Self {
-            name: format!("metahook-decorator-{name}"),
             parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             children: attachments.iter().map(written).collect(),
-            deletes: deletes(spec.related_deletion.as_deref()),
-            rolls: false,
-            objects: objects([&hooks.sync, &hooks.finalize, &hooks.customize]),
-            customizes: hooks.customize.is_some(),
-            account: spec.service_account_ref.clone(),
+            ..Self::of_common(format!("metahook-decorator-{name}"), &spec.common, spec.hooks.as_ref())
         }
     }
 
-    /// The role to which the reading of related objects belongs: only the customize hook knows what they are.
+    fn of_common(name: String, spec: &CommonSpec, hooks: Option<&Hooks>) -> Self {
+        let granted = spec.related_deletion.iter().flatten();
+        Self {
+            name,
+            deletes: granted.map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
+            objects: hooks.map(objects).unwrap_or_default(),
+            customizes: hooks.is_some_and(|hooks| hooks.customize.is_some()),
+            account: spec.service_account_ref.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Name of the role that needs the rights to read related objects, as only the customize hook knows their kinds.
     pub fn related(&self) -> String {
         let whose = if self.account.is_some() { "writes" } else { "reads" };
         format!("{}-{whose}", self.name)
@@ -141,13 +141,10 @@ impl Needs {
     }
 }
 
-fn deletes(granted: Option<&[RelatedDeletion]>) -> BTreeSet<Gvr> {
-    granted.into_iter().flatten().map(|one| Gvr::new(&one.api_version, &one.resource)).collect()
-}
-
-fn objects(hooks: [&Option<Hook>; 3]) -> BTreeMap<String, Objects> {
+fn objects(hooks: &Hooks) -> BTreeMap<String, Objects> {
     let mut all: BTreeMap<String, Objects> = BTreeMap::new();
-    for wasm in hooks.into_iter().filter_map(|hook| hook.as_ref()?.wasm.as_ref()) {
+    for hook in [&hooks.sync, &hooks.finalize, &hooks.customize] {
+        let Some(wasm) = hook.as_ref().and_then(|hook| hook.wasm.as_ref()) else { continue };
         let module = &wasm.config_map;
         all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
         for mount in wasm.mounts.iter().flatten() {

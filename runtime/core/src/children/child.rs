@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::composite::UpdateMethod;
+use crate::api::common::UpdateMethod;
 use crate::children::desired::{Apply, ChildKind};
 use crate::children::last_applied::{
     LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use crate::api::composite::{ApplyStrategy, UpdateMethod};
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
+use crate::api::common::{ApplyStrategy, UpdateMethod};
 use crate::children::last_applied::ATTACHED_BY;
 use crate::json::lists::Lists;
 use crate::object::Object;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::api::composite::UpdateMethod;
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
+use crate::api::common::UpdateMethod;
 use crate::children::desired::{Apply, ChildKind, Desired};
 use crate::children::plan::{DryRunResult, DryRunVerdict, children, judge, learn, read_late, wrote};
 use crate::children::write_history::{PastWrites, WriteHistory};

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
 use crate::cache::objects::CacheEvent;
 use crate::object::id::{ObjectId, Resource, Uid};
 use crate::object::{Object, Version};

@@ -240,8 +240,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::composite::UpdateMethod;
-    use crate::api::controller::ControllerKind;
+    use crate::api::ControllerKind;
+    use crate::api::common::UpdateMethod;
     use crate::children::desired::ChildKind;
     use crate::children::last_applied::owner_reference;
     use crate::object::id::Key;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::object::Changes;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
 use crate::object::Object;
 use crate::object::map::{ChildMap, Naming};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
 use crate::api::hook::Via;
 pub use crate::api::webhook::UnmarshallMode as Mode;
 use crate::decorator::object::Decoration;

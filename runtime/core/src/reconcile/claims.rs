@@ -1,6 +1,6 @@
 //! Whose child a candidate is: kept, adopted, released or left alone.
 
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
 use crate::object::Object;
 use crate::object::selector::Selector;
 

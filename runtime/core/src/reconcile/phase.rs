@@ -1,7 +1,7 @@
 //! What a parent is to its controller: none of its business, to be given or rid of a finalizer, or what a hook is asked about.
 
+use crate::api::ControllerKind;
 use crate::api::SpecError;
-use crate::api::controller::ControllerKind;
 use crate::api::hook::HookName;
 use crate::cache::trigger::Selection;
 use crate::object::Object;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
 use crate::api::deletion::Grant;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::cache::trigger::Selection;
@@ -436,7 +436,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::composite::UpdateMethod;
+    use crate::api::common::UpdateMethod;
     use crate::cache::trigger::SelectionRule;
     use crate::children::last_applied::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
     use crate::children::write_history::WriteHistory;

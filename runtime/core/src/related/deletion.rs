@@ -137,7 +137,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::api::controller::ControllerKind;
+    use crate::api::ControllerKind;
     use crate::hook::request::Sync;
     use crate::object::id::{Gvk, Gvr, Key};
     use crate::object::testing::{Build, a, cluster_resource, resource};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::api::composite::UpdateMethod;
-use crate::api::controller::ControllerKind;
+use crate::api::ControllerKind;
+use crate::api::common::UpdateMethod;
 use crate::children::desired::{ChildKind, Desired, DesiredOptions, OwnerMark, UnmanagedPolicy, desired};
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{self, Op, Owner};

@@ -19,7 +19,7 @@ pub mod step;
 
 use std::sync::Arc;
 
-use crate::api::composite::ConditionCheck;
+use crate::api::common::ConditionCheck;
 use crate::object::id::{Key, ObjectId, Resource};
 use revisions::FieldPath;
 

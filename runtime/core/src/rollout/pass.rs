@@ -161,7 +161,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::composite::UpdateMethod;
+    use crate::api::common::UpdateMethod;
     use crate::api::hook::{HookName, HookVersion, PerHook};
     use crate::cache::trigger::Selection;
     use crate::children::desired::{Apply, ChildKind};

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::api::composite::ConditionCheck;
+use crate::api::common::ConditionCheck;
 use crate::object::Object;
 use crate::rollout::RollingKind;
 

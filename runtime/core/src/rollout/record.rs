@@ -139,7 +139,7 @@ fn create(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::controller::ControllerKind;
+    use crate::api::ControllerKind;
     use crate::object::testing::{Build, a, resource};
     use crate::rollout::RollingKind;
     use crate::rollout::revisions::FieldPath;

@@ -7,7 +7,7 @@ mod model;
 mod rolling;
 mod server;
 
-use metahook_core::api::composite::UpdateMethod;
+use metahook_core::api::common::UpdateMethod;
 use metahook_core::settled::Purity;
 use proptest::prelude::*;
 use server::{Deed, Saving, Server, Told};

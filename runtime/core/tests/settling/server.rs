@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::composite::UpdateMethod;
+use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::hook::{HookName, HookVersion, PerHook};
 use metahook_core::cache::objects::{Cache, CacheEvent, ObjectChange};
 use metahook_core::cache::trigger::{self, Selected, Selection, SelectionRule};

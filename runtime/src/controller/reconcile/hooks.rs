@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use metahook_core::api::hook::{HookName, Limits, PerHook};
+use metahook_core::api::hook::{HookName, PerHook};
+use metahook_core::api::limits::Limits;
 use metahook_core::controller_metrics;
 use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
 use metahook_core::hook::response::{EventKind, HookEvent};

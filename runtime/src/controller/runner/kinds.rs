@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::composite::{Composite, UpdateMethod};
-use metahook_core::api::controller::Checked;
+use metahook_core::api::Checked;
+use metahook_core::api::common::UpdateMethod;
+use metahook_core::api::composite::Composite;
 use metahook_core::api::status::Finding;
 use metahook_core::children::desired::ChildKind;
 use metahook_core::object::id::{Gvk, Gvr, Resource};

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use metahook_core::api::SpecError;
-use metahook_core::api::controller::{Checked, ControllerError, ControllerKind, Unrunnable};
 use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::api::status::Finding;
+use metahook_core::api::{Checked, ControllerError, ControllerKind, Unrunnable};
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::object::Object;
 use metahook_core::object::id::Resource;
@@ -282,7 +282,7 @@ impl ControllerRunner {
                 self.warn("KindInTwoVersions", &text);
             }
         }
-        if let Some(seconds) = common.too_often {
+        if let Some(seconds) = common.short_resync {
             let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
             self.warn("ShortResync", &text);
         }

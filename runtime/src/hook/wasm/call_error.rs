@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::Duration;
 
-use metahook_core::api::hook::Limits;
+use metahook_core::api::limits::Limits;
 use metahook_core::api::units::print_bytes;
 use metahook_core::text::shorten;
 use wasmtime::{Trap, WasmBacktrace};

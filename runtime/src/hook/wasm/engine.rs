@@ -2,7 +2,7 @@
 
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use metahook_core::api::hook::LimitBounds;
+use metahook_core::api::limits::LimitBounds;
 
 use crate::hook::wasm::features::ALLOWED;
 

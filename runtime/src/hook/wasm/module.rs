@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use metahook_core::api::hook::LimitBounds;
+use metahook_core::api::limits::LimitBounds;
 use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;

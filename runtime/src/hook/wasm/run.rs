@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use metahook_core::api::hook::Limits;
+use metahook_core::api::limits::Limits;
 use wasmtime::Store;
 
 pub use super::call_error::CallError;
@@ -132,7 +132,7 @@ async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> R
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::api::hook::LimitBounds;
+    use metahook_core::api::limits::LimitBounds;
 
     use super::super::bounds::ModuleSettings;
     use super::super::module::RuntimeSettings;

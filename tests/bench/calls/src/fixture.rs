@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use metahook_core::api::controller::ControllerKind;
+use metahook_core::api::ControllerKind;
 use metahook_core::hook::request::Sync;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};

@@ -1,0 +1,214 @@
+//! Parts that the specs of both kinds of controllers share: as stored, and checked.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::account::ServiceAccountRef;
+use crate::api::deletion::{self, Grant, RelatedDeletion};
+use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook};
+use crate::api::policy::HookPolicy;
+use crate::api::webhook::EndpointConfig;
+use crate::api::{ControllerError, SpecError};
+use crate::cache::trigger::SelectionRule;
+use crate::object::id::Gvr;
+use crate::reconcile::phase;
+
+// The fields of both specs. (A doc comment would take the place of the spec's own in the schema; so it would below.)
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CommonSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint_configs: Option<Vec<EndpointConfig>>,
+    /// The controller reconciles all its objects again after this many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync_period_seconds: Option<i32>,
+    /// How the controller writes kinds that do not name a strategy of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_strategy: Option<ApplyStrategy>,
+    /// Related objects that hooks may delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub related_deletion: Option<Vec<RelatedDeletion>>,
+    /// The account whose rights bound what the controller does; the server's own when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ServiceAccountRef>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hooks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customize: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<Hook>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalize: Option<Hook>,
+}
+
+/// How children are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApplyStrategy {
+    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
+    #[default]
+    DynamicApply,
+    /// The API server merges, and knows which fields are whose.
+    ServerSideApply,
+}
+
+/// What happens to a child that is not as desired.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdateMethod {
+    /// It stays until somebody else deletes it.
+    #[default]
+    #[serde(alias = "")]
+    OnDelete,
+    /// It is deleted and made anew.
+    Recreate,
+    /// It is updated.
+    InPlace,
+    /// As Recreate, one child after the other.
+    RollingRecreate,
+    /// As InPlace, one child after the other.
+    RollingInPlace,
+}
+
+impl UpdateMethod {
+    /// One child after the other.
+    pub fn is_rolling(self) -> bool {
+        matches!(self, Self::RollingRecreate | Self::RollingInPlace)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ConditionCheck {
+    #[serde(rename = "type")]
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What the checked specs of both kinds have in common.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Common {
+    pub hooks: PerHook<EnabledHook>,
+    /// The account that writes; the server itself when absent.
+    pub account: Option<ServiceAccountRef>,
+    /// Kinds of children; of a DecoratorController, of attachments.
+    pub children: Vec<ChildRule>,
+    /// Kinds of related objects that hooks may delete.
+    pub deletions: Vec<Grant>,
+    /// Kinds of children that the spec declares more than once: the last entry counts.
+    pub declared_again: BTreeSet<Gvr>,
+    /// All parents are reconciled again after this time.
+    pub resync_period: Option<Duration>,
+    /// The resync period of the spec, where it is below the minimum of a second.
+    pub short_resync: Option<i32>,
+    /// Hooks that the spec names with neither a module nor a webhook.
+    pub disabled_hooks: Vec<HookName>,
+}
+
+/// One kind of children, and how the controller updates them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildRule {
+    pub resource: Gvr,
+    pub method: UpdateMethod,
+    /// `None`: the server's flag decides.
+    pub apply: Option<ApplyStrategy>,
+    /// Conditions that an updated child has to meet before a rolling update goes on to the next one.
+    pub checks: Vec<ConditionCheck>,
+}
+
+/// One kind of parents, and which of them the controller selects.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    pub resource: Gvr,
+    /// Any one of these selects an object.
+    pub rules: Vec<SelectionRule>,
+}
+
+impl CommonSpec {
+    /// `name`: the controller's, which becomes part of its finalizer. `children`: in the order of the spec.
+    pub(super) fn check(
+        &self,
+        name: &str,
+        hooks: Option<&Hooks>,
+        policy: &HookPolicy,
+        children: impl Iterator<Item = Result<ChildRule, SpecError>>,
+    ) -> Result<Common, ControllerError> {
+        let mut disabled_hooks = Vec::new();
+        let mut enabled = |name: HookName, hook: Option<&Hook>| {
+            let Some(hook) = hook else { return Ok(None) };
+            let checked = self.check_hook(name, hook, policy)?;
+            if checked.is_none() {
+                disabled_hooks.push(name);
+            }
+            Ok::<_, SpecError>(checked)
+        };
+        let finalize = enabled(HookName::Finalize, hooks.and_then(|hooks| hooks.finalize.as_ref()))?;
+        let customize = enabled(HookName::Customize, hooks.and_then(|hooks| hooks.customize.as_ref()))?;
+        let sync = enabled(HookName::Sync, hooks.and_then(|hooks| hooks.sync.as_ref()))?;
+        let sync = sync.ok_or(ControllerError::NoSyncHook)?;
+        if finalize.is_some() {
+            phase::check_name(name)?;
+        }
+        let (children, declared_again) = each_once(children)?;
+        let seconds = self.resync_period_seconds;
+        Ok(Common {
+            hooks: PerHook { sync, finalize, customize },
+            account: self.service_account_ref.clone(),
+            children,
+            deletions: deletion::check(self.related_deletion.as_deref())?,
+            declared_again,
+            resync_period: seconds.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
+            short_resync: seconds.filter(|seconds| *seconds < 1),
+            disabled_hooks,
+        })
+    }
+
+    fn check_hook(
+        &self,
+        name: HookName,
+        hook: &Hook,
+        policy: &HookPolicy,
+    ) -> Result<Option<EnabledHook>, SpecError> {
+        let field = format!("spec.hooks.{name}");
+        let Some(account) = &self.service_account_ref else {
+            return self.check_endpoint(hook.check(&field, policy)?);
+        };
+        account.check("spec.serviceAccountRef")?;
+        let mut checked = hook.check(&field, &policy.by_account())?;
+        if let Some(hook) = &mut checked {
+            hook.read_as(account);
+        }
+        self.check_endpoint(checked)
+    }
+
+    fn check_endpoint(&self, hook: Option<EnabledHook>) -> Result<Option<EnabledHook>, SpecError> {
+        if let Some(EnabledHook { call: Call::Webhook(target), .. }) = &hook {
+            target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
+        }
+        Ok(hook)
+    }
+}
+
+/// Each kind of children once, and the kinds that the spec declares again, in any version: existing manifests do so and
+/// mean the last entry.
+fn each_once(
+    declared: impl Iterator<Item = Result<ChildRule, SpecError>>,
+) -> Result<(Vec<ChildRule>, BTreeSet<Gvr>), SpecError> {
+    let (mut rules, mut again) = (Vec::<ChildRule>::new(), BTreeSet::new());
+    for rule in declared {
+        let rule = rule?;
+        if let Some(earlier) = rules.iter_mut().find(|earlier| earlier.resource.is_kin(&rule.resource)) {
+            again.insert(rule.resource.clone());
+            *earlier = rule;
+        } else {
+            rules.push(rule);
+        }
+    }
+    Ok((rules, again))
+}
