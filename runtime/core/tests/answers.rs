@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::decorator::object;
-use metahook_core::fingerprint::Fingerprint;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
 use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, InputParts, KindConfig, ReconcilePlan};
 
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::hook::{HookName, HookVersion, PerHook, Via};
-use metahook_core::cache::trigger::{Selection, SelectionRule};
+use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::children::desired::ChildKind;
 use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::children::write_history::{PastWrites, WriteHistory};

@@ -14,9 +14,9 @@ use metahook_core::children::desired::{Apply, ChildKind, DesiredOptions, OwnerMa
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::children::{self, Owner};
 use metahook_core::object::Object;
+use metahook_core::object::child_selector;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::map::ChildMap;
-use metahook_core::reconcile::child_selector;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

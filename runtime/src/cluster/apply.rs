@@ -1,7 +1,7 @@
 //! Operations of a plan carried out: one request each, and what its answer means for the store.
 
 use http::{Method, StatusCode};
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{Object, ObjectError};

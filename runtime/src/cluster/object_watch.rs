@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::{FutureExt, StreamExt};
 use metahook_core::api::account::ServiceAccountRef;
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
 use tokio::sync::watch;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::{Method, StatusCode};
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::children::last_applied::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
 use metahook_core::children::plan::DryRunResult;
 use metahook_core::children::{Op, server_side_apply};

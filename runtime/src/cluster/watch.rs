@@ -10,7 +10,7 @@ use kube::api::{Api, ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher;
 use kube::{Client, Resource as KubeResource};
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::object::id::Resource;
 use metahook_core::object::{Object, ObjectError};
 use serde::{Deserialize, Deserializer};

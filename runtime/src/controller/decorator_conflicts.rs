@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use metahook_core::cache::trigger::Selection;
+use metahook_core::api::selection::Selection;
 use metahook_core::decorator::conflicts::{Conflict, DecoratorConflicts, DecoratorId, Resolution};
 use metahook_core::decorator::object::Decoration;
-use metahook_core::fingerprint::Fingerprint;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Uid};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::account::ServiceAccountRef;
 use metahook_core::api::policy::HookPolicy;
-use metahook_core::cache::objects::Cache;
+use metahook_core::cache::Cache;
 use metahook_core::children::desired::Applying;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};

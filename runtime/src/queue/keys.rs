@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-use metahook_core::fast_map::FastMap;
+use metahook_core::hash::FastMap;
 use metahook_core::reconcile::outcome;
 use tokio::time::Instant;
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
-use metahook_core::cache::objects::{Cache, CacheEvent, ObjectChange};
+use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;

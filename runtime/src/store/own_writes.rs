@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use metahook_core::cache::objects::{CacheEvent, ObjectChange};
+use metahook_core::cache::{CacheEvent, ObjectChange};
 use metahook_core::object::id::{Key, Uid};
 
 use crate::store::{Change, Writer};

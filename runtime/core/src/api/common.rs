@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::account::ServiceAccountRef;
 use crate::api::deletion::{self, Grant, RelatedDeletion};
+use crate::api::finalizer;
 use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook};
 use crate::api::policy::HookPolicy;
+use crate::api::selection::SelectionRule;
 use crate::api::webhook::EndpointConfig;
 use crate::api::{ControllerError, SpecError};
-use crate::cache::trigger::SelectionRule;
 use crate::object::id::Gvr;
-use crate::reconcile::phase;
 
 // The fields of both specs. (A doc comment would take the place of the spec's own in the schema; so it would below.)
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -153,7 +153,7 @@ impl CommonSpec {
         let sync = enabled(HookName::Sync, hooks.and_then(|hooks| hooks.sync.as_ref()))?;
         let sync = sync.ok_or(ControllerError::NoSyncHook)?;
         if finalize.is_some() {
-            phase::check_name(name)?;
+            finalizer::check_name(name)?;
         }
         let (children, declared_again) = each_once(children)?;
         let seconds = self.resync_period_seconds;

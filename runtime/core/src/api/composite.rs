@@ -8,8 +8,8 @@ use crate::api::common::{
 };
 use crate::api::hook::Hook;
 use crate::api::policy::HookPolicy;
+use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
-use crate::cache::trigger::SelectionRule;
 use crate::object::selector::{LabelSelector, Selector};
 
 /// Children that are composed into one parent: which kinds, and the hooks that decide about them.

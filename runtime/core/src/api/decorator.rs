@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::common::{ApplyStrategy, ChildRule, Common, CommonSpec, Hooks, Target, UpdateMethod};
 use crate::api::policy::HookPolicy;
+use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
-use crate::cache::trigger::SelectionRule;
 use crate::object::id::Gvr;
 use crate::object::selector::{Expression, LabelSelector};
 

@@ -6,6 +6,7 @@ pub mod composite;
 pub mod decorator;
 pub mod deletion;
 pub mod endpoint;
+pub mod finalizer;
 pub mod hook;
 pub mod limits;
 pub mod mount;
@@ -13,6 +14,7 @@ pub mod packed;
 pub mod policy;
 pub mod rbac;
 pub mod revision;
+pub mod selection;
 pub mod status;
 pub mod units;
 pub mod webhook;
@@ -20,11 +22,10 @@ pub mod webhook;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::cache::trigger::Selection;
+use crate::api::selection::Selection;
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
-use crate::reconcile::phase;
 use common::{Common, Target};
 use composite::{Composite, CompositeControllerSpec};
 use decorator::{Decorator, DecoratorControllerSpec};
@@ -121,7 +122,7 @@ impl Checked {
         };
         Selection {
             rules: target.rules.clone(),
-            finalizer: phase::finalizer(kind, name),
+            finalizer: finalizer::name(kind, name),
             finalizes: self.common().hooks.finalize.is_some(),
         }
     }

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cache::objects::take_out;
+use crate::cache::{change_or_remove, remove_from};
 use crate::object::Object;
 use crate::object::id::Key;
 use crate::object::selector::{Pin, Selector};
 
-/// By namespace, and by label, value and namespace.
+/// Objects by namespace, and by label, value and namespace.
 #[derive(Debug, Default)]
 pub(crate) struct LabelIndex {
     places: Places,
@@ -38,18 +38,14 @@ impl LabelIndex {
     }
 
     pub(crate) fn remove(&mut self, object: &Object) {
-        take_out(&mut self.places, &object.key.namespace, &object.key);
+        let key = &object.key;
+        let remove =
+            |places: &mut Places| change_or_remove(places, &key.namespace, |keys| remove_from(keys, key));
+        remove(&mut self.places);
         for (label, value) in &object.labels {
-            let Some(values) = self.labelled.get_mut(label.as_str()) else { continue };
-            if let Some(places) = values.get_mut(value.as_str()) {
-                take_out(places, &object.key.namespace, &object.key);
-                if places.is_empty() {
-                    values.remove(value.as_str());
-                }
-            }
-            if values.is_empty() {
-                self.labelled.remove(label.as_str());
-            }
+            change_or_remove(&mut self.labelled, label.as_str(), |values| {
+                change_or_remove(values, value.as_str(), remove)
+            });
         }
     }
 
@@ -93,4 +89,72 @@ fn add(places: &mut Places, key: &Key) {
         Some(keys) => keys.insert(key.clone()),
         None => places.entry(Arc::clone(&key.namespace)).or_default().insert(key.clone()),
     };
+}
+
+/// Keys by the selectors that they stand for, such as parents by their selectors of children.
+#[derive(Debug, Default)]
+pub(crate) struct SelectorIndex {
+    /// By label and value, for selectors that ask for one of some values of a label.
+    by_value: BTreeMap<String, BTreeMap<String, KeysBySelector>>,
+    /// For selectors that ask for a label with any value.
+    by_label: BTreeMap<String, KeysBySelector>,
+    /// For selectors that ask for no label: each of them is matched with every object.
+    others: KeysBySelector,
+}
+
+type KeysBySelector = BTreeMap<Selector, BTreeSet<Key>>;
+
+impl SelectorIndex {
+    pub(crate) fn insert(&mut self, selector: &Selector, key: &Key) {
+        let add = |keys: &mut KeysBySelector| {
+            keys.entry(selector.clone()).or_default().insert(key.clone());
+        };
+        match selector.pin() {
+            Some(Pin::In(label, values)) => {
+                let by_value = self.by_value.entry(label.to_owned()).or_default();
+                values.iter().for_each(|value| add(by_value.entry(value.clone()).or_default()));
+            }
+            Some(Pin::Exists(label)) => add(self.by_label.entry(label.to_owned()).or_default()),
+            None => add(&mut self.others),
+        }
+    }
+
+    /// Returns whether the index is empty then.
+    pub(crate) fn remove(&mut self, selector: &Selector, key: &Key) -> bool {
+        let remove =
+            |keys: &mut KeysBySelector| change_or_remove(keys, selector, |keys| remove_from(keys, key));
+        match selector.pin() {
+            Some(Pin::In(label, values)) => {
+                for value in values {
+                    change_or_remove(&mut self.by_value, label, |by_value| {
+                        change_or_remove(by_value, value, remove)
+                    });
+                }
+            }
+            Some(Pin::Exists(label)) => drop(change_or_remove(&mut self.by_label, label, remove)),
+            None => drop(remove(&mut self.others)),
+        }
+        self.is_empty()
+    }
+
+    /// The keys whose selectors match these labels. Each different selector is matched once.
+    pub(crate) fn matching<'a>(
+        &'a self,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a Key> {
+        let by_value = labels.iter().filter_map(|(label, value)| self.by_value.get(label)?.get(value));
+        let by_label = labels.keys().filter_map(|label| self.by_label.get(label));
+        let near = by_value.chain(by_label).chain([&self.others]).flatten();
+        near.filter(|(selector, _)| selector.matches(labels)).flat_map(|(_, keys)| keys)
+    }
+
+    /// All keys, some of them more than once.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Key> {
+        let by_value = self.by_value.values().flat_map(BTreeMap::values);
+        by_value.chain(self.by_label.values()).chain([&self.others]).flatten().flat_map(|(_, keys)| keys)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_value.is_empty() && self.by_label.is_empty() && self.others.is_empty()
+    }
 }

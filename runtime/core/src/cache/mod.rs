@@ -1,6 +1,376 @@
-//! Cached objects of the cluster: what watch events changed, and which parents that concerns.
+//! Cache: objects of one resource by name, owner and uid, kept up to date by watch events and by answers to own writes.
+//!
+//! - An older version is dropped. resourceVersions of one kind compare as integers (Kubernetes 1.35). Where they are no
+//!   integers only equality counts, and answers to own writes are not taken in.
+//! - The answer to a deletion only marks the uid. A watch event or a 404 removes the object.
+//! - A list replaces what is cached, except objects that only an answer to an own write has shown: they stay until a watch
+//!   event or a read decides.
 
 pub(crate) mod label_index;
-pub mod objects;
 pub mod orphan_adopters;
+#[cfg(test)]
+mod tests;
 pub mod trigger;
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::hash::FastMap;
+use crate::object::Object;
+use crate::object::id::{Key, Uid};
+use crate::object::selector::Selector;
+use label_index::LabelIndex;
+
+/// # Guarantees
+/// An event that is older than what is known changes nothing. The answer to one of our writes is known at once and
+/// survives a list that is older than it. A deletion of an earlier object of a name leaves the later one alone.
+#[derive(Debug, Default)]
+pub struct Cache {
+    objects: BTreeMap<Key, Entry>,
+    owned: FastMap<Uid, Owned>,
+    /// What nobody controls.
+    orphans: LabelIndex,
+    /// Changes are numbered: the last one, and the last one of what nobody controls.
+    changes: u64,
+    orphans_at: u64,
+    /// All, where somebody asks for them by their labels.
+    labelled: Option<LabelIndex>,
+    by_uid: FastMap<Uid, Key>,
+    /// What a list that is under way has named so far.
+    listed: Option<BTreeSet<Key>>,
+    /// The latest version an event told of: what is older and not here is gone.
+    latest: Option<u128>,
+}
+
+/// The children of one owner.
+#[derive(Debug, Default)]
+struct Owned {
+    /// In the order of their keys.
+    children: Vec<Arc<Object>>,
+    /// The number of the last change among them.
+    at: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: Arc<Object>,
+    /// A watch told it, not only the answer to our own write.
+    confirmed: bool,
+}
+
+/// What an [`Cache`] learns from.
+#[derive(Debug)]
+pub enum CacheEvent {
+    /// A list begins: it will name everything there is.
+    ListBegins,
+    Listed(Object),
+    /// The list is complete.
+    ListEnds,
+    Applied(Object),
+    Deleted(Object),
+    /// The API server's answer to our own create or update.
+    Wrote(Arc<Object>),
+    /// The API server accepted our deletion; an event will say when the object is gone.
+    Deleting(Key, Uid),
+    /// A read found that there is no such object, or another one of that name.
+    Missing(Key, Uid),
+}
+
+/// One object that is not as it was.
+#[derive(Debug, Clone)]
+pub struct ObjectChange {
+    pub before: Option<Arc<Object>>,
+    pub after: Option<Arc<Object>>,
+}
+
+impl ObjectChange {
+    /// The object that is no more.
+    pub fn gone(&self) -> Option<&Arc<Object>> {
+        let is_other =
+            |before: &&Arc<Object>| self.after.as_ref().is_none_or(|after| after.uid != before.uid);
+        self.before.as_ref().filter(is_other)
+    }
+}
+
+impl Cache {
+    /// Takes one event in and returns what it changed.
+    pub fn apply(&mut self, event: CacheEvent) -> Vec<ObjectChange> {
+        match event {
+            CacheEvent::ListBegins => {
+                self.listed = Some(BTreeSet::new());
+                self.latest = None;
+                Vec::new()
+            }
+            CacheEvent::Listed(object) => {
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(object.key.clone());
+                }
+                self.learn(object, true)
+            }
+            CacheEvent::ListEnds => self.sweep(),
+            CacheEvent::Applied(object) => {
+                self.latest = self.latest.max(object.version.number());
+                self.learn(object, false)
+            }
+            CacheEvent::Deleted(object) => self.end(&object),
+            CacheEvent::Wrote(object) => self.absorb(object),
+            CacheEvent::Deleting(key, uid) => self.mark_deleting(&key, &uid),
+            CacheEvent::Missing(key, uid) => match self.objects.get(&key) {
+                Some(known) if known.object.uid == uid => self.remove(&key),
+                _ => Vec::new(),
+            },
+        }
+    }
+
+    /// Objects that only our own writes told us of and that a complete list did not name: somebody has to read them.
+    pub fn doubtful(&self) -> Vec<Arc<Object>> {
+        self.objects
+            .values()
+            .filter(|entry| !entry.confirmed)
+            .map(|entry| Arc::clone(&entry.object))
+            .collect()
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key).map(|entry| &entry.object)
+    }
+
+    pub fn by_uid(&self, uid: &Uid) -> Option<&Arc<Object>> {
+        self.get(self.by_uid.get(uid)?)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values().map(|entry| &entry.object)
+    }
+
+    /// Those behind this key, in order.
+    pub fn after(&self, key: Option<&Key>) -> impl Iterator<Item = &Arc<Object>> {
+        let from = key.map_or(Bound::Unbounded, Bound::Excluded);
+        self.objects.range((from, Bound::Unbounded)).map(|(_, entry)| &entry.object)
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// All objects of one namespace.
+    fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let here = self.objects.range(Key::new(namespace, "")..);
+        here.take_while(move |(key, _)| *key.namespace == *namespace).map(|(_, entry)| &entry.object)
+    }
+
+    /// From now on [`Cache::matching`] takes no walk.
+    pub fn label(&mut self) {
+        if self.labelled.is_none() {
+            let mut labelled = LabelIndex::default();
+            self.all().for_each(|object| labelled.insert(object));
+            self.labelled = Some(labelled);
+        }
+    }
+
+    /// The objects of a namespace (or of any) that a selector matches.
+    pub fn matching<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        selector: &'a Selector,
+    ) -> impl Iterator<Item = &'a Arc<Object>> {
+        let near: Box<dyn Iterator<Item = _>> = match (&self.labelled, namespace) {
+            (Some(labelled), _) => {
+                Box::new(labelled.near(namespace, selector).filter_map(|key| self.get(key)))
+            }
+            (None, None) => Box::new(self.all()),
+            (None, Some(namespace)) => Box::new(self.within(namespace)),
+        };
+        near.filter(|object| selector.matches(&object.labels))
+    }
+
+    /// The objects of this name in whichever namespace: a step per namespace, not one per object.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let mut next = self.objects.keys().next();
+        std::iter::from_fn(move || {
+            let namespace = &next?.namespace;
+            // No namespace lies between one and the same with a NUL behind it.
+            next = self.objects.range(Key::new(&format!("{namespace}\0"), "")..).next().map(|(key, _)| key);
+            Some(self.get(&Key::new(namespace, name)))
+        })
+        .flatten()
+    }
+
+    /// What a parent could claim in a namespace (empty: anywhere): what it controls, and what nobody controls and the
+    /// selector, if there is one, matches.
+    pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
+        let here = |child: &&Arc<Object>| namespace.is_empty() || *child.key.namespace == *namespace;
+        let owned = self.owned.get(parent).into_iter().flat_map(|owned| &owned.children);
+        let mut found: Vec<_> = owned.filter(here).cloned().collect();
+        if let Some(selector) = selector.filter(|_| !self.orphans.is_empty()) {
+            let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector);
+            let matching =
+                near.filter_map(|key| self.get(key)).filter(|object| selector.matches(&object.labels));
+            found.extend(matching.map(Arc::clone));
+        }
+        found
+    }
+
+    /// As long as these numbers stay, a parent has the same candidates whatever its selector is.
+    pub fn stamp(&self, parent: &Uid) -> [u64; 2] {
+        [self.owned.get(parent).map_or(0, |owned| owned.at), self.orphans_at]
+    }
+
+    /// As long as this number stays, nothing here changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    fn learn(&mut self, object: Object, from_list: bool) -> Vec<ObjectChange> {
+        if let Some(known) = self.objects.get_mut(&object.key) {
+            let same = known.object.uid == object.uid && known.object.version == object.version;
+            if same {
+                known.confirmed = true;
+                return Vec::new();
+            }
+            // A list may be served from a cache that is behind, or after the cluster was restored from a backup: what
+            // it says goes, except where we know better from an answer that no event has repeated yet.
+            let older = object.version.is_older_than(&known.object.version);
+            if older && (!from_list || !known.confirmed) {
+                return Vec::new();
+            }
+        }
+        self.put(Arc::new(object), true)
+    }
+
+    fn end(&mut self, object: &Object) -> Vec<ObjectChange> {
+        self.latest = self.latest.max(object.version.number());
+        match self.objects.get(&object.key) {
+            Some(known)
+                if known.object.uid == object.uid || known.object.version.is_older_than(&object.version) =>
+            {
+                self.remove(&object.key)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn absorb(&mut self, object: Arc<Object>) -> Vec<ObjectChange> {
+        let Some(version) = object.version.number() else {
+            return Vec::new();
+        };
+        match self.objects.get(&object.key) {
+            Some(known) if !known.object.version.is_older_than(&object.version) => Vec::new(),
+            // Events have passed it by: it has been deleted since.
+            None if self.latest.is_some_and(|latest| version < latest) => Vec::new(),
+            Some(_) | None => self.put(object, false),
+        }
+    }
+
+    fn mark_deleting(&mut self, key: &Key, uid: &Uid) -> Vec<ObjectChange> {
+        let Some(known) = self.objects.get_mut(key) else {
+            return Vec::new();
+        };
+        if known.object.uid != *uid || known.object.deleting {
+            return Vec::new();
+        }
+        let before = Arc::clone(&known.object);
+        let mut marked = (*before).clone();
+        marked.deleting = true;
+        known.object = Arc::new(marked);
+        let now = Arc::clone(&known.object);
+        self.link(&now);
+        vec![ObjectChange { after: Some(now), before: Some(before) }]
+    }
+
+    fn sweep(&mut self) -> Vec<ObjectChange> {
+        let Some(listed) = self.listed.take() else {
+            return Vec::new();
+        };
+        let gone = self.objects.iter().filter(|(key, entry)| entry.confirmed && !listed.contains(*key));
+        let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
+        gone.iter().flat_map(|key| self.remove(key)).collect()
+    }
+
+    fn put(&mut self, object: Arc<Object>, confirmed: bool) -> Vec<ObjectChange> {
+        let before = self.objects.remove(&object.key).map(|entry| entry.object);
+        if let Some(before) = &before {
+            self.unlink(before);
+        }
+        let key = &object.key;
+        self.by_uid.insert(object.uid.clone(), key.clone());
+        self.link(&object);
+        if let Some(labelled) = &mut self.labelled {
+            labelled.insert(&object);
+        }
+        self.objects.insert(key.clone(), Entry { object: Arc::clone(&object), confirmed });
+        vec![ObjectChange { before, after: Some(object) }]
+    }
+
+    fn remove(&mut self, key: &Key) -> Vec<ObjectChange> {
+        let Some(entry) = self.objects.remove(key) else {
+            return Vec::new();
+        };
+        self.unlink(&entry.object);
+        vec![ObjectChange { before: Some(entry.object), after: None }]
+    }
+
+    /// Takes an object in where it is found by its owner, in the place of what it was before.
+    fn link(&mut self, object: &Arc<Object>) {
+        self.changes += 1;
+        let Some(owner) = &object.controller else {
+            self.orphans_at = self.changes;
+            return self.orphans.insert(object);
+        };
+        let Owned { children, at } = self.owned.or_default(owner);
+        *at = self.changes;
+        match children.binary_search_by(|other| other.key.cmp(&object.key)) {
+            Ok(place) => children.splice(place..=place, [Arc::clone(object)]).for_each(drop),
+            Err(place) => children.insert(place, Arc::clone(object)),
+        }
+    }
+
+    fn disown(&mut self, owner: &Uid, child: &Key) {
+        let Some(Owned { children, at }) = self.owned.get_mut(owner) else { return };
+        *at = self.changes;
+        if let Ok(place) = children.binary_search_by(|other| other.key.cmp(child)) {
+            children.remove(place);
+        }
+        if children.is_empty() {
+            self.owned.remove(owner);
+        }
+    }
+
+    fn unlink(&mut self, object: &Object) {
+        self.by_uid.remove(&object.uid);
+        self.changes += 1;
+        if let Some(owner) = &object.controller {
+            self.disown(owner, &object.key);
+        } else {
+            self.orphans_at = self.changes;
+            self.orphans.remove(object);
+        }
+        if let Some(labelled) = &mut self.labelled {
+            labelled.remove(object);
+        }
+    }
+}
+
+/// Changes the value of a key and removes it if `change` leaves it empty. Returns whether the map is empty then.
+pub(crate) fn change_or_remove<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V>(
+    map: &mut BTreeMap<K, V>,
+    key: &Q,
+    change: impl FnOnce(&mut V) -> bool,
+) -> bool {
+    if map.get_mut(key).is_some_and(change) {
+        map.remove(key);
+    }
+    map.is_empty()
+}
+
+/// Removes a key from a set. Returns whether the set is empty then.
+pub(crate) fn remove_from(set: &mut BTreeSet<Key>, key: &Key) -> bool {
+    set.remove(key);
+    set.is_empty()
+}

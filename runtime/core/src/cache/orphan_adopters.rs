@@ -1,87 +1,47 @@
-//! Which parents might adopt an orphan: their own selectors, found by what labels they ask for.
+//! Orphan adopters: the parents that may adopt an orphan, found by the labels that their own selectors ask for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::cache::objects::{ObjectChange, take_out};
+use crate::cache::ObjectChange;
+use crate::cache::label_index::SelectorIndex;
 use crate::object::Object;
+use crate::object::child_selector;
 use crate::object::id::Key;
-use crate::object::selector::{Pin, Selector};
-use crate::reconcile::child_selector;
+use crate::object::selector::Selector;
 
 /// The parents of a controller that does not generate selectors.
 #[derive(Debug, Default)]
 pub struct OrphanAdopters {
     selectors: BTreeMap<Key, Selector>,
-    by_value: BTreeMap<String, BTreeMap<String, BTreeSet<Key>>>,
-    by_label: BTreeMap<String, BTreeSet<Key>>,
-    /// Their selectors ask for no label: everything has to be held against them.
-    elsewise: BTreeSet<Key>,
+    index: SelectorIndex,
 }
 
 impl OrphanAdopters {
-    /// Takes in that a parent changed. One whose selector is not in order adopts nothing.
+    /// Takes in the change of a parent. A parent with an invalid selector adopts nothing.
     pub fn learn(&mut self, touched: &ObjectChange) {
         for object in [&touched.before, &touched.after].into_iter().flatten() {
-            self.forget(&object.key);
+            if let Some(selector) = self.selectors.remove(&object.key) {
+                self.index.remove(&selector, &object.key);
+            }
         }
         if let Some(parent) = &touched.after
             && let Ok(selector) = child_selector::selector(parent, false)
         {
-            self.remember(parent.key.clone(), selector);
+            self.index.insert(&selector, &parent.key);
+            self.selectors.insert(parent.key.clone(), selector);
         }
     }
 
-    /// The parents that an orphan matches and that are near enough: a parent adopts within its own namespace, one
-    /// without a namespace anywhere.
+    /// The parents whose selector matches an orphan: those of its namespace, and those without a namespace.
     pub fn of<'a>(&'a self, orphan: &'a Object) -> impl Iterator<Item = &'a Key> {
-        let labels = orphan.labels.iter();
-        let by_value = labels.clone().filter_map(|(label, value)| self.by_value.get(label)?.get(value));
-        let by_label = labels.filter_map(|(label, _)| self.by_label.get(label));
-        let keys = by_value.chain(by_label).chain([&self.elsewise]).flatten();
-        keys.filter(|key| key.namespace.is_empty() || key.namespace == orphan.key.namespace)
-            .filter(|key| self.selectors.get(*key).is_some_and(|selector| selector.matches(&orphan.labels)))
-    }
-
-    fn remember(&mut self, key: Key, selector: Selector) {
-        match selector.pin() {
-            Some(Pin::In(label, values)) => {
-                let known = self.by_value.entry(label.to_owned()).or_default();
-                for value in values {
-                    known.entry(value.clone()).or_default().insert(key.clone());
-                }
-            }
-            Some(Pin::Exists(label)) => {
-                self.by_label.entry(label.to_owned()).or_default().insert(key.clone());
-            }
-            None => {
-                self.elsewise.insert(key.clone());
-            }
-        }
-        self.selectors.insert(key, selector);
-    }
-
-    fn forget(&mut self, key: &Key) {
-        let Some(selector) = self.selectors.remove(key) else {
-            return;
-        };
-        match selector.pin() {
-            Some(Pin::In(label, values)) => {
-                let Some(known) = self.by_value.get_mut(label) else { return };
-                for value in values {
-                    take_out(known, value, key);
-                }
-                if known.is_empty() {
-                    self.by_value.remove(label);
-                }
-            }
-            Some(Pin::Exists(label)) => take_out(&mut self.by_label, &label.to_owned(), key),
-            None => drop(self.elsewise.remove(key)),
-        }
+        let matching = self.index.matching(&orphan.labels);
+        matching.filter(|key| key.namespace.is_empty() || key.namespace == orphan.key.namespace)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -147,8 +107,7 @@ mod tests {
             for parent in parents.into_values() {
                 adopters.learn(&ObjectChange { before: Some(parent), after: None });
             }
-            prop_assert!(adopters.selectors.is_empty() && adopters.by_value.is_empty());
-            prop_assert!(adopters.by_label.is_empty() && adopters.elsewise.is_empty());
+            prop_assert!(adopters.selectors.is_empty() && adopters.index.is_empty());
         }
     }
 }

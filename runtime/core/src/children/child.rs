@@ -14,8 +14,7 @@ use crate::children::last_applied::{
 };
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Problem, Skip, server_side_apply};
-use crate::fingerprint::Fingerprint;
-use crate::hash64::brief_of;
+use crate::hash::{Fingerprint, hash_json};
 use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
@@ -67,7 +66,7 @@ impl Child<'_> {
 
     /// What is wanted, for the ledger.
     pub(super) fn print(&self) -> u64 {
-        brief_of(self.desired)
+        hash_json(self.desired)
     }
 
     fn wanted(&self) -> Wanted {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use crate::children::Problem;
-use crate::fingerprint::Fingerprinter;
+use crate::hash::Fingerprinter;
 use crate::json::go;
 use crate::json::same::same;
 use crate::object::Object;

@@ -11,6 +11,7 @@
 //! - **One failed operation does not stop the others.**
 
 mod child;
+pub mod claims;
 pub mod desired;
 pub mod flapping;
 pub mod last_applied;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::ControllerKind;
-use crate::cache::objects::CacheEvent;
+use crate::cache::CacheEvent;
 use crate::object::id::{ObjectId, Resource, Uid};
 use crate::object::{Object, Version};
 use desired::ChildKind;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::children::Owner;
 use crate::children::last_applied::{MADE_BY, Wanted, annotate, annotation, drop_the_servers, own};
-use crate::fingerprint::Fingerprint;
+use crate::hash::Fingerprint;
 use crate::json::go;
 use crate::json::merge::merge;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::children::desired::Desired;
 use crate::children::flapping::Flapping;
-use crate::fingerprint::Fingerprint;
+use crate::hash::Fingerprint;
 use crate::json::difference::Difference;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::map::ChildMap;

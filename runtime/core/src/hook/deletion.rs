@@ -1,27 +1,11 @@
 //! Which related objects an answer wants deleted, as it names them.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use crate::hook::read::{Fields, Oddities};
 use crate::hook::response::ResponseError;
 use crate::object::id::{Gvk, Key, Uid, is_api_version};
-
-/// One object that is to be deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deletion {
-    /// Its place in the answer.
-    pub at: usize,
-    pub gvk: Gvk,
-    pub key: Key,
-    pub uid: Uid,
-}
-
-impl fmt::Display for Deletion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "deleteRelated[{}] is {} {}", self.at, self.gvk, self.key)
-    }
-}
+use crate::related::deletion::Deletion;
 
 /// Reads the list `deleteRelated`; what is listed twice is there once.
 ///

@@ -8,8 +8,9 @@ use crate::api::ControllerKind;
 use crate::api::hook::Via;
 pub use crate::api::webhook::UnmarshallMode as Mode;
 use crate::decorator::object::Decoration;
-use crate::hook::deletion::{Deletion, deletions};
+use crate::hook::deletion::deletions;
 use crate::hook::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
+use crate::related::deletion::Deletion;
 
 /// What a sync or finalize hook wants.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::go;
 use crate::json::lists::Lists;
 use crate::json::merge::Identity;

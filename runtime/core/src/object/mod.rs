@@ -3,6 +3,7 @@
 //! An [`Object`] keeps its JSON as it came, less `managedFields`. A request to a hook is these bytes one after the other. A
 //! `serde_json::Value` is made only where a child has to be compared.
 
+pub mod child_selector;
 pub mod id;
 pub mod map;
 pub mod selector;

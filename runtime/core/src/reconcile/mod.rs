@@ -1,7 +1,5 @@
 //! One reconcile of one parent, as far as it is decided: its phase, its claims, its input, its plan, its outcome.
 
-pub mod child_selector;
-pub mod claims;
 pub mod outcome;
 pub mod phase;
 pub mod plan;

@@ -1,9 +1,7 @@
 //! What a parent is to its controller: none of its business, to be given or rid of a finalizer, or what a hook is asked about.
 
-use crate::api::ControllerKind;
-use crate::api::SpecError;
 use crate::api::hook::HookName;
-use crate::cache::trigger::Selection;
+use crate::api::selection::Selection;
 use crate::object::Object;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,44 +44,12 @@ pub fn has_finalizer(parent: &Object, selection: &Selection) -> bool {
     parent.finalizers.contains(&selection.finalizer)
 }
 
-/// Whether a finalizer can be made of a controller's name: the API server takes 63 characters behind the slash. Of
-/// either kind: their words are of one length.
-pub fn check_name(controller: &str) -> Result<(), SpecError> {
-    const MOST: usize = 63 - "compositecontroller-".len();
-    if controller.len() <= MOST {
-        return Ok(());
-    }
-    let problem = format!(
-        "{} characters are too many for a controller with a finalize hook, whose name becomes part of a finalizer: at most {MOST}",
-        controller.len()
-    );
-    Err(SpecError::new("metadata.name", problem))
-}
-
-/// The finalizer of a controller, under the name that Metacontroller gives it.
-pub fn finalizer(kind: ControllerKind, controller: &str) -> String {
-    format!("{}{controller}", prefix(kind))
-}
-
-/// Whose finalizer it is, if it is one of ours: the kind and the name of the controller.
-pub fn whose(finalizer: &str) -> Option<(ControllerKind, &str)> {
-    let of = |kind| Some((kind, finalizer.strip_prefix(prefix(kind))?));
-    of(ControllerKind::Composite).or_else(|| of(ControllerKind::Decorator))
-}
-
-fn prefix(kind: ControllerKind) -> &'static str {
-    match kind {
-        ControllerKind::Composite => "metacontroller.io/compositecontroller-",
-        ControllerKind::Decorator => "metacontroller.io/decoratorcontroller-",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cache::trigger::SelectionRule;
+    use crate::api::selection::SelectionRule;
     use crate::object::selector::Selector;
     use crate::object::testing::{Build, a};
 
@@ -92,7 +58,7 @@ mod tests {
 
     fn selection(finalizes: bool) -> Selection {
         let rule = SelectionRule { labels: Selector::equals("a", "b"), ..Default::default() };
-        Selection { rules: vec![rule], finalizer: finalizer(ControllerKind::Composite, "c"), finalizes }
+        Selection { rules: vec![rule], finalizer: OURS.to_owned(), finalizes }
     }
 
     fn parent(labelled: bool, finalizers: &[&str]) -> Build {
@@ -128,15 +94,6 @@ mod tests {
             let row = (finalizes, selected, ours, deleting);
             assert_eq!(decide(&parent.object(), &selection(finalizes)), expected, "{row:?}");
         }
-    }
-
-    #[test]
-    fn a_finalizer_says_whose_it_is() {
-        for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
-            assert_eq!(whose(&finalizer(kind, "a-b")), Some((kind, "a-b")));
-        }
-        assert_eq!(finalizer(ControllerKind::Decorator, "c"), "metacontroller.io/decoratorcontroller-c");
-        assert_eq!(whose("foregroundDeletion"), None);
     }
 
     #[test]

@@ -13,26 +13,26 @@ use serde_json::{Map, Value};
 use crate::api::ControllerKind;
 use crate::api::deletion::Grant;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
-use crate::cache::trigger::Selection;
+use crate::api::selection::Selection;
+use crate::children::claims::{self, Claim, Maker};
 use crate::children::desired::{
     ChildKind, Desired, DesiredError, DesiredOptions, OwnerMark, UnmanagedChild, UnmanagedPolicy, Wanted,
 };
 use crate::children::write_history::PastWrites;
 use crate::children::{self, Op, Owner, Plan};
 use crate::decorator::object::Decoration;
-use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::customize;
-use crate::hook::deletion::Deletion;
 use crate::hook::read::{Oddity, Reading};
 use crate::hook::request;
 use crate::hook::response::{self, HookEvent, Mode, Response, ResponseError};
 use crate::object::Object;
+use crate::object::child_selector::{self, ChildSelectorError};
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::reconcile::child_selector::{self, ChildSelectorError};
-use crate::reconcile::claims::{self, Claim, Maker};
 use crate::reconcile::phase;
+use crate::related::deletion::Deletion;
 use crate::related::deletion::{self, DeletionError, ShownObjects};
 use crate::related::selection::Related;
 use crate::rollout::RollingConfig;
@@ -437,7 +437,8 @@ mod tests {
 
     use super::*;
     use crate::api::common::UpdateMethod;
-    use crate::cache::trigger::SelectionRule;
+    use crate::api::finalizer;
+    use crate::api::selection::SelectionRule;
     use crate::children::last_applied::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
     use crate::children::write_history::WriteHistory;
     use crate::object::id::Gvr;
@@ -601,7 +602,7 @@ mod tests {
     fn decorator() -> ControllerConfig {
         let selection = Selection {
             rules: vec![SelectionRule::default()],
-            finalizer: phase::finalizer(ControllerKind::Decorator, "c"),
+            finalizer: finalizer::name(ControllerKind::Decorator, "c"),
             finalizes: true,
         };
         ControllerConfig { kind: KindConfig::Decorator, selection, ..terms() }
@@ -660,7 +661,7 @@ mod tests {
 
     #[test]
     fn a_decorators_last_answer_decides_about_attachments_of_an_object_that_goes() {
-        let finalizer = phase::finalizer(ControllerKind::Decorator, "c");
+        let finalizer = finalizer::name(ControllerKind::Decorator, "c");
         let going = |finalizers: Value| parent().deleting().with("metadata.finalizers", finalizers);
         let ops = |terms: &ControllerConfig, parent: Build, answer: Value| {
             let pods = [attachment("x", "c").label(child_selector::UID_LABEL, "p").object()];

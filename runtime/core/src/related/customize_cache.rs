@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::hash::{Fingerprint, Fingerprinter};
 use crate::object::Object;
 use crate::object::id::Key;
 use crate::related::rule::Asked;

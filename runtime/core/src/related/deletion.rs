@@ -5,14 +5,30 @@
 //! parent has gone they could not be tried again. There is one Event per kind, so that many deletions are no flood that is cut.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::api::deletion::Grant;
 use crate::children::Op;
-use crate::hook::deletion::Deletion;
 use crate::object::Object;
-use crate::object::id::{ObjectId, Resource, Uid};
+use crate::object::id::{Gvk, Key, ObjectId, Resource, Uid};
 use crate::object::map::{ChildMap, Naming};
+
+/// An object that an answer wants deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deletion {
+    /// Its position in the answer's list.
+    pub at: usize,
+    pub gvk: Gvk,
+    pub key: Key,
+    pub uid: Uid,
+}
+
+impl fmt::Display for Deletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deleteRelated[{}] is {} {}", self.at, self.gvk, self.key)
+    }
+}
 
 /// What a hook was asked.
 #[derive(Debug, Clone, Copy)]

@@ -1,13 +1,13 @@
 //! Which parents a change of an object concerns, found from the object and not by asking every parent.
 
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cache::objects::ObjectChange;
+use crate::cache::label_index::SelectorIndex;
+use crate::cache::{ObjectChange, change_or_remove, remove_from};
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
-use crate::object::selector::{Pin, Selector};
+use crate::object::selector::Selector;
 use crate::related::rule::{Finds, Place, RelatedRule};
 use crate::related::scopes;
 
@@ -32,20 +32,11 @@ type Parents = BTreeSet<Key>;
 struct Kind {
     /// By name and by namespace, where the rule gives one.
     names: BTreeMap<Arc<str>, BTreeMap<Option<Arc<str>>, Parents>>,
-    anywhere: Selectors,
-    within: BTreeMap<Arc<str>, Selectors>,
+    anywhere: SelectorIndex,
+    within: BTreeMap<Arc<str>, SelectorIndex>,
     /// By the selector of namespaces.
-    selected: BTreeMap<Selector, Selectors>,
+    selected: BTreeMap<Selector, SelectorIndex>,
 }
-
-/// Parents by selector; one that pins a label is looked up by it.
-#[derive(Debug, Default)]
-struct Selectors {
-    pinned: BTreeMap<String, BTreeMap<String, BySelector>>,
-    others: BySelector,
-}
-
-type BySelector = BTreeMap<Selector, Parents>;
 
 impl RelatedIndex {
     /// `narrow`: a rule that may find objects of one namespace alone looks nowhere else.
@@ -85,7 +76,7 @@ impl RelatedIndex {
     pub fn remove(&mut self, parent: &Key) {
         for rule in self.parents.remove(parent).unwrap_or_default() {
             let place = self.place(&rule);
-            within(&mut self.places, &place, |rules| {
+            change_or_remove(&mut self.places, &place, |rules| {
                 *rules = rules.saturating_sub(1);
                 *rules == 0
             });
@@ -163,7 +154,7 @@ impl Kind {
                 Place::Namespace(namespace) => self.within.entry(Arc::clone(namespace)).or_default(),
                 Place::Namespaces(selector) => self.selected.entry(selector.clone()).or_default(),
             }
-            .add(parent, labels),
+            .insert(labels, parent),
         }
     }
 
@@ -171,22 +162,19 @@ impl Kind {
         match finds {
             Finds::Names { namespace, names } => {
                 for name in names {
-                    within(&mut self.names, name, |places| {
-                        within(places, namespace, |parents| {
-                            parents.remove(parent);
-                            parents.is_empty()
-                        })
+                    change_or_remove(&mut self.names, name, |places| {
+                        change_or_remove(places, namespace, |parents| remove_from(parents, parent))
                     });
                 }
             }
             Finds::Labels { place: Place::Anywhere, labels } => {
-                self.anywhere.take_out(parent, labels);
+                self.anywhere.remove(labels, parent);
             }
             Finds::Labels { place: Place::Namespace(namespace), labels } => {
-                within(&mut self.within, namespace, |all| all.take_out(parent, labels));
+                change_or_remove(&mut self.within, namespace, |all| all.remove(labels, parent));
             }
             Finds::Labels { place: Place::Namespaces(selector), labels } => {
-                within(&mut self.selected, selector, |all| all.take_out(parent, labels));
+                change_or_remove(&mut self.selected, selector, |all| all.remove(labels, parent));
             }
         }
     }
@@ -197,74 +185,12 @@ impl Kind {
     }
 }
 
-impl Selectors {
-    fn add(&mut self, parent: &Key, selector: &Selector) {
-        let all = match label(selector) {
-            Some((key, value)) => {
-                self.pinned.entry(key.to_owned()).or_default().entry(value.to_owned()).or_default()
-            }
-            None => &mut self.others,
-        };
-        all.entry(selector.clone()).or_default().insert(parent.clone());
-    }
-
-    /// Whether nothing is left.
-    fn take_out(&mut self, parent: &Key, selector: &Selector) -> bool {
-        let from = |all: &mut BySelector| {
-            within(all, selector, |parents| {
-                parents.remove(parent);
-                parents.is_empty()
-            })
-        };
-        match label(selector) {
-            Some((key, value)) => within(&mut self.pinned, key, |values| within(values, value, from)),
-            None => from(&mut self.others),
-        };
-        self.is_empty()
-    }
-
-    fn matching<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> impl Iterator<Item = &'a Key> {
-        let pinned = labels.iter().filter_map(|(key, value)| self.pinned.get(key)?.get(value)).flatten();
-        let matching = pinned.chain(&self.others).filter(|(selector, _)| selector.matches(labels));
-        matching.flat_map(|(_, parents)| parents)
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Key> {
-        let pinned = self.pinned.values().flat_map(BTreeMap::values).flatten();
-        pinned.chain(&self.others).flat_map(|(_, parents)| parents)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.pinned.is_empty() && self.others.is_empty()
-    }
-}
-
-/// A label and its value that all objects that match have, where there is one.
-fn label(selector: &Selector) -> Option<(&str, &str)> {
-    match selector.pin() {
-        Some(Pin::In(label, values)) if values.len() == 1 => Some((label, values.first()?)),
-        Some(Pin::In(..) | Pin::Exists(_)) | None => None,
-    }
-}
-
-/// Changes what is under a key; what `change` leaves empty goes. Whether nothing is left at all.
-fn within<K: Ord + Borrow<Q>, Q: Ord + ?Sized, V>(
-    map: &mut BTreeMap<K, V>,
-    key: &Q,
-    change: impl FnOnce(&mut V) -> bool,
-) -> bool {
-    if map.get_mut(key).is_some_and(change) {
-        map.remove(key);
-    }
-    map.is_empty()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cache::objects::{Cache, CacheEvent};
+    use crate::cache::{Cache, CacheEvent};
     use crate::object::testing::{a, resource};
     use crate::related::rule::namespaces;
 

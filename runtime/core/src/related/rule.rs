@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::api::hook::HookVersion;
-use crate::cache::objects::Cache;
+use crate::cache::Cache;
 use crate::object::Object;
 use crate::object::id::{Gvk, Gvr, Key, Resource};
 use crate::object::selector::Selector;
@@ -201,7 +201,7 @@ pub fn namespaces(selector: &Selector, index: &Cache) -> BTreeSet<Arc<str>> {
 mod tests {
     use super::*;
     use crate::api::hook::Via;
-    use crate::cache::objects::CacheEvent;
+    use crate::cache::CacheEvent;
     use crate::hook::customize;
     use crate::hook::response::Mode;
     use crate::object::testing::{a, cluster_resource, resource};

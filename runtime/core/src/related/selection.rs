@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::fingerprint::Fingerprinter;
+use crate::hash::Fingerprinter;
 use crate::object::Object;
 use crate::object::id::Gvk;
 use crate::object::map::{ChildMap, Naming};

@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::children::claims::Claim;
 use crate::children::desired::Wanted;
 use crate::children::plan::is_as_wanted;
 use crate::children::write_history::PastWrites;
 use crate::object::Object;
+use crate::object::child_selector;
 use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
-use crate::reconcile::child_selector;
-use crate::reconcile::claims::Claim;
 use crate::reconcile::phase;
 use crate::reconcile::plan::{
     AnswerError, ClaimedObject, ControllerConfig, HookFeedback, KindConfig, ReconcileInput, ReconcilePlan,
@@ -163,14 +163,14 @@ mod tests {
     use super::*;
     use crate::api::common::UpdateMethod;
     use crate::api::hook::{HookName, HookVersion, PerHook};
-    use crate::cache::trigger::Selection;
+    use crate::api::selection::Selection;
     use crate::children::desired::{Apply, ChildKind};
     use crate::children::plan::learn;
     use crate::children::write_history::WriteHistory;
-    use crate::fingerprint::Fingerprint;
+    use crate::hash::Fingerprint;
+    use crate::object::child_selector::UID_LABEL;
     use crate::object::id::ObjectId;
     use crate::object::testing::{Build, a, resource};
-    use crate::reconcile::child_selector::UID_LABEL;
     use crate::reconcile::plan::{HookConfig, InputParts};
     use crate::rollout::RollingKind;
     use crate::rollout::revisions::FieldPath;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::revision::RevisionChildren;
+use crate::children::claims::Claim;
 use crate::children::last_applied::{MADE_BY, owner_reference};
 use crate::children::{Op, Owner};
 use crate::object::Object;
+use crate::object::child_selector::{self, UID_LABEL};
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::Selector;
-use crate::reconcile::child_selector::{self, UID_LABEL};
-use crate::reconcile::claims::Claim;
 use crate::rollout::RollingConfig;
 use crate::rollout::claims::{self, Claims};
 use crate::rollout::revisions::{self, History, Revision};

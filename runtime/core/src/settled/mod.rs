@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use crate::fast_map::FastMap;
-use crate::fingerprint::Fingerprint;
-use crate::hash64::hash64;
+use crate::hash::{FastMap, Fingerprint, hash64};
 use crate::object::Object;
 use crate::object::id::Key;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource, Uid};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use metahook_core::cache::objects;
+use metahook_core::cache;
 use metahook_core::children::desired::UnmanagedChild;
 use metahook_core::children::write_order::{WriteConcurrency, stages};
 use metahook_core::children::{self, Op};
-use metahook_core::fingerprint::Fingerprint;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 
@@ -156,9 +156,9 @@ impl Reconciler {
 }
 
 /// Tells the store what a write was answered; gives back the object as it was written last.
-pub(crate) fn learned(writing: Option<WriteGuard>, known: Vec<objects::CacheEvent>) -> Option<Arc<Object>> {
+pub(crate) fn learned(writing: Option<WriteGuard>, known: Vec<cache::CacheEvent>) -> Option<Arc<Object>> {
     let written = known.iter().rev().find_map(|event| match event {
-        objects::CacheEvent::Wrote(object) => Some(Arc::clone(object)),
+        cache::CacheEvent::Wrote(object) => Some(Arc::clone(object)),
         _ => None,
     });
     if let Some(writing) = writing {

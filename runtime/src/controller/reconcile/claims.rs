@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use metahook_core::children::claims::Claim;
 use metahook_core::children::last_applied::owner_reference;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::map::ChildMap;
-use metahook_core::reconcile::claims::Claim;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::plan::ClaimedObject;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::limits::Limits;
 use metahook_core::controller_metrics;
-use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
+use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::response::{EventKind, HookEvent};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;

@@ -19,11 +19,11 @@ use metahook_core::api::hook::HookName;
 use metahook_core::cache::trigger::Selected;
 use metahook_core::children::Problem;
 use metahook_core::decorator::conflicts::DecoratorId;
-use metahook_core::fingerprint::Fingerprint;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
+use metahook_core::object::child_selector::ChildSelectorError;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
-use metahook_core::reconcile::child_selector::ChildSelectorError;
 use metahook_core::reconcile::outcome::{self, Failure, Outcome, Reconciled, Retry};
 use metahook_core::reconcile::phase::{self, Phase};
 use metahook_core::reconcile::plan::{

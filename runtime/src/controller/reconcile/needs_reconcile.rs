@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use metahook_core::cache::objects::{Cache, ObjectChange};
 use metahook_core::cache::trigger::{self, Selected};
+use metahook_core::cache::{Cache, ObjectChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::settled::CacheRevision;

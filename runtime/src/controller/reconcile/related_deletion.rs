@@ -1,7 +1,7 @@
 //! Related objects that a hook has deleted: the last that a pass does.
 
 use futures_util::future::join_all;
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::children::write_order::WriteConcurrency;
 use metahook_core::object::id::{ObjectId, Uid};

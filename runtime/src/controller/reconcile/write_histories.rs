@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use metahook_core::children::write_history::WriteHistory;
-use metahook_core::fast_map::FastMap;
+use metahook_core::hash::FastMap;
 use metahook_core::object::id::{Key, ObjectId};
 
 use crate::sync::lock;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::hook::{HookName, Via};
-use metahook_core::fingerprint::Fingerprint;
+use metahook_core::hash::Fingerprint;
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::status::{self, ControllerStatus, Finding, Report};
-use metahook_core::cache::objects::CacheEvent;
+use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};

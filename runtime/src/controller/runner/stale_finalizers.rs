@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::finalizer;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId};
-use metahook_core::reconcile::phase;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -90,7 +90,7 @@ impl StaleFinalizers {
 
     /// No controller of that name looks at these parents, now.
     fn is_stale(&self, finalizer: &str) -> bool {
-        phase::whose(finalizer).is_some_and(|(kind, name)| {
+        finalizer::controller(finalizer).is_some_and(|(kind, name)| {
             let controller = self.tools.controllers.get(kind, name);
             !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
         })
@@ -100,7 +100,7 @@ impl StaleFinalizers {
 /// The objects with a finalizer of a controller that is judged so, each finalizer once. Nobody judges under the store's lock:
 /// it may be the store of controllers that has to be asked.
 fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
-    let ours = |finalizer: &&String| phase::whose(finalizer).is_some();
+    let ours = |finalizer: &&String| finalizer::controller(finalizer).is_some();
     let mut marked: Vec<_> = store.view(|all| {
         all.all().filter(|object| object.finalizers.iter().any(|one| ours(&one))).map(Arc::clone).collect()
     });
@@ -153,7 +153,7 @@ pub(crate) fn parents(kind: ControllerKind, controller: &Object) -> Option<Vec<G
 mod tests {
     use std::sync::{Mutex, mpsc};
 
-    use metahook_core::cache::objects::CacheEvent;
+    use metahook_core::cache::CacheEvent;
     use metahook_core::object::id::{Gvk, Key, Resource};
     use serde_json::json;
 
@@ -170,7 +170,7 @@ mod tests {
             has_status: true,
         };
         let store = Stores::new(fake::answering(|_| None)).open(&Arc::new(resource));
-        let finalizer = |name| phase::finalizer(ControllerKind::Decorator, name);
+        let finalizer = |name| finalizer::name(ControllerKind::Decorator, name);
         for (name, finalizers) in [
             ("a", vec![finalizer("a"), finalizer("gone"), "example.com/other".to_owned()]),
             ("b", vec![finalizer("a")]),
@@ -194,7 +194,7 @@ mod tests {
         std::thread::spawn(move || {
             let judged = Mutex::new(Vec::new());
             let stale = marked(&store, |finalizer| {
-                let (_, name) = phase::whose(finalizer).unwrap();
+                let (_, name) = finalizer::controller(finalizer).unwrap();
                 judged.lock().unwrap().push(name.to_owned());
                 store.get(&Key::new("", name)).is_none()
             });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use metahook_core::cache::objects::ObjectChange;
+use metahook_core::cache::ObjectChange;
 use metahook_core::cache::orphan_adopters::OrphanAdopters;
 use metahook_core::cache::trigger;
 use metahook_core::object::id::{Key, Resource, Uid};

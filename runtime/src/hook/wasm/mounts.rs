@@ -7,7 +7,7 @@ use bytes::Bytes;
 use k8s_openapi::ByteString;
 use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
 use metahook_core::api::units::print_bytes;
-use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
+use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::text::shorten;
 use serde::Deserialize;
 use tokio::sync::watch;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::mount::MountRef;
-use metahook_core::fingerprint::{Fingerprint, Fingerprinter};
+use metahook_core::hash::{Fingerprint, Fingerprinter};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;

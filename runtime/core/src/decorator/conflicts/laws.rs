@@ -6,11 +6,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::cache::trigger::{Selection, SelectionRule};
+use crate::api::selection::{Selection, SelectionRule};
 use crate::children::Op;
 use crate::decorator::conflicts::{DecoratorConflicts, DecoratorId};
 use crate::decorator::object::{self, Changes, Decoration};
-use crate::fingerprint::Fingerprint;
+use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::object::id::{Gvr, Key, ObjectId, Uid};
 use crate::object::testing::{a, resource};

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cache::trigger::Selection;
+use crate::api::selection::Selection;
 use crate::decorator::object::{Changes, Decoration};
-use crate::fingerprint::{Fingerprint, Fingerprinter};
+use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::go;
 use crate::json::same::same;
 use crate::object::Object;
@@ -359,7 +359,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cache::trigger::SelectionRule;
+    use crate::api::selection::SelectionRule;
     use crate::object::selector::Selector;
     use crate::object::testing::{Build, a};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::decorator::conflicts::DecoratorId;
-use crate::fingerprint::Fingerprint;
+use crate::hash::Fingerprint;
 
 /// By age of the controllers.
 #[derive(Debug, Default)]

@@ -1,0 +1,236 @@
+//! Tests of the cache: single events, then laws over random ones.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::object::testing::a;
+
+fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
+    found.map(|object| object.key.to_string()).collect()
+}
+
+fn pod(name: &str, uid: &str, version: u64) -> Object {
+    (*a("v1", "Pod", &format!("n/{name}")).uid(uid).version(&version.to_string()).object()).clone()
+}
+
+fn known(index: &Cache, name: &str) -> Option<(String, u64)> {
+    index.get(&Key::new("n", name)).map(|o| (o.uid.to_string(), o.version.as_str().parse().unwrap()))
+}
+
+#[test]
+fn an_older_event_is_dropped() {
+    let mut index = Cache::default();
+    assert_eq!(index.apply(CacheEvent::Applied(pod("a", "1", 5))).len(), 1);
+    assert!(index.apply(CacheEvent::Applied(pod("a", "1", 4))).is_empty());
+    assert!(
+        index.apply(CacheEvent::Applied(pod("a", "1", 5))).is_empty(),
+        "the same event twice is one event"
+    );
+    assert_eq!(known(&index, "a"), Some(("1".to_owned(), 5)));
+}
+
+#[test]
+fn the_end_of_an_earlier_object_of_that_name_is_not_the_end_of_this_one() {
+    let mut index = Cache::default();
+    index.apply(CacheEvent::Wrote(pod("a", "2", 9).into()));
+    assert!(index.apply(CacheEvent::Applied(pod("a", "1", 7))).is_empty());
+    assert!(index.apply(CacheEvent::Deleted(pod("a", "1", 8))).is_empty());
+    assert_eq!(known(&index, "a"), Some(("2".to_owned(), 9)));
+    assert_eq!(index.apply(CacheEvent::Deleted(pod("a", "2", 10))).len(), 1);
+    assert_eq!(known(&index, "a"), None);
+}
+
+#[test]
+fn an_answer_survives_a_list_that_is_older_until_somebody_has_looked() {
+    let mut index = Cache::default();
+    index.apply(CacheEvent::Applied(pod("old", "1", 1)));
+    index.apply(CacheEvent::Wrote(pod("new", "2", 9).into()));
+    index.apply(CacheEvent::ListBegins);
+    index.apply(CacheEvent::Listed(pod("other", "3", 3)));
+    assert_eq!(index.apply(CacheEvent::ListEnds).len(), 1, "what the list does not name is gone");
+    assert_eq!((known(&index, "old"), known(&index, "new")), (None, Some(("2".to_owned(), 9))));
+    assert_eq!(index.doubtful().len(), 1);
+    index.apply(CacheEvent::Missing(Key::new("n", "new"), Uid::new("2")));
+    assert_eq!(known(&index, "new"), None);
+}
+
+#[test]
+fn an_answer_that_comes_after_the_end_of_its_object_brings_nothing_back() {
+    let mut index = Cache::default();
+    index.apply(CacheEvent::Applied(pod("a", "1", 9)));
+    index.apply(CacheEvent::Deleted(pod("a", "1", 11)));
+    assert!(index.apply(CacheEvent::Wrote(pod("a", "1", 10).into())).is_empty());
+    assert_eq!(known(&index, "a"), None);
+    assert_eq!(index.apply(CacheEvent::Wrote(pod("a", "2", 12).into())).len(), 1);
+}
+
+#[test]
+fn a_list_may_go_back_in_time() {
+    let mut index = Cache::default();
+    index.apply(CacheEvent::Applied(pod("a", "1", 900)));
+    index.apply(CacheEvent::ListBegins);
+    index.apply(CacheEvent::Listed(pod("a", "1", 5)));
+    index.apply(CacheEvent::ListEnds);
+    assert_eq!(known(&index, "a"), Some(("1".to_owned(), 5)));
+}
+
+#[test]
+fn versions_that_are_no_numbers_are_never_absorbed() {
+    let mut index = Cache::default();
+    let object = a("v1", "Pod", "n/a").version("abc").object();
+    assert!(index.apply(CacheEvent::Wrote(object)).is_empty());
+}
+
+#[test]
+fn our_deletion_marks_the_object_until_an_event_removes_it() {
+    let mut index = Cache::default();
+    index.apply(CacheEvent::Applied(pod("a", "1", 1)));
+    assert!(index.apply(CacheEvent::Deleting(Key::new("n", "a"), Uid::new("2"))).is_empty(), "another uid");
+    index.apply(CacheEvent::Deleting(Key::new("n", "a"), Uid::new("1")));
+    assert!(index.get(&Key::new("n", "a")).unwrap().deleting);
+}
+
+#[test]
+fn candidates_are_what_the_parent_controls_and_what_nobody_does_and_matches() {
+    let mut index = Cache::default();
+    for object in [
+        a("v1", "Pod", "n/mine").controlled_by("p").object(),
+        a("v1", "Pod", "n/theirs").controlled_by("q").object(),
+        a("v1", "Pod", "n/orphan").label("app", "x").object(),
+        a("v1", "Pod", "n/another").label("app", "y").object(),
+        a("v1", "Pod", "m/mine-elsewhere").controlled_by("p").object(),
+    ] {
+        index.apply(CacheEvent::Applied((*object).clone()));
+    }
+    let selector = Selector::equals("app", "x");
+    let names = |namespace: &str, selector| -> Vec<String> {
+        let those = index.candidates(&Uid::new("p"), namespace, selector);
+        those.iter().map(|o| o.key.to_string()).collect()
+    };
+    assert_eq!(names("n", Some(&selector)), ["n/mine", "n/orphan"]);
+    assert_eq!(names("", Some(&selector)), ["m/mine-elsewhere", "n/mine", "n/orphan"]);
+    assert_eq!(names("n", None), ["n/mine"], "without a selector nothing is adopted");
+}
+
+#[test]
+fn objects_are_found_by_namespace_and_by_name() {
+    let mut index = Cache::default();
+    for key in ["a", "b", "m/a", "n/a", "n/b", "n-1/a", "z/c"] {
+        index.apply(CacheEvent::Applied((*a("v1", "Pod", key).uid(key).object()).clone()));
+    }
+    assert_eq!(keys(index.within("n")), ["n/a", "n/b"]);
+    assert_eq!(keys(index.within("")), ["a", "b"]);
+    assert!(keys(index.within("o")).is_empty());
+    assert_eq!(keys(index.named("a")), ["a", "m/a", "n/a", "n-1/a"]);
+    assert_eq!(keys(index.named("c")), ["z/c"]);
+    assert!(keys(index.named("d")).is_empty());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Event(u8, u64, bool),
+    Write(u8, u64),
+}
+
+fn selectors() -> impl Strategy<Value = Selector> {
+    let label = prop::sample::select(vec!["a", "b"]);
+    let value = prop::sample::select(vec!["1", "2"]);
+    let one = (label, value, 0..4_u8).prop_map(|(label, value, kind)| match kind {
+        0 => format!("{label}={value}"),
+        1 => format!("{label}!={value}"),
+        2 => label.to_owned(),
+        _ => format!("!{label}"),
+    });
+    prop::collection::vec(one, 1..3).prop_map(|all| Selector::parse(&all.join(",")).unwrap())
+}
+
+/// A Pod whose name, namespace, labels and owner say what a number says.
+fn labelled(number: u8, version: u64) -> Object {
+    let namespace = if number.is_multiple_of(2) { "n" } else { "m" };
+    let mut built = a("v1", "Pod", &format!("{namespace}/{number}"));
+    built = built.uid(&number.to_string()).version(&version.to_string());
+    for (bit, label) in [(1, "a"), (2, "b")] {
+        if version & bit != 0 {
+            built = built.label(label, if version & 4 != 0 { "1" } else { "2" });
+        }
+    }
+    let built = if version.is_multiple_of(5) { built.controlled_by("p") } else { built };
+    (*built.object()).clone()
+}
+
+proptest! {
+    /// The indexes name what a walk over everything names.
+    #[test]
+    fn candidates_are_those_that_a_walk_finds(
+        steps in prop::collection::vec((0..6_u8, 1..40_u64, 0..4_u8), 0..60),
+        selector in selectors(),
+        namespace in prop::sample::select(vec!["", "n", "m"]),
+    ) {
+        let mut index = Cache::default();
+        for (number, version, kind) in steps {
+            let object = labelled(number, version);
+            index.apply(if kind == 0 { CacheEvent::Deleted(object) } else { CacheEvent::Applied(object) });
+        }
+        let parent = Uid::new("p");
+        let claimable = |object: &&Arc<Object>| match &object.controller {
+            Some(owner) => *owner == parent,
+            None => selector.matches(&object.labels),
+        };
+        let here = |object: &&Arc<Object>| namespace.is_empty() || *object.key.namespace == *namespace;
+        let names = |those: &mut dyn Iterator<Item = &Arc<Object>>| -> BTreeSet<Key> {
+            those.map(|object| object.key.clone()).collect()
+        };
+        let found = index.candidates(&parent, namespace, Some(&selector));
+        let walked = names(&mut index.all().filter(here).filter(claimable));
+        prop_assert_eq!(names(&mut found.iter()), walked);
+        prop_assert_eq!(names(&mut found.iter()).len(), found.len(), "none twice");
+    }
+
+    /// Whatever arrives in whatever order, the secondary indexes say what the objects say.
+    #[test]
+    fn all_indexes_agree(steps in prop::collection::vec(
+        prop_oneof![
+            (0..3_u8, 1..9_u64, any::<bool>()).prop_map(|(n, v, d)| Step::Event(n, v, d)),
+            (0..3_u8, 1..9_u64).prop_map(|(n, v)| Step::Write(n, v)),
+        ], 0..40)
+    ) {
+        let (mut index, mut labelled) = (Cache::default(), Cache::default());
+        labelled.label();
+        let mut last = None;
+        let seen = |index: &Cache| -> Vec<_> {
+            let found = index.candidates(&Uid::new("p"), "n", Some(&Selector::default()));
+            found.iter().map(|one| (one.uid.clone(), one.version.clone(), one.deleting)).collect()
+        };
+        for step in steps {
+            let object = |n: u8, v: u64| {
+                let built = a("v1", "Pod", &format!("n/{n}")).uid(&format!("{n}-{}", v / 4)).version(&v.to_string());
+                let built = if v.is_multiple_of(2) { built.controlled_by("p").label("even", "true") } else { built };
+                (*built.object()).clone()
+            };
+            for index in [&mut index, &mut labelled] {
+                index.apply(match step {
+                    Step::Event(n, v, true) => CacheEvent::Deleted(object(n, v)),
+                    Step::Event(n, v, false) => CacheEvent::Applied(object(n, v)),
+                    Step::Write(n, v) => CacheEvent::Wrote(object(n, v).into()),
+                });
+            }
+            let owned = index.owned.get("p").map_or(0, |owned| owned.children.len());
+            let orphans = index.orphans.len();
+            prop_assert_eq!(owned + orphans, index.objects.len());
+            let even = Selector::equals("even", "true");
+            let found = |index: &Cache| keys(index.matching(Some("n"), &even));
+            prop_assert_eq!(found(&labelled), found(&index));
+            prop_assert_eq!(index.by_uid.len(), index.objects.len());
+            for object in index.all() {
+                prop_assert_eq!(index.by_uid.get(&object.uid), Some(&object.key));
+            }
+            let known = |child: &Arc<Object>| index.get(&child.key).is_some_and(|it| Arc::ptr_eq(it, child));
+            prop_assert!(index.owned.get("p").into_iter().flat_map(|owned| &owned.children).all(known));
+            let (stamp, found) = (index.stamp(&Uid::new("p")), seen(&index));
+            if let Some((before, then)) = &last {
+                prop_assert!(stamp != *before || found == *then, "a change without a number");
+            }
+            last = Some((stamp, found));
+        }
+    }
+}
