@@ -77,7 +77,7 @@ pub(crate) async fn calls_that_were_made_and_skipped_are_told_as_metrics(test: &
     let labels = format!(r#"controller_name="{}",controller_type="CompositeController""#, test.name());
     let wanted = [
         format!(r#"metahook_hook_calls_total{{{labels},result="ok"}}"#),
-        format!(r#"metahook_passes_total{{{labels},result="at_rest"}}"#),
+        format!(r#"metahook_reconcile_total{{{labels},result="settled"}}"#),
         format!(r#"metahook_writes_total{{{labels},operation="create"}} 1"#),
         format!("metahook_parents_settled{{{labels}}} 1"),
         format!("metahook_hook_call_duration_seconds_count{{{labels}}}"),

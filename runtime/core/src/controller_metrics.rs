@@ -1,4 +1,4 @@
-//! What one controller did so far: its hooks' calls and what they used, its passes, its writes.
+//! Metrics of a controller: calls of its hooks and what they used, reconciles, writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,132 @@ pub const BUCKETS: [f64; 16] = [
 /// The result of a call that ended well; of another it is the category of its error.
 pub const OK: &str = "ok";
 
+/// Type of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl MetricKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric of the server, as it is served and documented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Without its prefix, and without the suffix of a counter.
+    pub name: &'static str,
+    pub kind: MetricKind,
+    /// The label beside the controller's; empty where there is none.
+    pub label: &'static str,
+    pub help: &'static str,
+}
+
+impl Metric {
+    pub const HOOK_CALLS: Self = Self::counter("hook_calls", "result", "Calls of hooks.");
+    pub const RECONCILES: Self = Self::counter("reconcile", "result", "Reconciles.");
+    pub const WRITES: Self =
+        Self::counter("writes", "operation", "Writes to the API server that changed something.");
+    pub const PARENTS: Self = Self::gauge("parents", "Parents that the controller is responsible for.");
+    pub const PARENTS_SETTLED: Self =
+        Self::gauge("parents_settled", "Parents for which there is nothing to do.");
+    pub const PARENTS_FAILING: Self = Self::gauge("parents_failing", "Parents whose last reconcile failed.");
+    pub const HOOK_MEMORY: Self = Self::gauge("hook_memory_max_bytes", "Most memory that a call used.");
+    pub const HOOK_INSTRUCTIONS: Self =
+        Self::gauge("hook_instructions_max", "Most instructions that a call used.");
+    pub const HOOK_CALL_DURATION: Self = Self {
+        name: "hook_call_duration_seconds",
+        kind: MetricKind::Histogram,
+        label: "",
+        help: "Time from a request to its answer.",
+    };
+    pub const MODULE_COMPILATIONS: Self =
+        Self::counter("module_compilations", "", "Modules compiled since the server started.");
+
+    pub const ALL: [Self; 10] = [
+        Self::HOOK_CALLS,
+        Self::RECONCILES,
+        Self::WRITES,
+        Self::PARENTS,
+        Self::PARENTS_SETTLED,
+        Self::PARENTS_FAILING,
+        Self::HOOK_MEMORY,
+        Self::HOOK_INSTRUCTIONS,
+        Self::HOOK_CALL_DURATION,
+        Self::MODULE_COMPILATIONS,
+    ];
+
+    const fn counter(name: &'static str, label: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Counter, label, help }
+    }
+
+    const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, kind: MetricKind::Gauge, label: "", help }
+    }
+
+    /// The name in a scrape.
+    pub fn full_name(&self) -> String {
+        let suffix = if self.kind == MetricKind::Counter { "_total" } else { "" };
+        format!("metahook_{}{suffix}", self.name)
+    }
+}
+
+macro_rules! reconcile_results {
+    ($(#[doc = $meaning:literal] $result:ident $word:literal;)+) => {
+        /// Result of a reconcile, as metrics count it.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ReconcileResult {
+            $(#[doc = $meaning] $result,)+
+        }
+
+        impl ReconcileResult {
+            pub const ALL: &[Self] = &[$(Self::$result),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$result => $word,)+
+                }
+            }
+
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$result => $meaning.trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+reconcile_results! {
+    /// The server changed something.
+    Wrote "wrote";
+    /// There was nothing to change.
+    Unchanged "unchanged";
+    /// Nothing had changed since the last reconcile: no hook was called.
+    Settled "settled";
+    /// Another client was faster: the parent is reconciled again.
+    Conflict "conflict";
+    /// A webhook or the API server asked for time.
+    Postponed "postponed";
+    /// The reconcile failed.
+    Failed "failed";
+}
+
 /// Sums since the controller was started, and the figures of the calls since they were last told.
 #[derive(Debug, Clone, Default)]
 pub struct ControllerMetrics {
     /// By result.
     pub calls: BTreeMap<&'static str, u64>,
     pub durations: Durations,
-    /// By what came of them.
-    pub passes: BTreeMap<&'static str, u64>,
+    pub reconciles: BTreeMap<ReconcileResult, u64>,
     /// By operation.
     pub writes: BTreeMap<&'static str, u64>,
     pub parents: usize,
@@ -79,15 +197,14 @@ impl ControllerMetrics {
         since.instructions = since.instructions.max(call.instructions);
     }
 
-    /// A pass ended; `what` came of it.
-    pub fn passed(&mut self, what: &'static str) {
-        *self.passes.entry(what).or_default() += 1;
+    pub fn reconciled(&mut self, result: ReconcileResult) {
+        *self.reconciles.entry(result).or_default() += 1;
     }
 
-    /// So many passes ended without a call, because nothing had changed.
-    pub fn skipped(&mut self, passes: u64) {
-        *self.passes.entry("at_rest").or_default() += passes;
-        self.since.entry(HookName::Sync).or_default().skipped += passes;
+    /// So many reconciles ended without a call, because nothing had changed.
+    pub fn skipped(&mut self, reconciles: u64) {
+        *self.reconciles.entry(ReconcileResult::Settled).or_default() += reconciles;
+        self.since.entry(HookName::Sync).or_default().skipped += reconciles;
     }
 
     pub fn wrote(&mut self, op: &'static str) {

@@ -1,10 +1,12 @@
-//! Kubernetes Events, core/v1 with Metacontroller's component: repeated ones are counted, floods are cut.
+//! Recorder of Kubernetes Events: core/v1 with Metacontroller's component: repeated ones are counted, floods are cut.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
+use metahook_core::api::reason::{EventKind, EventReason};
+use metahook_core::hook::response::HookEvent;
 use metahook_core::object::Object;
 use metahook_core::text::shorten;
 use serde_json::{Value, json};
@@ -17,21 +19,15 @@ use crate::error_chain::error_chain;
 use crate::telemetry::timestamp;
 
 const COMPONENT: &str = "metacontroller";
-/// Per object and reason: this many at once, then one per `REFILL`.
+/// Per object and reason: this many at once, then one per `REFILL_INTERVAL`.
 const BURST: u32 = 25;
-const REFILL: Duration = Duration::from_mins(5);
+const REFILL_INTERVAL: Duration = Duration::from_mins(5);
 /// So many objects and reasons are remembered.
-const MOST: usize = 10_000;
+const MAX_BUDGETS: usize = 10_000;
 /// An Event that has not been repeated for this long is written anew.
-const REMEMBERED: Duration = Duration::from_mins(10);
+const REPEAT_TIMEOUT: Duration = Duration::from_mins(10);
 /// The API server takes 1,024 bytes.
-const LONGEST: usize = 1024;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Severity {
-    Normal,
-    Warning,
-}
+const MAX_MESSAGE: usize = 1024;
 
 /// Hands Events to the task that writes them.
 #[derive(Clone)]
@@ -44,7 +40,7 @@ pub(crate) struct Recorder {
 struct Note {
     involved: Value,
     namespace: String,
-    severity: Severity,
+    kind: EventKind,
     reason: Cow<'static, str>,
     message: String,
 }
@@ -52,18 +48,20 @@ struct Note {
 impl Recorder {
     /// The recorder, and the task behind it, which ends once `stop` is called and the last note is written.
     pub(crate) fn start(rest: ApiClient, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        // Far more than one pass can say; when the API server is slow, further Events are dropped, never work.
+        // Far more than one reconcile records; when the API server is slow, further Events are dropped, never work.
         let (sender, receiver) = mpsc::channel(1024);
         (Self { sender }, tokio::spawn(write_all(rest, receiver, stop)))
     }
 
-    pub(crate) fn record(
-        &self,
-        about: &Object,
-        severity: Severity,
-        reason: impl Into<Cow<'static, str>>,
-        message: &str,
-    ) {
+    pub(crate) fn record(&self, about: &Object, reason: EventReason, message: &str) {
+        self.send(about, reason.kind(), reason.as_str().into(), message);
+    }
+
+    pub(crate) fn record_of_hook(&self, about: &Object, event: &HookEvent) {
+        self.send(about, event.kind, event.reason.clone().into(), &event.message);
+    }
+
+    fn send(&self, about: &Object, kind: EventKind, reason: Cow<'static, str>, message: &str) {
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let note = Note {
             involved: json!({
@@ -75,9 +73,9 @@ impl Recorder {
                 "resourceVersion": about.version.as_str(),
             }),
             namespace: namespace.to_owned(),
-            severity,
-            reason: reason.into(),
-            message: shorten(message, LONGEST),
+            kind,
+            reason,
+            message: shorten(message, MAX_MESSAGE),
         };
         if let Err(refused) = self.sender.try_send(note) {
             let reason = &*refused.into_inner().reason;
@@ -135,7 +133,7 @@ impl Note {
             "involvedObject": self.involved,
             "reason": self.reason,
             "message": self.message,
-            "type": match self.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+            "type": self.kind.as_str(),
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "firstTimestamp": time, "lastTimestamp": time, "count": 1,
@@ -146,8 +144,8 @@ impl Note {
         [self.about(), self.reason.clone().into_owned(), self.message.clone()]
     }
 
-    /// Each of our reasons has its own, so that one that is often told leaves the others alone; those that hooks make up
-    /// share one.
+    /// Each reason of the server has its own budget, so that a frequent one does not displace the others; all reasons of
+    /// hooks share one.
     fn budget(&self) -> (String, &'static str) {
         let reason = match self.reason {
             Cow::Borrowed(ours) => ours,
@@ -161,7 +159,7 @@ impl Note {
     }
 }
 
-/// What has been written lately. Bounded by time: nothing is remembered for longer than `REMEMBERED`.
+/// Events written lately. Bounded by time: nothing is remembered for longer than `REPEAT_TIMEOUT`.
 #[derive(Default)]
 struct Memory {
     written: BTreeMap<[String; 3], Written>,
@@ -194,7 +192,7 @@ struct Budget {
 
 impl Budget {
     fn left(&self, now: Instant) -> f64 {
-        let refill = now.duration_since(self.at).as_secs_f64() / REFILL.as_secs_f64();
+        let refill = now.duration_since(self.at).as_secs_f64() / REFILL_INTERVAL.as_secs_f64();
         (self.left + refill).min(f64::from(BURST))
     }
 }
@@ -202,7 +200,7 @@ impl Budget {
 impl Memory {
     fn allows(&mut self, note: &Note, now: Instant) -> bool {
         let whose = note.budget();
-        if !self.budgets.contains_key(&whose) && self.budgets.len() >= MOST {
+        if !self.budgets.contains_key(&whose) && self.budgets.len() >= MAX_BUDGETS {
             self.forget_the_oldest();
         }
         let budget = self.budgets.entry(whose).or_insert(Budget { left: f64::from(BURST), at: now });
@@ -215,11 +213,11 @@ impl Memory {
     }
 
     fn forget(&mut self, now: Instant) {
-        if self.cleaned.is_some_and(|last| now.duration_since(last) < REMEMBERED / 10) {
+        if self.cleaned.is_some_and(|last| now.duration_since(last) < REPEAT_TIMEOUT / 10) {
             return;
         }
         self.cleaned = Some(now);
-        self.written.retain(|_, written| now.duration_since(written.last) < REMEMBERED);
+        self.written.retain(|_, written| now.duration_since(written.last) < REPEAT_TIMEOUT);
         self.budgets.retain(|_, budget| budget.left(now) < f64::from(BURST));
     }
 
@@ -242,25 +240,25 @@ mod tests {
         Note {
             involved,
             namespace: "n".into(),
-            severity: Severity::Warning,
+            kind: EventKind::Warning,
             reason: "R".into(),
             message: "m".into(),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_about_one_object_is_cut_and_leaves_others_alone() {
+    async fn a_flood_about_one_object_does_not_displace_others() {
         let mut memory = Memory::default();
         let allowed = (0..100).filter(|_| memory.allows(&note("a"), Instant::now())).count();
         assert_eq!(allowed, 25);
         assert!(memory.allows(&note("b"), Instant::now()));
-        tokio::time::advance(REFILL).await;
+        tokio::time::advance(REFILL_INTERVAL).await;
         assert!(memory.allows(&note("a"), Instant::now()));
         assert!(!memory.allows(&note("a"), Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_often_told_and_what_hooks_make_up_leave_an_error_alone() {
+    async fn frequent_reasons_and_those_of_hooks_leave_errors_alone() {
         let mut memory = Memory::default();
         for _ in 0..100 {
             memory.allows(&note("a"), Instant::now());
@@ -275,12 +273,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_bounded() {
         let mut memory = Memory::default();
-        for number in 0..=MOST {
+        for number in 0..=MAX_BUDGETS {
             tokio::time::advance(Duration::from_nanos(1)).await;
             assert!(memory.allows(&note(&number.to_string()), Instant::now()));
         }
-        assert!(memory.budgets.len() <= MOST, "{}", memory.budgets.len());
-        tokio::time::advance(REFILL).await;
+        assert!(memory.budgets.len() <= MAX_BUDGETS, "{}", memory.budgets.len());
+        tokio::time::advance(REFILL_INTERVAL).await;
         memory.forget(Instant::now());
         assert!(memory.budgets.is_empty(), "a full budget costs nothing");
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use metahook_core::api::reason::EventReason;
 use metahook_core::api::selection::Selection;
 use metahook_core::decorator::conflicts::{Conflict, DecoratorConflicts, DecoratorId, Resolution};
 use metahook_core::decorator::object::Decoration;
@@ -10,7 +11,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Uid};
 
-use crate::cluster::events::{Recorder, Severity};
+use crate::cluster::events::Recorder;
 use crate::controller::reconcile::Reconciler;
 use crate::queue::Queue;
 use crate::store::Store;
@@ -91,12 +92,7 @@ impl DecoratorCoordinator {
                 let message = format!("{conflict}, of {} {} for example", object.gvk.kind, object.key);
                 for side in [&conflict.has, &conflict.leaves] {
                     if let Some(running) = state.running.get(side) {
-                        recorder.record(
-                            &running.controller,
-                            Severity::Warning,
-                            "DecoratorsConflict",
-                            &message,
-                        );
+                        recorder.record(&running.controller, EventReason::DecoratorsConflict, &message);
                     }
                 }
             }

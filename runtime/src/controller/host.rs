@@ -1,4 +1,4 @@
-//! Which controllers run: they come, change and go.
+//! Host of controllers: starts, restarts and stops them as the cluster asks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
@@ -15,7 +16,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::events::Severity;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::{self, StaleFinalizers};
 use crate::controller::runner::{StartReason, StartRequest};
@@ -111,12 +111,7 @@ impl Host {
                 ended.await;
             }
             let name = begun.key.to_string();
-            tools.recorder.record(
-                &begun,
-                Severity::Normal,
-                "Starting",
-                &format!("Starting controller: {name}"),
-            );
+            tools.recorder.record(&begun, EventReason::Starting, &format!("Starting controller: {name}"));
             let store = Arc::clone(tools.controllers.of(kind));
             let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
             let what = StartRequest { kind, object: begun, begun: how };
@@ -131,23 +126,23 @@ impl Host {
         Hosted { object, spec: None, stop, task: tokio::spawn(self.ended(kind, before)) }
     }
 
-    /// Stops a controller and waits for its last pass; its finalizers come off the parents that it leaves.
+    /// Stops a controller and waits for its last reconcile; its finalizers come off the parents that it leaves.
     fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
         let (tools, ends, selector) = (self.tools.clone(), self.ends.clone(), self.selector.clone());
         async move {
             let Some(spec) = &before.spec else { return before.ended().await };
             let (object, account) = (Arc::clone(&before.object), account(spec));
-            let tell = |reason: &'static str| {
-                let message = format!("{reason} controller: {}", object.key);
-                tools.recorder.record(&object, Severity::Normal, reason, &message);
+            let record = |reason: EventReason| {
+                let message = format!("{} controller: {}", reason.as_str(), object.key);
+                tools.recorder.record(&object, reason, &message);
             };
-            tell("Stopping");
+            record(EventReason::Stopping);
             before.stop.cancel();
             before.ended().await;
-            tell("Stopped");
+            record(EventReason::Stopped);
             let now = tools.controllers.get(kind, &object.key.name);
             let is_same = |now: &Object| now.uid == object.uid && selector.matches(&now.labels);
-            // What it wants stands until its successor says something else, and where the server ends until the end.
+            // Its decorations stand until its successor changes them; those of a server that ends stand.
             let has_successor = now.as_deref().is_some_and(is_same);
             if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {
                 tools.wishing.end(&object);

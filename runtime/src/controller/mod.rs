@@ -27,7 +27,7 @@ use crate::hook::wasm::source::Sources;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
 
-/// What every controller works with.
+/// Parts of the server that every controller uses.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) rest: ApiClient,

@@ -1,10 +1,10 @@
-//! What is measured, in the words of Prometheus: made at each scrape from what the running controllers counted.
+//! Metrics in the format of Prometheus, made at each scrape from the counts of running controllers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics};
+use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::sync::lock;
 use crate::telemetry::webhooks::Webhooks;
 
-/// The content type of what is encoded.
+/// Content type of a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All controllers that run. One that ended is gone from the next scrape.
@@ -27,14 +27,14 @@ pub(crate) struct Metrics {
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
-/// What one controller counts.
+/// Counts of one controller.
 pub(crate) struct Meter {
     name: String,
     kind: String,
-    tally: Mutex<ControllerMetrics>,
+    counts: Mutex<ControllerMetrics>,
 }
 
-/// Name, kind, and what a sum is split by.
+/// The controller, and the label of one metric.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 impl Metrics {
@@ -43,7 +43,8 @@ impl Metrics {
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
-        let meter = Arc::new(Meter { name: name.to_owned(), kind: kind.to_owned(), tally: Mutex::default() });
+        let meter =
+            Arc::new(Meter { name: name.to_owned(), kind: kind.to_owned(), counts: Mutex::default() });
         let mut meters = lock(&self.meters);
         meters.retain(|meter| meter.strong_count() > 0);
         meters.push(Arc::downgrade(&meter));
@@ -69,8 +70,8 @@ impl Metrics {
 }
 
 impl Meter {
-    pub(crate) fn tally(&self) -> MutexGuard<'_, ControllerMetrics> {
-        lock(&self.tally)
+    pub(crate) fn counts(&self) -> MutexGuard<'_, ControllerMetrics> {
+        lock(&self.counts)
     }
 
     fn labels<'a>(&'a self, more: Option<(&'static str, &'a str)>) -> Labels<'a> {
@@ -82,64 +83,62 @@ impl Meter {
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let meters: Vec<_> = lock(&self.meters).iter().filter_map(Weak::upgrade).collect();
-        let tallies: Vec<_> = meters.iter().map(|meter| (meter, meter.tally().clone())).collect();
-        let mut sums =
-            |name, help, split: &'static str, of: fn(&ControllerMetrics) -> Vec<(&'static str, u64)>| {
-                let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-                for (meter, tally) in &tallies {
-                    for (value, sum) in of(tally) {
-                        counter(&mut metric, &meter.labels(Some((split, value))), sum)?;
-                    }
+        let all: Vec<_> = meters.iter().map(|meter| (meter, meter.counts().clone())).collect();
+        let mut sums = |metric: Metric, of: fn(&ControllerMetrics) -> Vec<(&'static str, u64)>| {
+            let mut family = describe(&mut encoder, metric)?;
+            for (meter, metrics) in &all {
+                for (value, sum) in of(metrics) {
+                    counter(&mut family, &meter.labels(Some((metric.label, value))), sum)?;
                 }
-                Ok(())
-            };
-        sums("hook_calls", "Calls of hooks by result", "result", |tally| pairs(&tally.calls))?;
-        sums("passes", "Passes over parents by what came of them", "result", |tally| pairs(&tally.passes))?;
-        sums("writes", "Writes to the API server", "operation", |tally| pairs(&tally.writes))?;
-        let mut gauges = |name, help, of: fn(&ControllerMetrics) -> u64| {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (meter, tally) in &tallies {
-                gauge(&mut metric, &meter.labels(None), of(tally))?;
             }
             Ok(())
         };
-        gauges("parents", "Objects that a controller is responsible for", |tally| wide(tally.parents))?;
-        gauges("parents_settled", "Parents for which there is nothing to do", |tally| wide(tally.settled))?;
-        gauges("parents_failing", "Parents whose last pass failed", |tally| wide(tally.failing))?;
-        gauges("hook_memory_max_bytes", "Most memory that a call had", |tally| tally.most_memory)?;
-        gauges("hook_instructions_max", "Most instructions that a call took", |tally| {
-            tally.most_instructions
+        sums(Metric::HOOK_CALLS, |metrics| pairs(&metrics.calls))?;
+        sums(Metric::RECONCILES, |metrics| {
+            metrics.reconciles.iter().map(|(result, sum)| (result.as_str(), *sum)).collect()
         })?;
-        durations(&mut encoder, &tallies)?;
-        let metric = encoder.encode_descriptor(
-            "module_compilations",
-            "Modules compiled since the server started",
-            None,
-            MetricType::Counter,
-        )?;
-        ConstCounter::new((self.compilations)()).encode(metric)
+        sums(Metric::WRITES, |metrics| pairs(&metrics.writes))?;
+        let mut gauges = |metric, of: fn(&ControllerMetrics) -> u64| {
+            let mut family = describe(&mut encoder, metric)?;
+            for (meter, metrics) in &all {
+                gauge(&mut family, &meter.labels(None), of(metrics))?;
+            }
+            Ok(())
+        };
+        gauges(Metric::PARENTS, |metrics| wide(metrics.parents))?;
+        gauges(Metric::PARENTS_SETTLED, |metrics| wide(metrics.settled))?;
+        gauges(Metric::PARENTS_FAILING, |metrics| wide(metrics.failing))?;
+        gauges(Metric::HOOK_MEMORY, |metrics| metrics.most_memory)?;
+        gauges(Metric::HOOK_INSTRUCTIONS, |metrics| metrics.most_instructions)?;
+        durations(&mut encoder, &all)?;
+        ConstCounter::new((self.compilations)()).encode(describe(&mut encoder, Metric::MODULE_COMPILATIONS)?)
     }
 }
 
-fn durations(
-    encoder: &mut DescriptorEncoder<'_>,
-    tallies: &[(&Arc<Meter>, ControllerMetrics)],
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(
-        "hook_call_duration_seconds",
-        "Time from a request to its answer",
-        None,
-        MetricType::Histogram,
-    )?;
-    for (meter, tally) in tallies {
-        let counted = tally.durations.buckets.iter().sum::<u64>();
-        let longer = (f64::INFINITY, tally.durations.count - counted);
+fn describe<'a>(
+    encoder: &'a mut DescriptorEncoder<'_>,
+    metric: Metric,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    let kind = match metric.kind {
+        MetricKind::Counter => MetricType::Counter,
+        MetricKind::Gauge => MetricType::Gauge,
+        MetricKind::Histogram => MetricType::Histogram,
+    };
+    encoder.encode_descriptor(metric.name, metric.help, None, kind)
+}
+
+fn durations(encoder: &mut DescriptorEncoder<'_>, all: &[(&Arc<Meter>, ControllerMetrics)]) -> fmt::Result {
+    let mut family = describe(encoder, Metric::HOOK_CALL_DURATION)?;
+    for (meter, metrics) in all {
+        let durations = &metrics.durations;
+        let counted = durations.buckets.iter().sum::<u64>();
+        let longer = (f64::INFINITY, durations.count - counted);
         let buckets: Vec<_> =
-            BUCKETS.into_iter().zip(tally.durations.buckets).chain(std::iter::once(longer)).collect();
+            BUCKETS.into_iter().zip(durations.buckets).chain(std::iter::once(longer)).collect();
         let labels = meter.labels(None);
-        metric.encode_family(&labels)?.encode_histogram::<Labels<'_>>(
-            tally.durations.sum,
-            tally.durations.count,
+        family.encode_family(&labels)?.encode_histogram::<Labels<'_>>(
+            durations.sum,
+            durations.count,
             &buckets,
             None,
         )?;
@@ -179,13 +178,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scrape_tells_what_running_controllers_counted_and_forgets_those_that_ended() {
+    fn a_scrape_holds_the_counts_of_running_controllers() {
         let metrics = Metrics::new(|| 3);
         let meter = metrics.meter("CompositeController", "c");
         let took = Duration::from_micros(30);
-        meter.tally().called(Called { hook: HookName::Sync, result: OK, took, memory: 5, instructions: 7 });
-        meter.tally().wrote("create");
-        meter.tally().parents = 2;
+        meter.counts().called(Called { hook: HookName::Sync, result: OK, took, memory: 5, instructions: 7 });
+        meter.counts().wrote("create");
+        meter.counts().parents = 2;
         let text = metrics.text();
         let labels = r#"controller_name="c",controller_type="CompositeController""#;
         for line in [

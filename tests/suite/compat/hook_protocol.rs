@@ -200,7 +200,7 @@ async fn metrics(test: &Fixture, hook: &Webhook, address: std::net::SocketAddr) 
     let labels = format!(r#"{controller},url="{}""#, hook.url("/sync"));
     let wanted = [
         format!(r#"metahook_hook_calls_total{{{controller},result="HookStatus"}}"#),
-        format!(r#"metahook_passes_total{{{controller},result="failed"}}"#),
+        format!(r#"metahook_reconcile_total{{{controller},result="failed"}}"#),
         format!(r#"metacontroller_sync_requests_total{{{labels},code="200",method="post"}}"#),
         format!(r#"metacontroller_sync_requests_total{{{labels},code="500",method="post"}}"#),
         format!(

@@ -13,6 +13,7 @@ pub mod mount;
 pub mod packed;
 pub mod policy;
 pub mod rbac;
+pub mod reason;
 pub mod revision;
 pub mod selection;
 pub mod status;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::reason::{ConditionReason, ConditionType};
 use crate::settled::Purity;
 use crate::text::shorten;
 
@@ -88,7 +89,6 @@ pub struct Report {
     pub modules: Finding,
     pub kinds: Finding,
     pub pure: Finding,
-    /// Whether nobody keeps changing children back.
     pub stable: Finding,
     pub hooks: BTreeMap<String, HookStatus>,
     pub parents: i64,
@@ -96,46 +96,44 @@ pub struct Report {
     pub failing: i64,
 }
 
-/// A condition is for reading: nobody reads more.
-const LONGEST: usize = 1024;
+/// Length of a condition's message.
+const MAX_MESSAGE: usize = 1024;
 
 /// One condition without its time. Unknown until something is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Finding {
     #[default]
     Unknown,
-    Good {
-        reason: &'static str,
-        message: String,
-    },
-    Bad {
-        reason: &'static str,
+    Known {
+        reason: ConditionReason,
         message: String,
     },
 }
 
 impl Finding {
-    pub fn good(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Good { reason, message: shorten(&message.into(), LONGEST) }
+    pub fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
+        Self::Known { reason, message: shorten(&message.into(), MAX_MESSAGE) }
     }
 
-    pub fn bad(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Bad { reason, message: shorten(&message.into(), LONGEST) }
+    /// The condition is `False`.
+    pub fn is_false(&self) -> bool {
+        matches!(self, Self::Known { reason, .. } if !reason.is_true())
     }
 }
 
-/// What the condition `Pure` says.
+/// Finding of the condition `Pure`.
 pub fn purity(purity: Purity) -> Finding {
     match purity {
         Purity::Pure => {
-            Finding::good("RequestsAlone", "parents for which nothing changed are not asked about again")
+            let message = "parents for which nothing changed are not asked about again";
+            Finding::new(ConditionReason::RequestsAlone, message)
         }
-        Purity::ReadsClock => Finding::bad(
-            "ReadsClock",
+        Purity::ReadsClock => Finding::new(
+            ConditionReason::ReadsClock,
             "the hook asked what time it is: a parent whose last call did is asked about at every trigger",
         ),
-        Purity::Differs => Finding::bad(
-            "AnswersDiffer",
+        Purity::Differs => Finding::new(
+            ConditionReason::AnswersDiffer,
             "the hook gave two answers to one request: it is called at every trigger until its module or a mount changes",
         ),
     }
@@ -145,15 +143,17 @@ pub fn purity(purity: Purity) -> Finding {
 ///
 /// A condition keeps its transition time as long as its status does not change.
 pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<ControllerStatus> {
-    let condition = |kind: &str, finding: &Finding| {
+    let condition = |kind: ConditionType, finding: &Finding| {
         let (status, reason, message) = match finding {
             Finding::Unknown => ("Unknown", "NotYetKnown", ""),
-            Finding::Good { reason, message } => ("True", *reason, message.as_str()),
-            Finding::Bad { reason, message } => ("False", *reason, message.as_str()),
+            Finding::Known { reason, message } => {
+                let status = if reason.is_true() { "True" } else { "False" };
+                (status, reason.as_str(), message.as_str())
+            }
         };
-        let same = before.conditions.iter().find(|c| c.kind == kind && c.status == status);
+        let same = before.conditions.iter().find(|c| c.kind == kind.as_str() && c.status == status);
         Condition {
-            kind: kind.to_owned(),
+            kind: kind.as_str().to_owned(),
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),
@@ -164,11 +164,11 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
     let next = ControllerStatus {
         observed_generation: Some(report.generation),
         conditions: vec![
-            condition("Ready", &report.ready),
-            condition("ModulesLoaded", &report.modules),
-            condition("KindsServed", &report.kinds),
-            condition("Pure", &report.pure),
-            condition("ChildrenStable", &report.stable),
+            condition(ConditionType::Ready, &report.ready),
+            condition(ConditionType::ModulesLoaded, &report.modules),
+            condition(ConditionType::KindsServed, &report.kinds),
+            condition(ConditionType::Pure, &report.pure),
+            condition(ConditionType::ChildrenStable, &report.stable),
         ],
         hooks: report.hooks.clone(),
         parents: Some(report.parents),
@@ -188,16 +188,20 @@ mod tests {
 
     #[test]
     fn the_same_findings_are_written_once() {
-        let first = next(&ControllerStatus::default(), &report(Finding::good("Running", "")), "t1").unwrap();
-        assert_eq!(next(&first, &report(Finding::good("Running", "")), "t2"), None);
+        let first =
+            next(&ControllerStatus::default(), &report(Finding::new(ConditionReason::Running, "")), "t1")
+                .unwrap();
+        assert_eq!(next(&first, &report(Finding::new(ConditionReason::Running, "")), "t2"), None);
     }
 
     #[test]
     fn a_transition_time_moves_with_the_status_only() {
-        let first = next(&ControllerStatus::default(), &report(Finding::bad("A", "x")), "t1").unwrap();
-        let second = next(&first, &report(Finding::bad("B", "y")), "t2").unwrap();
+        let first =
+            next(&ControllerStatus::default(), &report(Finding::new(ConditionReason::NotListed, "x")), "t1")
+                .unwrap();
+        let second = next(&first, &report(Finding::new(ConditionReason::InvalidSpec, "y")), "t2").unwrap();
         assert_eq!(second.conditions[0].last_transition_time, "t1");
-        let third = next(&second, &report(Finding::good("Running", "")), "t3").unwrap();
+        let third = next(&second, &report(Finding::new(ConditionReason::Running, "")), "t3").unwrap();
         assert_eq!(third.conditions[0].last_transition_time, "t3");
         assert_eq!(third.conditions[1].last_transition_time, "t1");
     }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::api::ControllerKind;
 use crate::api::hook::Via;
+use crate::api::reason::EventKind;
 pub use crate::api::webhook::UnmarshallMode as Mode;
 use crate::decorator::object::Decoration;
 use crate::hook::deletion::deletions;
@@ -37,12 +38,6 @@ pub struct HookEvent {
     pub kind: EventKind,
     pub reason: String,
     pub message: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind {
-    Normal,
-    Warning,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use metahook_core::api::reason::EventReason;
 use metahook_core::cache;
 use metahook_core::children::desired::UnmanagedChild;
 use metahook_core::children::write_order::{WriteConcurrency, stages};
@@ -47,7 +48,7 @@ impl Reconciler {
         self.tell_flips(decision).await;
         let made_once =
             |stray: &UnmanagedChild| format!("{}; it is created once and then left alone", stray.why);
-        self.warn_once(parent, "UnmanagedChild", decided.strays.iter().map(made_once));
+        self.warn_once(parent, EventReason::UnmanagedChild, decided.strays.iter().map(made_once));
         for stray in &decided.strays {
             if let Err(error) = self.create_stray(parent, stray, writer).await {
                 first.get_or_insert(error);
@@ -135,7 +136,7 @@ impl Reconciler {
         let known = self.tools.rest.carry_out(op).await?;
         let changed = op.is_answered_by_a_change(&known);
         if changed {
-            self.meter.tally().wrote(op.verb());
+            self.meter.counts().wrote(op.verb());
         }
         let what = if changed { "written" } else { "written in vain" };
         // A status is what every change of every child ends with.

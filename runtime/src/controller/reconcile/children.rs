@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use metahook_core::api::reason::EventReason;
 use metahook_core::children::flapping::others;
 use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn, wrote};
 use metahook_core::children::write_history::Drift;
@@ -13,7 +14,6 @@ use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::plan::ReconcileInput;
 use serde_json::Value;
 
-use crate::cluster::events::Severity;
 use crate::controller::reconcile::apply::WriteResult;
 use crate::controller::reconcile::{Decision, ReconcileError, Reconciler};
 use crate::store::{Store, Writer};
@@ -84,7 +84,7 @@ impl Reconciler {
         let message = format!(
             "{id} is not as the hook wants it, and is left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses; delete it to have it made anew"
         );
-        self.tools.recorder.record(parent, Severity::Warning, "DryRunRefused", &message);
+        self.tools.recorder.record(parent, EventReason::DryRunRefused, &message);
     }
 
     fn observed(&self, id: &ObjectId) -> Option<Arc<Object>> {
@@ -110,7 +110,7 @@ impl Reconciler {
                 child.gvk.kind, child.key, self.terms.controller
             ))
         };
-        self.warn_once(parent, "ControllersOverlap", self.children.iter().filter_map(overlap));
+        self.warn_once(parent, EventReason::ControllersOverlap, self.children.iter().filter_map(overlap));
     }
 
     /// Names values that somebody else keeps changing back, with both values and the other manager; of Secrets the
@@ -126,7 +126,7 @@ impl Reconciler {
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let message =
                 flipping(flip, fields, &[server_side_apply::DYNAMIC_MANAGER, &self.tools.applying.manager]);
-            self.tools.recorder.record(&decision.parent, Severity::Warning, "ValueFlips", &message);
+            self.tools.recorder.record(&decision.parent, EventReason::ValueFlips, &message);
         }
     }
 }

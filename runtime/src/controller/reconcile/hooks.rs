@@ -5,15 +5,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::limits::Limits;
+use metahook_core::api::reason::EventReason;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
-use metahook_core::hook::response::{EventKind, HookEvent};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::reconcile::plan::HookFeedback;
 
-use crate::cluster::events::Severity;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::Customized;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
@@ -200,17 +199,13 @@ impl Reconciler {
 
     fn count(&self, hook: HookName, result: &'static str, took: Duration, usage: Usage) {
         let Usage { memory, instructions } = usage;
-        self.meter.tally().called(controller_metrics::Called { hook, result, took, memory, instructions });
+        self.meter.counts().called(controller_metrics::Called { hook, result, took, memory, instructions });
     }
 
     /// What the hook wants said about the parent, and what has to be said about the hook.
     pub(crate) fn say(&self, hook: HookName, parent: &Object, said: &HookFeedback) {
-        for HookEvent { kind, reason, message } in &said.events {
-            let severity = match kind {
-                EventKind::Normal => Severity::Normal,
-                EventKind::Warning => Severity::Warning,
-            };
-            self.tools.recorder.record(parent, severity, reason.clone(), message);
+        for event in &said.events {
+            self.tools.recorder.record_of_hook(parent, event);
         }
         let forgot = (said.forgot > 0).then(|| {
             format!(
@@ -219,7 +214,7 @@ impl Reconciler {
                 said.forgot
             )
         });
-        self.warn_once(parent, "MissingChildren", forgot);
+        self.warn_once(parent, EventReason::MissingChildren, forgot);
         for odd in &said.oddities {
             tracing::debug!(controller = %self.object.key, %hook, parent = %parent.key, "the hook's answer {odd}");
         }

@@ -16,8 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use metahook_core::api::hook::HookName;
+use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::Selected;
 use metahook_core::children::Problem;
+use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
@@ -36,7 +38,6 @@ use serde_json::Value;
 
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
-use crate::cluster::events::Severity;
 use crate::controller::Context;
 use crate::controller::reconcile::apply::WriteResult;
 use crate::controller::reconcile::claims::ClaimError;
@@ -165,7 +166,7 @@ impl Reconciler {
         let mut moved = false;
         let (wrote, resync_after) = match self.decide(Arc::clone(&parent), &writer).await {
             Ok(Progress::AtRest) => {
-                self.meter.tally().skipped(1);
+                self.meter.counts().skipped(1);
                 tracing::debug!(controller = %self.object.key, parent = %key, "at rest");
                 return After::Settled(None);
             }
@@ -204,7 +205,7 @@ impl Reconciler {
             Outcome::Postponed { again } => After::Postponed(again),
             Outcome::Failed { again, event } => {
                 if let Some(message) = event {
-                    self.tools.recorder.record(&parent, Severity::Warning, "SyncError", &message);
+                    self.tools.recorder.record(&parent, EventReason::SyncError, &message);
                 }
                 After::Failed(again)
             }
@@ -361,7 +362,7 @@ impl Reconciler {
                 "The {} hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
                 seen.ask, seen.parent.key
             );
-            self.tools.recorder.record(&self.object, Severity::Warning, "ImpureHook", &message);
+            self.tools.recorder.record(&self.object, EventReason::ImpureHook, &message);
         }
     }
 
@@ -384,19 +385,23 @@ impl Reconciler {
     fn tell(&self, key: &Key, wrote: &Result<bool, Failure>) {
         match wrote {
             Ok(wrote) => {
-                self.meter.tally().passed(if *wrote { "wrote" } else { "nothing_to_do" });
+                self.meter.counts().reconciled(if *wrote {
+                    ReconcileResult::Wrote
+                } else {
+                    ReconcileResult::Unchanged
+                });
                 tracing::debug!(controller = %self.object.key, parent = %key, wrote, "synced");
             }
             Err(Failure { retry: Retry::Quiet, message, .. }) => {
-                self.meter.tally().passed("overtaken");
+                self.meter.counts().reconciled(ReconcileResult::Conflict);
                 tracing::debug!(controller = %self.object.key, parent = %key, reason = message, "tried again");
             }
             Err(Failure { retry: Retry::After(again), message, .. }) => {
-                self.meter.tally().passed("postponed");
+                self.meter.counts().reconciled(ReconcileResult::Postponed);
                 tracing::debug!(controller = %self.object.key, parent = %key, ?again, reason = message, "postponed");
             }
             Err(Failure { retry: Retry::Loud, message, category }) => {
-                self.meter.tally().passed("failed");
+                self.meter.counts().reconciled(ReconcileResult::Failed);
                 self.standings().fail(key, category);
                 tracing::warn!(controller = %self.object.key, parent = %key, category, reason = message, "sync failed");
             }

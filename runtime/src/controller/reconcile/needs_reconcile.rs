@@ -74,7 +74,7 @@ impl Reconciler {
             parents.iter().zip(stamps).filter(is_restless).map(|(parent, _)| parent.key.clone()).collect();
         drop(standings);
         let resting = parents.len() - restless.len();
-        self.meter.tally().skipped(u64::try_from(resting).unwrap_or(u64::MAX));
+        self.meter.counts().skipped(u64::try_from(resting).unwrap_or(u64::MAX));
         restless
     }
 

@@ -1,13 +1,13 @@
 //! Related objects that a hook has deleted: the last that a pass does.
 
 use futures_util::future::join_all;
+use metahook_core::api::reason::EventReason;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::children::write_order::WriteConcurrency;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::related::deletion;
 
-use crate::cluster::events::Severity;
 use crate::controller::reconcile::apply::WriteResult;
 use crate::controller::reconcile::{Decision, ReconcileError, Reconciler};
 use crate::controller::related::RelatedObjects;
@@ -40,7 +40,7 @@ impl Reconciler {
         }
         let parent = &decision.parent;
         for message in deletion::told(&parent.key.namespace, &deleted) {
-            self.tools.recorder.record(parent, Severity::Normal, "DeletedRelated", &message);
+            self.tools.recorder.record(parent, EventReason::DeletedRelated, &message);
         }
         let acted = if deleted.is_empty() { WriteResult::Nothing } else { WriteResult::Wrote };
         first.map_or(Ok(acted), Err)
@@ -62,7 +62,7 @@ impl Reconciler {
         }
         let parent = &writer.parent;
         if deleted {
-            self.meter.tally().wrote(op.verb());
+            self.meter.counts().wrote(op.verb());
             tracing::info!(controller = %self.object.key, %parent, op = op.verb(), object = %id, %uid, "related object deleted");
         } else {
             tracing::debug!(controller = %self.object.key, %parent, object = %id, %uid, "related object gone before it was deleted");

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::hook::{HookName, Via};
+use metahook_core::api::reason::EventReason;
 use metahook_core::hash::Fingerprint;
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::object::Object;
@@ -21,7 +22,6 @@ use metahook_core::related::selection::Related;
 use metahook_core::settled::Purity;
 
 use crate::cluster::discovery::DiscoveryError;
-use crate::cluster::events::Severity;
 use crate::controller::Context;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::hooks::{Callees, HookError};
@@ -262,7 +262,7 @@ impl Reconciler {
             parent.key.namespace,
             rules.join(", ")
         );
-        self.tools.recorder.record(parent, Severity::Warning, "RelatedHidden", &message);
+        self.tools.recorder.record(parent, EventReason::RelatedHidden, &message);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use metahook_core::api::Checked;
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::composite::Composite;
+use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::Finding;
 use metahook_core::children::desired::ChildKind;
 use metahook_core::object::id::{Gvk, Gvr, Resource};
@@ -22,19 +23,19 @@ use crate::controller::runner::ControllerRunner;
 pub(crate) struct Kinds {
     /// In the order of the spec's targets; `None` is not served, and holds up no other one of a decorator's.
     pub(crate) parents: Vec<Option<Arc<Resource>>>,
-    /// What is declared of the children's.
+    /// Declared kinds of children.
     pub(crate) rules: Vec<ChildKind>,
     /// The kind of revisions, where there are children that are updated one after the other.
     pub(crate) revisions: Option<Arc<Resource>>,
 }
 
 impl Kinds {
-    /// The kinds of children, and of what is claimed as they are.
+    /// The kinds of children and of revisions, which are claimed alike.
     pub(crate) fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
     }
 
-    /// What is to be said of targets that are not served.
+    /// Message about targets that are not served.
     fn missing(&self, checked: &Checked) -> Option<String> {
         let all = checked.targets().iter().zip(&self.parents).filter(|(_, parents)| parents.is_none());
         let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
@@ -67,8 +68,8 @@ impl Kinds {
     }
 }
 
-/// The shortest pause between two looks for a kind that is not served: its definition is told of before it is.
-const SHORT: Duration = Duration::from_millis(500);
+/// First pause before a kind that is not served is asked for again: its definition appears before it is served.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 enum KindError {
@@ -99,13 +100,15 @@ impl KindError {
         }
     }
 
-    /// Its Event: for what Metacontroller tells, with its reason and its words.
-    fn event(&self, controller: &str) -> (&'static str, String) {
+    /// Its Event: with Metacontroller's reason and words where Metacontroller has one.
+    fn event(&self, controller: &str) -> (EventReason, String) {
         match self {
             Self::Discovery(_) | Self::Deletion { .. } | Self::NeverStatus(_) => {
-                ("CreateError", format!("Cannot create new controller: {self}"))
+                (EventReason::CreateError, format!("Cannot create new controller: {self}"))
             }
-            Self::NoStatus { .. } => ("SyncError", format!("[{controller}] Sync error - ignoring, {self}")),
+            Self::NoStatus { .. } => {
+                (EventReason::NoStatus, format!("[{controller}] Sync error - ignoring, {self}"))
+            }
         }
     }
 }
@@ -113,19 +116,20 @@ impl KindError {
 impl ControllerRunner {
     /// Waits until all kinds are served; of a decorator's targets one is enough.
     pub(crate) async fn kinds(&self, checked: &Checked) -> Option<Kinds> {
-        let (mut changes, mut pause, mut said) = (self.tools.discovery.changes(), SHORT, String::new());
+        let (mut changes, mut pause, mut said) =
+            (self.tools.discovery.changes(), MIN_RETRY_DELAY, String::new());
         loop {
             changes.mark_unchanged();
             let error = match self.resolve(checked).await {
                 Ok(found) => {
                     let missing = found.missing(checked);
                     if let Some(missing) = &missing {
-                        self.warn("KindNotServed", missing);
+                        self.warn(EventReason::KindNotServed, missing);
                     }
                     self.reporter.change(|report| {
                         report.kinds = match missing {
-                            None => Finding::good("AllServed", ""),
-                            Some(missing) => Finding::bad("KindNotServed", missing),
+                            None => Finding::new(ConditionReason::AllServed, ""),
+                            Some(missing) => Finding::new(ConditionReason::KindNotServed, missing),
                         };
                         report.ready = Finding::Unknown;
                     });
@@ -138,8 +142,8 @@ impl ControllerRunner {
             }
             let message = error.to_string();
             self.reporter.change(|report| {
-                report.kinds = Finding::bad("KindNotServed", &message);
-                report.ready = Finding::bad("KindNotServed", &message);
+                report.kinds = Finding::new(ConditionReason::KindNotServed, &message);
+                report.ready = Finding::new(ConditionReason::NotServed, &message);
             });
             if said != message {
                 let (reason, text) = error.event(&self.object.key.name);
@@ -148,7 +152,7 @@ impl ControllerRunner {
             }
             tokio::select! {
                 () = self.stop.cancelled() => return None,
-                _ = changes.changed() => pause = SHORT,
+                _ = changes.changed() => pause = MIN_RETRY_DELAY,
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.tools.discovery_interval),
             }
         }
@@ -215,12 +219,12 @@ impl ControllerRunner {
 
     /// Ends when a kind is no longer served, or served as another one.
     pub(crate) async fn kinds_change(&self, checked: &Checked, kinds: &Kinds) {
-        let (mut changes, mut pause) = (self.tools.discovery.changes(), SHORT);
+        let (mut changes, mut pause) = (self.tools.discovery.changes(), MIN_RETRY_DELAY);
         let is_waiting = kinds.parents.iter().any(Option::is_none);
         loop {
             tokio::select! {
                 told = changes.changed() => match told {
-                    Ok(()) => pause = SHORT,
+                    Ok(()) => pause = MIN_RETRY_DELAY,
                     Err(_gone) => return,
                 },
                 () = tokio::time::sleep(pause), if is_waiting => {
@@ -243,14 +247,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_custom_kind_without_a_status_is_told_of_as_metacontroller_does() {
+    fn a_kind_without_status_is_reported_as_by_metacontroller() {
         let (reason, text) =
             KindError::NoStatus { api_version: "example.com/v1".to_owned(), kind: "Thing".into() }.event("c");
         let theirs = "[c] Sync error - ignoring, CRD [example.com/v1, Kind=Thing] does not have subresource 'Status' enabled";
-        assert_eq!(reason, "SyncError");
+        assert_eq!(reason, EventReason::NoStatus);
         assert!(text.starts_with(theirs), "{text}");
         let (reason, text) = KindError::NeverStatus(Gvk::new("v1", "Secret")).event("c");
-        assert_eq!(reason, "CreateError");
+        assert_eq!(reason, EventReason::CreateError);
         assert!(text.starts_with("Cannot create new controller: v1 Secret has no status"), "{text}");
     }
 }

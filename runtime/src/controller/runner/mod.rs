@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use metahook_core::api::SpecError;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
+use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::Finding;
 use metahook_core::api::{Checked, ControllerError, ControllerKind, Unrunnable};
 use metahook_core::decorator::conflicts::DecoratorId;
@@ -24,7 +25,6 @@ use metahook_core::settled::SettledParents;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::events::Severity;
 use crate::controller::Context;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::hooks::{Hook, Hooks};
@@ -42,9 +42,9 @@ use crate::sync::Tasks;
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartReason {
-    /// Nobody has looked at its parents yet: all are synced at once.
+    /// No reconcile has seen its parents yet: all are reconciled at once.
     First,
-    /// They are synced again, not all at once.
+    /// They are reconciled again, not all at once.
     Anew,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct StartRequest {
     pub(crate) begun: StartReason,
 }
 
-/// Runs a controller until `stop`; returns when its last pass has ended.
+/// Runs a controller until `stop`; returns when its last reconcile has ended.
 pub(crate) async fn run(
     tools: Context,
     StartRequest { kind, object, begun }: StartRequest,
@@ -77,10 +77,10 @@ pub(crate) async fn run(
                 StopReason::Stopped => break,
                 StopReason::Anew => {}
                 StopReason::Broken => {
-                    tracing::error!(controller = %run.object.key, "a controller panicked outside of its passes: this is a bug in metahook; it is started anew");
+                    tracing::error!(controller = %run.object.key, "a controller panicked outside of its reconciles: this is a bug in metahook; it is started anew");
                     tokio::select! {
                         () = run.stop.cancelled() => break,
-                        () = tokio::time::sleep(AFTER_BUG) => {}
+                        () = tokio::time::sleep(PANIC_DELAY) => {}
                     }
                 }
             }
@@ -100,7 +100,7 @@ pub(crate) struct ControllerRunner {
     pub(crate) stop: CancellationToken,
 }
 
-/// What a controller's spec says.
+/// Spec of a controller.
 struct Read {
     spec: Checked,
     /// The controller as hooks see it.
@@ -108,10 +108,10 @@ struct Read {
 }
 
 /// The pause after a panic, so that a bug heats nothing.
-const AFTER_BUG: Duration = Duration::from_secs(5);
+const PANIC_DELAY: Duration = Duration::from_secs(5);
 
 /// How often figures of calls are written to the status.
-const FIGURES: Duration = Duration::from_mins(5);
+const FIGURES_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Why a controller has come to an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,11 +120,11 @@ pub(crate) enum StopReason {
     Stopped,
     /// Its kinds or its hooks are no longer what they were.
     Anew,
-    /// Something beside its passes panicked.
+    /// A task beside its reconciles panicked.
     Broken,
 }
 
-/// What a controller needs to work.
+/// Parts of a controller that works.
 struct Started {
     /// One for each kind of parents.
     parts: Vec<ParentQueue>,
@@ -141,7 +141,7 @@ impl ControllerRunner {
         let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
             Ok(hooks) => hooks,
             Err(error) => {
-                self.refuse("InvalidSpec", &error.to_string());
+                self.refuse(ConditionReason::InvalidSpec, &error.to_string());
                 return None;
             }
         };
@@ -228,14 +228,16 @@ impl ControllerRunner {
             Err(error) => error,
         };
         let reason = match error {
-            Unrunnable::Refused(ControllerError::NoSyncHook) => "NoSyncHook",
-            Unrunnable::Refused(ControllerError::Spec(_)) | Unrunnable::Unreadable(_) => "InvalidSpec",
+            Unrunnable::Refused(ControllerError::NoSyncHook) => ConditionReason::NoSyncHook,
+            Unrunnable::Refused(ControllerError::Spec(_)) | Unrunnable::Unreadable(_) => {
+                ConditionReason::InvalidSpec
+            }
         };
         self.refuse(reason, &error.to_string());
         None
     }
 
-    /// Lets the other decorators know of this one, before any of its passes: as soon as it is known, since all start
+    /// Lets the other decorators know of this one, before any of its reconciles: as soon as it is known, since all start
     /// together. When it works it is about what is served of that.
     fn host(&self, spec: &Checked) {
         if let Checked::Decorator(decorator) = spec {
@@ -245,7 +247,7 @@ impl ControllerRunner {
         }
     }
 
-    /// It cannot start: no other decorator waits for it, and what it wanted before counts no longer. One that only has to
+    /// It cannot start: no other decorator waits for it, and its earlier decorations no longer count. One that only has to
     /// wait for the API server is none of these: all have to.
     pub(crate) fn stand_aside(&self) {
         if self.kind == ControllerKind::Decorator {
@@ -253,46 +255,46 @@ impl ControllerRunner {
         }
     }
 
-    /// What of a spec is not meant as it is written, most likely.
+    /// Warns of parts of a spec that are most likely mistakes.
     fn warn_of(&self, spec: &Checked) {
         let common = spec.common();
         for hook in &common.disabled_hooks {
             let text =
                 format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
-            self.warn("DisabledHook", &text);
+            self.warn(EventReason::DisabledHook, &text);
         }
         for kind in &common.declared_again {
             let declares = self.kind.declares();
             let text = format!(
                 "{declares} declares {kind} more than once: the last entry counts, so take the others out"
             );
-            self.warn("KindDeclaredAgain", &text);
+            self.warn(EventReason::KindDeclaredAgain, &text);
         }
         if let Checked::Decorator(decorator) = spec {
             for kind in &decorator.declared_again {
                 let text = format!(
                     "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
                 );
-                self.warn("KindDeclaredAgain", &text);
+                self.warn(EventReason::KindDeclaredAgain, &text);
             }
             for kind in &decorator.other_versions {
                 let text = format!(
                     "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"
                 );
-                self.warn("KindInTwoVersions", &text);
+                self.warn(EventReason::KindInTwoVersions, &text);
             }
         }
         if let Some(seconds) = common.short_resync {
             let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
-            self.warn("ShortResync", &text);
+            self.warn(EventReason::ShortResync, &text);
         }
     }
 
     /// Says why the controller does not run.
-    fn refuse(&self, reason: &'static str, message: &str) {
+    fn refuse(&self, reason: ConditionReason, message: &str) {
         self.stand_aside();
-        self.reporter.change(|report| report.ready = Finding::bad(reason, message));
-        self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+        self.reporter.change(|report| report.ready = Finding::new(reason, message));
+        self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
@@ -305,8 +307,7 @@ impl ControllerRunner {
         let name = &self.object.key;
         self.tools.recorder.record(
             &self.object,
-            Severity::Normal,
-            "Started",
+            EventReason::Started,
             &format!("Started controller: {name}"),
         );
         let common = spec.common();
@@ -318,7 +319,7 @@ impl ControllerRunner {
             };
             tokio::spawn(sweep.run(self.stop.clone()));
         }
-        // Before the first pass: whatever comes after it is a change.
+        // Before the first reconcile: everything after it is a change.
         hooks.renew();
         let period = common.resync_period.or(self.tools.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
@@ -339,7 +340,7 @@ impl ControllerRunner {
         end
     }
 
-    /// From now on passes are made, and other decorators wait for those of this one.
+    /// Starts reconciles; from now on other decorators wait for those of this one.
     fn begin(&self, parts: &[ParentQueue], period: Option<Duration>) -> Vec<JoinSet<()>> {
         let claimant = parts.first().and_then(|part| part.controller.claimant.as_ref());
         if claimant.is_some() {
@@ -351,7 +352,7 @@ impl ControllerRunner {
         }
         let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers, period)).collect();
         if let Some(who) = claimant {
-            // What it was about before and is no longer; what changes from here on passes see.
+            // Objects that it selected before; reconciles see those that change from here on.
             let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
             self.tools.wishing.begin(who, is_its);
         }
@@ -361,14 +362,14 @@ impl ControllerRunner {
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
     async fn follow(&self, parts: &[ParentQueue], hooks: &Hooks, mut modules: Modules) {
         let mut clock = tokio::time::interval(Duration::from_secs(1));
-        let mut figures = tokio::time::interval(FIGURES);
+        let mut figures = tokio::time::interval(FIGURES_INTERVAL);
         loop {
             tokio::select! {
                 _ = clock.tick() => self.reporter.count(parts),
                 _ = figures.tick() => self.reporter.figures(parts),
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
-                    self.tell(&modules, name, true);
+                    self.report_module(&modules, name, true);
                     if hooks.renew() {
                         parts.iter().for_each(ParentQueue::sync_all);
                     }
@@ -392,13 +393,13 @@ impl ControllerRunner {
                 () = self.stop.cancelled() => return None,
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
                     self.stand_aside();
-                    self.reporter.change(|report| report.ready = Finding::bad("NotListed", trouble));
+                    self.reporter.change(|report| report.ready = Finding::new(ConditionReason::NotListed, trouble));
                 }
             }
         }
     }
 
-    pub(crate) fn warn(&self, reason: &'static str, message: &str) {
-        self.tools.recorder.record(&self.object, Severity::Warning, reason, message);
+    pub(crate) fn warn(&self, reason: EventReason, message: &str) {
+        self.tools.recorder.record(&self.object, reason, message);
     }
 }

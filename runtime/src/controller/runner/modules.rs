@@ -1,9 +1,10 @@
-//! The modules of a controller's hooks: waited for, followed, told of.
+//! Modules of a controller's hooks: waited for, followed, reported.
 
 use std::collections::BTreeMap;
 
 use futures_util::FutureExt;
 use metahook_core::api::hook::{HookName, PerHook};
+use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, HookStatus};
 use tokio::sync::watch;
 
@@ -12,7 +13,7 @@ use crate::controller::runner::ControllerRunner;
 use crate::hook::wasm::source::SourceState;
 use crate::telemetry::timestamp;
 
-/// What is known of the module of each hook that has one.
+/// State of the module of each hook that has one.
 pub(crate) struct Modules {
     changes: Vec<(HookName, watch::Receiver<SourceState>)>,
     states: BTreeMap<HookName, SourceState>,
@@ -27,8 +28,8 @@ impl Modules {
         Self { changes: changes.collect(), states: BTreeMap::new() }
     }
 
-    /// The hook whose module or mounts are not what they were; the first time that is each of them. `None`: nobody
-    /// follows them any more.
+    /// The hook whose module or mounts are not what they were; the first time that is each of them. `None`: the source
+    /// of the modules has ended.
     pub(crate) async fn changed(&mut self) -> Option<HookName> {
         let waits: Vec<_> = self
             .changes
@@ -54,12 +55,12 @@ impl Modules {
         self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(|state| state.loaded.is_some()))
     }
 
-    /// What is to be said of all of them; `None` as long as nobody knows.
+    /// The condition of all of them; `None` as long as it is unknown.
     fn finding(&self) -> Option<Finding> {
         let findings = self.states.iter().filter_map(|(name, state)| finding(*name, state));
         let mut good = None;
         for one in findings {
-            if matches!(one, Finding::Bad { .. }) {
+            if one.is_false() {
                 return Some(one);
             }
             good = Some(one);
@@ -76,32 +77,35 @@ impl ControllerRunner {
                 () = self.stop.cancelled() => return None,
                 next = modules.changed() => next?,
             };
-            self.tell(modules, name, false);
+            self.report_module(modules, name, false);
             if let Some(problem) = modules.states.values().find_map(|state| match state {
                 SourceState { loaded: None, problem: Some(problem) } => Some(problem.to_string()),
                 SourceState { .. } => None,
             }) {
                 self.stand_aside();
-                self.reporter.change(|report| report.ready = Finding::bad("ModuleNotLoaded", problem));
+                self.reporter
+                    .change(|report| report.ready = Finding::new(ConditionReason::ModuleNotLoaded, problem));
             }
         }
         self.reporter.change(|report| {
             report.ready = Finding::Unknown;
             if modules.changes.is_empty() {
-                report.modules = Finding::good("NoModules", "all hooks are webhooks");
+                report.modules = Finding::new(ConditionReason::NoModules, "all hooks are webhooks");
             }
         });
         Some(())
     }
 
-    /// Says what is loaded for a hook and what is wrong with what should be.
-    pub(crate) fn tell(&self, modules: &Modules, name: HookName, running: bool) {
+    /// Reports the module of a hook, and why another one is not loaded.
+    pub(crate) fn report_module(&self, modules: &Modules, name: HookName, running: bool) {
         let Some(state) = modules.states.get(&name) else { return };
-        if let Some(Finding::Bad { message, .. }) = finding(name, state) {
+        if let Some(Finding::Known { reason, message }) = finding(name, state)
+            && !reason.is_true()
+        {
             if running {
-                self.warn("ModuleRefused", &format!("The hook is not replaced: {message}"));
+                self.warn(EventReason::ModuleRefused, &format!("The hook is not replaced: {message}"));
             } else {
-                self.warn("CreateError", &format!("Cannot create new controller: {message}"));
+                self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
             }
         }
         self.reporter.change(|report| {
@@ -139,12 +143,12 @@ fn finding(name: HookName, state: &SourceState) -> Option<Finding> {
     let module = state.loaded.as_ref().map(|loaded| &loaded.module);
     match (&state.problem, module) {
         (None, None) => None,
-        (None, Some(_)) => Some(Finding::good("Loaded", "")),
-        (Some(problem), None) => Some(Finding::bad(problem.reason(), format!("{whose}{problem}"))),
+        (None, Some(_)) => Some(Finding::new(ConditionReason::Loaded, "")),
+        (Some(problem), None) => Some(Finding::new(problem.reason(), format!("{whose}{problem}"))),
         (Some(problem), Some(module)) => {
             let refused = problem.refused().map(|digest| format!(", not sha256:{digest}"));
             let goes_on = format!("{} goes on being called{}", module.digest, refused.unwrap_or_default());
-            Some(Finding::bad(problem.reason(), format!("{whose}{problem}; {goes_on}")))
+            Some(Finding::new(problem.reason(), format!("{whose}{problem}; {goes_on}")))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
+use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::status::{self, ControllerStatus, Finding, Report};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
@@ -27,17 +28,17 @@ use crate::store::Store;
 use crate::telemetry::timestamp;
 
 /// A status that could not be written is tried again this much later; one that the API server dropped, that much.
-const SOON: Duration = Duration::from_secs(2);
-const SELDOM: Duration = Duration::from_mins(5);
+const RETRY_DELAY: Duration = Duration::from_secs(2);
+const DROPPED_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 /// Changes that come together are written together.
-const GATHER: Duration = Duration::from_millis(200);
+const WRITE_DELAY: Duration = Duration::from_millis(200);
 
-/// So many writes at once, and one more each `REFILL`: what changes is told soon, what keeps changing is told seldom.
+/// So many writes at once, and one more each `REFILL_INTERVAL`: a change is written soon, a status that keeps changing seldom.
 const BURST: u32 = 6;
-const REFILL: Duration = Duration::from_secs(10);
+const REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where a running controller puts what it knows of itself.
+/// Writer of a running controller's status.
 pub(crate) struct Reporter {
     report: watch::Sender<Report>,
     task: JoinHandle<()>,
@@ -83,12 +84,12 @@ async fn write_all(
         tokio::select! {
             () = stop.cancelled() => return,
             changed = report.changed(), if !dropped => if changed.is_err() { return },
-            () = tokio::time::sleep(if dropped { SELDOM } else { SOON }), if !written => {}
+            () = tokio::time::sleep(if dropped { DROPPED_RETRY_DELAY } else { RETRY_DELAY }), if !written => {}
         }
         let wait = pace.next(Instant::now());
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait.max(GATHER)) => {}
+            () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
         }
         let now = report.borrow_and_update().clone();
         written = match write(&rest, &store, &key, &now).await {
@@ -124,8 +125,8 @@ impl Pace {
 
     /// Takes one write, and says how long it has to wait.
     fn next(&mut self, now: Instant) -> Duration {
-        self.made_up = self.made_up.max(now) + REFILL;
-        self.made_up.saturating_duration_since(now + REFILL * BURST)
+        self.made_up = self.made_up.max(now) + REFILL_INTERVAL;
+        self.made_up.saturating_duration_since(now + REFILL_INTERVAL * BURST)
     }
 }
 
@@ -170,7 +171,7 @@ struct Counts {
     failing: usize,
     /// The first that fails, and how.
     first: Option<(Key, &'static str)>,
-    /// What was found of the hooks over each kind of parents.
+    /// Purity of the hooks, for each kind of parents.
     purity: BTreeSet<Purity>,
     flipping: usize,
     flips: Option<String>,
@@ -199,38 +200,39 @@ impl Counts {
 
     fn ready(&self) -> Finding {
         match (&self.trouble, &self.first) {
-            (Some(trouble), _) => {
-                Finding::good("NotListed", format!("{trouble}; parents are synced as they were seen last"))
-            }
-            (None, None) => Finding::good("Running", ""),
+            (Some(trouble), _) => Finding::new(
+                ConditionReason::WatchBroken,
+                format!("{trouble}; parents are synced as they were seen last"),
+            ),
+            (None, None) => Finding::new(ConditionReason::Running, ""),
             (None, Some((key, category))) => {
                 let (failing, parents) = (self.failing, self.parents);
                 let message = format!(
                     "{failing} of {parents} parents fail, the first is {key} ({category}); see its Events"
                 );
-                Finding::good("ParentsFailing", message)
+                Finding::new(ConditionReason::ParentsFailing, message)
             }
         }
     }
 
     fn stable(&self) -> Finding {
-        let Some(first) = &self.flips else { return Finding::good("NobodyInterferes", "") };
+        let Some(first) = &self.flips else { return Finding::new(ConditionReason::NobodyInterferes, "") };
         let message = format!(
             "{} children are changed back again and again, the first is {first}; see its parent's Events",
             self.flipping
         );
-        Finding::bad("ValueFlips", message)
+        Finding::new(ConditionReason::ValueFlips, message)
     }
 }
 
 impl Reporter {
-    /// Tells of the latest calls, if there were any.
+    /// Reports the latest calls, if there were any.
     pub(crate) fn figures(&self, parts: &[ParentQueue]) {
         // Calls are counted for all of them together.
         let Some(ParentQueue { controller, .. }) = parts.first() else { return };
         for (name, hook) in controller.hooks.all.iter() {
             let Hook::Wasm { limits, .. } = hook else { continue };
-            if let Some(figures) = controller.meter.tally().figures(name, limits) {
+            if let Some(figures) = controller.meter.counts().figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {
                         hook.latest = Some(figures);
@@ -246,8 +248,10 @@ impl Reporter {
             counts.add(&part.controller);
         }
         if let Some(ParentQueue { controller, .. }) = parts.first() {
-            let mut tally = controller.meter.tally();
-            (tally.parents, tally.settled, tally.failing) = (counts.parents, counts.settled, counts.failing);
+            let mut counted = controller.meter.counts();
+            counted.parents = counts.parents;
+            counted.settled = counts.settled;
+            counted.failing = counts.failing;
         }
         // The worst there is.
         let purity = counts.purity.last().copied();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use k8s_openapi::ByteString;
 use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
+use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::text::shorten;
@@ -95,13 +96,13 @@ pub(crate) enum MountError {
 
 impl MountError {
     /// The reason of the condition `ModulesLoaded`.
-    pub(super) fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> ConditionReason {
         match self {
-            Self::Missing { .. } => "MountNotFound",
-            Self::Unreadable { .. } => "MountUnreadable",
-            Self::Key { .. } => "MountInvalid",
-            Self::TooLarge { .. } => "MountsTooLarge",
-            Self::Memory { .. } => "MountMemoryExceeded",
+            Self::Missing { .. } => ConditionReason::MountNotFound,
+            Self::Unreadable { .. } => ConditionReason::MountUnreadable,
+            Self::Key { .. } => ConditionReason::MountInvalid,
+            Self::TooLarge { .. } => ConditionReason::MountsTooLarge,
+            Self::Memory { .. } => ConditionReason::MountMemoryExceeded,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::mount::MountRef;
+use metahook_core::api::reason::ConditionReason;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -68,7 +69,7 @@ impl SourceError {
     }
 
     /// The reason of the condition `ModulesLoaded`.
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> ConditionReason {
         match self {
             Self::Module(error) => error.reason(),
             Self::Mount(error) => error.reason(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::packed::{Index, IndexError, PART_KEY, index_key};
+use metahook_core::api::reason::ConditionReason;
 use metahook_core::text::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -86,16 +87,16 @@ pub(crate) enum StoredError {
 
 impl StoredError {
     /// The reason of the condition `ModulesLoaded`.
-    pub(super) fn reason(&self) -> &'static str {
+    pub(super) fn reason(&self) -> ConditionReason {
         match self {
-            Self::NoConfigMap { .. } => "ConfigMapNotFound",
-            Self::NoKey { .. } => "KeyNotFound",
-            Self::TwoModules { .. } => "KeysConflict",
-            Self::Unreadable { .. } => "ConfigMapUnreadable",
-            Self::Index { .. } => "IndexInvalid",
-            Self::NoPart { .. } | Self::EmptyPart { .. } => "PartNotFound",
-            Self::Module { .. } => "ModuleInvalid",
-            Self::Pinned { .. } | Self::Mixed { .. } => "DigestMismatch",
+            Self::NoConfigMap { .. } => ConditionReason::ConfigMapNotFound,
+            Self::NoKey { .. } => ConditionReason::KeyNotFound,
+            Self::TwoModules { .. } => ConditionReason::KeysConflict,
+            Self::Unreadable { .. } => ConditionReason::ConfigMapUnreadable,
+            Self::Index { .. } => ConditionReason::IndexInvalid,
+            Self::NoPart { .. } | Self::EmptyPart { .. } => ConditionReason::PartNotFound,
+            Self::Module { .. } => ConditionReason::ModuleInvalid,
+            Self::Pinned { .. } | Self::Mixed { .. } => ConditionReason::DigestMismatch,
         }
     }
 

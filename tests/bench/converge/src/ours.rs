@@ -132,7 +132,7 @@ async fn recreate_all(api: &Api, server: &Running, parents: usize) -> Result<(Du
 /// CPU for one look at a parent about which there is nothing to do: all that the process used while it looked at all of
 /// them each second.
 async fn resync(cluster: &Cluster, server: &Running, parents: usize) -> Result<f64> {
-    let looks = async || server.metric("metahook_passes_total", "result=\"at_rest\"").await;
+    let looks = async || server.metric("metahook_reconcile_total", "result=\"settled\"").await;
     cluster.looks_again_each_second(true).await?;
     // Another spec is another controller, which has to look at each parent once.
     while looks().await? < count(parents) {
