@@ -1,8 +1,8 @@
-//! What metahook does: the effects around the decisions of `metahook-core`. In the order of the data:
+//! The metahook server: the effects around the decisions of `metahook-core`. In the order of the data:
 //!
 //! - `cluster`: the API server; the only folder that speaks to it
-//! - `store`: what is known of the cluster
-//! - `queue`: what waits for a worker
+//! - `store`: caches of the cluster's objects
+//! - `queue`: keys that wait for a worker
 //! - [`hook`]: hooks, in their sandbox
 //! - `controller`: controllers, each running over its parents
 //! - `pack`: modules as they are stored

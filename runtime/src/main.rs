@@ -49,7 +49,7 @@ async fn run(serve: Serve) -> anyhow::Result<()> {
             }
             if !stopping {
                 tracing::info!(
-                    "a signal: passes under way are ended, then the server stops; a second one stops it at once"
+                    "a signal: reconciles under way end, then the server stops; a second one stops it at once"
                 );
                 stop.cancel();
             }

@@ -1,4 +1,4 @@
-//! When a server that is busy, a webhook or the API server, wants to be asked again.
+//! Delay that a busy server, a webhook or the API server, asks for with `Retry-After`.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
 /// Sooner would be a hot loop.
-const SOONEST: Duration = Duration::from_secs(1);
+const MIN_DELAY: Duration = Duration::from_secs(1);
 
-/// Who asks for more means never.
-const LATEST: Duration = Duration::from_hours(24 * 365);
+/// A longer delay means never.
+const MAX_DELAY: Duration = Duration::from_hours(24 * 365);
 
 /// How long a server that answers like this wants to be left alone, if it does.
 pub(crate) fn busy(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
@@ -32,7 +32,7 @@ fn retry_after(header: Option<&str>, now: Timestamp) -> Duration {
         }
         Err(_) => text.parse().unwrap_or_default(),
     };
-    Duration::from_secs(seconds).clamp(SOONEST, LATEST)
+    Duration::from_secs(seconds).clamp(MIN_DELAY, MAX_DELAY)
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn what_asks_for_ages_means_never() {
-        assert_eq!(seconds(Some("18446744073709551615")), LATEST.as_secs());
-        assert_eq!(seconds(Some("Thu, 31 Dec 9998 00:00:00 GMT")), LATEST.as_secs());
+        assert_eq!(seconds(Some("18446744073709551615")), MAX_DELAY.as_secs());
+        assert_eq!(seconds(Some("Thu, 31 Dec 9998 00:00:00 GMT")), MAX_DELAY.as_secs());
     }
 }

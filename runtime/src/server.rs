@@ -30,9 +30,9 @@ use crate::telemetry::http::{self, ListenError, Listener};
 use crate::telemetry::metrics::Metrics;
 
 /// Events that are still to be written when the server stops have this long.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a server is told by its flags.
+/// Settings of a server, from its flags.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
@@ -58,7 +58,7 @@ pub struct Settings {
     pub rate: Option<Rate>,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
-    /// Where metrics are told.
+    /// Address of metrics.
     pub metrics: Option<SocketAddr>,
 }
 
@@ -74,7 +74,7 @@ pub enum ServeError {
     Listen(#[from] ListenError),
 }
 
-/// Runs until `stop`; passes that are under way then are ended first.
+/// Runs until `stop`; reconciles under way end first.
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
     let background = CancellationToken::new();
     let ready = watch::Sender::new(false);
@@ -128,8 +128,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     Host::new(tools, settings.selector).run(&ready, stop).await;
     background.cancel();
-    // Both end at the token, and what is to be said must not hold the end; a panic in them has been printed.
-    drop(tokio::time::timeout(LAST_WORDS, events).await);
+    // Both end at the token, and Events still to be written must not hold the end; a panic in them has been printed.
+    drop(tokio::time::timeout(EVENTS_TIMEOUT, events).await);
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())

@@ -11,7 +11,7 @@ use metahook_core::pacing::rate_limiter::Rate;
 use crate::cli::FlagError;
 use crate::telemetry::Format;
 
-/// Flags that Metacontroller's manifests and charts pass. What metahook does otherwise, or not yet, is said at start.
+/// Flags that Metacontroller's manifests and charts pass. Differences are logged at start.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Metacontroller's flags")]
 pub struct MetacontrollerFlags {
@@ -89,7 +89,7 @@ impl MetacontrollerFlags {
         }
     }
 
-    /// Numbers are how much is told: 0 is info, and from 1 on each pass is.
+    /// Numbers are verbosity: 0 is info; from 1 on each reconcile is logged.
     pub(super) fn log_level(&self) -> Option<String> {
         let level = self.zap_log_level.as_deref().or(self.zap_devel.then_some("debug"))?;
         Some(match level.parse::<u32>() {
@@ -105,7 +105,7 @@ impl MetacontrollerFlags {
         Rate::of(self.client_go_qps, self.client_go_burst).map_err(FlagError::Rate)
     }
 
-    /// What is asked for and not done.
+    /// Flags without effect.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.leader_election {

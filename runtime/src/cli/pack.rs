@@ -14,7 +14,7 @@ use crate::cluster::config_maps::ConfigMapError;
 use crate::cluster::connection::{ConnectError, connect};
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
-/// Who owns the fields that `--apply` writes.
+/// Owner of the fields that `--apply` writes.
 const FIELD_MANAGER: &str = "metahook-pack";
 
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub enum PackCommandError {
 }
 
 impl Pack {
-    /// Manifests go to `out`, what there is to say about them to `say`.
+    /// Manifests go to `out`, remarks about them to `say`.
     pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), PackCommandError> {
         let place =
             Place { namespace: self.namespace.clone(), name: self.name.clone(), key: self.key.clone() };
@@ -106,7 +106,7 @@ fn describe(packed: &Packed, Place { namespace, name, key }: &Place, say: &mut i
     writeln!(say, "sha256: {}", packed.sha256)
 }
 
-/// Parts first: nobody names them before the ConfigMap that is written last.
+/// Parts first: only the ConfigMap that is written last names them.
 async fn apply(
     rest: &ApiClient,
     packed: &Packed,
@@ -134,7 +134,7 @@ async fn apply(
     Ok(())
 }
 
-/// A key that somebody else owns stays when ours is applied.
+/// A key that another manager owns stays when ours is applied.
 fn one_module(now: &ConfigMap, main: &Key, place: &Place, plain: bool) -> Result<(), PackCommandError> {
     let index = index_key(&place.key);
     let has_binary = now.binary_data.as_ref().is_some_and(|data| data.contains_key(&place.key));
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_somebody_else_keeps_is_named_with_how_to_remove_it() {
+    fn a_key_of_another_manager_is_named_with_how_to_remove_it() {
         let both = map(json!({"data": {"hook.wasm.json": ""}, "binaryData": {"hook.wasm": ""}}));
         let main = Key::new("hello", "hook");
         let error = one_module(&both, &main, &place(), false).unwrap_err().to_string();

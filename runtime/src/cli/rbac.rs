@@ -58,7 +58,7 @@ struct Metadata {
 }
 
 impl Rbac {
-    /// Roles go to `out`, what there is to say about them to `say`.
+    /// Roles go to `out`, remarks about them to `say`.
     pub fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), RbacError> {
         let server =
             ServiceAccountRef { namespace: self.server_namespace.clone(), name: self.server_account.clone() };

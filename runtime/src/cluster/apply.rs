@@ -52,8 +52,8 @@ impl ApplyError {
         matches!(self.why, Why::Exists(_) | Why::Unobserved)
     }
 
-    /// How what failed is taken up again: somebody else who was faster is no reason to say anything, as an event is on its
-    /// way, nor is an API server that is busy.
+    /// How the reconcile is retried. Neither a conflict with another client nor a busy API server is worth an Event: the
+    /// watch event of the other write is on its way.
     pub(crate) fn retry(&self) -> Retry {
         match &self.why {
             Why::Conflict(_) | Why::Unobserved => Retry::Quiet,
@@ -68,7 +68,7 @@ impl ApplyError {
 }
 
 impl ApiClient {
-    /// Carries one operation out and returns what the store is to be told of it.
+    /// Carries one operation out and returns the events for the store.
     pub(crate) async fn carry_out(&self, op: &Op) -> Result<Vec<CacheEvent>, ApplyError> {
         let id = op.id();
         let done = match op {
@@ -84,7 +84,7 @@ impl ApiClient {
             }
             Op::Apply { over: None, body, manager, .. } => self.create(id, body, Some(manager)).await,
             Op::HandOver { uid, manager, .. } => self.hand_over(id, uid, manager).await,
-            // What comes of a dry run is for the core to decide: see `probe`.
+            // The core decides about the result of a dry run: see `probe`.
             Op::Probe { .. } => Ok(Vec::new()),
         };
         done.map_err(|why| ApplyError::new(op.verb(), id, why))
@@ -153,7 +153,7 @@ impl ApiClient {
     ) -> Result<Vec<CacheEvent>, Why> {
         let (mut known, finished) = self.delete(id, uid).await?;
         if finished {
-            // Final or not, somebody may hold the name still: then the deletion's event starts the next pass.
+            // A finalizer may still hold the name: then the watch event of the deletion starts the next reconcile.
             known.extend(self.make(id, body, manager).await?.into_iter().flatten());
         }
         Ok(known)
@@ -220,8 +220,8 @@ fn is_final(body: &str) -> bool {
     })
 }
 
-/// Somebody else may be writing the same object.
-const TRIES: usize = 4;
+/// Tries of one rewrite, while other clients write the same object.
+const MAX_TRIES: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RewriteError {
@@ -232,7 +232,7 @@ pub(crate) enum RewriteError {
 }
 
 impl ApiClient {
-    /// What the store is to be told: the object as written, or that this one is gone. An object that `change` leaves as
+    /// Events for the store: the object as written, or that this one is gone. An object that `change` leaves as
     /// it is is not written.
     pub(crate) async fn rewrite(
         &self,
@@ -253,7 +253,7 @@ impl ApiClient {
                 return Ok(vec![CacheEvent::Wrote(now.into())]);
             }
             match self.carry_out(&Op::Replace { id: id.clone(), body }).await {
-                Err(error) if error.is_conflict() && tries < TRIES => {}
+                Err(error) if error.is_conflict() && tries < MAX_TRIES => {}
                 done => return Ok(done?),
             }
         }
@@ -293,7 +293,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_list_that_is_not_there_is_empty_and_an_empty_one_goes() {
+    fn an_empty_list_is_the_same_as_none() {
         let mut object = json!({"metadata": {"finalizers": ["a"]}});
         list(&mut object, "finalizers", Vec::clear);
         assert_eq!(object, json!({"metadata": {}}));

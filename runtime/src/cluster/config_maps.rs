@@ -1,4 +1,4 @@
-//! ConfigMaps that somebody writes by hand: read, applied, deleted by name.
+//! ConfigMaps of packed modules: read, applied and deleted by name.
 
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -35,7 +35,7 @@ impl ApiClient {
         read.await.map_err(|why| ConfigMapError { verb: "read", key: key.clone(), why })
     }
 
-    /// Server-side apply, also of fields that somebody else owns.
+    /// Server-side apply, also of fields that another manager owns.
     pub(crate) async fn apply_config_map(
         &self,
         key: &Key,

@@ -47,7 +47,7 @@ pub(crate) enum DiscoveryError {
 }
 
 impl DiscoveryError {
-    /// How a pass that needs the kind is taken up again.
+    /// How a reconcile that needs the kind is retried.
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::Unreachable(error) => error.busy().map_or(Retry::Loud, Retry::After),
@@ -74,7 +74,7 @@ impl Discovery {
         }
     }
 
-    /// What is published about the lists of a kind.
+    /// Published list types of a kind.
     pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
         self.published.lists(gvk).await
     }
@@ -124,7 +124,7 @@ impl Discovery {
         Ok(find(&fresh))
     }
 
-    /// Keeps the knowledge fresh until `stop`: CustomResourceDefinitions tell at once, aggregated APIs once per interval.
+    /// Keeps the knowledge fresh until `stop`: changes of CustomResourceDefinitions count at once, those of aggregated APIs once per interval.
     pub(crate) async fn keep_fresh(&self, interval: Duration, stop: CancellationToken) {
         let crds = Arc::new(Resource {
             gvk: Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
@@ -188,7 +188,7 @@ fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>
 /// Where the schemas of each group and version are, by path. The address of one changes with its content.
 type Addresses = BTreeMap<String, String>;
 
-/// Whatever is asked for by many at once is read once.
+/// Published schemas: read once for all concurrent callers.
 pub(crate) struct OpenApi {
     rest: ApiClient,
     addresses: Mutex<Arc<OnceCell<Addresses>>>,
@@ -199,7 +199,7 @@ pub(crate) struct OpenApi {
 struct Known {
     address: String,
     lists: Arc<OnceCell<Option<Arc<Lists>>>>,
-    /// What was published before.
+    /// The lists that were published before.
     before: Arc<Lists>,
 }
 
@@ -209,7 +209,7 @@ impl Known {
     }
 }
 
-/// What could not be read is tried again by the next who asks.
+/// Schemas could not be read: the next caller tries again.
 struct Unread;
 
 impl OpenApi {
@@ -222,7 +222,7 @@ impl OpenApi {
         *lock(&self.addresses) = Arc::default();
     }
 
-    /// What is published, or was when it could last be read; nothing where it never could. A kind that is served is
+    /// The published lists, or those of the last successful read; none where there was no such read. A kind that is served is
     /// published a moment later: that is waited for.
     pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
         for pause in [250, 500, 1000, 2000] {

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets that somebody names: each watched once and by itself, for as long as somebody looks at it.
+//! Watches of single ConfigMaps and Secrets: one for each object and account, as long as a follower holds it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -23,7 +23,7 @@ pub(crate) struct ObjectWatches {
     watched: Mutex<BTreeMap<Read, Weak<Watched>>>,
 }
 
-/// Who reads what.
+/// The account that reads, and the object.
 type Read = (Option<ServiceAccountRef>, Reference);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Secret,
 }
 
-/// What is known of an object.
+/// State of a watched object.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Known {
     #[default]
@@ -84,7 +84,7 @@ impl ObjectWatches {
 }
 
 impl Follower {
-    /// What is known now; [`Follower::changed`] waits for what comes after.
+    /// The current state; [`Follower::changed`] waits for the next one.
     pub(crate) fn now(&mut self) -> Known {
         self.known.borrow_and_update().clone()
     }
@@ -128,7 +128,7 @@ async fn feed(rest: ApiClient, name: Reference, known: watch::Sender<Known>) {
             Ok(CacheEvent::ListEnds) if listed => continue,
             Ok(CacheEvent::ListEnds | CacheEvent::Deleted(_)) => Known::Missing,
             Ok(CacheEvent::Listed(object) | CacheEvent::Applied(object)) => Known::There(Arc::new(object)),
-            // The others are events of our own writes; the watch tells none.
+            // The others are events of our own writes, which no watch sends.
             Ok(
                 CacheEvent::ListBegins
                 | CacheEvent::Wrote(_)
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_watch_is_told_only_where_nothing_was_seen_yet() {
+    fn a_broken_watch_changes_nothing_that_was_seen() {
         let broken = Known::Unreadable("forbidden".into());
         assert!(!there("1").is_changed_by(&broken));
         assert!(Known::NotYet.is_changed_by(&broken) && Known::Missing.is_changed_by(&broken));

@@ -16,7 +16,7 @@ use crate::cluster::apply::{ApplyError, FIELD_MANAGER, Why, gone_uid, object};
 /// How a server-side apply is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Run {
-    /// Where somebody else has a field, theirs is kept and nothing is applied.
+    /// Nothing is applied where another manager owns one of the fields.
     Careful,
     Forced,
     /// Only tried.
@@ -41,7 +41,7 @@ impl ApiClient {
     }
 
     /// Makes an object by server-side apply. There is no way to ask for "only if there is none": whether there is one is
-    /// asked first, and who makes one in between keeps what is theirs, since nothing is forced.
+    /// asked first, and a client that creates one in between keeps its fields, since nothing is forced.
     /// `None` where the name is taken.
     pub(super) async fn apply_new(
         &self,
@@ -149,7 +149,7 @@ impl ApiClient {
         }
     }
 
-    /// Why a name cannot be had: who has it.
+    /// Why a name is taken: its holder.
     pub(super) async fn taken(&self, id: &ObjectId, body: &Value) -> Result<Why, Why> {
         let answer = self.get(&object_path(&id.resource, &id.key)).await?;
         if !answer.status.is_success() {
@@ -164,7 +164,7 @@ impl ApiClient {
         Ok(Why::Exists(holder(&live)))
     }
 
-    /// What is in the cluster now, managed fields included; `None` where it is not there.
+    /// The object as it is now, managed fields included; `None` where it does not exist.
     pub(crate) async fn live(&self, id: &ObjectId) -> Option<Value> {
         let answer = self.get(&object_path(&id.resource, &id.key)).await.ok()?;
         answer.status.is_success().then(|| serde_json::from_str(&answer.body).ok())?

@@ -99,7 +99,7 @@ fn translate(event: watcher::Event<Wire>, resource: &Resource) -> Option<CacheEv
     })
 }
 
-/// What kube's watcher needs to see of an object, and the object itself.
+/// An object with the metadata that kube's watcher needs.
 #[derive(Debug, Clone)]
 struct Wire {
     meta: Box<ObjectMeta>,

@@ -16,10 +16,10 @@ pub(crate) use optimize::StripError;
 use crate::hook::wasm::module::Digest;
 
 /// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
-const CONFIG_MAP: usize = 1 << 20;
+const MAX_CONFIG_MAP: usize = 1 << 20;
 
 /// Slow, and nothing is smaller without a larger window: at this level it is 8 MiB, and the server reads no larger one.
-const LEVEL: i32 = 19;
+const COMPRESSION_LEVEL: i32 = 19;
 
 /// Where a module is put.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Place {
     }
 }
 
-/// The module without what no server reads, and why `wasm-opt` did not make it smaller, where it did not.
+/// The module without sections that no server reads, and why `wasm-opt` did not make it smaller, where it did not.
 pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Option<ShrinkError>), PackError> {
     optimize::check(module)?;
     let (shrunk, why) = match optimize::shrink(wasm_opt, module) {
@@ -85,18 +85,18 @@ pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Optio
 pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
     place.check()?;
     optimize::check(module)?;
-    let compressed = zstd::bulk::compress(module, LEVEL).map_err(PackError::Compress)?;
+    let compressed = zstd::bulk::compress(module, COMPRESSION_LEVEL).map_err(PackError::Compress)?;
     let stored = if compressed.len() < module.len() { &compressed } else { module };
     let (sha256, size) = (Digest::of(module).hex(), module.len());
-    if stored.len() <= CONFIG_MAP {
+    if stored.len() <= MAX_CONFIG_MAP {
         let data = json!({ "binaryData": { &place.key: byte_string(stored) } });
         let main = config_map(place, &place.name, data);
         return Ok(Packed { sha256, size, stored: stored.len(), parts: Vec::new(), main });
     }
-    let chunks: Vec<&[u8]> = compressed.chunks(CONFIG_MAP).collect();
+    let chunks: Vec<&[u8]> = compressed.chunks(MAX_CONFIG_MAP).collect();
     let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     if chunks.len() > MOST_PARTS {
-        let (stored, most) = (wide(compressed.len()), wide(MOST_PARTS * CONFIG_MAP));
+        let (stored, most) = (wide(compressed.len()), wide(MOST_PARTS * MAX_CONFIG_MAP));
         return Err(PackError::TooLarge { stored, most });
     }
     let index = Index::of(&place.name, &sha256, wide(size), chunks.len());

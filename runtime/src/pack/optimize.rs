@@ -21,7 +21,7 @@ pub enum StripError {
     Broken(#[from] BinaryReaderError),
 }
 
-/// The module without its custom sections but for the names of its functions: traps are told by them.
+/// The module without its custom sections but for the names of its functions: messages of traps use them.
 pub(super) fn strip(module: &[u8]) -> Result<Vec<u8>, StripError> {
     check(module)?;
     let mut stripped = HEADER.to_vec();
@@ -39,7 +39,7 @@ pub(super) fn strip(module: &[u8]) -> Result<Vec<u8>, StripError> {
     Ok(stripped)
 }
 
-/// What can be told by the first bytes.
+/// Checks the first bytes.
 pub(super) fn check(module: &[u8]) -> Result<(), StripError> {
     match module {
         _ if module.starts_with(&HEADER) => Ok(()),
@@ -65,7 +65,7 @@ fn put(stripped: &mut Vec<u8>, id: u8, module: &[u8], range: Range<usize>) {
     stripped.extend(content);
 }
 
-/// `-g` keeps the names of functions: traps are told by them.
+/// `-g` keeps the names of functions: messages of traps use them.
 const ARGUMENTS: [&str; 2] = ["-Os", "-g"];
 
 /// Why a module is as the compiler left it.

@@ -25,7 +25,7 @@ use crate::error_chain::error_chain;
 use crate::sync::lock;
 use own_writes::OwnWrites;
 
-/// All stores that somebody uses at the moment.
+/// All stores in use.
 pub(crate) struct Stores {
     rest: ApiClient,
     open: Mutex<BTreeMap<Place, Weak<Store>>>,
@@ -34,7 +34,7 @@ pub(crate) struct Stores {
 /// A resource, in one namespace or in all.
 type Place = (Gvr, Option<Arc<str>>);
 
-/// The objects of one resource. Its watch ends with the last one who holds it.
+/// The objects of one resource. Its watch ends with its last holder.
 pub(crate) struct Store {
     resource: Arc<Resource>,
     state: Mutex<State>,
@@ -50,7 +50,7 @@ struct State {
     trouble: Option<Trouble>,
 }
 
-/// The watch broke, so often in a row, and has not told anything since.
+/// The watch broke, so often in a row, without an event since.
 struct Trouble {
     why: String,
     times: u32,
@@ -59,13 +59,13 @@ struct Trouble {
 
 /// A watch that is taken up again tells nothing as long as nothing changes: one that has not broken for this long, which
 /// is longer than the longest pause between two tries, is whole again.
-const WHOLE: Duration = Duration::from_mins(1);
+const TROUBLE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A watch that breaks so often in a row is in trouble; others are taken up again before anybody could read of it.
-const OFTEN: u32 = 3;
+const MAX_BREAKS: u32 = 3;
 
 /// A panic in a store's task is followed by a pause, so that a bug heats nothing.
-const AFTER_BUG: Duration = Duration::from_secs(1);
+const PANIC_DELAY: Duration = Duration::from_secs(1);
 
 /// An object changed, and whose write it was if it was one of ours.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ pub(crate) struct Change {
     pub(crate) by: Option<Writer>,
 }
 
-/// The pass that wrote: which hosted controller, for which parent of which kind.
+/// The reconcile that wrote: which hosted controller, for which parent of which kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub(crate) controller: Uid,
@@ -87,7 +87,7 @@ impl Stores {
         Self { rest, open: Mutex::default() }
     }
 
-    /// The store of a resource; its watch is started by the first who asks.
+    /// The store of a resource; the first call starts its watch.
     pub(crate) fn open(&self, resource: &Arc<Resource>) -> Arc<Store> {
         self.open_within(resource, None)
     }
@@ -132,7 +132,7 @@ impl Change {
 }
 
 impl WriteGuard {
-    /// Takes in what the answer says.
+    /// Takes the answer in.
     pub(crate) fn answered(self, events: Vec<CacheEvent>) {
         let mut state = lock(&self.store.state);
         for event in events {
@@ -162,7 +162,7 @@ impl Store {
         WriteGuard { store: Arc::clone(self), key: key.clone(), by: by.clone() }
     }
 
-    /// Takes in what an answer to a write says that no pass made.
+    /// Takes in the answer to a write that no reconcile made.
     pub(crate) fn absorb(&self, events: Vec<CacheEvent>) {
         let mut state = lock(&self.state);
         for event in events {
@@ -208,7 +208,8 @@ impl Store {
         let listed = self.is_synced();
         let state = lock(&self.state);
         let trouble = state.trouble.as_ref();
-        let told = trouble.filter(|one| !listed || (one.times >= OFTEN && one.last.elapsed() < WHOLE))?;
+        let told = trouble
+            .filter(|one| !listed || (one.times >= MAX_BREAKS && one.last.elapsed() < TROUBLE_TIMEOUT))?;
         let what = if listed { "watched" } else { "listed" };
         Some(format!("{} cannot be {what}: {}", self.resource.gvk, told.why))
     }
@@ -268,11 +269,11 @@ impl Drop for Store {
     }
 }
 
-/// Feeds a store from its watch for as long as somebody holds it, also after a panic.
+/// Feeds a store from its watch as long as it has a holder, also after a panic.
 async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), rest: ApiClient) {
     while AssertUnwindSafe(feed(&store, &resource, &scope, &rest)).catch_unwind().await.is_err() {
         tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
-        tokio::time::sleep(AFTER_BUG).await;
+        tokio::time::sleep(PANIC_DELAY).await;
     }
 }
 

@@ -10,8 +10,8 @@ use metahook_core::object::id::{Key, Uid};
 
 use crate::store::{Change, Writer};
 
-/// Deletions that are remembered; the end of one that is forgotten counts as somebody else's.
-const MOST: usize = 4096;
+/// Deletions that are remembered; the end of one that is forgotten counts as another client's.
+const MAX_DELETIONS: usize = 4096;
 
 /// An event may come before the answer to the write that it tells of: what is told of an object while it is being written
 /// waits for the answer, which says whose it is.
@@ -32,7 +32,7 @@ impl OwnWrites {
         self.under_way.entry(key.clone()).or_default().writes += 1;
     }
 
-    /// What a watch tells: the change, with its writer as far as he is known, unless it has to wait.
+    /// A change from the watch: the change, with its writer where that is known, unless it has to wait.
     pub(super) fn sort(&mut self, touched: ObjectChange) -> Option<Change> {
         let by = gone(&touched).and_then(|uid| self.deleted.remove(uid));
         let change = Change { touched, by };
@@ -46,7 +46,7 @@ impl OwnWrites {
         }
     }
 
-    /// What an answer says of the changes that waited for it.
+    /// Marks the changes that waited for this answer.
     pub(super) fn learn(&mut self, key: &Key, answer: &CacheEvent, by: &Writer) {
         let mut waiting = self.under_way.get_mut(key).into_iter().flat_map(|one| &mut one.waiting);
         match answer {
@@ -70,7 +70,7 @@ impl OwnWrites {
         }
     }
 
-    /// A write has ended, whatever came of it. With the last one, what waited can be told.
+    /// A write has ended, with or without success. The last one releases the changes that waited.
     pub(super) fn end(&mut self, key: &Key) -> Vec<Change> {
         let Some(under_way) = self.under_way.get_mut(key) else { return Vec::new() };
         under_way.writes = under_way.writes.saturating_sub(1);
@@ -81,7 +81,7 @@ impl OwnWrites {
     }
 
     fn remember(&mut self, uid: &Uid, by: &Writer) {
-        if self.deleted.len() >= MOST {
+        if self.deleted.len() >= MAX_DELETIONS {
             self.deleted.pop_first();
         }
         self.deleted.insert(uid.clone(), by.clone());

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`: what is told to those who ask over HTTP.
+//! HTTP server of `/healthz`, `/readyz` and `/metrics`.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,12 +24,12 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// A small server for what is told over HTTP.
+/// A small HTTP server.
 pub(crate) struct Listener {
     listener: TcpListener,
 }
 
-/// What is told under a path.
+/// Answer to a request.
 pub(crate) struct Page {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
@@ -114,7 +114,7 @@ pub(crate) fn probe(path: &str, ready: bool) -> Page {
     }
 }
 
-/// What is measured.
+/// Page of metrics.
 pub(crate) fn scrape(path: &str, metrics: &Metrics) -> Page {
     match path {
         "/metrics" => {

@@ -1,4 +1,4 @@
-//! What is measured of webhooks, under the names that Metacontroller gave it.
+//! Metrics of webhooks, under Metacontroller's names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,15 +17,15 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::sync::lock;
 
 /// Prometheus' own.
-const DURATIONS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-const DNS: [f64; 4] = [0.005, 0.01, 0.025, 0.05];
-const TLS: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
+const DURATION_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const DNS_BUCKETS: [f64; 4] = [0.005, 0.01, 0.025, 0.05];
+const TLS_BUCKETS: [f64; 4] = [0.05, 0.1, 0.25, 0.5];
 
 /// All webhooks of controllers that run. One whose controller ended is gone from the next scrape.
 #[derive(Clone, Default)]
 pub(crate) struct Webhooks(Arc<Mutex<Vec<Weak<WebMeter>>>>);
 
-/// What is measured of one webhook of one controller.
+/// Metrics of one webhook of one controller.
 pub(crate) struct WebMeter {
     hook: HookName,
     url: String,
@@ -58,7 +58,7 @@ impl Webhooks {
             controller_name: name.to_owned(),
             controller_type: kind.to_owned(),
             codes: Mutex::default(),
-            durations: Histogram::new(DURATIONS),
+            durations: Histogram::new(DURATION_BUCKETS),
             connecting: Moment::ALL.into_iter().map(step).collect(),
             in_flight: Gauge::default(),
         });
@@ -110,8 +110,8 @@ impl Moment {
 
     fn buckets(self) -> [f64; 4] {
         match self {
-            Self::DnsStart | Self::DnsDone => DNS,
-            Self::TlsStart | Self::TlsDone => TLS,
+            Self::DnsStart | Self::DnsDone => DNS_BUCKETS,
+            Self::TlsStart | Self::TlsDone => TLS_BUCKETS,
         }
     }
 }
@@ -154,7 +154,7 @@ fn encode(encoder: &mut DescriptorEncoder<'_>, hook: HookName, meters: &[&Arc<We
     }
     for (what, help, moments) in [
         ("dns", "Time until a webhook's host was looked up", [Moment::DnsStart, Moment::DnsDone]),
-        ("tls", "Time until a webhook's TLS was agreed on", [Moment::TlsStart, Moment::TlsDone]),
+        ("tls", "Time until a webhook's TLS_BUCKETS was agreed on", [Moment::TlsStart, Moment::TlsDone]),
     ] {
         let name = format!("metacontroller_{hook}_{what}_duration_histogram_seconds");
         let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;

@@ -1,4 +1,4 @@
-//! Finalizers that no controller answers for any more, taken off: who carries one could never be deleted.
+//! Removal of stale finalizers, whose controllers are gone: an object that carries one could never be deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::controller::Context;
 use crate::error_chain::error_chain;
 use crate::store::Store;
 
-/// What could not be swept is tried again this much later.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Pause before a failed removal is tried again.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The parents of one kind.
 pub(crate) struct StaleFinalizers {
@@ -40,7 +40,7 @@ impl StaleFinalizers {
             for rest in rests.iter().cycle() {
                 let Err(error) = self.once(rest).await else { return };
                 tracing::warn!(parents = %self.parents, error = error_chain(error.as_ref()), "finalizers of controllers that are gone could not be taken off; tried again");
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         };
         tokio::select! {
@@ -97,7 +97,7 @@ impl StaleFinalizers {
     }
 }
 
-/// The objects with a finalizer of a controller that is judged so, each finalizer once. Nobody judges under the store's lock:
+/// The objects with a finalizer of a controller that is judged so, each finalizer once. `judge` does not run under the store's lock:
 /// it may be the store of controllers that has to be asked.
 fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
     let ours = |finalizer: &&String| finalizer::controller(finalizer).is_some();
@@ -161,7 +161,7 @@ mod tests {
     use crate::cluster::fake;
     use crate::store::Stores;
 
-    /// A store of controllers, two of which carry finalizers of others; nobody tells it anything more.
+    /// A store of controllers, two of which carry finalizers of others; it gets no more events.
     fn controllers() -> Arc<Store> {
         let resource = Resource {
             gvk: Gvk::new("metacontroller.k8s.io/v1alpha1", "DecoratorController"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn controllers_that_are_parents_of_controllers_are_judged_without_a_deadlock_each_once() {
+    async fn controllers_as_parents_of_controllers_cause_no_deadlock() {
         let (store, (done, is_done)) = (controllers(), mpsc::channel());
         // A thread of its own, which may hang as long as it likes.
         std::thread::spawn(move || {
