@@ -1,26 +1,30 @@
-//! One request and its answer, as bytes; and where objects live.
+//! Client of the API server: requests and answers as bytes, and the paths of objects.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::client::Body;
+use kube::client::{Body, DynBody};
 use metahook_core::api::account::ServiceAccountRef;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::pacing::rate_limiter::{Rate, RateLimiter};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
-use tower::BoxError;
+use tower::util::BoxService;
+use tower::{BoxError, Service};
 
-use crate::cluster::connection::Transport;
 use crate::retry_after::busy;
 use crate::sync::lock;
 
 /// No write or read of a single object takes this long on a healthy API server.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
 pub(crate) struct ApiClient {
@@ -30,7 +34,7 @@ pub(crate) struct ApiClient {
     limit: Option<Arc<Limit>>,
 }
 
-/// All requests but watches, whoever makes them, share it.
+/// Rate limit that all requests but watches share.
 struct Limit {
     start: Instant,
     bucket: Mutex<RateLimiter>,
@@ -41,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// There was no answer to what was asked.
+/// Failure of a request that got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreachable {
     #[error("the request's body could not be written")]
@@ -54,7 +58,7 @@ pub enum Unreachable {
     Body(#[source] BoxError),
     #[error("the answer is not UTF-8")]
     Text(#[source] std::string::FromUtf8Error),
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
     Timeout,
     #[error("the API server is busy and wants to be asked again after {} s", after.as_secs())]
     Busy { after: Duration },
@@ -128,7 +132,7 @@ impl ApiClient {
             let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
             Ok(Answer { status: head.status, body })
         };
-        tokio::time::timeout(PATIENCE, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
+        tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
     }
 }
 
@@ -163,7 +167,7 @@ impl Answer {
         serde_json::from_str(&self.body).map(|status: Status| status.reason).unwrap_or_default()
     }
 
-    /// What the API server says about a refusal, in one line.
+    /// Message of a refusal, in one line.
     pub(crate) fn message(&self) -> String {
         #[derive(Deserialize)]
         struct Status {
@@ -172,6 +176,63 @@ impl Answer {
         let status: Result<Status, _> = serde_json::from_str(&self.body);
         let text = status.map_or_else(|_| self.body.chars().take(300).collect(), |status| status.message);
         format!("{} ({})", text, self.status.as_u16())
+    }
+}
+
+type RawAnswer = Response<Box<DynBody>>;
+
+/// Requests sent on the task that makes them: a `kube::Client` has one task for all, which costs each request two changes of
+/// tasks. With the server's own rights, or with those of a ServiceAccount by impersonation.
+#[derive(Clone)]
+pub(crate) struct Transport {
+    /// Locked only while it takes a request: it is ready at once, or has failed.
+    service: Arc<Mutex<BoxService<Request<Body>, RawAnswer, BoxError>>>,
+    user: Option<Arc<str>>,
+}
+
+/// The groups of a ServiceAccount are added by the API server, so that no right to name groups is needed.
+const IMPERSONATE: &str = "impersonate-user";
+
+impl Transport {
+    pub(super) fn new(service: BoxService<Request<Body>, RawAnswer, BoxError>) -> Self {
+        Self { service: Arc::new(Mutex::new(service)), user: None }
+    }
+
+    pub(super) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
+        Self { service: Arc::clone(&self.service), user: Some(account.user().into()) }
+    }
+
+    pub(super) async fn send(&self, mut request: Request<Body>) -> Result<RawAnswer, BoxError> {
+        if let Some(user) = &self.user {
+            // Never as ourselves instead.
+            request.headers_mut().insert(IMPERSONATE, HeaderValue::from_str(user)?);
+        }
+        let mut request = Some(request);
+        let answer = poll_fn(|context| {
+            let mut service = lock(&self.service);
+            ready!(service.poll_ready(context))?;
+            // It is taken once: a future that is ready is not polled again.
+            request
+                .take()
+                .map_or(Poll::Pending, |request| Poll::Ready(Ok::<_, BoxError>(service.call(request))))
+        });
+        answer.await?.await
+    }
+}
+
+/// For watches, which kube makes.
+impl Service<Request<Body>> for Transport {
+    type Response = RawAnswer;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<RawAnswer, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let direct = self.clone();
+        async move { direct.send(request).await }.boxed()
     }
 }
 
@@ -225,7 +286,7 @@ mod tests {
     async fn a_busy_api_server_is_no_refusal() {
         for (status, header, seconds) in [(429, None, 1), (429, Some("7"), 7), (503, Some("0"), 1)] {
             let rest = fake::answering(move |_| {
-                let mut answer = http::Response::builder().status(status);
+                let mut answer = Response::builder().status(status);
                 if let Some(header) = header {
                     answer = answer.header("retry-after", header);
                 }
@@ -234,7 +295,7 @@ mod tests {
             let error = rest.get("/api").await.err().unwrap();
             assert_eq!(error.busy(), Some(Duration::from_secs(seconds)), "{error}");
         }
-        let rest = fake::answering(|_| http::Response::builder().status(503).body("{}".to_owned()).ok());
+        let rest = fake::answering(|_| Response::builder().status(503).body("{}".to_owned()).ok());
         assert_eq!(rest.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 

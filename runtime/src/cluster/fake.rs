@@ -9,8 +9,7 @@ use kube::client::{Body, DynBody};
 use tower::util::BoxService;
 use tower::{BoxError, service_fn};
 
-use crate::cluster::api_client::ApiClient;
-use crate::cluster::connection::Transport;
+use crate::cluster::api_client::{ApiClient, Transport};
 
 /// Each request is answered as `program` says, or never; it may panic.
 pub(crate) fn answering(
