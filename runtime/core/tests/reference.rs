@@ -68,7 +68,7 @@ fn the_page_of_conditions_is_up_to_date() {
 
 #[test]
 fn the_page_of_metrics_is_up_to_date() {
-    let row = |metric: &&Metric| {
+    let row = |metric: &Metric| {
         let label = if metric.label.is_empty() { String::new() } else { format!("`{}`", metric.label) };
         vec![format!("`{}`", metric.full_name()), metric.kind.as_str().into(), label, metric.help.into()]
     };

@@ -5,7 +5,7 @@
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
 use metahook_core::decorator::object::Decoration;
-use metahook_core::hook::read::Reading;
+use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode, Response};
 use serde_json::{Map, json};
 
@@ -29,7 +29,7 @@ fn read_of(kind: ControllerKind, via: Via, mode: Mode, answer: &str) -> Result<R
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    response::sync(answer.as_bytes(), Reading { kind, via, mode, max_children: 10, deletes: false })
+    response::sync(answer.as_bytes(), ReadOptions { kind, via, mode, max_children: 10, deletes: false })
         .map_err(|error| told(&error))
 }
 
@@ -130,8 +130,8 @@ fn unknown_and_repeated_fields_are_fatal_when_read_strictly_and_told_otherwise()
         for via in [Via::Wasm, Via::Webhook] {
             let error = read(via, Mode::Strict, answer).unwrap_err();
             assert_eq!(error, format!("the hook's answer {says}"));
-            let odd = read(via, Mode::Loose, answer).unwrap().oddities;
-            assert_eq!(odd.iter().map(ToString::to_string).collect::<Vec<_>>(), [says]);
+            let warnings = read(via, Mode::Loose, answer).unwrap().warnings;
+            assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [says]);
         }
     }
 }
@@ -142,7 +142,7 @@ fn repeated_fields_within_children_are_the_childs_affair() {
     for (via, mode) in ALL {
         let answer = read(via, mode, answer).unwrap();
         assert_eq!(json!(answer.children), json!([{"kind": "P", "spec": {"a": 2}, "extra": 1}]));
-        assert!(answer.oddities.is_empty());
+        assert!(answer.warnings.is_empty());
     }
 }
 
@@ -171,7 +171,7 @@ fn events_say_where_they_are_wrong() {
         }
         // A webhook may have had such a field for reasons of its own.
         let loose = read(Via::Webhook, Mode::Loose, &answer).unwrap();
-        assert!(loose.events.is_empty() && loose.oddities[0].to_string().contains(says), "{events}");
+        assert!(loose.events.is_empty() && loose.warnings[0].to_string().contains(says), "{events}");
     }
 }
 
@@ -282,12 +282,12 @@ fn each_kind_of_controllers_has_its_own_fields() {
         for via in [Via::Wasm, Via::Webhook] {
             let error = decorator(via, Mode::Strict, answer).unwrap_err();
             assert_eq!(error, format!("the hook's answer {says}"));
-            let odd = decorator(via, Mode::Loose, answer).unwrap().oddities;
-            assert_eq!(odd.iter().map(ToString::to_string).collect::<Vec<_>>(), [says]);
+            let warnings = decorator(via, Mode::Loose, answer).unwrap().warnings;
+            assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [says]);
         }
     }
     let twice = r#"{"attachments":[{"kind":"P","spec":{"a":1,"a":2}}]}"#;
-    assert!(decorator(Via::Wasm, Mode::Strict, twice).unwrap().oddities.is_empty(), "that is its own affair");
+    assert!(decorator(Via::Wasm, Mode::Strict, twice).unwrap().warnings.is_empty(), "that is its own affair");
     let error = read(Via::Webhook, Mode::Strict, r#"{"children":[],"labels":{}}"#).unwrap_err();
     assert_eq!(error, "the hook's answer has the unknown field labels");
 }
@@ -304,7 +304,7 @@ fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
                 ControllerKind::Composite => with("deleteRelated", list),
                 ControllerKind::Decorator => decorated("deleteRelated", list),
             };
-            let reading = Reading { kind, via, mode, max_children: 10, deletes };
+            let reading = ReadOptions { kind, via, mode, max_children: 10, deletes };
             response::sync(answer.as_bytes(), reading).map_err(|error| error.to_string())
         };
         for (list, says) in [
@@ -324,7 +324,7 @@ fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
                 assert!(unasked.unwrap_err().ends_with("has the unknown field deleteRelated"));
             }
             (Via::Webhook, Mode::Loose) => {
-                let told: Vec<_> = unasked.unwrap().oddities.iter().map(ToString::to_string).collect();
+                let told: Vec<_> = unasked.unwrap().warnings.iter().map(ToString::to_string).collect();
                 assert_eq!(told, ["has the unknown field deleteRelated"]);
             }
         }

@@ -8,7 +8,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::account::ServiceAccountRef;
 use metahook_core::api::common::ApplyStrategy;
-use metahook_core::api::rbac::Needs;
+use metahook_core::api::rbac::RequiredRights;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -69,12 +69,13 @@ impl Rbac {
         };
         let mut roles = Vec::new();
         for Head { kind, metadata: Metadata { name }, spec } in self.controllers()? {
-            let needs = match kind.as_str() {
-                "CompositeController" => {
-                    serde_json::from_value(spec).map(|spec| Needs::of_composite(&name, &spec, apply))
-                }
-                _ => serde_json::from_value(spec).map(|spec| Needs::of_decorator(&name, &spec, apply)),
-            };
+            let needs =
+                match kind.as_str() {
+                    "CompositeController" => serde_json::from_value(spec)
+                        .map(|spec| RequiredRights::of_composite(&name, &spec, apply)),
+                    _ => serde_json::from_value(spec)
+                        .map(|spec| RequiredRights::of_decorator(&name, &spec, apply)),
+                };
             let needs =
                 needs.map_err(|source| RbacError::Spec { kind: kind.clone(), name: name.clone(), source })?;
             if needs.customizes {

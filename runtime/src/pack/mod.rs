@@ -6,7 +6,7 @@ use std::path::Path;
 
 use k8s_openapi::ByteString;
 use metahook_core::api::mount::is_file_name;
-use metahook_core::api::packed::{Index, MOST_PARTS, PART_KEY, index_key, is_name};
+use metahook_core::api::packed::{Index, MAX_PARTS, PART_KEY, index_key, is_name};
 use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ pub enum PackError {
     #[error("the module cannot be compressed")]
     Compress(#[source] std::io::Error),
     #[error(
-        "the module has {} after compression, and {MOST_PARTS} ConfigMaps hold {}: it is too large for a hook",
+        "the module has {} after compression, and {MAX_PARTS} ConfigMaps hold {}: it is too large for a hook",
         print_bytes(*stored),
         print_bytes(*most)
     )]
@@ -95,8 +95,8 @@ pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
     }
     let chunks: Vec<&[u8]> = compressed.chunks(MAX_CONFIG_MAP).collect();
     let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-    if chunks.len() > MOST_PARTS {
-        let (stored, most) = (wide(compressed.len()), wide(MOST_PARTS * MAX_CONFIG_MAP));
+    if chunks.len() > MAX_PARTS {
+        let (stored, most) = (wide(compressed.len()), wide(MAX_PARTS * MAX_CONFIG_MAP));
         return Err(PackError::TooLarge { stored, most });
     }
     let index = Index::of(&place.name, &sha256, wide(size), chunks.len());

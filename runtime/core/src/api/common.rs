@@ -93,7 +93,7 @@ pub struct ConditionCheck {
 
 /// What the checked specs of both kinds have in common.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Common {
+pub struct CheckedCommon {
     pub hooks: PerHook<EnabledHook>,
     /// The account that writes; the server itself when absent.
     pub account: Option<ServiceAccountRef>,
@@ -138,7 +138,7 @@ impl CommonSpec {
         hooks: Option<&Hooks>,
         policy: &HookPolicy,
         children: impl Iterator<Item = Result<ChildRule, SpecError>>,
-    ) -> Result<Common, ControllerError> {
+    ) -> Result<CheckedCommon, ControllerError> {
         let mut disabled_hooks = Vec::new();
         let mut enabled = |name: HookName, hook: Option<&Hook>| {
             let Some(hook) = hook else { return Ok(None) };
@@ -157,7 +157,7 @@ impl CommonSpec {
         }
         let (children, declared_again) = each_once(children)?;
         let seconds = self.resync_period_seconds;
-        Ok(Common {
+        Ok(CheckedCommon {
             hooks: PerHook { sync, finalize, customize },
             account: self.service_account_ref.clone(),
             children,

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::common::{
-    ApplyStrategy, ChildRule, Common, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
+    ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
 };
 use crate::api::hook::Hook;
 use crate::api::policy::HookPolicy;
@@ -96,7 +96,7 @@ pub struct CompositeHooks {
 /// A CompositeController that can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Composite {
-    pub common: Common,
+    pub common: CheckedCommon,
     pub parent: Target,
     /// The fields of a parent that a ControllerRevision keeps.
     pub revision_paths: Vec<String>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::common::{ApplyStrategy, ChildRule, Common, CommonSpec, Hooks, Target, UpdateMethod};
+use crate::api::common::{ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, Hooks, Target, UpdateMethod};
 use crate::api::policy::HookPolicy;
 use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
@@ -73,7 +73,7 @@ pub struct AttachmentUpdateStrategy {
 /// A DecoratorController that can be run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decorator {
-    pub common: Common,
+    pub common: CheckedCommon,
     /// Each kind once, with all of its rules.
     pub targets: Vec<Target>,
     /// Kinds of targets that are declared once more: an object is selected by any of the entries.

@@ -27,7 +27,7 @@ pub struct Grant {
 
 impl Grant {
     /// Of this kind, in whichever version.
-    pub fn is_about(&self, resource: &Gvr) -> bool {
+    pub fn grants(&self, resource: &Gvr) -> bool {
         self.resource.is_kin(resource)
     }
 }
@@ -38,7 +38,7 @@ pub fn check(granted: Option<&[RelatedDeletion]>) -> Result<Vec<Grant>, SpecErro
     for (at, entry) in granted.into_iter().flatten().enumerate() {
         let field = format!("spec.relatedDeletion[{at}]");
         let resource = api::resource(&field, &entry.api_version, &entry.resource)?;
-        if let Some(earlier) = grants.iter().position(|earlier| earlier.is_about(&resource)) {
+        if let Some(earlier) = grants.iter().position(|earlier| earlier.grants(&resource)) {
             let problem = format!(
                 "{resource} is granted by spec.relatedDeletion[{earlier}] already: take one of the two out"
             );
@@ -68,8 +68,8 @@ mod tests {
         ]));
         let grants = grants.unwrap();
         assert_eq!(grants[0], Grant { resource: Gvr::new("v1", "pods"), any_namespace: false });
-        assert!(grants[1].any_namespace && grants[1].is_about(&Gvr::new("apps/v1beta1", "deployments")));
-        assert!(!grants[1].is_about(&Gvr::new("v1", "deployments")));
+        assert!(grants[1].any_namespace && grants[1].grants(&Gvr::new("apps/v1beta1", "deployments")));
+        assert!(!grants[1].grants(&Gvr::new("v1", "deployments")));
         assert_eq!(check(None), Ok(Vec::new()));
     }
 

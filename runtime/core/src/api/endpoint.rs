@@ -15,13 +15,13 @@ pub struct WebhookTarget {
     /// A timeout of zero or less, in whose place the default stands.
     pub ignored_timeout: Option<String>,
     /// Whoever trusts nothing in particular is trusted as the endpoint configuration of its host says.
-    authority: Authority,
+    authority: UrlAuthority,
     pub mode: Option<UnmarshallMode>,
 }
 
 /// What of a URL is matched with the hosts of endpoint configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Authority {
+struct UrlAuthority {
     /// As written: `host` or `host:port`.
     written: String,
     host: String,
@@ -31,7 +31,7 @@ struct Authority {
 }
 
 /// What a webhook gets that names no timeout.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Webhook {
     /// `field`: where it is in the spec.
@@ -41,15 +41,15 @@ impl Webhook {
             return Err(not_yet(&format!("{field}.etag.enabled"), "keeps no answers under their ETag"));
         }
         let (field_of_url, url) = self.located(field)?;
-        let authority = Authority::of(&url).map_err(|problem| SpecError::new(field_of_url, problem))?;
+        let authority = UrlAuthority::of(&url).map_err(|problem| SpecError::new(field_of_url, problem))?;
         let url = url
             .split_once("://")
             .map_or(url.clone(), |(scheme, rest)| format!("{}://{rest}", scheme.to_ascii_lowercase()));
         let (timeout, ignored_timeout) = match &self.timeout {
-            None => (TIMEOUT, None),
+            None => (DEFAULT_TIMEOUT, None),
             Some(text) => match units::signed_duration(text) {
                 Some(nanos) if nanos > 0 => (Duration::from_nanos(nanos.unsigned_abs()), None),
-                Some(_) => (TIMEOUT, Some(text.clone())),
+                Some(_) => (DEFAULT_TIMEOUT, Some(text.clone())),
                 None => {
                     let problem =
                         format!("{text:?} is no duration as Go writes it: write it like 10s or 1m30s");
@@ -138,7 +138,7 @@ impl Trust {
     }
 }
 
-impl Authority {
+impl UrlAuthority {
     fn of(url: &str) -> Result<Self, String> {
         let example = "write it like http://host:8080/path";
         let (scheme, rest) =
@@ -289,7 +289,7 @@ mod tests {
             let target = check(json!({"url": "http://h", "timeout": text})).unwrap();
             (target.timeout.as_millis(), target.ignored_timeout)
         };
-        assert_eq!(check(json!({"url": "http://h"})).unwrap().timeout, TIMEOUT);
+        assert_eq!(check(json!({"url": "http://h"})).unwrap().timeout, DEFAULT_TIMEOUT);
         assert_eq!(timeout("1m0.5s"), (60_500, None));
         assert_eq!(timeout("0s"), (10_000, Some("0s".to_owned())));
         assert_eq!(timeout("-5s"), (10_000, Some("-5s".to_owned())));

@@ -27,7 +27,7 @@ use crate::api::selection::Selection;
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
-use common::{Common, Target};
+use common::{CheckedCommon, Target};
 use composite::{Composite, CompositeControllerSpec};
 use decorator::{Decorator, DecoratorControllerSpec};
 use policy::HookPolicy;
@@ -68,27 +68,27 @@ impl ControllerKind {
 
 /// A controller of either kind whose spec can be run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Checked {
+pub enum CheckedSpec {
     Composite(Composite),
     Decorator(Decorator),
 }
 
 /// Reason why the spec of a controller object cannot be run.
 #[derive(Debug, thiserror::Error)]
-pub enum Unrunnable {
+pub enum UnusableSpec {
     #[error("the spec cannot be read: {0}")]
     Unreadable(serde_json::Error),
     #[error(transparent)]
     Refused(#[from] ControllerError),
 }
 
-impl Checked {
+impl CheckedSpec {
     /// Reads and checks a controller; the second is its spec as hooks see it.
     pub fn of(
         kind: ControllerKind,
         controller: &Object,
         policy: &HookPolicy,
-    ) -> Result<(Self, String), Unrunnable> {
+    ) -> Result<(Self, String), UnusableSpec> {
         #[derive(Deserialize)]
         struct Specified<S> {
             spec: S,
@@ -97,18 +97,18 @@ impl Checked {
         match kind {
             ControllerKind::Composite => {
                 let Specified { spec } = serde_json::from_str::<Specified<CompositeControllerSpec>>(json)
-                    .map_err(Unrunnable::Unreadable)?;
+                    .map_err(UnusableSpec::Unreadable)?;
                 Ok((Self::Composite(spec.check(name, policy)?), snapshot(controller, &spec)))
             }
             ControllerKind::Decorator => {
                 let Specified { spec } = serde_json::from_str::<Specified<DecoratorControllerSpec>>(json)
-                    .map_err(Unrunnable::Unreadable)?;
+                    .map_err(UnusableSpec::Unreadable)?;
                 Ok((Self::Decorator(spec.check(name, policy)?), snapshot(controller, &spec)))
             }
         }
     }
 
-    pub fn common(&self) -> &Common {
+    pub fn common(&self) -> &CheckedCommon {
         match self {
             Self::Composite(composite) => &composite.common,
             Self::Decorator(decorator) => &decorator.common,

@@ -10,10 +10,10 @@ use crate::api::account::ServiceAccountRef;
 use crate::api::policy::HookPolicy;
 
 /// Folders of one hook.
-const MOST: usize = 16;
+const MAX_MOUNTS: usize = 16;
 
 /// Bytes of a path.
-const LONGEST: usize = 255;
+const MAX_PATH_BYTES: usize = 255;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -56,9 +56,9 @@ pub enum MountKind {
 
 /// `field` is the list's.
 pub(super) fn check(mounts: &[Mount], field: &str, policy: &HookPolicy) -> Result<Vec<MountRef>, SpecError> {
-    if mounts.len() > MOST {
+    if mounts.len() > MAX_MOUNTS {
         let problem =
-            format!("{} mounts, and a hook may have {MOST}: put several files into one", mounts.len());
+            format!("{} mounts, and a hook may have {MAX_MOUNTS}: put several files into one", mounts.len());
         return Err(SpecError::new(field, problem));
     }
     let mut checked: Vec<MountRef> = Vec::new();
@@ -84,7 +84,7 @@ impl Mount {
     fn check(&self, field: &str, policy: &HookPolicy) -> Result<MountRef, SpecError> {
         if !is_normal(&self.path) {
             let problem = format!(
-                "{:?} is no absolute path of a folder, such as \"/etc/greeting\": at most {LONGEST} bytes, no empty parts, no \".\" and \"..\"",
+                "{:?} is no absolute path of a folder, such as \"/etc/greeting\": at most {MAX_PATH_BYTES} bytes, no empty parts, no \".\" and \"..\"",
                 self.path
             );
             return Err(SpecError::new(format!("{field}.path"), problem));
@@ -114,7 +114,7 @@ impl Mount {
 
 fn is_normal(path: &str) -> bool {
     let part = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);
-    path.len() <= LONGEST && path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part))
+    path.len() <= MAX_PATH_BYTES && path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part))
 }
 
 /// Whether a key of a ConfigMap or Secret can be the name of a file; the API server lets no other in.

@@ -8,7 +8,7 @@ use crate::api::units::print_bytes;
 use crate::text::shorten;
 
 /// Parts of one module. Each holds at most 1 MiB.
-pub const MOST_PARTS: usize = 64;
+pub const MAX_PARTS: usize = 64;
 
 /// The key of a part's bytes.
 pub const PART_KEY: &str = "part";
@@ -39,7 +39,7 @@ pub enum IndexError {
     Size { size: u64, most: u64 },
     #[error("its encoding {0:?} is unknown: it can be {ENCODING:?}")]
     Encoding(String),
-    #[error("it names {0} parts, and there can be 1 to {MOST_PARTS}")]
+    #[error("it names {0} parts, and there can be 1 to {MAX_PARTS}")]
     Count(usize),
     #[error("its part {0:?} is no name of a ConfigMap")]
     Name(String),
@@ -72,7 +72,7 @@ impl Index {
         if index.encoding != ENCODING {
             return Err(IndexError::Encoding(shorten(&index.encoding, 100)));
         }
-        if !(1..=MOST_PARTS).contains(&index.parts.len()) {
+        if !(1..=MAX_PARTS).contains(&index.parts.len()) {
             return Err(IndexError::Count(index.parts.len()));
         }
         let mut seen = BTreeSet::new();
@@ -96,12 +96,12 @@ pub fn index_key(key: &str) -> String {
 /// Another module's part never has this name, so that two versions never mix.
 fn part_name(name: &str, sha256: &str, number: usize) -> String {
     let tail = format!("-{}-{number}", sha256.get(..16).unwrap_or(sha256));
-    let room = LONGEST_NAME.saturating_sub(tail.len());
+    let room = MAX_NAME_BYTES.saturating_sub(tail.len());
     let head = name.get(..room).unwrap_or(name).trim_end_matches(['.', '-']);
     format!("{head}{tail}")
 }
 
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
 /// As the API server checks it: a DNS subdomain.
 pub fn is_name(text: &str) -> bool {
@@ -111,7 +111,7 @@ pub fn is_name(text: &str) -> bool {
             && label.bytes().next().is_some_and(letter)
             && label.bytes().next_back().is_some_and(letter)
     };
-    text.len() <= LONGEST_NAME && text.split('.').all(label)
+    text.len() <= MAX_NAME_BYTES && text.split('.').all(label)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::object::id::Gvr;
 
 /// Objects that a controller reads and writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct RequiredRights {
     /// Prefix of the names of its roles.
     name: String,
     parents: BTreeSet<Gvr>,
@@ -36,7 +36,7 @@ struct Objects {
     secrets: BTreeSet<String>,
 }
 
-impl Needs {
+impl RequiredRights {
     /// `apply`: the server's own strategy for writing children.
     pub fn of_composite(name: &str, spec: &CompositeControllerSpec, apply: ApplyStrategy) -> Self {
         let hooks = spec.hooks.as_ref().map(|stored| &stored.hooks);
@@ -220,7 +220,7 @@ mod tests {
             "serviceAccountRef": account,
         });
         let spec = serde_json::from_value(spec).unwrap();
-        let needs = Needs::of_composite("c", &spec, ApplyStrategy::DynamicApply);
+        let needs = RequiredRights::of_composite("c", &spec, ApplyStrategy::DynamicApply);
         needs.roles(&server()).iter().map(told).collect()
     }
 
@@ -294,7 +294,7 @@ mod tests {
             "relatedDeletion": [{"apiVersion": "v1", "resource": "pods"}, {"apiVersion": "v1", "resource": "services"}],
         });
         let spec = serde_json::from_value(spec).unwrap();
-        let needs = Needs::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
+        let needs = RequiredRights::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
         assert!(needs.customizes);
         assert_eq!(needs.related(), "metahook-decorator-d-reads");
         let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();

@@ -1,4 +1,4 @@
-//! The customize hook: its request, and its answer as rules, or an error that says where it is wrong.
+//! Customize hook: its request, and its answer as rules or as an error with the path of the fault.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::hook::Via;
-use crate::hook::read::{self, Fields, Oddities, Oddity, wrong};
-use crate::hook::response::{Mode, ResponseError};
+use crate::api::webhook::UnmarshallMode as Mode;
+use crate::hook::read::{self, Fields, type_error};
+use crate::hook::response_error::{AnswerWarning, AnswerWarnings, ResponseError};
 use crate::object::Object;
 use crate::object::id::Gvr;
 use crate::object::id::is_api_version;
@@ -17,7 +18,7 @@ use crate::related::rule::Asked;
 /// A customize request; both kinds of controllers call the object `parent`.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The controller object as it was when its controller started.
+    /// The controller object, as it was when the controller started.
     pub controller: &'a str,
     pub parent: &'a Object,
     /// JSON from the controller's spec; only Wasm hooks have it.
@@ -32,62 +33,66 @@ impl Request<'_> {
     }
 }
 
-/// What a customize hook wants.
+/// A checked answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     pub rules: Vec<Asked>,
-    /// What is told of an answer that is read loosely.
-    pub oddities: Vec<Oddity>,
+    /// Warnings, in loose mode.
+    pub warnings: Vec<AnswerWarning>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum CustomizeError {
     #[error(transparent)]
     Response(#[from] ResponseError),
-    #[error("the hook's answer: relatedResources has {found} items, and {MOST_RULES} are allowed")]
+    #[error("the hook's answer: relatedResources has {found} items, and {MAX_RULES} are allowed")]
     TooManyRules { found: usize },
     #[error("the hook's answer: {path}")]
     Selector { path: String, source: SelectorError },
 }
 
-/// Far more than anybody writes by hand; each may stand for any number of objects.
-const MOST_RULES: usize = 10_000;
+/// Rules in one answer.
+const MAX_RULES: usize = 10_000;
 
-/// Reads the answer of a customize hook. One without rules asks for nothing.
+/// Reads the answer of a customize hook; an empty one relates nothing.
 ///
 /// # Errors
-/// Whatever is wrong, also within one rule, refuses all of it.
+/// One fault refuses the whole answer.
 pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeError> {
-    let mut odd = Oddities::default();
-    let mut answer = read::answer(bytes, via, "", &mut odd)?;
+    let mut warnings = AnswerWarnings::default();
+    let mut answer = read::answer(bytes, via, "", &mut warnings)?;
     let items = answer.list("relatedResources")?.unwrap_or_default();
-    answer.end(&mut odd);
-    if items.len() > MOST_RULES {
+    answer.end(&mut warnings);
+    if items.len() > MAX_RULES {
         return Err(CustomizeError::TooManyRules { found: items.len() });
     }
     let mut rules = Vec::new();
     for (nth, item) in items.into_iter().enumerate() {
-        rules.push(rule(Fields::of(format!("relatedResources[{nth}]"), item)?, &mut odd)?);
+        rules.push(rule(Fields::of(format!("relatedResources[{nth}]"), item)?, &mut warnings)?);
     }
-    Ok(Response { rules, oddities: odd.judge(mode)? })
+    Ok(Response { rules, warnings: warnings.finish(mode)? })
 }
 
-fn rule(mut rule: Fields, odd: &mut Oddities) -> Result<Asked, CustomizeError> {
-    let (api_version, resource) = (rule.needed("apiVersion")?, rule.needed("resource")?);
+fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<Asked, CustomizeError> {
+    let (api_version, resource) = (rule.required("apiVersion")?, rule.required("resource")?);
     if !is_api_version(&api_version) {
         let (path, expected) = (rule.path("apiVersion"), "a version such as v1 or apps/v1");
         return Err(ResponseError::Value { path, expected }.into());
     }
     let gvr = Gvr::new(&api_version, &resource);
-    let labels = selector(&mut rule, "labelSelector", odd)?;
-    let namespaces = selector(&mut rule, "namespaceSelector", odd)?;
+    let labels = selector(&mut rule, "labelSelector", warnings)?;
+    let namespaces = selector(&mut rule, "namespaceSelector", warnings)?;
     let namespace = rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
     let names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
-    rule.end(odd);
+    rule.end(warnings);
     Ok(Asked { gvr, labels, namespaces, namespace, names })
 }
 
-fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<Selector>, CustomizeError> {
+fn selector(
+    of: &mut Fields,
+    field: &str,
+    warnings: &mut AnswerWarnings,
+) -> Result<Option<Selector>, CustomizeError> {
     let path = of.path(field);
     let Some(members) = of.object(field)? else { return Ok(None) };
     let mut fields = Fields::of(path.clone(), Value::Object(members))?;
@@ -99,11 +104,11 @@ fn selector(of: &mut Fields, field: &str, odd: &mut Oddities) -> Result<Option<S
     let mut expressions = Vec::new();
     for (nth, item) in fields.list("matchExpressions")?.into_iter().flatten().enumerate() {
         let mut item = Fields::of(format!("{path}.matchExpressions[{nth}]"), item)?;
-        let (key, operator) = (item.needed("key")?, item.needed("operator")?);
+        let (key, operator) = (item.required("key")?, item.required("operator")?);
         expressions.push(Expression { key, operator, values: texts(&mut item, "values")? });
-        item.end(odd);
+        item.end(warnings);
     }
-    fields.end(odd);
+    fields.end(warnings);
     let selector = LabelSelector { match_labels: Some(labels), match_expressions: Some(expressions) };
     Selector::of(&selector).map(Some).map_err(|source| CustomizeError::Selector { path, source })
 }
@@ -117,7 +122,7 @@ fn texts(of: &mut Fields, field: &str) -> Result<Option<Vec<String>>, ResponseEr
 fn text(value: Value, path: impl FnOnce() -> String) -> Result<String, ResponseError> {
     match value {
         Value::String(text) => Ok(text),
-        other => Err(wrong(&path(), "a string", &other)),
+        other => Err(type_error(&path(), "a string", &other)),
     }
 }
 

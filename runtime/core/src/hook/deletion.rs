@@ -1,20 +1,23 @@
-//! Which related objects an answer wants deleted, as it names them.
+//! Related objects that an answer wants deleted, as it names them.
 
 use std::collections::BTreeSet;
 
-use crate::hook::read::{Fields, Oddities};
-use crate::hook::response::ResponseError;
+use crate::hook::read::Fields;
+use crate::hook::response_error::{AnswerWarnings, ResponseError};
 use crate::object::id::{Gvk, Key, Uid, is_api_version};
 use crate::related::deletion::Deletion;
 
-/// Reads the list `deleteRelated`; what is listed twice is there once.
+/// Reads the list `deleteRelated`, each object once.
 ///
 /// # Errors
-/// An object that is not named whole.
-pub(crate) fn deletions(answer: &mut Fields, odd: &mut Oddities) -> Result<Vec<Deletion>, ResponseError> {
+/// An object is not fully identified.
+pub(crate) fn deletions(
+    answer: &mut Fields,
+    warnings: &mut AnswerWarnings,
+) -> Result<Vec<Deletion>, ResponseError> {
     let (mut deletions, mut known) = (Vec::new(), BTreeSet::new());
     for (at, item) in answer.list("deleteRelated")?.into_iter().flatten().enumerate() {
-        let one = deletion(at, Fields::of(format!("deleteRelated[{at}]"), item)?, odd)?;
+        let one = deletion(at, Fields::of(format!("deleteRelated[{at}]"), item)?, warnings)?;
         if known.insert((one.gvk.clone(), one.key.clone(), one.uid.clone())) {
             deletions.push(one);
         }
@@ -22,15 +25,15 @@ pub(crate) fn deletions(answer: &mut Fields, odd: &mut Oddities) -> Result<Vec<D
     Ok(deletions)
 }
 
-fn deletion(at: usize, mut item: Fields, odd: &mut Oddities) -> Result<Deletion, ResponseError> {
-    let api_version = item.needed("apiVersion")?;
+fn deletion(at: usize, mut item: Fields, warnings: &mut AnswerWarnings) -> Result<Deletion, ResponseError> {
+    let api_version = item.required("apiVersion")?;
     if !is_api_version(&api_version) {
         let (path, expected) = (item.path("apiVersion"), "a version such as v1 or apps/v1");
         return Err(ResponseError::Value { path, expected });
     }
-    let (kind, name, uid) = (item.needed("kind")?, item.needed("name")?, item.needed("uid")?);
+    let (kind, name, uid) = (item.required("kind")?, item.required("name")?, item.required("uid")?);
     let namespace = item.text("namespace")?.unwrap_or_default();
-    item.end(odd);
+    item.end(warnings);
     let (gvk, key) = (Gvk::new(&api_version, &kind), Key::new(&namespace, &name));
     Ok(Deletion { at, gvk, key, uid: Uid::new(&uid) })
 }
@@ -45,10 +48,10 @@ mod tests {
     use crate::hook::read;
 
     fn read(list: &Value, mode: UnmarshallMode) -> Result<Vec<Deletion>, String> {
-        let mut odd = Oddities::default();
+        let mut warnings = AnswerWarnings::default();
         let text = json!({ "deleteRelated": list }).to_string();
-        let mut answer = read::answer(text.as_bytes(), Via::Wasm, "", &mut odd).unwrap();
-        let read = deletions(&mut answer, &mut odd).and_then(|read| odd.judge(mode).map(|_| read));
+        let mut answer = read::answer(text.as_bytes(), Via::Wasm, "", &mut warnings).unwrap();
+        let read = deletions(&mut answer, &mut warnings).and_then(|read| warnings.finish(mode).map(|_| read));
         read.map_err(|error| error.to_string())
     }
 
@@ -107,9 +110,9 @@ mod tests {
                 assert!(error.contains(says), "{error}");
             }
         }
-        let odd = json!([with("why", json!("old"))]);
-        assert!(read(&odd, UnmarshallMode::Loose).is_ok());
-        let error = read(&odd, UnmarshallMode::Strict).unwrap_err();
+        let unknown = json!([with("why", json!("old"))]);
+        assert!(read(&unknown, UnmarshallMode::Loose).is_ok());
+        let error = read(&unknown, UnmarshallMode::Strict).unwrap_err();
         assert!(error.contains("has the unknown field deleteRelated[0].why"), "{error}");
     }
 }

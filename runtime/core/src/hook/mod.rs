@@ -5,3 +5,4 @@ pub mod deletion;
 pub mod read;
 pub mod request;
 pub mod response;
+pub mod response_error;

@@ -1,4 +1,4 @@
-//! Answers of hooks as fields of known types, with the path of whatever is wrong with them.
+//! Fields of a hook's answer by type; an error names the path of the value that has another type.
 
 use std::fmt;
 
@@ -10,49 +10,24 @@ use crate::api::ControllerKind;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::object::Changes;
-use crate::hook::response::{MOST_KEYS, ResponseError};
+use crate::hook::response_error::{
+    AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, MAX_KEYS, ResponseError,
+};
 
-/// What an answer may take in memory once it is read: far more than 10,000 large children do.
-pub(crate) const MOST_MEMORY: usize = 128 << 20;
-
-/// An answer may be odd in more places; so many are told.
-const MOST_ODDITIES: usize = 20;
-
-/// How an answer is read.
+/// Options for reading an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
-    /// Whose hook answered.
+pub struct ReadOptions {
+    /// The kind of controller whose hook answered.
     pub kind: ControllerKind,
     pub via: Via,
     pub mode: UnmarshallMode,
-    /// Children that the answer of a module may have. A webhook may have any number, as it always could.
+    /// Bound on the children in the answer of a module; webhooks have none, as with Metacontroller.
     pub max_children: usize,
-    /// The spec lets hooks delete related objects. A module may ask for that in any case, and is told what is missing.
+    /// The spec lets hooks delete related objects. A module may ask for it anyway and gets an error that names the missing grant.
     pub deletes: bool,
 }
 
-/// Something in an answer that changes nothing: fatal where answers are read strictly, else only told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Oddity {
-    /// A field that nobody knows.
-    Unknown(String),
-    /// A field that is there more than once; the last one counts.
-    Repeated(String),
-    /// Something of no use where it stands.
-    Ignored { path: String, why: String },
-}
-
-impl fmt::Display for Oddity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown(path) => write!(f, "has the unknown field {path}"),
-            Self::Repeated(path) => write!(f, "has the field {path} more than once"),
-            Self::Ignored { path, why } => write!(f, "{path} {why}"),
-        }
-    }
-}
-
-/// The members of one object of an answer, taken one by one.
+/// Members of one object of an answer. Reading a member takes it out; what is left at the end is unknown.
 #[derive(Debug)]
 pub(crate) struct Fields {
     /// Empty: the answer itself.
@@ -60,40 +35,16 @@ pub(crate) struct Fields {
     members: Map<String, Value>,
 }
 
-/// An answer as it is being read: what is odd about it so far.
-#[derive(Debug, Default)]
-pub(crate) struct Oddities(Vec<Oddity>);
-
-impl Oddities {
-    pub(crate) fn note(&mut self, odd: Oddity) {
-        if self.0.len() < MOST_ODDITIES {
-            self.0.push(odd);
-        }
-    }
-
-    /// # Errors
-    /// The first oddity, where answers are read strictly.
-    pub(crate) fn judge(self, mode: UnmarshallMode) -> Result<Vec<Oddity>, ResponseError> {
-        match (mode, self.0.into_iter()) {
-            (UnmarshallMode::Strict, mut odd) if odd.len() > 0 => {
-                Err(odd.next().map_or(ResponseError::TooManyValues, ResponseError::Odd))
-            }
-            (UnmarshallMode::Strict | UnmarshallMode::Loose, odd) => Ok(odd.collect()),
-        }
-    }
-}
-
-/// The fields of an answer. Repeated fields are noticed everywhere but in the items of the list `free`, which are
-/// objects of Kubernetes.
+/// Reads the fields of an answer. Repeated fields are a warning everywhere but in the items of the list `free`, which are
+/// Kubernetes objects.
 ///
 /// # Errors
-/// There is nothing, half of it, too much of it, or something that is no object. `null` is an object without fields if
-/// a webhook says it.
+/// The answer is empty, incomplete, too large, or no object. `null` from a webhook is an object without fields.
 pub(crate) fn answer(
     bytes: &[u8],
     via: Via,
     free: &str,
-    odd: &mut Oddities,
+    warnings: &mut AnswerWarnings,
 ) -> Result<Fields, ResponseError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(match via {
@@ -101,23 +52,23 @@ pub(crate) fn answer(
             Via::Webhook => ResponseError::EmptyBody,
         });
     }
-    if memory_of(bytes) > MOST_MEMORY {
+    if memory_of(bytes) > MAX_ANSWER_MEMORY {
         return Err(ResponseError::TooManyValues);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Node { path: &Path::Root, free, odd: Some(odd) }
+    let value = Node { path: &Path::Root, free, warnings: Some(warnings) }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(ResponseError::Json)?;
     match (value, via) {
         (Value::Object(members), _) => Ok(Fields { path: String::new(), members }),
         (Value::Null, Via::Webhook) => Ok(Fields { path: String::new(), members: Map::new() }),
-        (other, _) => Err(wrong("the answer", "an object", &other)),
+        (other, _) => Err(type_error("the answer", "an object", &other)),
     }
 }
 
-/// How many children an answer has, counted without making one.
-pub(crate) fn children_of(answer: &[u8], kind: ControllerKind) -> usize {
+/// Number of children in an answer, counted without building them.
+pub(crate) fn count_children(answer: &[u8], kind: ControllerKind) -> usize {
     #[derive(Deserialize)]
     struct Composite {
         children: Vec<IgnoredAny>, // of no size
@@ -137,15 +88,15 @@ pub(crate) fn children_of(answer: &[u8], kind: ControllerKind) -> usize {
 }
 
 impl Fields {
-    /// The fields of an object at `path`.
+    /// The members of the object at `path`.
     pub(crate) fn of(path: String, value: Value) -> Result<Self, ResponseError> {
         match value {
             Value::Object(members) => Ok(Self { path, members }),
-            other => Err(wrong(&path, "an object", &other)),
+            other => Err(type_error(&path, "an object", &other)),
         }
     }
 
-    /// Where a field is.
+    /// The path of a field.
     pub(crate) fn path(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
@@ -154,21 +105,21 @@ impl Fields {
         match self.take(field) {
             Value::Null => Ok(None),
             Value::Object(members) => Ok(Some(members)),
-            other => Err(wrong(&self.path(field), "an object", &other)),
+            other => Err(type_error(&self.path(field), "an object", &other)),
         }
     }
 
-    /// Texts by key; null: what has that key goes.
+    /// Strings by key; null removes the key.
     pub(crate) fn changes(&mut self, field: &str) -> Result<Changes, ResponseError> {
         let path = self.path(field);
         let members = self.object(field)?.unwrap_or_default();
-        if members.len() > MOST_KEYS {
+        if members.len() > MAX_KEYS {
             return Err(ResponseError::TooManyKeys { path, found: members.len() });
         }
         let changes = members.into_iter().map(|(name, value)| match value {
             Value::Null => Ok((name, None)),
             Value::String(text) => Ok((name, Some(text))),
-            other => Err(wrong(&format!("{path}.{name}"), "a string or null", &other)),
+            other => Err(type_error(&format!("{path}.{name}"), "a string or null", &other)),
         });
         changes.collect()
     }
@@ -177,7 +128,7 @@ impl Fields {
         match self.take(field) {
             Value::Null => Ok(None),
             Value::Array(items) => Ok(Some(items)),
-            other => Err(wrong(&self.path(field), "a list", &other)),
+            other => Err(type_error(&self.path(field), "a list", &other)),
         }
     }
 
@@ -185,7 +136,7 @@ impl Fields {
         match self.take(field) {
             Value::Null => Ok(None),
             Value::Number(number) => Ok(Some(number)),
-            other => Err(wrong(&self.path(field), "a number", &other)),
+            other => Err(type_error(&self.path(field), "a number", &other)),
         }
     }
 
@@ -193,7 +144,7 @@ impl Fields {
         match self.take(field) {
             Value::Null => Ok(None),
             Value::Bool(value) => Ok(Some(value)),
-            other => Err(wrong(&self.path(field), "true or false", &other)),
+            other => Err(type_error(&self.path(field), "true or false", &other)),
         }
     }
 
@@ -201,21 +152,21 @@ impl Fields {
         match self.take(field) {
             Value::Null => Ok(None),
             Value::String(text) => Ok(Some(text)),
-            other => Err(wrong(&self.path(field), "a string", &other)),
+            other => Err(type_error(&self.path(field), "a string", &other)),
         }
     }
 
-    /// A text that has to be there.
-    pub(crate) fn needed(&mut self, field: &str) -> Result<String, ResponseError> {
+    /// A string that must not be absent or empty.
+    pub(crate) fn required(&mut self, field: &str) -> Result<String, ResponseError> {
         let found = self.text(field)?.filter(|text| !text.is_empty());
         let expected = "a string that is not empty";
         found.ok_or_else(|| ResponseError::Value { path: self.path(field), expected })
     }
 
-    /// Whatever was not taken is unknown.
-    pub(crate) fn end(self, odd: &mut Oddities) {
+    /// Warns of members that were not read.
+    pub(crate) fn end(self, warnings: &mut AnswerWarnings) {
         for field in self.members.keys() {
-            odd.note(Oddity::Unknown(self.path(field)));
+            warnings.add(AnswerWarning::UnknownField(self.path(field)));
         }
     }
 
@@ -224,7 +175,7 @@ impl Fields {
     }
 }
 
-pub(crate) fn wrong(path: &str, expected: &'static str, found: &Value) -> ResponseError {
+pub(crate) fn type_error(path: &str, expected: &'static str, found: &Value) -> ResponseError {
     let found = match found {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
@@ -236,8 +187,8 @@ pub(crate) fn wrong(path: &str, expected: &'static str, found: &Value) -> Respon
     ResponseError::Type { path: path.to_owned(), expected, found }
 }
 
-/// About what the values of this JSON take in memory, known without making them. (An object with one short member is
-/// 7 bytes of text and one node of a B-tree.)
+/// Estimate of the memory that the values of this JSON take, made without building them. (An object with one short member
+/// is 7 bytes of text and one node of a B-tree.)
 fn memory_of(json: &[u8]) -> usize {
     let (mut memory, mut in_text, mut escaped) = (json.len(), false, false);
     for byte in json {
@@ -254,7 +205,7 @@ fn memory_of(json: &[u8]) -> usize {
     memory
 }
 
-/// Where a value stands, told only when somebody asks.
+/// Path of a value, printed only for an error or a warning.
 enum Path<'p> {
     Root,
     Field(&'p Path<'p>, &'p str),
@@ -272,12 +223,12 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Reads any value, and notices members that are there twice.
+/// Deserializes any value and warns of repeated members.
 struct Node<'p, 'o> {
     path: &'p Path<'p>,
     free: &'p str,
-    /// `None`: nobody minds.
-    odd: Option<&'o mut Oddities>,
+    /// `None`: repeated members are fine here.
+    warnings: Option<&'o mut AnswerWarnings>,
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_, '_> {
@@ -328,8 +279,8 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
         let mut list = Vec::new();
         loop {
             let path = Path::Item(self.path, list.len());
-            let odd = if free { None } else { self.odd.as_deref_mut() };
-            let item = items.next_element_seed(Node { path: &path, free: self.free, odd })?;
+            let warnings = if free { None } else { self.warnings.as_deref_mut() };
+            let item = items.next_element_seed(Node { path: &path, free: self.free, warnings })?;
             match item {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
@@ -344,12 +295,12 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
             let value = members.next_value_seed(Node {
                 path: &path,
                 free: self.free,
-                odd: self.odd.as_deref_mut(),
+                warnings: self.warnings.as_deref_mut(),
             })?;
             let repeated = map.contains_key(&key).then(|| path.to_string());
             map.insert(key, value);
-            if let (Some(path), Some(odd)) = (repeated, self.odd.as_deref_mut()) {
-                odd.note(Oddity::Repeated(path));
+            if let (Some(path), Some(warnings)) = (repeated, self.warnings.as_deref_mut()) {
+                warnings.add(AnswerWarning::RepeatedField(path));
             }
         }
         Ok(Value::Object(map))
@@ -361,26 +312,30 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::hook::response_error::MAX_WARNINGS;
 
     fn read(text: &str) -> (Value, Vec<String>) {
-        let mut odd = Oddities::default();
-        let fields = answer(text.as_bytes(), Via::Wasm, "children", &mut odd).unwrap();
-        (Value::Object(fields.members), odd.0.iter().map(ToString::to_string).collect())
+        let mut warnings = AnswerWarnings::default();
+        let fields = answer(text.as_bytes(), Via::Wasm, "children", &mut warnings).unwrap();
+        (Value::Object(fields.members), warnings.into_list().iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn repeated_fields_are_noticed_with_their_path_and_the_last_one_counts() {
-        let (value, odd) =
+        let (value, warnings) =
             read(r#"{"a":1,"status":{"b":[{},{"c":1,"c":2}]},"children":[{"x":1,"x":2}],"a":2}"#);
         assert_eq!(value["a"], 2);
         assert_eq!(value["children"][0]["x"], 2);
-        assert_eq!(odd, ["has the field status.b[1].c more than once", "has the field a more than once"]);
+        assert_eq!(
+            warnings,
+            ["has the field status.b[1].c more than once", "has the field a more than once"]
+        );
     }
 
     #[test]
-    fn only_the_first_oddities_are_told() {
-        let (_, odd) = read(&format!("{{\"a\":1{}}}", ",\"a\":1".repeat(1000)));
-        assert_eq!(odd.len(), MOST_ODDITIES);
+    fn only_the_first_warnings_are_reported() {
+        let (_, warnings) = read(&format!("{{\"a\":1{}}}", ",\"a\":1".repeat(1000)));
+        assert_eq!(warnings.len(), MAX_WARNINGS);
     }
 
     #[test]
@@ -412,9 +367,9 @@ mod tests {
         fn what_is_read_is_what_serde_json_reads(value in anything()) {
             let text = serde_json::json!({ "it": value }).to_string();
             let expected: Value = serde_json::from_str(&text).unwrap();
-            let (value, odd) = read(&text);
+            let (value, warnings) = read(&text);
             prop_assert_eq!(value, expected);
-            prop_assert!(odd.is_empty());
+            prop_assert!(warnings.is_empty());
         }
     }
 }

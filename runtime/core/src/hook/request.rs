@@ -1,4 +1,4 @@
-//! The request of a sync or finalize hook, put together from the objects' own bytes.
+//! Request of a sync or finalize hook, put together from the objects' own bytes.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use crate::object::map::{ChildMap, Naming};
 /// A sync or finalize request.
 #[derive(Debug, Clone, Copy)]
 pub struct Sync<'a> {
-    /// Decorators' hooks have other words for a parent and its children.
+    /// Decides the field names for the parent and its children.
     pub kind: ControllerKind,
-    /// The controller object as it was when its controller started.
+    /// The controller object, as it was when the controller started.
     pub controller: &'a str,
     pub parent: &'a Object,
     pub children: &'a ChildMap,
-    /// What the customize hook asked for.
+    /// Objects that the customize hook's rules select.
     pub related: &'a ChildMap,
     /// JSON from the controller's spec; only Wasm hooks have it.
     pub settings: Option<&'a str>,
@@ -25,7 +25,7 @@ pub struct Sync<'a> {
 
 impl Sync<'_> {
     /// # Guarantees
-    /// Every kind that is declared or asked for has its group, also an empty one. The same input gives the same bytes.
+    /// Every declared or related kind has its group, even an empty one. The same input gives the same bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let objects = self.children.objects().chain(self.related.objects());
         let objects: usize = objects.map(|(_, object)| object.json().len() + 64).sum();
@@ -75,7 +75,7 @@ impl Sync<'_> {
     }
 }
 
-/// Most names need no escapes. Those of some kinds may hold anything but a slash and a percent sign: a Role's, for example.
+/// Most names need no escapes, but those of some kinds, a Role's for example, hold anything but a slash and a percent sign.
 fn push_member(out: &mut String, first: bool, key: &str) {
     if !first {
         out.push(',');

@@ -1,4 +1,4 @@
-//! The answer of a sync or finalize hook: bytes to a checked value, or an error that says where it is wrong.
+//! Answer of a sync or finalize hook: from bytes to a checked value, or an error with the path of the fault.
 
 use std::time::Duration;
 
@@ -10,29 +10,30 @@ use crate::api::reason::EventKind;
 pub use crate::api::webhook::UnmarshallMode as Mode;
 use crate::decorator::object::Decoration;
 use crate::hook::deletion::deletions;
-use crate::hook::read::{self, Fields, MOST_MEMORY, Oddities, Oddity, Reading, wrong};
+use crate::hook::read::{self, Fields, ReadOptions, type_error};
+use crate::hook::response_error::{AnswerWarning, AnswerWarnings, MAX_EVENTS, ResponseError};
 use crate::related::deletion::Deletion;
 
-/// What a sync or finalize hook wants.
+/// A checked answer.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Response {
-    /// What it wants of the object itself. Of a composite's parent always a status: an absent one becomes empty.
+    /// Changes of the parent itself. A CompositeController's answer always has a status: an absent one is empty.
     pub wish: Decoration,
     pub children: Vec<Map<String, Value>>,
-    /// The answer had no list of children at all, which a webhook may say and hardly means.
+    /// A webhook's answer had no list of children at all, which is hardly what its author means.
     pub forgot_children: bool,
     pub resync_after: Option<Duration>,
-    /// The parent may go: our finalizer comes off.
+    /// The controller removes its finalizer from the parent.
     pub finalized: bool,
-    /// Related objects that are to be deleted.
+    /// Related objects to delete.
     pub deletions: Vec<Deletion>,
-    /// What the hook wants said about the parent.
+    /// Events to record on the parent.
     pub events: Vec<HookEvent>,
-    /// What is told of an answer that is read loosely.
-    pub oddities: Vec<Oddity>,
+    /// Warnings, in loose mode.
+    pub warnings: Vec<AnswerWarning>,
 }
 
-/// An Event on the parent, in a hook's words.
+/// An Event on the parent that the hook asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookEvent {
     pub kind: EventKind,
@@ -40,54 +41,19 @@ pub struct HookEvent {
     pub message: String,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ResponseError {
-    #[error("the hook printed nothing: a sync hook answers with a JSON object on stdout")]
-    Empty,
-    #[error("the hook answered with an empty body: it has to answer with a JSON object")]
-    EmptyBody,
-    #[error("the hook's answer is not JSON")]
-    Json(#[source] serde_json::Error),
-    #[error("the hook's answer: {list} has {found} items, and {max} are allowed (--max-children)")]
-    TooManyChildren { list: &'static str, found: usize, max: usize },
-    #[error("the hook's answer: events has {found} different items, and {MOST_EVENTS} are allowed")]
-    TooManyEvents { found: usize },
-    #[error(
-        "the hook's answer: {path} has {found} keys, and {MOST_KEYS} are allowed: name only those that are to change"
-    )]
-    TooManyKeys { path: String, found: usize },
-    #[error("the hook's answer has so many values that reading it would take more than {} MiB", MOST_MEMORY >> 20)]
-    TooManyValues,
-    #[error("the hook's answer: {path} must be {expected}, not {found}")]
-    Type { path: String, expected: &'static str, found: &'static str },
-    #[error("the hook's answer: {path} must be {expected}")]
-    Value { path: String, expected: &'static str },
-    #[error("the hook's answer has no field {0}: an empty list is how to say that there are none")]
-    NoChildren(&'static str),
-    #[error("the hook's answer {0}")]
-    Odd(Oddity),
-}
+/// A longer time means never.
+const MAX_RESYNC: Duration = Duration::from_hours(24 * 365);
 
-/// Who asks for more means never.
-const LONGEST_RESYNC: Duration = Duration::from_hours(24 * 365);
-
-/// One answer may bring about so many Events.
-const MOST_EVENTS: usize = 10;
-
-/// Labels, or annotations, that one answer may be about: more than anybody means, where the memory of what is wanted of
-/// each object stays small. To take off what is not there costs nothing at the API server, so that it sets no bound.
-pub(super) const MOST_KEYS: usize = 1000;
-
-/// The API server takes a reason of 128 bytes.
-const LONGEST_REASON: usize = 128;
+/// The API server's own bound.
+const MAX_REASON_BYTES: usize = 128;
 
 /// Reads the answer of a sync or finalize hook.
 ///
 /// # Errors
-/// Anything that could be a mistake that would delete children: nothing, half JSON, trailing bytes, wrong types. Of a
-/// module also: no `children`, and more of them than it may have.
-pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
-    let Reading { kind, via, mode, max_children, deletes } = reading;
+/// The answer is empty, incomplete, followed by more bytes, or has a field of another type, as each could be a mistake that
+/// deletes children. Of a module also: no `children`, or more than `max_children`.
+pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseError> {
+    let ReadOptions { kind, via, mode, max_children, deletes } = reading;
     let list = kind.children();
     let few_enough = |found: usize| match via {
         Via::Wasm if found > max_children => {
@@ -95,10 +61,10 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
         }
         Via::Wasm | Via::Webhook => Ok(()),
     };
-    let mut odd = Oddities::default();
-    let mut answer = match read::answer(bytes, via, list, &mut odd) {
+    let mut warnings = AnswerWarnings::default();
+    let mut answer = match read::answer(bytes, via, list, &mut warnings) {
         Err(ResponseError::TooManyValues) => {
-            few_enough(read::children_of(bytes, kind))?;
+            few_enough(read::count_children(bytes, kind))?;
             return Err(ResponseError::TooManyValues);
         }
         read => read?,
@@ -124,40 +90,42 @@ pub fn sync(bytes: &[u8], reading: Reading) -> Result<Response, ResponseError> {
     let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
     let finalized = answer.boolean("finalized")?.unwrap_or_default();
     let deletions = match via {
-        // A field that means nothing to who never heard of it.
+        // Old webhooks may use the name of this field for something else.
         Via::Webhook if !deletes => Vec::new(),
-        Via::Wasm | Via::Webhook => deletions(&mut answer, &mut odd)?,
+        Via::Wasm | Via::Webhook => deletions(&mut answer, &mut warnings)?,
     };
-    let events = match (events(&mut answer, &mut odd), via, mode) {
-        // A field that meant nothing when it was written.
+    let events = match (events(&mut answer, &mut warnings), via, mode) {
+        // Old webhooks may use the name of this field for something else.
         (Err(error), Via::Webhook, Mode::Loose) => {
-            odd.note(Oddity::Ignored { path: "events".to_owned(), why: format!("is left out: {error}") });
+            warnings.add(AnswerWarning::Ignored {
+                path: "events".to_owned(),
+                why: format!("is left out: {error}"),
+            });
             Vec::new()
         }
         (events, _, _) => events?,
     };
-    answer.end(&mut odd);
+    answer.end(&mut warnings);
     Ok(Response {
         wish,
         children,
         forgot_children,
-        resync_after: resync_after.and_then(after),
+        resync_after: resync_after.and_then(resync_delay),
         finalized,
         deletions,
         events,
-        oddities: odd.judge(mode)?,
+        warnings: warnings.finish(mode)?,
     })
 }
 
-fn after(seconds: f64) -> Option<Duration> {
-    (seconds > 0.0).then(|| {
-        Duration::try_from_secs_f64(seconds).map_or(LONGEST_RESYNC, |asked| asked.min(LONGEST_RESYNC))
-    })
+fn resync_delay(seconds: f64) -> Option<Duration> {
+    (seconds > 0.0)
+        .then(|| Duration::try_from_secs_f64(seconds).map_or(MAX_RESYNC, |asked| asked.min(MAX_RESYNC)))
 }
 
 fn child(list: &str, (nth, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
     let Value::Object(child) = child else {
-        return Err(wrong(&format!("{list}[{nth}]"), "an object", &child));
+        return Err(type_error(&format!("{list}[{nth}]"), "an object", &child));
     };
     match child.get("kind") {
         Some(Value::String(kind)) if !kind.is_empty() => Ok(child),
@@ -168,26 +136,26 @@ fn child(list: &str, (nth, child): (usize, Value)) -> Result<Map<String, Value>,
     }
 }
 
-/// Each Event once, however often it is named.
-fn events(answer: &mut Fields, odd: &mut Oddities) -> Result<Vec<HookEvent>, ResponseError> {
+/// Each Event once.
+fn events(answer: &mut Fields, warnings: &mut AnswerWarnings) -> Result<Vec<HookEvent>, ResponseError> {
     let mut events = Vec::new();
     for (nth, item) in answer.list("events")?.into_iter().flatten().enumerate() {
-        let event = event(Fields::of(format!("events[{nth}]"), item)?, odd)?;
+        let event = event(Fields::of(format!("events[{nth}]"), item)?, warnings)?;
         if !events.contains(&event) {
             events.push(event);
         }
-        // Far more than any hook means: enough was read to say so.
-        if events.len() > 10 * MOST_EVENTS {
+        // Enough was read to refuse the answer.
+        if events.len() > 10 * MAX_EVENTS {
             break;
         }
     }
-    if events.len() > MOST_EVENTS {
+    if events.len() > MAX_EVENTS {
         return Err(ResponseError::TooManyEvents { found: events.len() });
     }
     Ok(events)
 }
 
-fn event(mut item: Fields, odd: &mut Oddities) -> Result<HookEvent, ResponseError> {
+fn event(mut item: Fields, warnings: &mut AnswerWarnings) -> Result<HookEvent, ResponseError> {
     let value = |path, expected| Err(ResponseError::Value { path, expected });
     let kind = match item.text("type")?.as_deref() {
         None | Some("" | "Normal") => EventKind::Normal,
@@ -195,11 +163,11 @@ fn event(mut item: Fields, odd: &mut Oddities) -> Result<HookEvent, ResponseErro
         Some(_) => return value(item.path("type"), "Normal or Warning"),
     };
     let reason = item.text("reason")?.unwrap_or_default();
-    if reason.is_empty() || reason.len() > LONGEST_REASON {
+    if reason.is_empty() || reason.len() > MAX_REASON_BYTES {
         return value(item.path("reason"), "a word of at most 128 bytes");
     }
     let message = item.text("message")?.unwrap_or_default();
-    item.end(odd);
+    item.end(warnings);
     Ok(HookEvent { kind, reason, message })
 }
 
@@ -214,7 +182,7 @@ mod tests {
 
     fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
         let reading =
-            Reading { kind: ControllerKind::Composite, via, mode, max_children: MAX, deletes: false };
+            ReadOptions { kind: ControllerKind::Composite, via, mode, max_children: MAX, deletes: false };
         sync(text.as_bytes(), reading).map_err(|error| error.to_string())
     }
 
@@ -239,7 +207,7 @@ mod tests {
     fn what_asks_for_ages_means_never() {
         for seconds in ["1e19", "18446744073709551615", "1e300"] {
             let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
-            assert_eq!(answer.resync_after, Some(LONGEST_RESYNC));
+            assert_eq!(answer.resync_after, Some(MAX_RESYNC));
         }
     }
 
@@ -279,9 +247,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            // Whatever it is, an answer or an error comes back.
-            for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
-                let reading = Reading { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, deletes: true };
+                        for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+                let reading = ReadOptions { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, deletes: true };
                 drop(sync(&bytes, reading));
             }
         }

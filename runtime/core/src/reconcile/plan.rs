@@ -23,9 +23,11 @@ use crate::children::{self, Op, Owner, Plan};
 use crate::decorator::object::Decoration;
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::customize;
-use crate::hook::read::{Oddity, Reading};
+use crate::hook::read::ReadOptions;
 use crate::hook::request;
-use crate::hook::response::{self, HookEvent, Mode, Response, ResponseError};
+use crate::hook::response::{self, HookEvent, Mode, Response};
+use crate::hook::response_error::AnswerWarning;
+use crate::hook::response_error::ResponseError;
 use crate::object::Object;
 use crate::object::child_selector::{self, ChildSelectorError};
 use crate::object::id::Resource;
@@ -143,7 +145,7 @@ pub struct HookFeedback {
     /// The hook's own words about the parent.
     pub events: Vec<HookEvent>,
     /// What is odd about the answer.
-    pub oddities: Vec<Oddity>,
+    pub oddities: Vec<AnswerWarning>,
     /// So many children are deleted because the answer has no list of children at all; 0 for a single one.
     pub forgot: usize,
 }
@@ -251,7 +253,7 @@ impl ControllerConfig {
         let answer = self.read(seen, answer)?;
         let deletions = self.deletions(seen, children, &answer.deletions)?;
         let Response { wish, children: wanted, forgot_children, resync_after, finalized, .. } = answer;
-        let said = HookFeedback { events: answer.events, oddities: answer.oddities, forgot: 0 };
+        let said = HookFeedback { events: answer.events, oddities: answer.warnings, forgot: 0 };
         let mut decided = ReconcilePlan { wish, resync_after, said, ..ReconcilePlan::default() };
         decided.end(finalized, deletions);
         // A decorator's attachments follow its last answer, too: its finalizer is off by then, but it was there.
@@ -269,7 +271,7 @@ impl ControllerConfig {
         let hook = self.hook(seen.ask);
         let (kind, max_children) = (self.kind.name(), self.max_children);
         let deletes = !self.deletions.is_empty();
-        response::sync(answer, Reading { kind, via: hook.via, mode: hook.mode, max_children, deletes })
+        response::sync(answer, ReadOptions { kind, via: hook.via, mode: hook.mode, max_children, deletes })
     }
 
     /// The related objects that an answer may have deleted.

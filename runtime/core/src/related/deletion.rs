@@ -112,7 +112,7 @@ fn find<'a>(
     if object.uid != *uid {
         return Err(DeletionError::OtherUid { asked: asked(), shown: object.uid.clone() });
     }
-    match grants.iter().enumerate().find(|(_, grant)| grant.is_about(&resource.gvr())) {
+    match grants.iter().enumerate().find(|(_, grant)| grant.grants(&resource.gvr())) {
         None => Err(DeletionError::NotGranted { asked: asked(), plural: resource.plural.to_string() }),
         Some((grant, Grant { any_namespace: false, .. })) if key.namespace != *home => {
             Err(DeletionError::OtherNamespace { asked: asked(), grant, home: home.to_string() })

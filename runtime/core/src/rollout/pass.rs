@@ -113,7 +113,7 @@ impl ControllerConfig {
                 .chain(latest.resync_after)
                 .min(),
             wish: latest.wish,
-            said: HookFeedback { events: latest.events, oddities: latest.oddities, forgot: 0 },
+            said: HookFeedback { events: latest.events, oddities: latest.warnings, forgot: 0 },
             ..ReconcilePlan::default()
         };
         decided.end(finalized, deletions);

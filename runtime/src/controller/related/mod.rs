@@ -142,8 +142,8 @@ impl Reconciler {
         }
         let request = self.terms.customize_request(parent);
         let answered = self.ask(callees, HookName::Customize, parent, request).await?;
-        let customize::Response { rules, oddities } = customize::rules(&answered.bytes, hook.via, hook.mode)?;
-        for odd in oddities {
+        let customize::Response { rules, warnings } = customize::rules(&answered.bytes, hook.via, hook.mode)?;
+        for odd in warnings {
             tracing::debug!(controller = %self.object.key, parent = %parent.key, "the customize hook's answer {odd}");
         }
         let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::Checked;
+use metahook_core::api::CheckedSpec;
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::composite::Composite;
 use metahook_core::api::reason::{ConditionReason, EventReason};
@@ -36,7 +36,7 @@ impl Kinds {
     }
 
     /// Message about targets that are not served.
-    fn missing(&self, checked: &Checked) -> Option<String> {
+    fn missing(&self, checked: &CheckedSpec) -> Option<String> {
         let all = checked.targets().iter().zip(&self.parents).filter(|(_, parents)| parents.is_none());
         let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
         let all: Vec<_> = all.collect();
@@ -115,7 +115,7 @@ impl KindError {
 
 impl ControllerRunner {
     /// Waits until all kinds are served; of a decorator's targets one is enough.
-    pub(crate) async fn kinds(&self, checked: &Checked) -> Option<Kinds> {
+    pub(crate) async fn kinds(&self, checked: &CheckedSpec) -> Option<Kinds> {
         let (mut changes, mut pause, mut said) =
             (self.tools.discovery.changes(), MIN_RETRY_DELAY, String::new());
         loop {
@@ -158,7 +158,7 @@ impl ControllerRunner {
         }
     }
 
-    async fn resolve(&self, checked: &Checked) -> Result<Kinds, KindError> {
+    async fn resolve(&self, checked: &CheckedSpec) -> Result<Kinds, KindError> {
         let parents = self.parents(checked).await?;
         let mut rules = Vec::new();
         for child in &checked.common().children {
@@ -184,20 +184,22 @@ impl ControllerRunner {
         Ok(Kinds { parents, rules, revisions })
     }
 
-    async fn parents(&self, checked: &Checked) -> Result<Vec<Option<Arc<Resource>>>, KindError> {
+    async fn parents(&self, checked: &CheckedSpec) -> Result<Vec<Option<Arc<Resource>>>, KindError> {
         let (mut all, mut missing) = (Vec::new(), None);
         for target in checked.targets() {
             match (self.tools.discovery.resolve(&target.resource).await, checked) {
-                (Ok(parents), Checked::Decorator(_)) => all.push(Some(parents)),
-                (Ok(parents), Checked::Composite(_)) => {
+                (Ok(parents), CheckedSpec::Decorator(_)) => all.push(Some(parents)),
+                (Ok(parents), CheckedSpec::Composite(_)) => {
                     self.need_status(&parents).await?;
                     all.push(Some(parents));
                 }
-                (Err(error), Checked::Decorator(_)) if error.is_not_served() => {
+                (Err(error), CheckedSpec::Decorator(_)) if error.is_not_served() => {
                     missing.get_or_insert(error);
                     all.push(None);
                 }
-                (Err(error), Checked::Composite(_) | Checked::Decorator(_)) => return Err(error.into()),
+                (Err(error), CheckedSpec::Composite(_) | CheckedSpec::Decorator(_)) => {
+                    return Err(error.into());
+                }
             }
         }
         match missing {
@@ -218,7 +220,7 @@ impl ControllerRunner {
     }
 
     /// Ends when a kind is no longer served, or served as another one.
-    pub(crate) async fn kinds_change(&self, checked: &Checked, kinds: &Kinds) {
+    pub(crate) async fn kinds_change(&self, checked: &CheckedSpec, kinds: &Kinds) {
         let (mut changes, mut pause) = (self.tools.discovery.changes(), MIN_RETRY_DELAY);
         let is_waiting = kinds.parents.iter().any(Option::is_none);
         loop {

@@ -16,7 +16,7 @@ use metahook_core::api::SpecError;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::Finding;
-use metahook_core::api::{Checked, ControllerError, ControllerKind, Unrunnable};
+use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableSpec};
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::object::Object;
 use metahook_core::object::id::Resource;
@@ -102,7 +102,7 @@ pub(crate) struct ControllerRunner {
 
 /// Spec of a controller.
 struct Read {
-    spec: Checked,
+    spec: CheckedSpec,
     /// The controller as hooks see it.
     snapshot: String,
 }
@@ -190,13 +190,13 @@ impl ControllerRunner {
         Some(Started { parts: parts.collect(), hooks, kinds, modules })
     }
 
-    fn terms(&self, spec: &Checked, kinds: &Kinds, parents: &Arc<Resource>) -> KindConfig {
+    fn terms(&self, spec: &CheckedSpec, kinds: &Kinds, parents: &Arc<Resource>) -> KindConfig {
         match spec {
-            Checked::Composite(composite) => KindConfig::Composite {
+            CheckedSpec::Composite(composite) => KindConfig::Composite {
                 generate_selector: composite.generate_selector,
                 rolling: kinds.rolling(composite, parents, self.tools.rest.client().default_namespace()),
             },
-            Checked::Decorator(_) => KindConfig::Decorator,
+            CheckedSpec::Decorator(_) => KindConfig::Decorator,
         }
     }
 
@@ -220,7 +220,7 @@ impl ControllerRunner {
 
     /// `None`: the controller cannot run as it is written.
     fn check(&self) -> Option<Read> {
-        let error = match Checked::of(self.kind, &self.object, &self.tools.policy) {
+        let error = match CheckedSpec::of(self.kind, &self.object, &self.tools.policy) {
             Ok((spec, snapshot)) => {
                 self.warn_of(&spec);
                 return Some(Read { spec, snapshot });
@@ -228,8 +228,8 @@ impl ControllerRunner {
             Err(error) => error,
         };
         let reason = match error {
-            Unrunnable::Refused(ControllerError::NoSyncHook) => ConditionReason::NoSyncHook,
-            Unrunnable::Refused(ControllerError::Spec(_)) | Unrunnable::Unreadable(_) => {
+            UnusableSpec::Refused(ControllerError::NoSyncHook) => ConditionReason::NoSyncHook,
+            UnusableSpec::Refused(ControllerError::Spec(_)) | UnusableSpec::Unreadable(_) => {
                 ConditionReason::InvalidSpec
             }
         };
@@ -239,8 +239,8 @@ impl ControllerRunner {
 
     /// Lets the other decorators know of this one, before any of its reconciles: as soon as it is known, since all start
     /// together. When it works it is about what is served of that.
-    fn host(&self, spec: &Checked) {
-        if let Checked::Decorator(decorator) = spec {
+    fn host(&self, spec: &CheckedSpec) {
+        if let CheckedSpec::Decorator(decorator) = spec {
             let selection = |target| spec.selection(target, &self.object.key.name);
             let targets = decorator.targets.iter().map(|target| (target.resource.clone(), selection(target)));
             self.tools.wishing.host(&self.object, targets.collect());
@@ -256,7 +256,7 @@ impl ControllerRunner {
     }
 
     /// Warns of parts of a spec that are most likely mistakes.
-    fn warn_of(&self, spec: &Checked) {
+    fn warn_of(&self, spec: &CheckedSpec) {
         let common = spec.common();
         for hook in &common.disabled_hooks {
             let text =
@@ -270,7 +270,7 @@ impl ControllerRunner {
             );
             self.warn(EventReason::KindDeclaredAgain, &text);
         }
-        if let Checked::Decorator(decorator) = spec {
+        if let CheckedSpec::Decorator(decorator) = spec {
             for kind in &decorator.declared_again {
                 let text = format!(
                     "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
@@ -298,7 +298,11 @@ impl ControllerRunner {
     }
 
     /// Works until `stop`, or until the kinds are no longer what they were; then ends what is under way.
-    async fn serve(&self, spec: &Checked, Started { parts, hooks, kinds, modules }: Started) -> StopReason {
+    async fn serve(
+        &self,
+        spec: &CheckedSpec,
+        Started { parts, hooks, kinds, modules }: Started,
+    ) -> StopReason {
         for part in &parts {
             if self.synced(&part.controller).await.is_none() {
                 return StopReason::Stopped;

@@ -28,7 +28,7 @@ use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
 use metahook_core::api::limits::Limits;
-use metahook_core::hook::read::Reading;
+use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
 use tokio::task::JoinSet;
 
@@ -215,7 +215,7 @@ impl Subject {
         let called = self.runtime.call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
-            let reading = Reading {
+            let reading = ReadOptions {
                 kind: ControllerKind::Composite,
                 via: Via::Wasm,
                 mode: Mode::Loose,
