@@ -1,4 +1,4 @@
-//! The account whose rights bound what a controller does.
+//! ServiceAccount whose rights bound a controller.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl ServiceAccountRef {
         Ok(())
     }
 
-    /// Who it is for the API server.
+    /// Its user name at the API server.
     pub fn user(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.name)
     }

@@ -50,17 +50,17 @@ pub struct Hooks {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApplyStrategy {
-    /// What is wanted is merged into what is there; an annotation of the child says what was wanted before.
+    /// The server merges the desired child into the observed one; an annotation of the child keeps the last desired state.
     #[default]
     DynamicApply,
-    /// The API server merges, and knows which fields are whose.
+    /// The API server merges, by the owners of fields.
     ServerSideApply,
 }
 
-/// What happens to a child that is not as desired.
+/// Update of a child that differs from its desired state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateMethod {
-    /// It stays until somebody else deletes it.
+    /// The child is updated when it is deleted and created again; the controller does not delete it.
     #[default]
     #[serde(alias = "")]
     OnDelete,
@@ -91,7 +91,7 @@ pub struct ConditionCheck {
     pub reason: Option<String>,
 }
 
-/// What the checked specs of both kinds have in common.
+/// Parts that the checked specs of both kinds share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedCommon {
     pub hooks: PerHook<EnabledHook>,

@@ -39,7 +39,7 @@ pub struct ParentResource {
     pub label_selector: Option<LabelSelector>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history: Option<RevisionHistory>,
-    /// A parent whose status alone changed is not synced for that.
+    /// A change of a parent's status alone starts no reconcile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_status_changes: Option<bool>,
 }

@@ -35,7 +35,7 @@ pub struct TargetResource {
     pub label_selector: Option<LabelSelector>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotation_selector: Option<AnnotationSelector>,
-    /// A target whose status alone changed is not synced for that.
+    /// A change of a target's status alone starts no reconcile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_status_changes: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! The kinds of related objects that hooks may delete: as stored, and checked.
+//! Kinds of related objects that hooks may delete: as stored, and checked.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,25 +1,25 @@
-//! A webhook that can be called: where it is, how long it may take, and whether this version can call it as its spec says.
+//! Webhook after its checks: URL, timeout, endpoint configuration.
 
 use std::time::Duration;
 
 use crate::api::webhook::{EndpointConfig, Trust, UnmarshallMode, Webhook};
 use crate::api::{SpecError, units};
 
-/// A webhook that can be called: what [`Webhook`] says, checked.
+/// A [`Webhook`] after its checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookTarget {
     /// Where it is in the spec.
     pub field: String,
     pub url: String,
     pub timeout: Duration,
-    /// A timeout of zero or less, in whose place the default stands.
+    /// A timeout of zero or less, which the default replaces.
     pub ignored_timeout: Option<String>,
-    /// Whoever trusts nothing in particular is trusted as the endpoint configuration of its host says.
+    /// Host and port, by which an endpoint configuration is found.
     authority: UrlAuthority,
     pub mode: Option<UnmarshallMode>,
 }
 
-/// What of a URL is matched with the hosts of endpoint configurations.
+/// The part of a URL that is compared with the hosts of endpoint configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct UrlAuthority {
     /// As written: `host` or `host:port`.
@@ -30,7 +30,7 @@ struct UrlAuthority {
     default_port: &'static str,
 }
 
-/// What a webhook gets that names no timeout.
+/// Timeout of a webhook whose spec names none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Webhook {
@@ -61,7 +61,7 @@ impl Webhook {
         Ok(WebhookTarget { field: field.to_owned(), url, timeout, ignored_timeout, authority, mode })
     }
 
-    /// Where it is, and which field says so.
+    /// The URL, and the field of the spec that it comes from.
     fn located(&self, field: &str) -> Result<(String, String), SpecError> {
         if let Some(url) = &self.url {
             return Ok((format!("{field}.url"), url.clone()));
@@ -103,7 +103,7 @@ impl Webhook {
 }
 
 impl WebhookTarget {
-    /// `configs`: the controller's, of which the first counts whose host is this webhook's.
+    /// `configs`: the controller's; the first one with this webhook's host counts.
     ///
     /// # Errors
     /// It asks for something that this version cannot do.

@@ -1,4 +1,4 @@
-//! A hook of a controller: a WebAssembly module or a webhook, its version, its limits.
+//! Hook of a controller: a WebAssembly module or a webhook.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl HookVersion {
         }
     }
 
-    /// Whether unknown and repeated fields of answers are refused, unless a webhook says otherwise.
+    /// Default for refusing unknown and repeated fields of answers; a webhook may override it.
     pub fn mode(self) -> UnmarshallMode {
         match self {
             Self::V1 => UnmarshallMode::Loose,
@@ -89,7 +89,7 @@ pub struct ConfigMapKey {
     pub key: Option<String>,
 }
 
-/// A hook that is called: what [`Hook`] says, checked.
+/// A [`Hook`] after its checks, with a module or a webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnabledHook {
     pub version: HookVersion,
@@ -112,7 +112,7 @@ pub enum HookName {
 }
 
 impl HookName {
-    /// What it is called in the spec, in a hook's arguments, in logs and metrics.
+    /// Its name in the spec, in a hook's arguments, in logs and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Sync => "sync",
@@ -193,7 +193,7 @@ pub struct ModuleRef {
     pub name: String,
     pub key: String,
     pub sha256: Option<String>,
-    /// Who reads it; the server itself when absent.
+    /// The account that reads it; the server's own when absent.
     pub reader: Option<ServiceAccountRef>,
 }
 
@@ -205,7 +205,7 @@ impl EnabledHook {
         }
     }
 
-    /// What it is made of is read with the rights of `account`.
+    /// From now on the module and its mounts are read with the rights of `account`.
     pub fn read_as(&mut self, account: &ServiceAccountRef) {
         if let Call::Wasm(WasmHook { module, mounts, .. }) = &mut self.call {
             module.reader = Some(account.clone());

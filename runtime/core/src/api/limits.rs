@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{SpecError, units};
 
-/// What one call may use. What is absent has the server's default; nothing may pass the server's ceiling.
+/// Limits of one call. An absent one has the server's default; none may exceed the server's ceiling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WasmLimits {
     /// Linear memory, for example `64Mi`.
@@ -38,7 +38,7 @@ pub struct Limits {
     pub log: u64,
 }
 
-/// What a hook gets that asks for nothing, and the most that one may ask for.
+/// The server's defaults and ceilings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitBounds {
     pub default: Limits,

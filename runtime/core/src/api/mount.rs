@@ -1,4 +1,4 @@
-//! Folders that a hook may read: as stored, and checked.
+//! Mounts of a hook, folders that it may read: as stored, and checked.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::api::SpecError;
 use crate::api::account::ServiceAccountRef;
 use crate::api::policy::HookPolicy;
 
-/// Folders of one hook.
+/// Mounts of one hook.
 const MAX_MOUNTS: usize = 16;
 
-/// Bytes of a path.
+/// Length of a mount's path.
 const MAX_PATH_BYTES: usize = 255;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +44,7 @@ pub struct MountRef {
     pub kind: MountKind,
     pub namespace: String,
     pub name: String,
-    /// Who reads it; the server itself when absent.
+    /// The account that reads it; the server's own when absent.
     pub reader: Option<ServiceAccountRef>,
 }
 

@@ -1,4 +1,4 @@
-//! A module that is too large for one ConfigMap: the index that names its parts.
+//! Index of a module that is too large for one ConfigMap; it names the module's parts.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub enum IndexError {
 }
 
 impl Index {
-    /// An index for `count` parts whose names say which module they belong to.
+    /// An index for `count` parts, whose names carry the module's digest.
     pub fn of(name: &str, sha256: &str, size: u64, count: usize) -> Self {
         Self {
             sha256: sha256.to_owned(),

@@ -1,11 +1,11 @@
-//! What this server lets hooks ask for, whatever their specs say.
+//! Policy for hooks, set by the server's flags: it bounds what specs may ask for.
 
 use std::collections::BTreeSet;
 
 use crate::api::SpecError;
 use crate::api::limits::LimitBounds;
 
-/// Set by the server's flags. The default trusts everybody who may create controllers, but for Secrets.
+/// The default trusts every user who may create controllers, except with Secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HookPolicy {
     pub limits: LimitBounds,

@@ -65,7 +65,7 @@ impl Selection {
     }
 }
 
-/// What a controller's rules say of a parent.
+/// Result of a controller's rules for one parent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judged {
     pub(crate) included: bool,

@@ -1,4 +1,4 @@
-//! The status of a controller object: what runs, with which modules, and why something does not.
+//! Status of a controller object: conditions, modules, counts of parents.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct ControllerStatus {
     /// Parents for which there is nothing to do until something changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
-    /// Parents whose last sync failed.
+    /// Parents whose last reconcile failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<i64>,
 }
@@ -81,7 +81,7 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
-/// What is known of a controller now; becomes a [`ControllerStatus`] with its times.
+/// Findings about a controller; with times they become a [`ControllerStatus`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub generation: i64,
@@ -139,7 +139,7 @@ pub fn purity(purity: Purity) -> Finding {
     }
 }
 
-/// The status to write, or `None` where `before` says it already.
+/// The status to write; `None` if it equals `before`.
 ///
 /// A condition keeps its transition time as long as its status does not change.
 pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<ControllerStatus> {

@@ -1,4 +1,4 @@
-//! The two kinds of amounts a spec states as text: byte quantities (`64Mi`) and Go durations (`1m30s`).
+//! Amounts that a spec states as text: byte quantities (`64Mi`) and Go durations (`1m30s`).
 
 use std::time::Duration;
 

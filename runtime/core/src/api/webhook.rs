@@ -1,4 +1,4 @@
-//! A hook behind HTTP, as stored: where it is, how it is trusted, how it is paid attention to.
+//! Webhook as stored: URL or service, timeout, certificates, credentials.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};

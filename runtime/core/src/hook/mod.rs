@@ -1,4 +1,4 @@
-//! What hooks are asked and what they answer: JSON, the same for modules and webhooks.
+//! Protocol of hooks: requests and answers in JSON, the same for modules and webhooks.
 
 pub mod customize;
 pub mod deletion;

@@ -69,16 +69,7 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
         }
         read => read?,
     };
-    let wish = match kind {
-        ControllerKind::Composite => {
-            Decoration { status: Some(answer.object("status")?.unwrap_or_default()), ..Decoration::default() }
-        }
-        ControllerKind::Decorator => Decoration {
-            labels: answer.changes("labels")?,
-            annotations: answer.changes("annotations")?,
-            status: answer.object("status")?,
-        },
-    };
+    let wish = decoration(kind, &mut answer)?;
     let children = answer.list(list)?;
     let forgot_children = children.is_none();
     if forgot_children && via == Via::Wasm {
@@ -115,6 +106,19 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
         deletions,
         events,
         warnings: warnings.finish(mode)?,
+    })
+}
+
+fn decoration(kind: ControllerKind, answer: &mut Fields) -> Result<Decoration, ResponseError> {
+    Ok(match kind {
+        ControllerKind::Composite => {
+            Decoration { status: Some(answer.object("status")?.unwrap_or_default()), ..Decoration::default() }
+        }
+        ControllerKind::Decorator => Decoration {
+            labels: answer.changes("labels")?,
+            annotations: answer.changes("annotations")?,
+            status: answer.object("status")?,
+        },
     })
 }
 
