@@ -141,6 +141,7 @@ impl<K: Hash + Eq, V> FastMap<K, V> {
     }
 }
 
+#[expect(clippy::disallowed_types, reason = "no method shows the map's order")]
 impl<K, V> Default for FastMap<K, V> {
     fn default() -> Self {
         Self(HashMap::default())

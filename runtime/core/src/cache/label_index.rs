@@ -112,7 +112,9 @@ impl SelectorIndex {
         match selector.pin() {
             Some(Pin::In(label, values)) => {
                 let by_value = self.by_value.entry(label.to_owned()).or_default();
-                values.iter().for_each(|value| add(by_value.entry(value.clone()).or_default()));
+                for value in values {
+                    add(by_value.entry(value.clone()).or_default());
+                }
             }
             Some(Pin::Exists(label)) => add(self.by_label.entry(label.to_owned()).or_default()),
             None => add(&mut self.others),
