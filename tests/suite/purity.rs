@@ -7,9 +7,9 @@ use acceptance::fixture::{Fixture, guest};
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use metahook::hook::wasm::bounds::ModuleSettings;
-use metahook::hook::wasm::module::{Module, Runtime, RuntimeSettings};
+use metahook::hook::wasm::compile::ModuleSettings;
 use metahook::hook::wasm::run::{Call, Called, Files, MountedFolder, Seed, Usage};
+use metahook::hook::wasm::source::module::{Module, Runtime, RuntimeSettings};
 use metahook_core::api::limits::LimitBounds;
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use metahook_core::api::limits::{LimitBounds, Limits};
 use metahook_core::api::policy::HookPolicy;
 
 use crate::cli::{FlagError, bytes, duration};
-use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
+use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
 
 /// This program, also where its file has been replaced by another version.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -22,7 +22,6 @@ use decorator_conflicts::DecoratorCoordinator;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
-use crate::hook::wasm::seeds::Seeds;
 use crate::hook::wasm::source::Sources;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use metahook::hook::wasm::bounds::ModuleSettings;
-use metahook::hook::wasm::module::{Module, Origin, Runtime};
+use metahook::hook::wasm::compile::ModuleSettings;
+use metahook::hook::wasm::source::module::{Module, Origin, Runtime};
 use sha2::{Digest, Sha256};
 
 use crate::{call, limits, modules, runtime_with, until};

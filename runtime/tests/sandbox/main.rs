@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use metahook::hook::wasm::bounds::ModuleSettings;
-use metahook::hook::wasm::module::{ModuleError, Runtime, RuntimeSettings};
+use metahook::hook::wasm::compile::ModuleSettings;
 use metahook::hook::wasm::run::{Call, Called, Seed};
+use metahook::hook::wasm::source::module::{ModuleError, Runtime, RuntimeSettings};
 use metahook_core::api::limits::{LimitBounds, Limits};
 
 mod cache;

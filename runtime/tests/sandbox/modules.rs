@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flate2::write::GzEncoder;
-use metahook::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
-use metahook::hook::wasm::module::{ModuleError, Origin, Runtime};
+use metahook::hook::wasm::compile::{ModuleBounds, ModuleSettings};
+use metahook::hook::wasm::source::module::{ModuleError, Origin, Runtime};
 
 use crate::{call, limits, load, modules, runtime, runtime_with, until};
 

@@ -4,10 +4,10 @@ use std::future::Future;
 
 use wasmtime::{Caller, Extern, Trap};
 
-use crate::hook::wasm::host::Host;
+use super::errno::Failure;
+use super::memory::Memory;
+use super::state::Host;
 use crate::hook::wasm::run::YIELD_EVERY;
-use crate::hook::wasm::wasi::errno::Failure;
-use crate::hook::wasm::wasi::memory::Memory;
 
 /// Bytes that are copied while a hook runs one instruction.
 const BYTES_AN_INSTRUCTION: u64 = 16;

@@ -16,7 +16,7 @@ type Nanos = u64;
 
 /// The clocks of one call.
 #[derive(Debug)]
-pub(in crate::hook::wasm) struct Clock {
+pub(crate) struct Clock {
     /// When the call began.
     start: SystemTime,
     /// Since then, as the hook sees it.
@@ -50,12 +50,12 @@ impl Kind {
 }
 
 impl Clock {
-    pub(in crate::hook::wasm) fn new(start: SystemTime) -> Self {
+    pub(crate) fn new(start: SystemTime) -> Self {
         Self { start, passed: 0, told: false }
     }
 
     /// Whether the hook has seen anything of the time that the server has.
-    pub(in crate::hook::wasm) fn told(&self) -> bool {
+    pub(crate) fn told(&self) -> bool {
         self.told
     }
 

@@ -3,29 +3,32 @@
 
 mod call;
 mod clock;
+mod descriptors;
 mod errno;
-mod files;
-mod folders;
 mod memory;
 mod mounts;
+mod paths;
 mod poll;
 mod random;
 mod refused;
+pub(crate) mod seeds;
+mod sink;
+pub(crate) mod state;
 mod streams;
 
 use wasmtime::{Engine, Linker};
 
-pub(super) use clock::Clock;
-pub(super) use files::Descriptors;
+pub(crate) use clock::Clock;
+pub(crate) use descriptors::Descriptors;
 pub use mounts::{Files, MountedFiles, MountedFolder};
-pub(super) use random::Random;
+pub(crate) use random::Random;
 
-use crate::hook::wasm::host::Host;
 use call::{Answer, Hook, bytes, long, short};
 use clock::Kind;
 use errno::Failure;
-use folders::{How, Path};
 use memory::{Span, after, length};
+use paths::{How, Path};
+use state::Host;
 use streams::List;
 
 const WASI: &str = "wasi_snapshot_preview1";
@@ -43,10 +46,10 @@ const WAIT: u64 = 1_000;
 /// The hook ended itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the hook exited with code {0}")]
-pub(super) struct Exit(pub(super) i32);
+pub(crate) struct Exit(pub(crate) i32);
 
 /// All that a hook can call.
-pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Host>> {
     let mut linker = Linker::new(engine);
     process(&mut linker)?;
     time_and_chance(&mut linker)?;
@@ -169,7 +172,7 @@ fn descriptors(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         short(hook, |host, _| Ok(host.files.renumber(from, to)?))
     })?;
     linker.func_wrap(WASI, "fd_fdstat_get", |hook: Hook<'_>, fd: u32, to: u32| {
-        short(hook, |host, memory| folders::status(host, memory, fd, to))
+        short(hook, |host, memory| paths::status(host, memory, fd, to))
     })?;
     // Nothing here blocks, waits to be written, or has rights to give up.
     linker.func_wrap(WASI, "fd_fdstat_set_flags", |hook: Hook<'_>, fd: u32, _flags: u32| open(hook, fd))?;
@@ -188,20 +191,20 @@ fn open(hook: Hook<'_>, fd: u32) -> Answer {
 
 fn folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "fd_prestat_get", |hook: Hook<'_>, fd: u32, to: u32| {
-        short(hook, |host, memory| folders::mounted(host, memory, fd, to))
+        short(hook, |host, memory| paths::mounted(host, memory, fd, to))
     })?;
     linker.func_wrap(WASI, "fd_prestat_dir_name", |hook: Hook<'_>, fd: u32, at: u32, len: u32| {
-        short(hook, |host, memory| folders::mount_name(host, memory, fd, Span { at, len }))
+        short(hook, |host, memory| paths::mount_name(host, memory, fd, Span { at, len }))
     })?;
     linker.func_wrap_async(WASI, "fd_filestat_get", |hook: Hook<'_>, (fd, to): (u32, u32)| {
-        long(hook, LOOK, move |host, memory| folders::stat(host, memory, fd, to).map(|()| 0))
+        long(hook, LOOK, move |host, memory| paths::stat(host, memory, fd, to).map(|()| 0))
     })?;
     linker.func_wrap_async(
         WASI,
         "path_filestat_get",
         |hook: Hook<'_>, (fd, _lookup, at, len, to): (u32, u32, u32, u32, u32)| {
             long(hook, LOOK, move |host, memory| {
-                folders::stat_path(host, memory, Path { fd, at, len }, to).map(|()| 0)
+                paths::stat_path(host, memory, Path { fd, at, len }, to).map(|()| 0)
             })
         },
     )?;
@@ -221,7 +224,7 @@ fn folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             u32,
         )| {
             long(hook, LOOK, move |host, memory| {
-                let opened = folders::open(host, memory, Path { fd, at, len }, How { flags, rights })?;
+                let opened = paths::open(host, memory, Path { fd, at, len }, How { flags, rights })?;
                 memory.write_u32(to, opened)?;
                 Ok(0)
             })
@@ -232,7 +235,7 @@ fn folders(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         "fd_readdir",
         |hook: Hook<'_>, (fd, at, len, from, to): (u32, u32, u32, u64, u32)| {
             long(hook, LOOK, move |host, memory| {
-                let (written, read) = folders::list(host, memory, fd, (Span { at, len }, from))?;
+                let (written, read) = paths::list(host, memory, fd, (Span { at, len }, from))?;
                 memory.write_u32(to, written)?;
                 let read = u64::try_from(read).unwrap_or(u64::MAX);
                 Ok(ENTRY.saturating_mul(read))

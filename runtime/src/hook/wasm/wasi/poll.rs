@@ -1,10 +1,10 @@
 //! Waiting: whatever a hook waits for is there at once.
 
-use crate::hook::wasm::host::Host;
-use crate::hook::wasm::wasi::clock::{Kind, Until};
-use crate::hook::wasm::wasi::errno::{Errno, Failure};
-use crate::hook::wasm::wasi::files::Open;
-use crate::hook::wasm::wasi::memory::{Memory, Span, after};
+use super::clock::{Kind, Until};
+use super::descriptors::Open;
+use super::errno::{Errno, Failure};
+use super::memory::{Memory, Span, after};
+use super::state::Host;
 
 /// Things that one call may wait for.
 const AT_ONCE: u32 = 4096;

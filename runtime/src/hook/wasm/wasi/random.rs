@@ -9,7 +9,7 @@ use crate::hook::wasm::run::Seed;
 const AT_ONCE: u32 = 16 << 10;
 
 /// The stream of one call, begun when the hook first wants of it.
-pub(in crate::hook::wasm) struct Random {
+pub(crate) struct Random {
     seed: Seed,
     stream: Option<ChaCha20Rng>,
 }
@@ -19,7 +19,7 @@ pub(in crate::hook::wasm) struct Random {
 pub(super) struct TooMany(u32);
 
 impl Random {
-    pub(in crate::hook::wasm) fn new(seed: Seed) -> Self {
+    pub(crate) fn new(seed: Seed) -> Self {
         Self { seed, stream: None }
     }
 

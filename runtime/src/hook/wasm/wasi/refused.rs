@@ -2,10 +2,10 @@
 
 use wasmtime::Linker;
 
-use crate::hook::wasm::host::Host;
-use crate::hook::wasm::wasi::WASI;
-use crate::hook::wasm::wasi::call::{Answer, Hook, short};
-use crate::hook::wasm::wasi::errno::Errno;
+use super::WASI;
+use super::call::{Answer, Hook, short};
+use super::errno::Errno;
+use super::state::Host;
 
 pub(super) fn functions(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     to_open_files(linker)?;

@@ -2,10 +2,10 @@
 
 use bytes::Buf as _;
 
-use crate::hook::wasm::host::Host;
-use crate::hook::wasm::wasi::errno::{Errno, Failure};
-use crate::hook::wasm::wasi::files::Open;
-use crate::hook::wasm::wasi::memory::{Memory, length, pieces};
+use super::descriptors::Open;
+use super::errno::{Errno, Failure};
+use super::memory::{Memory, length, pieces};
+use super::state::Host;
 
 /// A list of pieces in the hook's memory.
 #[derive(Debug, Clone, Copy)]

@@ -7,19 +7,19 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
-use crate::hook::wasm::module::{Digest, Module};
-use crate::hook::wasm::module_error::ModuleError;
+use super::module::{Digest, Module};
+use crate::hook::wasm::compile::module_error::ModuleError;
 
-pub(super) type Loaded = Result<Arc<Module>, ModuleError>;
+pub(crate) type Loaded = Result<Arc<Module>, ModuleError>;
 
 /// A module on its way, shared by all who wait for it. It goes on as long as one of them does.
-pub(super) type Loading = Shared<BoxFuture<'static, Loaded>>;
+pub(crate) type Loading = Shared<BoxFuture<'static, Loaded>>;
 
 /// So many failures are remembered; the oldest is forgotten first.
 const FAILURES: usize = 256;
 
 #[derive(Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     modules: BTreeMap<Digest, Entry>,
     failures: VecDeque<Failure>,
 }
@@ -38,7 +38,7 @@ struct Failure {
 
 impl Known {
     /// The module, or its failure; else the way to it, which `start` begins if nobody has.
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         digest: Digest,
         now: Instant,
@@ -69,7 +69,7 @@ impl Known {
     }
 
     /// Notes how it ended.
-    pub(super) fn ended(&mut self, digest: Digest, loaded: &Loaded, now: Instant) {
+    pub(crate) fn ended(&mut self, digest: Digest, loaded: &Loaded, now: Instant) {
         self.modules.retain(|_, entry| match entry {
             Entry::Loading(loading) => loading.upgrade().is_some(),
             Entry::Loaded(module) => module.strong_count() > 0,

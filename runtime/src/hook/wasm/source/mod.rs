@@ -1,5 +1,11 @@
 //! What a hook is made of, its module and its mounts, as one value that changes at once.
 
+pub mod module;
+mod module_source;
+pub(crate) mod mounts;
+pub(crate) mod registry;
+mod unpack;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +17,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::module::{Module, Runtime};
-use super::mounts::{MountError, MountMemory, MountSet, Mounts};
-use super::stored::{ModuleState, Stored, StoredError, StoredModules};
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::object_watch::ObjectWatches;
+use module::{Module, Runtime};
+use module_source::{ModuleState, Stored, StoredError, StoredModules};
+use mounts::{MountError, MountMemory, MountSet, Mounts};
 
 /// A module is followed so much longer than anybody wants it.
 const LINGERS: Duration = Duration::from_mins(1);

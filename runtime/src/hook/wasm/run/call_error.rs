@@ -8,9 +8,9 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::text::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
-use crate::hook::wasm::host::{Host, Refused};
-use crate::hook::wasm::run::{LARGEST_REQUEST, Log};
+use super::{LARGEST_REQUEST, Log};
 use crate::hook::wasm::wasi::Exit;
+use crate::hook::wasm::wasi::state::{Host, Refused};
 
 /// A function name or a last word that is longer is cut.
 const LONGEST_WORD: usize = 200;
@@ -71,7 +71,7 @@ impl CallError {
 
 /// How far a call came that did not come to its end.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     Late,
     Panicked(String),
     Starting(wasmtime::Error),
@@ -79,14 +79,14 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
+    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");
         Self::Panicked(shorten(text, LONGEST_REASON))
     }
 }
 
-pub(super) fn why(ended: &Ended, limits: &Limits, host: &Host, log: &Log) -> CallError {
+pub(crate) fn why(ended: &Ended, limits: &Limits, host: &Host, log: &Log) -> CallError {
     let (error, then) = match ended {
         Ended::Late => return CallError::Timeout { budget: limits.timeout },
         Ended::Panicked(why) => return CallError::Bug(why.clone()),

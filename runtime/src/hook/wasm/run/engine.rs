@@ -4,7 +4,7 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAlloc
 
 use metahook_core::api::limits::LimitBounds;
 
-use crate::hook::wasm::features::ALLOWED;
+use crate::hook::wasm::compile::features::ALLOWED;
 
 /// The engine, set up for hooks.
 pub(crate) struct Sandbox {
@@ -18,7 +18,7 @@ pub(crate) struct Sandbox {
 pub struct EngineError(String);
 
 impl EngineError {
-    pub(super) fn new(error: &wasmtime::Error) -> Self {
+    pub(crate) fn new(error: &wasmtime::Error) -> Self {
         Self(format!("{error:#}"))
     }
 }
@@ -38,7 +38,7 @@ impl Sandbox {
 }
 
 /// What decides about code: the same for the compiler's process, whose code ours takes. A pool does not.
-pub(super) fn config() -> Config {
+pub(crate) fn config() -> Config {
     let mut config = Config::new();
     // Fuel is the measure of a call, equal on every machine; yields make a long one give way.
     config.consume_fuel(true);

@@ -1,10 +1,10 @@
 //! Paths, folders, and what is told of open files: all of it to be read only.
 
+use super::descriptors::Open;
 use super::errno::{Errno, Failure};
-use super::files::Open;
 use super::memory::{Memory, Span, after, length};
 use super::mounts::{Entry, Kind, Place, Stat};
-use crate::hook::wasm::host::Host;
+use super::state::Host;
 
 /// Bytes of an entry before its name.
 const HEADER: usize = 24;

@@ -3,27 +3,27 @@
 use bytes::Bytes;
 use wasmtime::ResourceLimiter;
 
-use super::pipe::{Over, Sink};
-use super::run::Call;
-use super::wasi::{Clock, Descriptors, Random};
+use super::sink::{Over, Sink};
+use super::{Clock, Descriptors, Random};
+use crate::hook::wasm::run::Call;
 
-pub(super) struct Host {
-    pub(super) args: Args,
+pub(crate) struct Host {
+    pub(crate) args: Args,
     /// What the hook has not read yet.
-    pub(super) stdin: Bytes,
-    pub(super) stdout: Sink,
-    pub(super) stderr: Sink,
-    pub(super) clock: Clock,
-    pub(super) random: Random,
-    pub(super) files: Descriptors,
-    pub(super) limiter: Limiter,
+    pub(crate) stdin: Bytes,
+    pub(crate) stdout: Sink,
+    pub(crate) stderr: Sink,
+    pub(crate) clock: Clock,
+    pub(crate) random: Random,
+    pub(crate) files: Descriptors,
+    pub(crate) limiter: Limiter,
     /// How many instructions were left when a call into the host last gave way to others.
-    pub(super) gave_way_at: u64,
+    pub(crate) gave_way_at: u64,
 }
 
 /// `argv`.
 #[derive(Debug)]
-pub(super) struct Args {
+pub(crate) struct Args {
     /// Each with a 0 behind it.
     text: Vec<u8>,
     /// Where the second begins.
@@ -32,18 +32,18 @@ pub(super) struct Args {
 
 /// Refuses what goes over the budget, and remembers that it did.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     budget: u64,
     /// Elements that a table may have.
-    pub(super) table: usize,
+    pub(crate) table: usize,
     /// Most linear memory, in bytes.
-    pub(super) most: u64,
-    pub(super) refused: Option<Refused>,
+    pub(crate) most: u64,
+    pub(crate) refused: Option<Refused>,
 }
 
 /// What was wanted and not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     /// Bytes.
     Memory(u64),
     /// Elements.
@@ -51,7 +51,7 @@ pub(super) enum Refused {
 }
 
 impl Host {
-    pub(super) fn new(call: Call<'_>, table: usize) -> Self {
+    pub(crate) fn new(call: Call<'_>, table: usize) -> Self {
         let limits = call.limits;
         Self {
             args: Args::new(call.controller, call.hook),
@@ -81,11 +81,11 @@ impl Args {
         Self { text, second: start }
     }
 
-    pub(super) fn text(&self) -> &[u8] {
+    pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    pub(super) fn starts(&self) -> [usize; 2] {
+    pub(crate) fn starts(&self) -> [usize; 2] {
         [0, self.second]
     }
 }

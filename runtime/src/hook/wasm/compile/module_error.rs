@@ -88,7 +88,7 @@ impl fmt::Display for Encoding {
 
 impl ModuleError {
     /// How long the same bytes need not be compiled again to know that they fail.
-    pub(super) fn holds_for(&self) -> Duration {
+    pub(crate) fn holds_for(&self) -> Duration {
         /// A busy machine may be why; trying without a pause would keep it busy.
         const PAUSE: Duration = Duration::from_mins(5);
         match self {

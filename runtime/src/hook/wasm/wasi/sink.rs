@@ -2,17 +2,17 @@
 
 /// A sink with a bound.
 #[derive(Debug)]
-pub(super) struct Sink {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Sink {
+    pub(crate) bytes: Vec<u8>,
     /// Bytes beyond the bound.
-    pub(super) lost: usize,
+    pub(crate) lost: usize,
     bound: usize,
     over: Over,
 }
 
 /// What happens beyond the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(crate) enum Over {
     /// The call ends: half an answer is no answer.
     Fail,
     /// The rest is counted and dropped.
@@ -21,14 +21,14 @@ pub(super) enum Over {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the output is longer than its limit")]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 impl Sink {
-    pub(super) fn new(bound: u64, over: Over) -> Self {
+    pub(crate) fn new(bound: u64, over: Over) -> Self {
         Self { bytes: Vec::new(), lost: 0, bound: usize::try_from(bound).unwrap_or(usize::MAX), over }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         let room = self.bound.saturating_sub(self.bytes.len());
         let (kept, lost) = bytes.split_at(room.min(bytes.len()));
         self.bytes.extend_from_slice(kept);

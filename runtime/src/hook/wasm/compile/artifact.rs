@@ -5,26 +5,26 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest as _, Sha256};
 use wasmtime::{Engine, Module as Code};
 
-use crate::hook::wasm::module::Digest;
+use crate::hook::wasm::source::module::Digest;
 
 /// Bytes that came from our compiler, directly or by way of a cache that nobody else writes.
-pub(super) struct Artifact(Vec<u8>);
+pub(crate) struct Artifact(Vec<u8>);
 
 /// What an artifact is called: the module, and everything that makes its code what it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Name(String);
+pub(crate) struct Name(String);
 
 /// A checksum of name and code stands behind the code.
 const SEAL: usize = 32;
 
 impl Artifact {
     /// The output of a compiler that ended well.
-    pub(super) fn compiled(bytes: Vec<u8>) -> Self {
+    pub(crate) fn compiled(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
     /// What was sealed under this name, if not a bit has changed since.
-    pub(super) fn open(name: &Name, mut sealed: Vec<u8>) -> Option<Self> {
+    pub(crate) fn open(name: &Name, mut sealed: Vec<u8>) -> Option<Self> {
         let (code, seal) = sealed.split_last_chunk::<SEAL>()?;
         if *seal != checksum(name, code) {
             return None;
@@ -34,14 +34,14 @@ impl Artifact {
     }
 
     /// The two pieces to store, one after the other: code and checksum.
-    pub(super) fn seal(&self, name: &Name) -> (&[u8], [u8; SEAL]) {
+    pub(crate) fn seal(&self, name: &Name) -> (&[u8], [u8; SEAL]) {
         (&self.0, checksum(name, &self.0))
     }
 
     /// Makes code of it that can be run.
     ///
     /// *Errors*: it was made by an engine with other settings, or for another machine.
-    pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Code> {
+    pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Code> {
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: these bytes are what `Engine::precompile_module` of our own program wrote. They came over a pipe from
         // a child that ended well, or passed a checksum over these very bytes, out of a folder that only we can write.
@@ -52,7 +52,7 @@ impl Artifact {
 }
 
 impl Name {
-    pub(super) fn new(module: Digest, engine: &Engine) -> Self {
+    pub(crate) fn new(module: Digest, engine: &Engine) -> Self {
         let mut settings = Settings(Sha256::new());
         // wasmtime's exact version, the target, the processor's features and every setting that changes code.
         engine.precompile_compatibility_hash().hash(&mut settings);
@@ -60,7 +60,7 @@ impl Name {
         Self(format!("{}-{:016x}", module.hex(), settings.finish()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_name_is_the_same_in_each_engine_of_the_same_settings() {
-        let engine = |fuel| Engine::new(super::super::engine::config().consume_fuel(fuel)).unwrap();
+        let engine = |fuel| Engine::new(crate::hook::wasm::run::engine::config().consume_fuel(fuel)).unwrap();
         let digest = Digest::of(b"module");
         let name = Name::new(digest, &engine(true));
         assert_eq!(name, Name::new(digest, &engine(true)));

@@ -12,13 +12,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::hook::wasm::artifact::Artifact;
-use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
-use crate::hook::wasm::compiler::{COMMAND, REFUSED};
-use crate::hook::wasm::module_error::ModuleError;
+use super::artifact::Artifact;
+use super::module_error::ModuleError;
+use super::process::{COMMAND, REFUSED};
+use super::{ModuleBounds, ModuleSettings};
 
 /// Compiled code may be this large: a module of 100 KB makes half a megabyte.
-pub(super) const LARGEST_ARTIFACT: u64 = 256 << 20;
+pub(crate) const LARGEST_ARTIFACT: u64 = 256 << 20;
 
 /// What the compiler says is cut to this many bytes.
 const LONGEST: usize = 1024;
@@ -27,7 +27,7 @@ const LONGEST: usize = 1024;
 const THREADS: u64 = 2;
 
 /// Starts compilers, so many at once.
-pub(super) struct Compiler {
+pub(crate) struct Compiler {
     program: PathBuf,
     bounds: ModuleBounds,
     turns: Semaphore,
@@ -35,13 +35,13 @@ pub(super) struct Compiler {
 }
 
 /// The right to start one compiler.
-pub(super) struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     compiler: &'a Compiler,
     _permit: Option<SemaphorePermit<'a>>,
 }
 
 impl Compiler {
-    pub(super) fn new(settings: &ModuleSettings) -> Self {
+    pub(crate) fn new(settings: &ModuleSettings) -> Self {
         Self {
             program: settings.compiler.clone(),
             bounds: settings.bounds,
@@ -51,11 +51,11 @@ impl Compiler {
     }
 
     /// Compilers started so far.
-    pub(super) fn started(&self) -> u64 {
+    pub(crate) fn started(&self) -> u64 {
         self.started.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    pub(crate) async fn turn(&self) -> Turn<'_> {
         // An error would mean that the semaphore was closed, which it never is.
         Turn { compiler: self, _permit: self.turns.acquire().await.ok() }
     }
@@ -65,7 +65,7 @@ impl Turn<'_> {
     /// Compiles a module that has been inspected.
     ///
     /// *Guarantees*: it ends within the time bound, and the compiler with it; dropped before, it ends the compiler.
-    pub(super) async fn compile(&self, module: &[u8]) -> Result<Artifact, ModuleError> {
+    pub(crate) async fn compile(&self, module: &[u8]) -> Result<Artifact, ModuleError> {
         let bounds = &self.compiler.bounds;
         let mut child = self.compiler.spawn().map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
         self.compiler.started.fetch_add(1, Ordering::Relaxed);

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, Read};
 use flate2::bufread::GzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
-use crate::hook::wasm::bounds::ModuleBounds;
-use crate::hook::wasm::module_error::{Encoding, ModuleError};
+use crate::hook::wasm::compile::ModuleBounds;
+use crate::hook::wasm::compile::module_error::{Encoding, ModuleError};
 
 /// 8 MiB, as a power of two: what the decoder keeps while it reads.
 const ZSTD_WINDOW: u32 = 23;
@@ -16,7 +16,7 @@ const ZSTD_WINDOW: u32 = 23;
 /// *Guarantees*: memory and work are bounded by `bounds`, whatever the data says of itself.
 ///
 /// *Caveats*: exactly one gzip member or zstd frame; what follows it is refused, not ignored.
-pub(super) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
+pub(crate) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
     let Some(encoding) = Encoding::of(&stored) else {
         return if fits(stored.len(), bounds.size) {
             Ok(stored)
@@ -44,7 +44,7 @@ pub(super) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, 
 }
 
 impl Encoding {
-    pub(super) fn of(stored: &[u8]) -> Option<Self> {
+    pub(crate) fn of(stored: &[u8]) -> Option<Self> {
         match stored {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),

@@ -13,31 +13,31 @@ use metahook_core::text::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::module::{Digest, Module, ModuleError, Runtime};
 use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
-use crate::hook::wasm::module::{Digest, Module, ModuleError, Runtime};
 use crate::sync::lock;
 
 /// Bytes are tried again this much after their last refusal is forgotten.
 const SOON: Duration = Duration::from_secs(10);
 
 /// The modules that running controllers name, each followed once.
-pub(super) struct StoredModules {
+pub(crate) struct StoredModules {
     objects: Arc<ObjectWatches>,
     runtime: Arc<Runtime>,
     followed: Mutex<BTreeMap<ModuleRef, Weak<Stored>>>,
 }
 
 /// One of them. Whoever holds it keeps it followed.
-pub(super) struct Stored {
+pub(crate) struct Stored {
     state: watch::Receiver<ModuleState>,
     _task: AbortOnDropHandle<()>,
 }
 
 /// The last good module, and what is wrong with the one that should be called.
 #[derive(Debug, Clone, Default)]
-pub(super) struct ModuleState {
-    pub(super) module: Option<Arc<Module>>,
-    pub(super) problem: Option<StoredError>,
+pub(crate) struct ModuleState {
+    pub(crate) module: Option<Arc<Module>>,
+    pub(crate) problem: Option<StoredError>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -87,7 +87,7 @@ pub(crate) enum StoredError {
 
 impl StoredError {
     /// The reason of the condition `ModulesLoaded`.
-    pub(super) fn reason(&self) -> ConditionReason {
+    pub(crate) fn reason(&self) -> ConditionReason {
         match self {
             Self::NoConfigMap { .. } => ConditionReason::ConfigMapNotFound,
             Self::NoKey { .. } => ConditionReason::KeyNotFound,
@@ -101,7 +101,7 @@ impl StoredError {
     }
 
     /// The digest of the module that is not loaded, where it is known.
-    pub(super) fn refused(&self) -> Option<&str> {
+    pub(crate) fn refused(&self) -> Option<&str> {
         match self {
             Self::Module { found, .. } => found.as_deref(),
             Self::Pinned { found, .. } | Self::Mixed { found, .. } => Some(found),
@@ -127,15 +127,15 @@ impl StoredError {
 }
 
 impl StoredModules {
-    pub(super) fn new(objects: Arc<ObjectWatches>, runtime: Arc<Runtime>) -> Self {
+    pub(crate) fn new(objects: Arc<ObjectWatches>, runtime: Arc<Runtime>) -> Self {
         Self { objects, runtime, followed: Mutex::default() }
     }
 
-    pub(super) fn runtime(&self) -> &Arc<Runtime> {
+    pub(crate) fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime
     }
 
-    pub(super) fn follow(&self, what: &ModuleRef) -> Arc<Stored> {
+    pub(crate) fn follow(&self, what: &ModuleRef) -> Arc<Stored> {
         let mut followed = lock(&self.followed);
         followed.retain(|_, known| known.strong_count() > 0);
         if let Some(known) = followed.get(what).and_then(Weak::upgrade) {
@@ -151,7 +151,7 @@ impl StoredModules {
 }
 
 impl Stored {
-    pub(super) fn state(&self) -> watch::Receiver<ModuleState> {
+    pub(crate) fn state(&self) -> watch::Receiver<ModuleState> {
         self.state.clone()
     }
 }

@@ -7,7 +7,7 @@ use wasmparser::{
 
 use metahook_core::text::shorten;
 
-use crate::hook::wasm::module_error::ModuleError;
+use super::module_error::ModuleError;
 
 /// What a module says of itself is cut to this many bytes.
 const LONGEST: usize = 500;
@@ -26,16 +26,16 @@ const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_g
 
 /// The most that the engine gives to one module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Most {
-    pub(super) functions: u32,
-    pub(super) memory: u64,
-    pub(super) table: u64,
+pub(crate) struct Most {
+    pub(crate) functions: u32,
+    pub(crate) memory: u64,
+    pub(crate) table: u64,
 }
 
 /// Reads the outline; what is in functions is for the compiler's process to judge.
 ///
 /// *Guarantees*: memory grows with the imports alone; work grows with the number of entries.
-pub(super) fn inspect(bytes: &[u8], most: Most) -> Result<(), ModuleError> {
+pub(crate) fn inspect(bytes: &[u8], most: Most) -> Result<(), ModuleError> {
     if !bytes.starts_with(b"\0asm") {
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return Err(ModuleError::NotWasm(if first.is_empty() { "none".to_owned() } else { first.join(" ") }));

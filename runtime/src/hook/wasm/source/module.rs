@@ -11,18 +11,18 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use wasmtime::{InstancePre, Linker, Module as Code};
 
-use crate::hook::wasm::artifact::{Artifact, Name};
-use crate::hook::wasm::bounds::{ModuleBounds, ModuleSettings};
-use crate::hook::wasm::cache::Cache;
-use crate::hook::wasm::compile::Compiler;
-use crate::hook::wasm::engine::{EngineError, Sandbox};
-use crate::hook::wasm::host::Host;
-use crate::hook::wasm::inspect::{Most, inspect};
-use crate::hook::wasm::known::{Known, Loaded};
-pub use crate::hook::wasm::module_error::ModuleError;
-use crate::hook::wasm::slots::Slots;
-use crate::hook::wasm::unpack::unpack;
+use super::registry::{Known, Loaded};
+use super::unpack::unpack;
+use crate::hook::wasm::compile::artifact::{Artifact, Name};
+use crate::hook::wasm::compile::cache::Cache;
+use crate::hook::wasm::compile::compiler::Compiler;
+pub use crate::hook::wasm::compile::module_error::ModuleError;
+use crate::hook::wasm::compile::outline::{Most, inspect};
+use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
+use crate::hook::wasm::run::concurrency::Slots;
+use crate::hook::wasm::run::engine::{EngineError, Sandbox};
 use crate::hook::wasm::wasi;
+use crate::hook::wasm::wasi::state::Host;
 use crate::sync::lock;
 
 /// What a module says of itself is cut to this many bytes.
@@ -43,8 +43,8 @@ pub struct RuntimeSettings {
 
 /// Compiles modules and runs them.
 pub struct Runtime {
-    pub(super) slots: Slots,
-    pub(super) sandbox: Sandbox,
+    pub(crate) slots: Slots,
+    pub(crate) sandbox: Sandbox,
     linker: Linker<Host>,
     bounds: ModuleBounds,
     most: Most,
@@ -58,7 +58,7 @@ pub struct Module {
     pub digest: Digest,
     pub size: usize,
     pub origin: Origin,
-    pub(super) ready: InstancePre<Host>,
+    pub(crate) ready: InstancePre<Host>,
 }
 
 /// Where a module's code came from, and how long that took.
@@ -105,7 +105,7 @@ impl Runtime {
     }
 
     /// The bound of a module's size after decompression.
-    pub(super) fn largest(&self) -> u64 {
+    pub(crate) fn largest(&self) -> u64 {
         self.bounds.size
     }
 
@@ -198,7 +198,7 @@ impl Runtime {
 
     /// A module compiled in this process, whatever it imports: tests have functions of their own.
     #[cfg(test)]
-    pub(super) fn of_text(&self, text: &str) -> Module {
+    pub(crate) fn of_text(&self, text: &str) -> Module {
         let code = Code::new(&self.sandbox.engine, wat::parse_str(text).unwrap()).unwrap();
         let ready = self.linker.instantiate_pre(&code).unwrap();
         let origin = Origin::Compiled(Duration::ZERO);

@@ -5,7 +5,7 @@ use wasmparser::{
 };
 
 /// What toolchains use for wasm32-wasip1; everything else is attack surface.
-pub(super) const ALLOWED: WasmFeatures =
+pub(crate) const ALLOWED: WasmFeatures =
     WasmFeatures::WASM2.difference(WasmFeatures::GC_TYPES).union(WasmFeatures::FLOATS);
 
 /// The rest by the names that people know: the feature, and the target feature that brings it.
@@ -27,7 +27,7 @@ const NAMES: [(WasmFeatures, &str, &str); 14] = [
 ];
 
 /// Validates a whole module; else says what is wrong, a feature that is off by its name.
-pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
+pub(crate) fn validate(bytes: &[u8]) -> Result<(), String> {
     let Err(error) = check(bytes, ALLOWED) else { return Ok(()) };
     // Some refusals do not name their feature; with it they are gone, or come later.
     let goes_with = |feature: WasmFeatures| {

@@ -9,13 +9,14 @@ use rustix::process::{
 };
 use wasmtime::Engine;
 
-use crate::hook::wasm::{engine, features};
+use super::features;
+use crate::hook::wasm::run::engine;
 
 /// The argument that asks for it; the memory in bytes and the processor time in seconds follow.
-pub(super) const COMMAND: &str = "compile";
+pub(crate) const COMMAND: &str = "compile";
 
 /// The exit code that says: stderr is for the author of the module.
-pub(super) const REFUSED: u8 = 3;
+pub(crate) const REFUSED: u8 = 3;
 
 /// Hooks that run meanwhile come first.
 const NICENESS: i32 = 5;

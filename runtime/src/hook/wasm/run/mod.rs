@@ -1,5 +1,9 @@
 //! One call of a module: a fresh instance, its limits, what it printed.
 
+pub mod call_error;
+pub(crate) mod concurrency;
+pub mod engine;
+
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, SystemTime};
@@ -9,18 +13,18 @@ use futures_util::FutureExt as _;
 use metahook_core::api::limits::Limits;
 use wasmtime::Store;
 
-pub use super::call_error::CallError;
-use super::call_error::{Ended, why};
-use super::host::Host;
-use super::module::{Module, Runtime};
-use super::wasi::Exit;
-pub use super::wasi::{Files, MountedFiles, MountedFolder};
+use crate::hook::wasm::source::module::{Module, Runtime};
+use crate::hook::wasm::wasi::Exit;
+use crate::hook::wasm::wasi::state::Host;
+pub use crate::hook::wasm::wasi::{Files, MountedFiles, MountedFolder};
+pub use call_error::CallError;
+use call_error::{Ended, why};
 
 /// A long hook gives way to the others after this many units of fuel.
-pub(super) const YIELD_EVERY: u64 = 100_000;
+pub(crate) const YIELD_EVERY: u64 = 100_000;
 
 /// A request may be this large.
-pub(super) const LARGEST_REQUEST: usize = 32 << 20;
+pub(crate) const LARGEST_REQUEST: usize = 32 << 20;
 
 /// What is asked of a hook.
 #[derive(Debug, Clone)]
@@ -134,9 +138,9 @@ async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> R
 mod tests {
     use metahook_core::api::limits::LimitBounds;
 
-    use super::super::bounds::ModuleSettings;
-    use super::super::module::RuntimeSettings;
     use super::*;
+    use crate::hook::wasm::compile::ModuleSettings;
+    use crate::hook::wasm::source::module::RuntimeSettings;
 
     fn call(limits: Limits) -> Call<'static> {
         let now = SystemTime::UNIX_EPOCH;

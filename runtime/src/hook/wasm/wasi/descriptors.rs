@@ -12,7 +12,7 @@ const OPEN: usize = 1000;
 const HELD: usize = 32 << 20;
 
 /// The table of descriptors.
-pub(in crate::hook::wasm) struct Descriptors {
+pub(crate) struct Descriptors {
     pub(super) mounts: Mounts,
     open: Vec<Option<Open>>,
     /// How many were open at the start.
@@ -49,7 +49,7 @@ pub(super) struct File {
 struct TooMuch;
 
 impl Descriptors {
-    pub(in crate::hook::wasm) fn new(mounts: &[MountedFolder]) -> Self {
+    pub(crate) fn new(mounts: &[MountedFolder]) -> Self {
         let mounts = Mounts::new(mounts);
         let mounted =
             (0..mounts.len()).map(|mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() }));

@@ -13,8 +13,8 @@ use metahook_core::text::shorten;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::run::{Files, MountedFiles, MountedFolder};
 use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::hook::wasm::run::{Files, MountedFiles, MountedFolder};
 
 /// Bytes of all files that one hook sees.
 const MAX_BYTES: usize = 4 << 20;
@@ -45,7 +45,7 @@ pub(crate) struct Mounts {
 }
 
 /// The mounts of one hook, kept up to date.
-pub(super) struct MountSet {
+pub(crate) struct MountSet {
     memory: Arc<MountMemory>,
     freed: watch::Receiver<u64>,
     /// A version was refused for want of memory.
@@ -96,7 +96,7 @@ pub(crate) enum MountError {
 
 impl MountError {
     /// The reason of the condition `ModulesLoaded`.
-    pub(super) fn reason(&self) -> ConditionReason {
+    pub(crate) fn reason(&self) -> ConditionReason {
         match self {
             Self::Missing { .. } => ConditionReason::MountNotFound,
             Self::Unreadable { .. } => ConditionReason::MountUnreadable,
@@ -138,13 +138,13 @@ impl Mounts {
     }
 
     /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
-    pub(super) fn digest(&self) -> Fingerprint {
+    pub(crate) fn digest(&self) -> Fingerprint {
         self.digest
     }
 }
 
 impl MountSet {
-    pub(super) fn follow(specs: &[MountRef], objects: &ObjectWatches, memory: Arc<MountMemory>) -> Self {
+    pub(crate) fn follow(specs: &[MountRef], objects: &ObjectWatches, memory: Arc<MountMemory>) -> Self {
         let mount = |spec: &MountRef| {
             let object = objects.follow(spec.reader.as_ref(), &name(spec));
             Mount { spec: spec.clone(), object, good: None }
@@ -158,7 +158,7 @@ impl MountSet {
     }
 
     /// Waits until [`MountSet::update`] may have another result.
-    pub(super) async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         let objects = any_changed(self.mounts.iter_mut().map(|mount| &mut mount.object));
         tokio::select! {
             () = objects => {}
@@ -168,7 +168,7 @@ impl MountSet {
     }
 
     /// Takes new versions in. Returns the content for calls, once each mount has some, and the first problem.
-    pub(super) fn update(&mut self) -> (Option<Mounts>, Option<MountError>) {
+    pub(crate) fn update(&mut self) -> (Option<Mounts>, Option<MountError>) {
         let mut problem = None;
         let mut found = Vec::new();
         for mount in &mut self.mounts {

@@ -10,8 +10,8 @@ use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use crate::hook::wasm::artifact::{Artifact, Name};
-use crate::hook::wasm::compile::LARGEST_ARTIFACT;
+use super::artifact::{Artifact, Name};
+use super::compiler::LARGEST_ARTIFACT;
 
 /// The folder may hold so many bytes; some thousand modules of 100 KB.
 const LARGEST: u64 = 512 << 20;
@@ -23,13 +23,13 @@ const UNFINISHED: &str = ".new-";
 const GIVEN_UP: Duration = Duration::from_hours(1);
 
 /// An open folder that is ours alone.
-pub(super) struct Cache {
+pub(crate) struct Cache {
     folder: Dir,
     largest: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CacheError {
+pub(crate) enum CacheError {
     #[error("it cannot be made: {0}")]
     Create(io::Error),
     #[error("it cannot be opened: {0}")]
@@ -42,7 +42,7 @@ pub(super) enum CacheError {
 
 impl Cache {
     /// Opens the folder; makes it where it is not.
-    pub(super) fn open(path: &Path) -> Result<Self, CacheError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, CacheError> {
         Self::with_bound(path, LARGEST)
     }
 
@@ -65,7 +65,7 @@ impl Cache {
     }
 
     /// What is kept under a name. What is not as it was written is thrown away.
-    pub(super) fn find(&self, name: &Name) -> Option<Artifact> {
+    pub(crate) fn find(&self, name: &Name) -> Option<Artifact> {
         let found = match self.read(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             read => read.ok().and_then(|sealed| Artifact::open(name, sealed)),
@@ -77,7 +77,7 @@ impl Cache {
     }
 
     /// Throws away what is kept under a name, whatever it is.
-    pub(super) fn discard(&self, name: &Name) {
+    pub(crate) fn discard(&self, name: &Name) {
         let path = name.as_str();
         tracing::warn!(file = path, "not as it was written: thrown away, and the module is compiled again");
         if let Err(error) = self.folder.remove_file(path).or_else(|_| self.folder.remove_dir_all(path)) {
@@ -90,7 +90,7 @@ impl Cache {
     /// *Guarantees*: whoever reads meanwhile finds all of it or nothing, also with several writers.
     ///
     /// *Caveats*: nothing waits for the disk. What a lost page leaves behind fails its checksum, and costs a compilation.
-    pub(super) fn keep(&self, name: &Name, artifact: &Artifact) {
+    pub(crate) fn keep(&self, name: &Name, artifact: &Artifact) {
         let unfinished = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
         let kept = self
             .write(&unfinished, name, artifact)
@@ -166,7 +166,7 @@ mod tests {
     use wasmtime::Engine;
 
     use super::*;
-    use crate::hook::wasm::module::Digest;
+    use crate::hook::wasm::source::module::Digest;
 
     fn name(module: &str) -> Name {
         Name::new(Digest::of(module.as_bytes()), &Engine::default())

@@ -1,5 +1,13 @@
 //! What a module may cost before it is called for the first time.
 
+pub(crate) mod artifact;
+pub(crate) mod cache;
+pub(crate) mod compiler;
+pub(crate) mod features;
+pub(crate) mod module_error;
+pub(crate) mod outline;
+pub(crate) mod process;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

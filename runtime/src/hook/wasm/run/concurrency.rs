@@ -9,11 +9,11 @@ use crate::sync::lock;
 
 /// The places where hooks run.
 #[derive(Debug, Clone)]
-pub(super) struct Slots(Arc<Mutex<Queue>>);
+pub(crate) struct Slots(Arc<Mutex<Queue>>);
 
 /// A place, held until dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(crate) struct Slot {
     slots: Slots,
     controller: Arc<str>,
 }
@@ -33,14 +33,14 @@ struct Queue {
 
 impl Slots {
     /// A controller has a quarter of the places, at least one: with two per core it keeps half of the cores busy.
-    pub(super) fn new(free: usize) -> Self {
+    pub(crate) fn new(free: usize) -> Self {
         let most = (free / 4).max(1);
         let (held, waiting, turns) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
         Self(Arc::new(Mutex::new(Queue { free, most, held, waiting, turns })))
     }
 
     /// Waits for a place, if none is free. A call that is given up while it waits leaves the queue.
-    pub(super) async fn acquire(&self, controller: &str) -> Slot {
+    pub(crate) async fn acquire(&self, controller: &str) -> Slot {
         // Short calls one after the other never wait for anything: whoever makes them gives way now and then.
         tokio::task::coop::consume_budget().await;
         let controller: Arc<str> = controller.into();
