@@ -23,7 +23,7 @@ mod store;
 mod sync;
 mod telemetry;
 
-pub use hook::wasm::compile::process::compile;
+pub use hook::wasm::compile::compile;
 pub use telemetry::LogError;
 
 /// Sets logging up as the flags say.

@@ -20,11 +20,9 @@ use crate::cluster::seed;
 use crate::controller::host::Host;
 use crate::controller::{Context, Controllers};
 use crate::hook::wasm::compile::ModuleSettings;
-use crate::hook::wasm::run::engine::EngineError;
-use crate::hook::wasm::source::Sources;
-use crate::hook::wasm::source::module::{Runtime, RuntimeSettings};
-use crate::hook::wasm::source::mounts::MountMemory;
-use crate::hook::wasm::wasi::seeds::Seeds;
+use crate::hook::wasm::run::{EngineError, RuntimeSettings};
+use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
+use crate::hook::wasm::wasi::Seeds;
 use crate::store::Stores;
 use crate::telemetry::http::{self, ListenError, Listener};
 use crate::telemetry::metrics::Metrics;
@@ -88,10 +86,13 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = connection::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
-    let (slots, limits, modules) = (settings.hook_concurrency, settings.hook_policy.limits, settings.modules);
-    let runtime = Arc::new(Runtime::new(&RuntimeSettings { slots, limits, modules })?);
-    let compiler = Arc::clone(&runtime);
-    let metrics = Metrics::new(move || compiler.compilations());
+    let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
+        concurrency: settings.hook_concurrency,
+        limits: settings.hook_policy.limits,
+        modules: settings.modules,
+    })?);
+    let compilations = Arc::clone(&modules);
+    let metrics = Metrics::new(move || compilations.compilations());
     if let Some(listener) = scrapes {
         let told = metrics.clone();
         tokio::spawn(listener.serve(move |path| http::scrape(path, &told), background.clone()));
@@ -105,13 +106,13 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     });
     let seeds = Seeds::new(seed::read_or_make(&rest).await?);
     #[cfg(debug_assertions)]
-    let seeds = if settings.seed_each_call { seeds.anew_for_each_call() } else { seeds };
+    let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
     let stores = Arc::new(Stores::new(rest.clone()));
     let tools = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         stores,
         wishing: Arc::default(),
-        sources: Arc::new(Sources::new(rest.clone(), runtime, MountMemory::new(settings.mount_memory))),
+        sources: Arc::new(HookSources::new(rest.clone(), modules, MountMemory::new(settings.mount_memory))),
         discovery,
         seeds: Arc::new(seeds),
         purity_check: settings.purity_check,

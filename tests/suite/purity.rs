@@ -8,14 +8,14 @@ use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use metahook::hook::wasm::compile::ModuleSettings;
-use metahook::hook::wasm::run::{Call, Called, Files, MountedFolder, Seed, Usage};
-use metahook::hook::wasm::source::module::{Module, Runtime, RuntimeSettings};
+use metahook::hook::wasm::run::{Call, Called, Files, Module, MountedFolder, RuntimeSettings, Seed, Usage};
+use metahook::hook::wasm::source::ModuleRegistry;
 use metahook_core::api::limits::LimitBounds;
 use serde_json::{Value, json};
 
 /// A guest that can be called, on a runtime of its own.
 struct Probe {
-    runtime: Arc<Runtime>,
+    registry: Arc<ModuleRegistry>,
     module: Arc<Module>,
 }
 
@@ -30,10 +30,10 @@ struct Answer {
 impl Probe {
     async fn load(name: &str) -> Result<Self> {
         let modules = ModuleSettings::new(paths::server()?);
-        let settings = RuntimeSettings { slots: 1, limits: LimitBounds::default(), modules };
-        let runtime = Arc::new(Runtime::new(&settings)?);
-        let module = runtime.load(guest(name)?).await?;
-        Ok(Self { runtime, module })
+        let settings = RuntimeSettings { concurrency: 1, limits: LimitBounds::default(), modules };
+        let registry = Arc::new(ModuleRegistry::new(&settings)?);
+        let module = registry.load(guest(name)?).await?;
+        Ok(Self { registry, module })
     }
 
     /// Calls it with the default limits, `seconds` after 1970.
@@ -57,7 +57,7 @@ impl Probe {
             seed: Seed([seed; 32]),
             mounts,
         };
-        let Called { answer, log, usage, pure } = self.runtime.call(&self.module, call).await;
+        let Called { answer, log, usage, pure } = self.registry.runtime().call(&self.module, call).await;
         let answer: Value = serde_json::from_slice(&answer.with_context(|| log.text.clone())?)?;
         Ok(Answer { status: answer["status"].clone(), pure, log: log.text, usage })
     }

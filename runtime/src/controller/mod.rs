@@ -22,7 +22,8 @@ use decorator_conflicts::DecoratorCoordinator;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
-use crate::hook::wasm::source::Sources;
+use crate::hook::wasm::source::HookSources;
+use crate::hook::wasm::wasi::Seeds;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
 
@@ -34,7 +35,7 @@ pub(crate) struct Context {
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) wishing: Arc<DecoratorCoordinator>,
     pub(crate) discovery: Arc<Discovery>,
-    pub(crate) sources: Arc<Sources>,
+    pub(crate) sources: Arc<HookSources>,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) seeds: Arc<Seeds>,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use optimize::ShrinkError;
 pub(crate) use optimize::StripError;
 
-use crate::hook::wasm::source::module::Digest;
+use crate::hook::wasm::compile::Digest;
 
 /// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
 const MAX_CONFIG_MAP: usize = 1 << 20;

@@ -5,18 +5,19 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use metahook::hook::wasm::compile::ModuleSettings;
-use metahook::hook::wasm::source::module::{Module, Origin, Runtime};
+use metahook::hook::wasm::compile::{ModuleSettings, Origin};
+use metahook::hook::wasm::run::Module;
+use metahook::hook::wasm::source::ModuleRegistry;
 use sha2::{Digest, Sha256};
 
-use crate::{call, limits, modules, runtime_with, until};
+use crate::{call, limits, modules, registry_with, until};
 
 fn module(number: u32) -> Vec<u8> {
     wat::parse_str(format!("(module (func (export \"_start\")) (func (drop (i32.const {number}))))")).unwrap()
 }
 
-fn with_cache(folder: &Path) -> Arc<Runtime> {
-    runtime_with(ModuleSettings { cache: Some(folder.to_owned()), ..modules() })
+fn with_cache(folder: &Path) -> Arc<ModuleRegistry> {
+    registry_with(ModuleSettings { cache: Some(folder.to_owned()), ..modules() })
 }
 
 /// What is kept; what is being written is not.
@@ -35,17 +36,17 @@ async fn filled() -> (tempfile::TempDir, PathBuf, PathBuf) {
     (place, folder, file)
 }
 
-async fn runs(runtime: &Runtime, module: &Module) {
-    assert_eq!(runtime.call(module, call("", limits())).await.answer, Ok(Vec::new()));
+async fn runs(registry: &ModuleRegistry, module: &Module) {
+    assert_eq!(registry.runtime().call(module, call("", limits())).await.answer, Ok(Vec::new()));
 }
 
 /// Loads it in a fresh runtime; true if nothing was compiled.
 async fn is_found(folder: &Path, bytes: Vec<u8>) -> bool {
-    let runtime = with_cache(folder);
-    let module = runtime.load(bytes).await.unwrap();
-    runs(&runtime, &module).await;
+    let registry = with_cache(folder);
+    let module = registry.load(bytes).await.unwrap();
+    runs(&registry, &module).await;
     let found = matches!(module.origin, Origin::Cached(_));
-    assert_eq!(runtime.compilations(), u64::from(!found));
+    assert_eq!(registry.compilations(), u64::from(!found));
     found
 }
 

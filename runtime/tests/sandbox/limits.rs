@@ -5,7 +5,7 @@ use std::time::Duration;
 use metahook::hook::wasm::run::{CallError, Called};
 use metahook_core::api::limits::Limits;
 
-use crate::{IMPORTS, call, limits, run, runtime};
+use crate::{IMPORTS, call, limits, registry, run};
 
 /// A loop of about 12 units of fuel a round.
 pub(crate) fn counts_to(rounds: u32) -> String {
@@ -46,8 +46,8 @@ async fn a_loop_within_its_instructions_is_no_loop() {
 async fn a_long_hook_gives_way_to_others() {
     let text =
         format!("(module {IMPORTS} (func $main (loop $again (br $again))) (export \"_start\" (func $main)))");
-    let runtime = runtime();
-    let endless = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let registry = registry();
+    let endless = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
     let asked =
         call("", Limits { instructions: u64::MAX >> 1, timeout: Duration::from_millis(300), ..limits() });
     // On this single thread the other task gets its turn only if the hook gives way.
@@ -56,7 +56,7 @@ async fn a_long_hook_gives_way_to_others() {
             tokio::task::yield_now().await;
         }
     };
-    let (called, ()) = tokio::join!(runtime.call(&endless, asked), other);
+    let (called, ()) = tokio::join!(registry.runtime().call(&endless, asked), other);
     assert!(matches!(called.answer, Err(CallError::Timeout { .. })));
 }
 
@@ -119,10 +119,10 @@ async fn memory_beyond_the_limit_is_refused_by_name() {
 #[tokio::test]
 async fn a_module_whose_first_memory_is_too_large_is_refused_by_name() {
     let text = r#"(module (memory (export "memory") 64) (func (export "_start")))"#;
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
     let asked = call("", Limits { memory: 1 << 20, ..limits() });
-    let error = runtime.call(&module, asked).await.answer.unwrap_err();
+    let error = registry.runtime().call(&module, asked).await.answer.unwrap_err();
     assert_eq!(error.to_string(), "the hook wanted 4Mi of memory and may have 1Mi (limits.memory)");
 }
 
@@ -294,9 +294,9 @@ async fn what_lies_outside_the_memory_is_a_fault_of_the_hook_only() {
 async fn a_module_without_memory_has_nothing_to_say_where() {
     let text = r#"(module (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
         (func $main (export "_start") (drop (call $random (i32.const 0) (i32.const 1)))))"#;
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    let error = runtime.call(&module, call("", limits())).await.answer.unwrap_err();
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let error = registry.runtime().call(&module, call("", limits())).await.answer.unwrap_err();
     assert_eq!(error.to_string(), "the hook was stopped in main: the module exports no memory");
 }
 
@@ -326,10 +326,10 @@ async fn a_table_beyond_the_bound_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_request_beyond_its_bound_is_not_sent() {
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str("(module (func (export \"_start\")))").unwrap()).await.unwrap();
+    let registry = registry();
+    let module = registry.load(wat::parse_str("(module (func (export \"_start\")))").unwrap()).await.unwrap();
     let request = vec![b' '; (32 << 20) + 1];
-    let error = runtime.call(&module, call(request, limits())).await.answer.unwrap_err();
+    let error = registry.runtime().call(&module, call(request, limits())).await.answer.unwrap_err();
     assert!(
         error.to_string().starts_with("the request has 33554433 bytes, and 33554432 are allowed"),
         "{error}"

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use metahook::hook::wasm::compile::ModuleSettings;
-use metahook::hook::wasm::run::{Call, Called, Seed};
-use metahook::hook::wasm::source::module::{ModuleError, Runtime, RuntimeSettings};
+use metahook::hook::wasm::compile::{ModuleError, ModuleSettings};
+use metahook::hook::wasm::run::{Call, Called, RuntimeSettings, Seed};
+use metahook::hook::wasm::source::ModuleRegistry;
 use metahook_core::api::limits::{LimitBounds, Limits};
 
 mod cache;
@@ -85,13 +85,13 @@ fn limits() -> Limits {
     Limits { timeout: Duration::from_mins(1), ..LimitBounds::default().default }
 }
 
-fn runtime() -> Arc<Runtime> {
-    runtime_with(modules())
+fn registry() -> Arc<ModuleRegistry> {
+    registry_with(modules())
 }
 
-fn runtime_with(modules: ModuleSettings) -> Arc<Runtime> {
-    let settings = RuntimeSettings { slots: 4, limits: LimitBounds::default(), modules };
-    Arc::new(Runtime::new(&settings).unwrap())
+fn registry_with(modules: ModuleSettings) -> Arc<ModuleRegistry> {
+    let settings = RuntimeSettings { concurrency: 4, limits: LimitBounds::default(), modules };
+    Arc::new(ModuleRegistry::new(&settings).unwrap())
 }
 
 fn modules() -> ModuleSettings {
@@ -106,14 +106,14 @@ async fn run(body: &str, limits: Limits) -> Called {
 /// The same, asked otherwise.
 async fn run_as(body: &str, call: Call<'_>) -> Called {
     let text = format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))");
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    runtime.call(&module, call).await
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+    registry.runtime().call(&module, call).await
 }
 
 /// Why a module is refused.
 async fn load(text: &str) -> ModuleError {
-    runtime().load(wat::parse_str(text).unwrap()).await.unwrap_err()
+    registry().load(wat::parse_str(text).unwrap()).await.unwrap_err()
 }
 
 /// Waits until something is so.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flate2::write::GzEncoder;
-use metahook::hook::wasm::compile::{ModuleBounds, ModuleSettings};
-use metahook::hook::wasm::source::module::{ModuleError, Origin, Runtime};
+use metahook::hook::wasm::compile::{ModuleBounds, ModuleError, ModuleSettings, Origin};
+use metahook::hook::wasm::source::ModuleRegistry;
 
-use crate::{call, limits, load, modules, runtime, runtime_with, until};
+use crate::{call, limits, load, modules, registry, registry_with, until};
 
 fn smallest() -> Vec<u8> {
     wat::parse_str("(module (func (export \"_start\")))").unwrap()
@@ -21,36 +21,36 @@ fn with_functions(count: usize) -> Vec<u8> {
     wat::parse_str(format!("(module {} (func (export \"_start\")))", "(func)".repeat(count))).unwrap()
 }
 
-fn bounded(bounds: ModuleBounds) -> Arc<Runtime> {
-    runtime_with(ModuleSettings { bounds, ..modules() })
+fn bounded(bounds: ModuleBounds) -> Arc<ModuleRegistry> {
+    registry_with(ModuleSettings { bounds, ..modules() })
 }
 
-async fn refused(runtime: &Arc<Runtime>, stored: Vec<u8>) -> String {
-    match runtime.unpack(stored).await {
-        Ok(bytes) => runtime.load(bytes).await.unwrap_err().to_string(),
+async fn refused(registry: &Arc<ModuleRegistry>, stored: Vec<u8>) -> String {
+    match registry.unpack(stored).await {
+        Ok(bytes) => registry.load(bytes).await.unwrap_err().to_string(),
         Err(error) => error.to_string(),
     }
 }
 
 #[tokio::test]
 async fn a_module_is_compiled_once_as_long_as_somebody_uses_it() {
-    let runtime = runtime();
-    let first = runtime.load(smallest()).await.unwrap();
-    let second = runtime.load(smallest()).await.unwrap();
+    let registry = registry();
+    let first = registry.load(smallest()).await.unwrap();
+    let second = registry.load(smallest()).await.unwrap();
     assert!(Arc::ptr_eq(&first, &second));
-    assert_eq!(runtime.compilations(), 1);
+    assert_eq!(registry.compilations(), 1);
     assert!(matches!(first.origin, Origin::Compiled(time) if time > Duration::ZERO), "{:?}", first.origin);
     drop((first, second));
-    runtime.load(smallest()).await.unwrap();
-    assert_eq!(runtime.compilations(), 2);
+    registry.load(smallest()).await.unwrap();
+    assert_eq!(registry.compilations(), 2);
 }
 
 #[tokio::test]
 async fn a_thousand_loads_of_one_module_are_one_compilation() {
-    let runtime = runtime();
+    let registry = registry();
     let loads = (0..1000).map(|_| {
-        let runtime = Arc::clone(&runtime);
-        tokio::spawn(async move { runtime.load(smallest()).await.unwrap() })
+        let registry = Arc::clone(&registry);
+        tokio::spawn(async move { registry.load(smallest()).await.unwrap() })
     });
     let loads: Vec<_> = loads.collect();
     let mut loaded = Vec::new();
@@ -58,7 +58,7 @@ async fn a_thousand_loads_of_one_module_are_one_compilation() {
         loaded.push(load.await.unwrap());
     }
     assert!(loaded.iter().all(|module| Arc::ptr_eq(module, &loaded[0])));
-    assert_eq!(runtime.compilations(), 1);
+    assert_eq!(registry.compilations(), 1);
 }
 
 /// Processes that this thread has started: a test is a thread of its own.
@@ -68,10 +68,10 @@ fn children() -> String {
 
 #[tokio::test]
 async fn a_compiler_that_nobody_waits_for_is_ended() {
-    let runtime = runtime();
+    let registry = registry();
     let load = {
-        let runtime = Arc::clone(&runtime);
-        tokio::spawn(async move { runtime.load(with_functions(20_000)).await.map(drop) })
+        let registry = Arc::clone(&registry);
+        tokio::spawn(async move { registry.load(with_functions(20_000)).await.map(drop) })
     };
     until("the compiler runs", || !children().is_empty()).await;
     load.abort();
@@ -81,31 +81,31 @@ async fn a_compiler_that_nobody_waits_for_is_ended() {
 
 #[tokio::test]
 async fn a_refused_module_is_not_compiled_again() {
-    let runtime = runtime();
+    let registry = registry();
     let wrong = wat::parse_str("(module (func (export \"_start\") (drop (i32.add))))").unwrap();
-    let first = runtime.load(wrong.clone()).await.unwrap_err();
+    let first = registry.load(wrong.clone()).await.unwrap_err();
     assert_eq!(
         first.to_string(),
         "the module is refused: type mismatch: expected i32 but nothing on stack (at offset 0x23)"
     );
-    assert_eq!(runtime.load(wrong).await.unwrap_err(), first);
-    assert_eq!(runtime.compilations(), 1);
+    assert_eq!(registry.load(wrong).await.unwrap_err(), first);
+    assert_eq!(registry.compilations(), 1);
 }
 
 #[tokio::test]
 async fn what_is_no_hook_is_refused_with_what_to_do() {
-    let runtime = runtime();
-    let no_module = refused(&runtime, b"hello".to_vec()).await;
+    let registry = registry();
+    let no_module = refused(&registry, b"hello".to_vec()).await;
     assert!(
         no_module.starts_with("this is not a WebAssembly module: its first bytes are 68 65"),
         "{no_module}"
     );
     let component = wat::parse_str("(component)").unwrap();
-    assert!(refused(&runtime, component).await.contains("build with --target wasm32-wasip1"));
+    assert!(refused(&registry, component).await.contains("build with --target wasm32-wasip1"));
     assert_eq!(load("(module)").await, ModuleError::NoStart);
     let import = load(r#"(module (import "env" "launch" (func)) (func (export "_start")))"#).await;
     assert_eq!(import, ModuleError::Import("env.launch".to_owned()));
-    assert_eq!(runtime.compilations(), 0);
+    assert_eq!(registry.compilations(), 0);
 }
 
 #[tokio::test]
@@ -139,11 +139,11 @@ async fn a_compressed_module_runs_like_a_plain_one() {
     let module = smallest();
     let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&module).unwrap();
-    let runtime = runtime();
+    let registry = registry();
     for stored in [module.clone(), gzip.finish().unwrap(), zstd::encode_all(module.as_slice(), 0).unwrap()] {
-        let bytes = runtime.unpack(stored).await.unwrap();
-        let module = runtime.load(bytes).await.unwrap();
-        assert_eq!(runtime.call(&module, call("", limits())).await.answer, Ok(Vec::new()));
+        let bytes = registry.unpack(stored).await.unwrap();
+        let module = registry.load(bytes).await.unwrap();
+        assert_eq!(registry.runtime().call(&module, call("", limits())).await.answer, Ok(Vec::new()));
     }
 }
 
@@ -152,9 +152,9 @@ async fn a_bomb_is_refused_at_the_bound() {
     let zeros = vec![0; (64 << 20) + 1];
     let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&zeros).unwrap();
-    let runtime = runtime();
+    let registry = registry();
     for bomb in [gzip.finish().unwrap(), zstd::encode_all(zeros.as_slice(), 0).unwrap(), zeros] {
-        let error = refused(&runtime, bomb).await;
+        let error = refused(&registry, bomb).await;
         assert_eq!(
             error,
             "the module has more than 64Mi (--module-size-max): strip it, or build it for size"
@@ -164,9 +164,9 @@ async fn a_bomb_is_refused_at_the_bound() {
 
 #[tokio::test]
 async fn functions_up_to_the_bound_are_compiled() {
-    let runtime = bounded(ModuleBounds { functions: 100, ..ModuleBounds::default() });
-    runtime.load(with_functions(99)).await.unwrap();
-    let error = refused(&runtime, with_functions(100)).await;
+    let registry = bounded(ModuleBounds { functions: 100, ..ModuleBounds::default() });
+    registry.load(with_functions(99)).await.unwrap();
+    let error = refused(&registry, with_functions(100)).await;
     assert_eq!(
         error,
         "the module has 101 functions, and 100 are allowed (--module-functions-max): make it smaller"
@@ -175,12 +175,12 @@ async fn functions_up_to_the_bound_are_compiled() {
 
 #[tokio::test]
 async fn sixty_thousand_functions_are_too_many() {
-    let runtime = runtime();
+    let registry = registry();
     assert_eq!(
-        refused(&runtime, with_functions(59_999)).await,
+        refused(&registry, with_functions(59_999)).await,
         "the module has 60000 functions, and 50000 are allowed (--module-functions-max): make it smaller"
     );
-    assert_eq!(runtime.compilations(), 0);
+    assert_eq!(registry.compilations(), 0);
 }
 
 #[tokio::test]
@@ -188,11 +188,11 @@ async fn a_table_may_have_as_many_elements_as_a_module_functions() {
     let table = |elements: u32| {
         wat::parse_str(format!("(module (table {elements} funcref) (func (export \"_start\")))")).unwrap()
     };
-    let runtime = bounded(ModuleBounds { functions: 100, ..ModuleBounds::default() });
-    let module = runtime.load(table(100)).await.unwrap();
-    assert_eq!(runtime.call(&module, call("", limits())).await.answer, Ok(Vec::new()));
+    let registry = bounded(ModuleBounds { functions: 100, ..ModuleBounds::default() });
+    let module = registry.load(table(100)).await.unwrap();
+    assert_eq!(registry.runtime().call(&module, call("", limits())).await.answer, Ok(Vec::new()));
     assert!(
-        refused(&runtime, table(101)).await.starts_with("the module has a table of 101 elements, and 100")
+        refused(&registry, table(101)).await.starts_with("the module has a table of 101 elements, and 100")
     );
 }
 
@@ -206,9 +206,9 @@ async fn a_module_may_have_tens_of_thousands_of_functions_in_its_table() {
         (0..all).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
     );
     // However busy the machine is.
-    let runtime = bounded(ModuleBounds { compile_time: Duration::from_mins(10), ..ModuleBounds::default() });
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
-    assert_eq!(runtime.call(&module, call("", limits())).await.answer, Ok(Vec::new()));
+    let registry = bounded(ModuleBounds { compile_time: Duration::from_mins(10), ..ModuleBounds::default() });
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+    assert_eq!(registry.runtime().call(&module, call("", limits())).await.answer, Ok(Vec::new()));
 }
 
 #[tokio::test]
@@ -222,20 +222,21 @@ async fn a_second_table_is_refused_by_name() {
 
 #[tokio::test]
 async fn a_compiler_that_is_late_is_ended() {
-    let runtime = bounded(ModuleBounds { compile_time: Duration::from_millis(1), ..ModuleBounds::default() });
+    let registry =
+        bounded(ModuleBounds { compile_time: Duration::from_millis(1), ..ModuleBounds::default() });
     let late = "the module was not compiled within 0.001s (--module-compile-timeout): make it smaller";
-    assert_eq!(refused(&runtime, smallest()).await, late);
-    assert_eq!(refused(&runtime, smallest()).await, late);
-    assert_eq!(runtime.compilations(), 1, "it is not tried again at once");
+    assert_eq!(refused(&registry, smallest()).await, late);
+    assert_eq!(refused(&registry, smallest()).await, late);
+    assert_eq!(registry.compilations(), 1, "it is not tried again at once");
     assert_eq!(children(), "");
 }
 
 /// Loads three modules at once, and counts the compilers that run at the same time.
 async fn most_at_once(compilations: usize) -> usize {
-    let runtime = runtime_with(ModuleSettings { compilations, ..modules() });
+    let registry = registry_with(ModuleSettings { compilations, ..modules() });
     let load = |functions| {
-        let runtime = Arc::clone(&runtime);
-        tokio::spawn(async move { runtime.load(with_functions(functions)).await.map(drop) })
+        let registry = Arc::clone(&registry);
+        tokio::spawn(async move { registry.load(with_functions(functions)).await.map(drop) })
     };
     let loads: Vec<_> = [2000, 2001, 2002].map(load).into();
     let most = AtomicUsize::new(0);
@@ -255,9 +256,9 @@ async fn no_more_compilers_run_at_once_than_may() {
 
 #[tokio::test]
 async fn a_compiler_that_wants_too_much_memory_ends_alone() {
-    let runtime = bounded(ModuleBounds { compile_memory: 1 << 20, ..ModuleBounds::default() });
+    let registry = bounded(ModuleBounds { compile_memory: 1 << 20, ..ModuleBounds::default() });
     assert_eq!(
-        refused(&runtime, smallest()).await,
+        refused(&registry, smallest()).await,
         "compiling the module takes more than 1Mi of memory (--module-compile-memory): make it smaller"
     );
 }
@@ -270,8 +271,8 @@ async fn a_compiler_that_fails_is_said_with_its_last_words() {
         ("/usr/bin/yes", "the compiled module has more than 256Mi: make it smaller"),
         ("/bin/true", "the compiler failed on this module: its output is no code of this engine"),
     ] {
-        let runtime = runtime_with(ModuleSettings { compiler: program.into(), ..modules() });
-        let error = refused(&runtime, smallest()).await;
+        let registry = registry_with(ModuleSettings { compiler: program.into(), ..modules() });
+        let error = refused(&registry, smallest()).await;
         assert!(error.starts_with(wanted), "{program}: {error}");
         assert_eq!(children(), "", "{program}");
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metahook::hook::wasm::run::Call;
 
 use crate::limits::counts_to;
-use crate::{IMPORTS, call, limits, run, runtime};
+use crate::{IMPORTS, call, limits, registry, run};
 
 #[tokio::test]
 async fn there_is_no_environment_and_there_are_no_files() {
@@ -29,25 +29,25 @@ async fn nothing_outlives_a_call() {
              (i32.store (i32.const 1024) (i32.const 1)))
            (export \"_start\" (func $main)))"
     );
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
     for _ in 0..10 {
         let asked = call("", limits());
-        assert!(runtime.call(&module, asked).await.answer.is_ok());
+        assert!(registry.runtime().call(&module, asked).await.answer.is_ok());
     }
 }
 
 #[tokio::test]
 async fn more_calls_than_slots_wait_for_their_turn() {
     let text = format!("(module {IMPORTS} {} (export \"_start\" (func $main)))", counts_to(100_000));
-    let runtime = runtime();
-    let module = runtime.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
     let calls = (0..50).map(|number| {
-        let (runtime, module) = (Arc::clone(&runtime), Arc::clone(&module));
+        let (registry, module) = (Arc::clone(&registry), Arc::clone(&module));
         tokio::spawn(async move {
             let controller = ["a", "b", "c", "d", "e"][number % 5];
             let asked = Call { controller, ..call("", limits()) };
-            runtime.call(&module, asked).await.answer
+            registry.runtime().call(&module, asked).await.answer
         })
     });
     for call in calls.collect::<Vec<_>>() {

@@ -16,13 +16,13 @@ use metahook_core::reconcile::plan::HookFeedback;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::Customized;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
-use crate::hook::wasm::source::{Followed, Loaded};
-use crate::hook::web::client::{WebError, Webhook};
+use crate::hook::wasm::source::{HookSource, LoadedHook};
+use crate::hook::web::{WebError, Webhook};
 use crate::sync::lock;
 
 /// A hook that runs as long as its controller does.
 pub(crate) enum Hook {
-    Wasm { source: Arc<Followed>, limits: Limits },
+    Wasm { source: Arc<HookSource>, limits: Limits },
     Webhook(Arc<Webhook>),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Callees {
 }
 
 enum Callee {
-    Wasm { loaded: Loaded, limits: Limits },
+    Wasm { loaded: LoadedHook, limits: Limits },
     Webhook(Arc<Webhook>),
 }
 

@@ -35,7 +35,7 @@ use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
-use crate::hook::web::client::Webhook;
+use crate::hook::web::Webhook;
 use crate::queue::Queue;
 use crate::sync::Tasks;
 

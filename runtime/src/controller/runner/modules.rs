@@ -10,13 +10,13 @@ use tokio::sync::watch;
 
 use crate::controller::reconcile::hooks::Hook;
 use crate::controller::runner::ControllerRunner;
-use crate::hook::wasm::source::SourceState;
+use crate::hook::wasm::source::HookSourceState;
 use crate::telemetry::timestamp;
 
 /// State of the module of each hook that has one.
 pub(crate) struct Modules {
-    changes: Vec<(HookName, watch::Receiver<SourceState>)>,
-    states: BTreeMap<HookName, SourceState>,
+    changes: Vec<(HookName, watch::Receiver<HookSourceState>)>,
+    states: BTreeMap<HookName, HookSourceState>,
 }
 
 impl Modules {
@@ -79,8 +79,8 @@ impl ControllerRunner {
             };
             self.report_module(modules, name, false);
             if let Some(problem) = modules.states.values().find_map(|state| match state {
-                SourceState { loaded: None, problem: Some(problem) } => Some(problem.to_string()),
-                SourceState { .. } => None,
+                HookSourceState { loaded: None, problem: Some(problem) } => Some(problem.to_string()),
+                HookSourceState { .. } => None,
             }) {
                 self.stand_aside();
                 self.reporter
@@ -121,7 +121,7 @@ impl ControllerRunner {
     }
 }
 
-fn status(state: &SourceState) -> Option<HookStatus> {
+fn status(state: &HookSourceState) -> Option<HookStatus> {
     let module = &state.loaded.as_ref()?.module;
     let compiled = module.origin.compile_time();
     Some(HookStatus {
@@ -134,7 +134,7 @@ fn status(state: &SourceState) -> Option<HookStatus> {
     })
 }
 
-fn finding(name: HookName, state: &SourceState) -> Option<Finding> {
+fn finding(name: HookName, state: &HookSourceState) -> Option<Finding> {
     // The sync hook is the one that every controller has.
     let whose = match name {
         HookName::Sync => String::new(),

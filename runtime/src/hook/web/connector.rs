@@ -1,4 +1,4 @@
-//! Connections to webhooks: found by name, with TLS or without, and watched while they are made.
+//! Connections to webhooks, with TLS or without; their lookup and handshake are measured.
 
 use std::error::Error;
 use std::future::Future;
@@ -23,7 +23,7 @@ use tower::Service;
 use crate::telemetry::webhooks::{Moment, WebMeter};
 
 tokio::task_local! {
-    /// The exchange that a connection is made for.
+    /// The exchange for which a connection is made.
     static EXCHANGE: Exchange;
 }
 
@@ -32,19 +32,19 @@ struct Exchange {
     meter: Arc<WebMeter>,
 }
 
-/// Makes known that connections are made for `exchange` while it runs.
-pub(super) fn watched<F: Future>(meter: &Arc<WebMeter>, exchange: F) -> impl Future<Output = F::Output> {
+/// Measures the connections that are made while `exchange` runs.
+pub(super) fn measured<F: Future>(meter: &Arc<WebMeter>, exchange: F) -> impl Future<Output = F::Output> {
     EXCHANGE.scope(Exchange { start: Instant::now(), meter: Arc::clone(meter) }, exchange)
 }
 
-fn passed(moment: Moment) {
-    // A connection that is made for an exchange which found another one meanwhile is nobody's.
+fn record(moment: Moment) {
+    // A connection outlives its exchange where that found another connection meanwhile.
     EXCHANGE
         .try_with(|exchange| exchange.meter.connecting(moment, exchange.start.elapsed()))
         .unwrap_or_default();
 }
 
-/// Connections that are kept for the next exchange, and those that are made.
+/// The connections of one webhook, kept for the next exchange.
 pub(super) enum Connections {
     Plain(Client<HttpConnector<Resolver>, Full<Bytes>>),
     Tls(Client<Tls, Full<Bytes>>),
@@ -57,10 +57,10 @@ impl Connections {
         Self::Plain(client().build(tcp(resolver)))
     }
 
-    /// Trusts whom the system trusts.
+    /// Trusts the certificates of the system.
     ///
     /// # Errors
-    /// The system trusts nobody.
+    /// The system has none.
     pub(super) fn tls(resolver: Resolver) -> io::Result<Self> {
         let tls = HttpsConnectorBuilder::new().with_native_roots()?.https_only().enable_http1();
         let tls = tls.wrap_connector(Then(tcp(resolver), Moment::TlsStart));
@@ -88,12 +88,12 @@ fn tcp(resolver: Resolver) -> HttpConnector<Resolver> {
     tcp
 }
 
-/// Finds hosts.
+/// A resolver of host names.
 #[derive(Clone)]
 pub(super) enum Resolver {
-    /// As the system does.
+    /// The system's.
     System(GaiResolver),
-    /// All in one place.
+    /// One address for all names.
     #[cfg(test)]
     At(SocketAddr),
 }
@@ -110,19 +110,19 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let resolver = self.clone();
         Box::pin(async move {
-            passed(Moment::DnsStart);
+            record(Moment::DnsStart);
             let found: Vec<_> = match resolver {
                 Self::System(mut system) => system.call(name).await?.collect(),
                 #[cfg(test)]
                 Self::At(address) => vec![address],
             };
-            passed(Moment::DnsDone);
+            record(Moment::DnsDone);
             Ok(found.into_iter())
         })
     }
 }
 
-/// Tells when it has connected.
+/// A connector that records when it has connected.
 #[derive(Clone)]
 pub(super) struct Then<S>(S, Moment);
 
@@ -143,10 +143,11 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connected, moment) = (self.0.call(uri), self.1);
+        let connected = self.0.call(uri);
+        let moment = self.1;
         Box::pin(async move {
             let connection = connected.await?;
-            passed(moment);
+            record(moment);
             Ok(connection)
         })
     }

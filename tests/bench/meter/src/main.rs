@@ -22,8 +22,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use metahook::cli::{Cli, Command};
-use metahook::hook::wasm::run::{Call, Seed};
-use metahook::hook::wasm::source::module::{Module, Origin, Runtime, RuntimeSettings};
+use metahook::hook::wasm::compile::Origin;
+use metahook::hook::wasm::run::{Call, Module, RuntimeSettings, Seed};
+use metahook::hook::wasm::source::ModuleRegistry;
 use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
@@ -50,8 +51,12 @@ async fn measure() -> Result<()> {
     };
     metahook::start_log(&serve)?;
     let settings = serve.settings()?;
-    let mut meter =
-        Meter { runtime: runtime(&settings)?, settings, modules: BTreeMap::new(), requests: BTreeMap::new() };
+    let mut meter = Meter {
+        registry: registry(&settings)?,
+        settings,
+        modules: BTreeMap::new(),
+        requests: BTreeMap::new(),
+    };
     for line in stdin().lines() {
         let line = line?;
         let times = meter.answer(&line).await.with_context(|| format!("{line:?}"))?;
@@ -64,7 +69,7 @@ async fn measure() -> Result<()> {
 struct Meter {
     /// Those of a server without flags.
     settings: Settings,
-    runtime: Arc<Runtime>,
+    registry: Arc<ModuleRegistry>,
     modules: BTreeMap<String, Arc<Module>>,
     requests: BTreeMap<String, Bytes>,
 }
@@ -75,7 +80,7 @@ const MAX_CHILDREN: usize = 10_000;
 /// What is called, by whom, and whether its answer counts.
 #[derive(Clone)]
 struct Subject {
-    runtime: Arc<Runtime>,
+    registry: Arc<ModuleRegistry>,
     module: Arc<Module>,
     request: Bytes,
     limits: Limits,
@@ -112,16 +117,16 @@ impl Meter {
     async fn load(&self, cache: Option<&str>, module: &str, count: usize) -> Result<Vec<Duration>> {
         let mut settings = self.settings.clone();
         settings.modules.cache = cache.map(Into::into);
-        let (runtime, bytes) = (runtime(&settings)?, wat::parse_file(module)?);
+        let (registry, bytes) = (registry(&settings)?, wat::parse_file(module)?);
         // What is compiled is kept a moment after it serves.
-        while cache.is_some() && matches!(runtime.load(bytes.clone()).await?.origin, Origin::Compiled(_)) {
+        while cache.is_some() && matches!(registry.load(bytes.clone()).await?.origin, Origin::Compiled(_)) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let mut times = Vec::new();
         for _ in 0..count {
             let bytes = bytes.clone();
             let start = Instant::now();
-            drop(runtime.load(bytes).await?);
+            drop(registry.load(bytes).await?);
             times.push(start.elapsed());
         }
         Ok(times)
@@ -156,7 +161,7 @@ impl Meter {
 
     async fn subject(&mut self, module: &str, request: &str) -> Result<Subject> {
         if !self.modules.contains_key(module) {
-            let loaded = self.runtime.load(wat::parse_file(module)?).await?;
+            let loaded = self.registry.load(wat::parse_file(module)?).await?;
             self.modules.insert(module.to_owned(), loaded);
         }
         if !self.requests.contains_key(request) {
@@ -165,7 +170,7 @@ impl Meter {
         }
         let (module, request) = (self.modules.get(module), self.requests.get(request));
         Ok(Subject {
-            runtime: Arc::clone(&self.runtime),
+            registry: Arc::clone(&self.registry),
             module: module.map(Arc::clone).context("no module")?,
             request: request.cloned().context("no request")?,
             limits: self.settings.hook_policy.limits.default,
@@ -176,10 +181,12 @@ impl Meter {
 }
 
 /// As the server makes it.
-fn runtime(settings: &Settings) -> Result<Arc<Runtime>> {
-    let (slots, limits, modules) =
-        (settings.hook_concurrency, settings.hook_policy.limits, settings.modules.clone());
-    Ok(Arc::new(Runtime::new(&RuntimeSettings { slots, limits, modules })?))
+fn registry(settings: &Settings) -> Result<Arc<ModuleRegistry>> {
+    Ok(Arc::new(ModuleRegistry::new(&RuntimeSettings {
+        concurrency: settings.hook_concurrency,
+        limits: settings.hook_policy.limits,
+        modules: settings.modules.clone(),
+    })?))
 }
 
 impl Subject {
@@ -212,7 +219,7 @@ impl Subject {
             seed: Seed::default(),
             mounts: &[],
         };
-        let called = self.runtime.call(&self.module, call).await;
+        let called = self.registry.runtime().call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
             let reading = ReadOptions {

@@ -1,50 +1,51 @@
-//! Compiled code, taken for what our own compiler made: the one place where that trust is given.
+//! Artifacts: machine code that is trusted because our own compiler made it. No other file gives that trust.
 
 use std::hash::{Hash, Hasher};
 
 use sha2::{Digest as _, Sha256};
 use wasmtime::{Engine, Module as Code};
 
-use crate::hook::wasm::source::module::Digest;
+use super::Digest;
 
-/// Bytes that came from our compiler, directly or by way of a cache that nobody else writes.
-pub(crate) struct Artifact(Vec<u8>);
+/// Bytes from our compiler, directly or by way of a cache that only the server can write.
+pub(super) struct Artifact(Vec<u8>);
 
-/// What an artifact is called: the module, and everything that makes its code what it is.
+/// The name of an artifact: the module, and all settings that decide about its code.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Name(String);
+pub(super) struct Name(String);
 
-/// A checksum of name and code stands behind the code.
-const SEAL: usize = 32;
+/// Bytes of the checksum of name and code, which is stored behind the code.
+const CHECKSUM: usize = 32;
 
 impl Artifact {
-    /// The output of a compiler that ended well.
-    pub(crate) fn compiled(bytes: Vec<u8>) -> Self {
+    /// The output of a compiler that ended with success.
+    pub(super) fn compiled(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// What was sealed under this name, if not a bit has changed since.
-    pub(crate) fn open(name: &Name, mut sealed: Vec<u8>) -> Option<Self> {
-        let (code, seal) = sealed.split_last_chunk::<SEAL>()?;
-        if *seal != checksum(name, code) {
+    /// The artifact that was stored under this name, if its checksum is right.
+    pub(super) fn open(name: &Name, mut stored: Vec<u8>) -> Option<Self> {
+        let (code, sum) = stored.split_last_chunk::<CHECKSUM>()?;
+        if *sum != checksum(name, code) {
             return None;
         }
-        sealed.truncate(sealed.len() - SEAL);
-        Some(Self(sealed))
+        stored.truncate(stored.len() - CHECKSUM);
+        Some(Self(stored))
     }
 
     /// The two pieces to store, one after the other: code and checksum.
-    pub(crate) fn seal(&self, name: &Name) -> (&[u8], [u8; SEAL]) {
+    pub(super) fn seal(&self, name: &Name) -> (&[u8], [u8; CHECKSUM]) {
         (&self.0, checksum(name, &self.0))
     }
 
-    /// Makes code of it that can be run.
+    /// Code that the engine can run.
     ///
-    /// *Errors*: it was made by an engine with other settings, or for another machine.
-    pub(crate) fn load(&self, engine: &Engine) -> wasmtime::Result<Code> {
+    /// # Errors
+    /// An engine with other settings made the artifact, or it is for another machine.
+    pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Code> {
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
-        // SAFETY: these bytes are what `Engine::precompile_module` of our own program wrote. They came over a pipe from
-        // a child that ended well, or passed a checksum over these very bytes, out of a folder that only we can write.
+        // SAFETY: `Engine::precompile_module` of our own program wrote these bytes. They came over a pipe from a child that
+        // ended with success, or out of a folder that only the server can write, with the right checksum.
         unsafe {
             Code::deserialize(engine, &self.0)
         }
@@ -52,24 +53,24 @@ impl Artifact {
 }
 
 impl Name {
-    pub(crate) fn new(module: Digest, engine: &Engine) -> Self {
+    pub(super) fn new(module: Digest, engine: &Engine) -> Self {
         let mut settings = Settings(Sha256::new());
-        // wasmtime's exact version, the target, the processor's features and every setting that changes code.
+        // Of wasmtime's exact version, the target, the processor's features and every setting that changes code.
         engine.precompile_compatibility_hash().hash(&mut settings);
         env!("CARGO_PKG_VERSION").hash(&mut settings);
         Self(format!("{}-{:016x}", module.hex(), settings.finish()))
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-fn checksum(name: &Name, code: &[u8]) -> [u8; SEAL] {
+fn checksum(name: &Name, code: &[u8]) -> [u8; CHECKSUM] {
     Sha256::new().chain_update(&name.0).chain_update([0]).chain_update(code).finalize().into()
 }
 
-/// Hashes the same in every process, as `std`'s hasher does not promise to.
+/// A hasher with the same result in every process, which `std`'s does not promise.
 struct Settings(Sha256);
 
 impl Hasher for Settings {
@@ -78,7 +79,7 @@ impl Hasher for Settings {
     }
 
     fn finish(&self) -> u64 {
-        let hash: [u8; SEAL] = self.0.clone().finalize().into();
+        let hash: [u8; CHECKSUM] = self.0.clone().finalize().into();
         hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
     }
 }
@@ -94,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_opened() {
+    fn a_sealed_artifact_is_opened() {
         let name = Name("a".into());
         assert_eq!(Artifact::open(&name, sealed(&name)).unwrap().0, b"machine code");
     }
 
     #[test]
-    fn every_changed_bit_and_every_missing_byte_is_found() {
+    fn every_changed_bit_and_missing_byte_is_found() {
         let name = Name("a".into());
         let whole = sealed(&name);
         for place in 0..whole.len() {
@@ -116,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_same_in_each_engine_of_the_same_settings() {
-        let engine = |fuel| Engine::new(crate::hook::wasm::run::engine::config().consume_fuel(fuel)).unwrap();
+    fn a_name_depends_on_module_and_engine_settings() {
+        let engine = |fuel| Engine::new(super::super::engine_config().consume_fuel(fuel)).unwrap();
         let digest = Digest::of(b"module");
         let name = Name::new(digest, &engine(true));
         assert_eq!(name, Name::new(digest, &engine(true)));

@@ -1,4 +1,4 @@
-//! A folder of compiled modules, which outlives the server and may be shared by several.
+//! Cache of compiled modules: a folder that outlives the server and that several servers may share.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Write};
@@ -11,25 +11,25 @@ use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 use super::artifact::{Artifact, Name};
-use super::compiler::LARGEST_ARTIFACT;
+use super::compiler::MAX_ARTIFACT;
 
-/// The folder may hold so many bytes; some thousand modules of 100 KB.
-const LARGEST: u64 = 512 << 20;
+/// Bytes of all files in the folder: some thousand modules of 100 KB.
+const MAX_BYTES: u64 = 512 << 20;
 
-/// Begins the names of files that are being written.
+/// The prefix of files that are being written.
 const UNFINISHED: &str = ".new-";
 
-/// A file that has been written for so long has been given up by its writer.
-const GIVEN_UP: Duration = Duration::from_hours(1);
+/// The age at which an unfinished file has no writer any more.
+const UNFINISHED_TIMEOUT: Duration = Duration::from_hours(1);
 
-/// An open folder that is ours alone.
-pub(crate) struct Cache {
+/// An open folder that belongs to the server's user alone.
+pub(super) struct Cache {
     folder: Dir,
-    largest: u64,
+    max_bytes: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CacheError {
+pub(super) enum CacheError {
     #[error("it cannot be made: {0}")]
     Create(io::Error),
     #[error("it cannot be opened: {0}")]
@@ -41,34 +41,36 @@ pub(crate) enum CacheError {
 }
 
 impl Cache {
-    /// Opens the folder; makes it where it is not.
-    pub(crate) fn open(path: &Path) -> Result<Self, CacheError> {
-        Self::with_bound(path, LARGEST)
+    /// Opens the folder, and makes it where it is missing.
+    pub(super) fn open(path: &Path) -> Result<Self, CacheError> {
+        Self::with_bound(path, MAX_BYTES)
     }
 
-    fn with_bound(path: &Path, largest: u64) -> Result<Self, CacheError> {
+    fn with_bound(path: &Path, max_bytes: u64) -> Result<Self, CacheError> {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
         builder.create(path).map_err(CacheError::Create)?;
         let folder = Dir::open_ambient_dir(path, ambient_authority()).map_err(CacheError::Open)?;
         let found = folder.dir_metadata().map_err(CacheError::Open)?;
-        let (owner, us, mode) = (found.uid(), geteuid().as_raw(), found.mode() & 0o777);
+        let owner = found.uid();
+        let us = geteuid().as_raw();
         if owner != us {
             return Err(CacheError::Foreign { owner, us });
         }
+        let mode = found.mode() & 0o777;
         if mode != 0o700 {
             return Err(CacheError::Shared(mode));
         }
-        let cache = Self { folder, largest };
+        let cache = Self { folder, max_bytes };
         cache.prune();
         Ok(cache)
     }
 
-    /// What is kept under a name. What is not as it was written is thrown away.
-    pub(crate) fn find(&self, name: &Name) -> Option<Artifact> {
+    /// The artifact under a name. A damaged file is removed.
+    pub(super) fn find(&self, name: &Name) -> Option<Artifact> {
         let found = match self.read(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            read => read.ok().and_then(|sealed| Artifact::open(name, sealed)),
+            read => read.ok().and_then(|stored| Artifact::open(name, stored)),
         };
         if found.is_none() {
             self.discard(name);
@@ -76,10 +78,10 @@ impl Cache {
         found
     }
 
-    /// Throws away what is kept under a name, whatever it is.
-    pub(crate) fn discard(&self, name: &Name) {
+    /// Removes the file or folder under a name.
+    pub(super) fn discard(&self, name: &Name) {
         let path = name.as_str();
-        tracing::warn!(file = path, "not as it was written: thrown away, and the module is compiled again");
+        tracing::warn!(file = path, "damaged: removed, and the module is compiled again");
         if let Err(error) = self.folder.remove_file(path).or_else(|_| self.folder.remove_dir_all(path)) {
             tracing::warn!(file = path, %error, "it cannot be removed");
         }
@@ -87,17 +89,17 @@ impl Cache {
 
     /// Keeps an artifact under its name.
     ///
-    /// *Guarantees*: whoever reads meanwhile finds all of it or nothing, also with several writers.
+    /// *Guarantees*: a reader finds all of it or nothing, also with several writers.
     ///
-    /// *Caveats*: nothing waits for the disk. What a lost page leaves behind fails its checksum, and costs a compilation.
-    pub(crate) fn keep(&self, name: &Name, artifact: &Artifact) {
+    /// *Caveats*: no `fsync`. A file with a lost page fails its checksum and costs a compilation.
+    pub(super) fn keep(&self, name: &Name, artifact: &Artifact) {
         let unfinished = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
         let kept = self
             .write(&unfinished, name, artifact)
             .and_then(|()| self.folder.rename(&unfinished, &self.folder, name.as_str()));
         if let Err(error) = kept {
             tracing::warn!(%error, "a compiled module cannot be kept in --module-cache-dir");
-            // It is there or not; else it is pruned later.
+            // Where this fails, the file is pruned later.
             self.folder.remove_file(&unfinished).unwrap_or_default();
         }
         self.prune();
@@ -113,23 +115,23 @@ impl Cache {
     }
 
     fn read(&self, name: &Name) -> io::Result<Vec<u8>> {
-        // No links; and a pipe must not hold us until somebody writes to it.
+        // No links; and a pipe must not block the open.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut options = OpenOptions::new();
         let file = self.folder.open_with(name.as_str(), options.read(true).custom_flags(flags))?;
         let found = file.metadata()?;
-        if !found.is_file() || found.len() > LARGEST_ARTIFACT {
+        if !found.is_file() || found.len() > MAX_ARTIFACT {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let mut sealed = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
+        let mut stored = Vec::with_capacity(usize::try_from(found.len()).unwrap_or_default());
         let mut file = file.into_std();
-        (&mut file).take(LARGEST_ARTIFACT).read_to_end(&mut sealed)?;
-        // When it was used: the oldest goes first. Where that cannot be noted it goes earlier than it might.
+        (&mut file).take(MAX_ARTIFACT).read_to_end(&mut stored)?;
+        // The time of the last use, by which files are pruned. Without it this file goes earlier than it should.
         file.set_modified(SystemTime::now()).unwrap_or_default();
-        Ok(sealed)
+        Ok(stored)
     }
 
-    /// Removes what was not used for longest, until the rest is within the bound.
+    /// Removes the least recently used files until the rest is within the bound.
     fn prune(&self) {
         if let Err(error) = self.try_prune() {
             tracing::warn!(%error, "--module-cache-dir cannot be tidied up");
@@ -148,10 +150,10 @@ impl Cache {
         files.sort();
         let mut total: u64 = files.iter().map(|(.., length)| length).sum();
         for (used, name, length) in files {
-            let given_up = name.starts_with(UNFINISHED) && used.elapsed().is_ok_and(|age| age > GIVEN_UP);
-            if given_up || total > self.largest {
+            let given_up =
+                name.starts_with(UNFINISHED) && used.elapsed().is_ok_and(|age| age > UNFINISHED_TIMEOUT);
+            if given_up || total > self.max_bytes {
                 total -= length;
-                // Gone already is as good.
                 self.folder.remove_file(&name).unwrap_or_default();
             }
         }
@@ -166,13 +168,13 @@ mod tests {
     use wasmtime::Engine;
 
     use super::*;
-    use crate::hook::wasm::source::module::Digest;
+    use crate::hook::wasm::compile::Digest;
 
     fn name(module: &str) -> Name {
         Name::new(Digest::of(module.as_bytes()), &Engine::default())
     }
 
-    /// Says that a file was last used so many hours ago.
+    /// Sets the last use of a file to so many hours ago.
     fn used(folder: &Path, file: &str, hours: u64) {
         let file = std::fs::File::options().append(true).create(true).open(folder.join(file)).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_hours(hours)).unwrap();
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn the_least_recently_used_file_goes_first() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("cache");
         // Room for two artifacts of 100 bytes with their checksums.
@@ -195,13 +197,13 @@ mod tests {
             cache.keep(name, &artifact());
             used(&folder, name.as_str(), hours);
         }
-        assert!(cache.find(&a).is_some(), "and it is used now");
+        assert!(cache.find(&a).is_some(), "which is a use");
         cache.keep(&c, &artifact());
         assert_eq!(files(&folder), BTreeSet::from([&a, &c].map(|name| name.as_str().to_owned())));
     }
 
     #[test]
-    fn what_a_writer_left_unfinished_goes_after_an_hour() {
+    fn an_unfinished_file_goes_after_an_hour() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("cache");
         drop(Cache::open(&folder).unwrap());
@@ -213,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_ours_says_what_to_do() {
+    fn a_foreign_folder_is_an_error_that_says_what_to_do() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();

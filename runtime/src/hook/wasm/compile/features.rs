@@ -1,14 +1,15 @@
-//! Which features of WebAssembly a hook may use, and what is said of one that uses another.
+//! Features of WebAssembly that hooks may use, and the settings of the engine that decide about code.
 
 use wasmparser::{
     BinaryReaderError, FuncValidatorAllocations, Parser, ValidPayload, Validator, WasmFeatures,
 };
+use wasmtime::Config;
 
-/// What toolchains use for wasm32-wasip1; everything else is attack surface.
-pub(crate) const ALLOWED: WasmFeatures =
+/// The features that toolchains use for wasm32-wasip1; any other would be attack surface.
+const ALLOWED: WasmFeatures =
     WasmFeatures::WASM2.difference(WasmFeatures::GC_TYPES).union(WasmFeatures::FLOATS);
 
-/// The rest by the names that people know: the feature, and the target feature that brings it.
+/// The other features: their common name, and the target feature of compilers that brings them.
 const NAMES: [(WasmFeatures, &str, &str); 14] = [
     (WasmFeatures::MEMORY64, "memory64", "memory64"),
     (WasmFeatures::THREADS, "threads (shared memory, atomics)", "atomics"),
@@ -26,10 +27,23 @@ const NAMES: [(WasmFeatures, &str, &str); 14] = [
     (WasmFeatures::WIDE_ARITHMETIC, "wide arithmetic", "wide-arithmetic"),
 ];
 
-/// Validates a whole module; else says what is wrong, a feature that is off by its name.
-pub(crate) fn validate(bytes: &[u8]) -> Result<(), String> {
+/// The settings of an engine that decide about code: the compiler's process and the server share them. A pool of instances
+/// is none of them.
+pub(in crate::hook::wasm) fn engine_config() -> Config {
+    let mut config = Config::new();
+    // Fuel is the measure of a call, equal on every machine; yields make a long call give way.
+    config.consume_fuel(true);
+    config.cranelift_nan_canonicalization(true);
+    config.max_wasm_stack(512 << 10);
+    config.async_stack_size(2 << 20);
+    config.wasm_features(ALLOWED.complement(), false);
+    config
+}
+
+/// Validates a whole module. The error names the feature, where one is missing.
+pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
     let Err(error) = check(bytes, ALLOWED) else { return Ok(()) };
-    // Some refusals do not name their feature; with it they are gone, or come later.
+    // Some errors do not name their feature: with it they are gone, or come later.
     let goes_with = |feature: WasmFeatures| {
         check(bytes, ALLOWED | feature).err().is_none_or(|other| other.offset() > error.offset())
     };
@@ -65,12 +79,12 @@ fn check(bytes: &[u8], features: WasmFeatures) -> Result<(), BinaryReaderError> 
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> String {
+    fn error(text: &str) -> String {
         validate(&wat::parse_str(format!("(module {text})")).unwrap()).unwrap_err()
     }
 
     #[test]
-    fn what_toolchains_use_is_allowed() {
+    fn the_features_of_toolchains_are_allowed() {
         let text = r#"(module
             (memory 1) (table 1 funcref) (global (mut i32) (i32.const 0)) (data "x") (elem declare func $f)
             (func $f (param f64) (result i32 i32)
@@ -105,22 +119,22 @@ mod tests {
                 "wide arithmetic",
             ),
         ] {
-            let said = said(text);
+            let said = error(text);
             assert!(
                 said.starts_with(&format!("it uses {name}, which hooks do not have: build with")),
                 "{text}: {said}"
             );
         }
         assert_eq!(
-            said("(func (return_call 0))"),
+            error("(func (return_call 0))"),
             "it uses tail calls, which hooks do not have: build with --target wasm32-wasip1 and without the target feature tail-call"
         );
     }
 
     #[test]
-    fn code_that_is_wrong_is_refused_with_its_place() {
+    fn wrong_code_is_refused_with_its_offset() {
         assert_eq!(
-            said("(func (result i32))"),
+            error("(func (result i32))"),
             "type mismatch: expected i32 but nothing on stack (at offset 0x18)"
         );
     }

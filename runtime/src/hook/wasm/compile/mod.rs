@@ -1,17 +1,37 @@
-//! What a module may cost before it is called for the first time.
+//! Compilation of modules: in a process of its own, within bounds, with a cache on disk.
 
-pub(crate) mod artifact;
-pub(crate) mod cache;
-pub(crate) mod compiler;
-pub(crate) mod features;
-pub(crate) mod module_error;
-pub(crate) mod outline;
-pub(crate) mod process;
+mod artifact;
+mod cache;
+mod compiler;
+mod features;
+mod module_error;
+mod outline;
+mod process;
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// How modules are compiled and kept.
+use metahook_core::api::limits::LimitBounds;
+use metahook_core::text::shorten;
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+use wasmtime::{Engine, Module as Code};
+
+pub(super) use features::engine_config;
+pub use module_error::{Encoding, ModuleError};
+pub use process::compile;
+
+use artifact::{Artifact, Name};
+use cache::Cache;
+use compiler::Compiler;
+use outline::OutlineBounds;
+
+/// Bytes of an error that a module or wasmtime describes.
+const MAX_ERROR: usize = 500;
+
+/// Settings of compilation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleSettings {
     /// The program that compiles when called with `compile`: this one.
@@ -19,11 +39,11 @@ pub struct ModuleSettings {
     pub bounds: ModuleBounds,
     /// Compilations at once.
     pub compilations: usize,
-    /// Where compiled modules are kept; nowhere when absent.
+    /// The folder of compiled modules; without it they are not kept.
     pub cache: Option<PathBuf>,
 }
 
-/// The most that a module may ask of the server.
+/// Bounds of a module before its first call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModuleBounds {
     /// Bytes as stored, where they are compressed.
@@ -35,6 +55,27 @@ pub struct ModuleBounds {
     pub compile_time: Duration,
     /// Address space of the compiler.
     pub compile_memory: u64,
+}
+
+/// SHA-256 of a module's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+/// The source of a module's code, and how long that took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Compiled, without the wait for a free compiler.
+    Compiled(Duration),
+    /// Found in the cache.
+    Cached(Duration),
+}
+
+/// A maker of code for one engine: finds it in the cache or compiles it.
+pub(super) struct CodeLoader {
+    engine: Engine,
+    outline_bounds: OutlineBounds,
+    compiler: Compiler,
+    cache: Option<Arc<Cache>>,
 }
 
 impl ModuleSettings {
@@ -52,5 +93,122 @@ impl Default for ModuleBounds {
             compile_time: Duration::from_mins(1),
             compile_memory: 1 << 30,
         }
+    }
+}
+
+impl CodeLoader {
+    pub(super) fn new(engine: Engine, settings: &ModuleSettings, limits: &LimitBounds) -> Self {
+        let cache = settings.cache.as_ref().and_then(|folder| {
+            let warn = |error| {
+                tracing::warn!(folder = %folder.display(), %error, "--module-cache-dir is not used");
+            };
+            Cache::open(folder).map_err(warn).ok()
+        });
+        let functions = settings.bounds.functions;
+        let memory = limits.ceiling.memory;
+        Self {
+            engine,
+            outline_bounds: OutlineBounds { functions, memory, table: functions.into() },
+            compiler: Compiler::new(settings),
+            cache: cache.map(Arc::new),
+        }
+    }
+
+    /// Checks the outline of a module and computes its digest, on a thread for blocking work.
+    pub(super) async fn inspect(&self, bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), ModuleError> {
+        let bounds = self.outline_bounds;
+        blocking(move || outline::inspect(&bytes, bounds).map(|()| (Digest::of(&bytes), bytes))).await
+    }
+
+    /// Code of a module that has been inspected.
+    pub(super) async fn load(&self, digest: Digest, bytes: &[u8]) -> Result<(Code, Origin), ModuleError> {
+        let start = Instant::now();
+        let name = Name::new(digest, &self.engine);
+        if let Some(code) = self.cached(&name).await {
+            return Ok((code, Origin::Cached(start.elapsed())));
+        }
+        let turn = self.compiler.turn().await;
+        let start = Instant::now();
+        let artifact = Arc::new(turn.compile(bytes).await?);
+        drop(turn);
+        let engine = self.engine.clone();
+        let compiled = Arc::clone(&artifact);
+        let code = blocking(move || {
+            compiled.load(&engine).map_err(|error| {
+                let message = format!("its output is no code of this engine: {error:#}");
+                ModuleError::Compiler(shorten(&message, MAX_ERROR))
+            })
+        });
+        let code = code.await?;
+        self.keep(name, artifact);
+        Ok((code, Origin::Compiled(start.elapsed())))
+    }
+
+    /// Compilations started so far.
+    pub(super) fn compilations(&self) -> u64 {
+        self.compiler.started()
+    }
+
+    async fn cached(&self, name: &Name) -> Option<Code> {
+        let cache = Arc::clone(self.cache.as_ref()?);
+        let engine = self.engine.clone();
+        let name = name.clone();
+        let find = move || {
+            let artifact = cache.find(&name)?;
+            let code = artifact.load(&engine).ok();
+            if code.is_none() {
+                // Its checksum is right, but another engine made it.
+                cache.discard(&name);
+            }
+            code
+        };
+        blocking(move || Ok(find())).await.ok()?
+    }
+
+    /// Writes to the cache in the background: the module serves already.
+    fn keep(&self, name: Name, artifact: Arc<Artifact>) {
+        if let Some(cache) = self.cache.clone() {
+            tokio::task::spawn_blocking(move || cache.keep(&name, &artifact));
+        }
+    }
+}
+
+/// Runs blocking work on a thread for it; a panic there refuses the module.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ModuleError> + Send + 'static,
+) -> Result<T, ModuleError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| Err(ModuleError::Refused(panic.to_string())))
+}
+
+impl Origin {
+    /// How long compiling took; absent where nothing was compiled.
+    pub fn compile_time(self) -> Option<Duration> {
+        match self {
+            Self::Compiled(time) => Some(time),
+            Self::Cached(_) => None,
+        }
+    }
+}
+
+impl Digest {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The digest in hexadecimal, as `sha256sum` prints it.
+    pub fn hex(&self) -> String {
+        let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sha256:{}", self.hex())
     }
 }

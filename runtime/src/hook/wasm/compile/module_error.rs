@@ -1,4 +1,4 @@
-//! Why bytes cannot be run as a hook, and what to do about it.
+//! Errors of modules that cannot be run as hooks, with what to do about each.
 
 use std::fmt;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub enum ModuleError {
     Compiler(String),
 }
 
-/// How a module is compressed.
+/// The compression of a stored module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     Gzip,
@@ -87,12 +87,14 @@ impl fmt::Display for Encoding {
 }
 
 impl ModuleError {
-    /// How long the same bytes need not be compiled again to know that they fail.
-    pub(crate) fn holds_for(&self) -> Duration {
-        /// A busy machine may be why; trying without a pause would keep it busy.
-        const PAUSE: Duration = Duration::from_mins(5);
+    /// The time for which the same bytes need no other compilation to be known to fail.
+    pub(in crate::hook::wasm) fn holds_for(&self) -> Duration {
+        /// The machine may just be busy; compiling without a pause would keep it busy.
+        const RETRY_DELAY: Duration = Duration::from_mins(5);
         match self {
-            Self::CompileTime(_) | Self::CompileMemory(_) | Self::Artifact(_) | Self::Compiler(_) => PAUSE,
+            Self::CompileTime(_) | Self::CompileMemory(_) | Self::Artifact(_) | Self::Compiler(_) => {
+                RETRY_DELAY
+            }
             Self::NoCompiler(_) => Duration::ZERO,
             Self::Packed { .. }
             | Self::Size(_)

@@ -1,4 +1,4 @@
-//! What a module's outline says before anything is compiled: that it is a hook, and within its bounds.
+//! Outline of a module, checked before it is compiled: it is a hook, and within its bounds.
 
 use wasmparser::{
     CompositeInnerType, Encoding, Export, ExternalKind, FuncType, FunctionSectionReader, MemoryType, Parser,
@@ -9,13 +9,13 @@ use metahook_core::text::shorten;
 
 use super::module_error::ModuleError;
 
-/// What a module says of itself is cut to this many bytes.
-const LONGEST: usize = 500;
+/// Bytes of names that a module gives itself.
+const MAX_NAMES: usize = 500;
 
-/// The module of the imports that hooks get.
+/// The module that hooks may import from.
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// All that is in it.
+/// The functions of that module.
 const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_get environ_get environ_sizes_get \
     fd_advise fd_allocate fd_close fd_datasync fd_fdstat_get fd_fdstat_set_flags fd_fdstat_set_rights \
     fd_filestat_get fd_filestat_set_size fd_filestat_set_times fd_pread fd_prestat_dir_name fd_prestat_get \
@@ -24,25 +24,25 @@ const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_g
     path_rename path_symlink path_unlink_file poll_oneoff proc_exit proc_raise random_get sched_yield \
     sock_accept sock_recv sock_send sock_shutdown";
 
-/// The most that the engine gives to one module.
+/// Bounds of the engine for one module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Most {
-    pub(crate) functions: u32,
-    pub(crate) memory: u64,
-    pub(crate) table: u64,
+pub(super) struct OutlineBounds {
+    pub(super) functions: u32,
+    pub(super) memory: u64,
+    pub(super) table: u64,
 }
 
-/// Reads the outline; what is in functions is for the compiler's process to judge.
+/// Reads the outline. The bodies of functions are left to the compiler's process.
 ///
 /// *Guarantees*: memory grows with the imports alone; work grows with the number of entries.
-pub(crate) fn inspect(bytes: &[u8], most: Most) -> Result<(), ModuleError> {
+pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
     if !bytes.starts_with(b"\0asm") {
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return Err(ModuleError::NotWasm(if first.is_empty() { "none".to_owned() } else { first.join(" ") }));
     }
     let mut outline = Outline::default();
     for payload in Parser::new(0).parse_all(bytes) {
-        outline.read(payload?, most)?;
+        outline.read(payload?, bounds)?;
     }
     if outline.unknown_count > 0 {
         return Err(ModuleError::Import(outline.unknown()));
@@ -59,18 +59,18 @@ pub(crate) fn inspect(bytes: &[u8], most: Most) -> Result<(), ModuleError> {
 #[derive(Default)]
 struct Outline<'a> {
     types: Option<TypeSectionReader<'a>>,
-    /// Types of the functions that come from outside; they are numbered first.
+    /// Types of imported functions, which are numbered first.
     imported: Vec<u32>,
     functions: Option<FunctionSectionReader<'a>>,
-    /// The function that is exported as `_start`.
+    /// The number of the function that is exported as `_start`.
     start: Option<u32>,
-    /// Imports that nothing answers: the first few, and how many.
+    /// Imports that hooks do not get: the first few, and how many.
     unknown: Vec<String>,
     unknown_count: usize,
 }
 
 impl<'a> Outline<'a> {
-    fn read(&mut self, payload: Payload<'a>, most: Most) -> Result<(), ModuleError> {
+    fn read(&mut self, payload: Payload<'a>, bounds: OutlineBounds) -> Result<(), ModuleError> {
         match payload {
             Payload::Version { encoding: Encoding::Component, .. } => return Err(ModuleError::Component),
             Payload::TypeSection(types) => self.types = Some(types),
@@ -82,8 +82,8 @@ impl<'a> Outline<'a> {
             }
             Payload::FunctionSection(functions) => {
                 let found = functions.count();
-                if found > most.functions {
-                    return Err(ModuleError::Functions { found, bound: most.functions });
+                if found > bounds.functions {
+                    return Err(ModuleError::Functions { found, bound: bounds.functions });
                 }
                 self.functions = Some(functions);
             }
@@ -92,12 +92,12 @@ impl<'a> Outline<'a> {
                     return Err(ModuleError::Tables(tables.count()));
                 }
                 for table in tables {
-                    check_table(&table?.ty, most)?;
+                    check_table(&table?.ty, bounds)?;
                 }
             }
             Payload::MemorySection(memories) => {
                 for memory in memories {
-                    check_memory(&memory?, most)?;
+                    check_memory(&memory?, bounds)?;
                 }
             }
             Payload::ExportSection(exports) => {
@@ -113,8 +113,8 @@ impl<'a> Outline<'a> {
     }
 
     fn import(&mut self, module: &str, name: &str, ty: TypeRef) {
-        /// So many are named.
-        const NAMED: usize = 5;
+        /// Imports that the error names.
+        const MAX_NAMED: usize = 5;
         if module == WASI
             && let TypeRef::Func(ty) = ty
             && WASI_FUNCTIONS.split_ascii_whitespace().any(|known| known == name)
@@ -123,8 +123,8 @@ impl<'a> Outline<'a> {
             return;
         }
         self.unknown_count += 1;
-        if self.unknown.len() < NAMED {
-            self.unknown.push(shorten(&format!("{module}.{name}"), LONGEST / NAMED));
+        if self.unknown.len() < MAX_NAMED {
+            self.unknown.push(shorten(&format!("{module}.{name}"), MAX_NAMES / MAX_NAMED));
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Outline<'a> {
         }
     }
 
-    /// The type of a function; none where its number is nobody's.
+    /// The type of a function; none where no function has the number.
     fn function(&self, index: u32) -> Result<Option<FuncType>, ModuleError> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let ty = match (self.imported.get(index), &self.functions) {
@@ -161,22 +161,22 @@ impl<'a> Outline<'a> {
     }
 }
 
-fn check_table(table: &TableType, most: Most) -> Result<(), ModuleError> {
-    if table.initial <= most.table {
+fn check_table(table: &TableType, bounds: OutlineBounds) -> Result<(), ModuleError> {
+    if table.initial <= bounds.table {
         return Ok(());
     }
-    Err(ModuleError::Table { found: table.initial, bound: most.table })
+    Err(ModuleError::Table { found: table.initial, bound: bounds.table })
 }
 
-fn check_memory(memory: &MemoryType, most: Most) -> Result<(), ModuleError> {
+fn check_memory(memory: &MemoryType, bounds: OutlineBounds) -> Result<(), ModuleError> {
     let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(16)).unwrap_or(u64::MAX);
     let found = memory.initial.saturating_mul(page);
-    if found <= most.memory { Ok(()) } else { Err(ModuleError::Memory { found, bound: most.memory }) }
+    if found <= bounds.memory { Ok(()) } else { Err(ModuleError::Memory { found, bound: bounds.memory }) }
 }
 
 impl From<wasmparser::BinaryReaderError> for ModuleError {
     fn from(error: wasmparser::BinaryReaderError) -> Self {
-        Self::Refused(shorten(&error.to_string(), LONGEST))
+        Self::Refused(shorten(&error.to_string(), MAX_NAMES))
     }
 }
 
@@ -184,11 +184,11 @@ impl From<wasmparser::BinaryReaderError> for ModuleError {
 mod tests {
     use super::*;
 
-    const MOST: Most = Most { functions: 3, memory: 1 << 20, table: 10 };
+    const BOUNDS: OutlineBounds = OutlineBounds { functions: 3, memory: 1 << 20, table: 10 };
     const START: &str = "(func (export \"_start\"))";
 
     fn found(text: &str) -> Result<(), ModuleError> {
-        inspect(&wat::parse_str(format!("(module {text})")).unwrap(), MOST)
+        inspect(&wat::parse_str(format!("(module {text})")).unwrap(), BOUNDS)
     }
 
     fn refused(text: &str) -> String {
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_module_says_what_it_is() {
-        let refused = |bytes: &[u8]| inspect(bytes, MOST).unwrap_err().to_string();
+    fn bytes_that_are_no_module_are_described() {
+        let refused = |bytes: &[u8]| inspect(bytes, BOUNDS).unwrap_err().to_string();
         assert_eq!(
             refused(b"hello"),
             "this is not a WebAssembly module: its first bytes are 68 65 6c 6c 6f, not 00 61 73 6d"
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_that_nothing_answers_are_named() {
+    fn unknown_imports_are_named() {
         let import = |module: &str, name: &str| format!("(import \"{module}\" \"{name}\" (func))");
         let two = import("env", "launch") + &import(WASI, "fd_launch");
         assert_eq!(
@@ -279,12 +279,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, place: usize, value: u8) {
-            drop(inspect(&[b"\0asm\x01\0\0\0", bytes.as_slice()].concat(), MOST));
+        fn no_bytes_make_the_outline_panic(bytes: Vec<u8>, place: usize, value: u8) {
+            drop(inspect(&[b"\0asm\x01\0\0\0", bytes.as_slice()].concat(), BOUNDS));
             let mut module = wat::parse_str(format!("(module (table 1 funcref) (memory 1) {START})")).unwrap();
             let place = place % module.len();
             module[place] = value;
-            drop(inspect(&module, MOST));
+            drop(inspect(&module, BOUNDS));
         }
     }
 }

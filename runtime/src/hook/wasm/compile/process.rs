@@ -1,4 +1,4 @@
-//! The compiler's own process: a module on stdin, machine code on stdout, and little else that it could do.
+//! Process of the compiler: a module on stdin, machine code on stdout, and few rights beyond that.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -10,15 +10,14 @@ use rustix::process::{
 use wasmtime::Engine;
 
 use super::features;
-use crate::hook::wasm::run::engine;
 
-/// The argument that asks for it; the memory in bytes and the processor time in seconds follow.
-pub(crate) const COMMAND: &str = "compile";
+/// The command of this program that compiles; the memory in bytes and the processor time in seconds follow.
+pub(super) const COMMAND: &str = "compile";
 
-/// The exit code that says: stderr is for the author of the module.
-pub(crate) const REFUSED: u8 = 3;
+/// The exit code for a refused module, with the reason on stderr.
+pub(super) const REFUSED: u8 = 3;
 
-/// Hooks that run meanwhile come first.
+/// Lower priority than the calls of hooks.
 const NICENESS: i32 = 5;
 
 /// Compiles, if that is what the arguments ask for.
@@ -39,7 +38,7 @@ pub fn compile(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode
         Err(Failed::Refused(text)) => (text, ExitCode::from(REFUSED)),
         Err(Failed::Broken(error)) => (error.to_string(), ExitCode::FAILURE),
     };
-    // Nobody is left to tell if that fails; the exit code says enough.
+    // Where stderr is closed, the exit code has to do.
     io::stderr().write_all(text.as_bytes()).unwrap_or_default();
     Some(code)
 }
@@ -53,7 +52,7 @@ fn run() -> Result<(), Failed> {
     let mut module = Vec::new();
     io::stdin().lock().read_to_end(&mut module).map_err(Failed::Broken)?;
     features::validate(&module).map_err(Failed::Refused)?;
-    let engine = Engine::new(&engine::config()).map_err(|error| broken(&error))?;
+    let engine = Engine::new(&features::engine_config()).map_err(|error| broken(&error))?;
     let artifact =
         engine.precompile_module(&module).map_err(|error| Failed::Refused(format!("{error:#}")))?;
     io::stdout().lock().write_all(&artifact).map_err(Failed::Broken)
@@ -63,21 +62,22 @@ fn broken(error: &wasmtime::Error) -> Failed {
     Failed::Broken(io::Error::other(format!("{error:#}")))
 }
 
-/// Gives up what compiling does not need: memory, time, files, the working directory, outliving the server.
+/// Gives up the rights that compiling does not need: memory, time, files, the working directory, a longer life than the
+/// server's.
 fn limit(memory: u64, processor: u64) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     std::env::set_current_dir("/")?;
     nice(NICENESS)?;
-    for (resource, most) in [
+    for (resource, max) in [
         (Resource::As, memory),
         (Resource::Cpu, processor),
         (Resource::Core, 0),
         (Resource::Fsize, 0),
-        // Those that are open: stdin, stdout and stderr.
+        // Stdin, stdout and stderr, which are open.
         (Resource::Nofile, 3),
     ] {
-        let most = Some(getrlimit(resource).maximum.unwrap_or(u64::MAX).min(most));
-        setrlimit(resource, Rlimit { current: most, maximum: most })?;
+        let max = Some(getrlimit(resource).maximum.unwrap_or(u64::MAX).min(max));
+        setrlimit(resource, Rlimit { current: max, maximum: max })?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Why a call failed, in words for who wrote the hook.
+//! Errors of calls, in words for the author of the hook.
 
 use std::any::Any;
 use std::time::Duration;
@@ -8,15 +8,16 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::text::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
-use super::{LARGEST_REQUEST, Log};
-use crate::hook::wasm::wasi::Exit;
-use crate::hook::wasm::wasi::state::{Host, Refused};
+use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
 
-/// A function name or a last word that is longer is cut.
-const LONGEST_WORD: usize = 200;
+/// Bytes of a request.
+pub(super) const MAX_REQUEST: usize = 32 << 20;
 
-/// A reason that is longer is cut.
-const LONGEST_REASON: usize = 1024;
+/// Bytes of a hook's last line.
+const MAX_LINE: usize = 200;
+
+/// Bytes of an error that wasmtime or a panic describes.
+const MAX_ERROR: usize = 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -43,7 +44,7 @@ pub enum CallError {
     #[error("the hook was stopped{place}: {why}")]
     Stopped { why: String, place: String },
     #[error(
-        "the request has {0} bytes, and {LARGEST_REQUEST} are allowed: the parent has too many or too large children"
+        "the request has {0} bytes, and {MAX_REQUEST} are allowed: the parent has too many or too large children"
     )]
     Request(usize),
     #[error("the server failed while it ran the hook, which is a bug of the server: {0}")]
@@ -69,56 +70,60 @@ impl CallError {
     }
 }
 
-/// How far a call came that did not come to its end.
+/// The end of a call that failed, by the step it had come to.
 #[derive(Debug)]
-pub(crate) enum Ended {
-    Late,
+pub(super) enum Failure {
+    TimedOut,
     Panicked(String),
     Starting(wasmtime::Error),
     Running(wasmtime::Error),
 }
 
-impl Ended {
-    pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Self {
+impl Failure {
+    pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason was given");
-        Self::Panicked(shorten(text, LONGEST_REASON))
+        Self::Panicked(shorten(text, MAX_ERROR))
+    }
+
+    pub(super) fn explain(&self, limits: &Limits, state: &CallState, log: &str) -> CallError {
+        let (error, then) = match self {
+            Self::TimedOut => return CallError::Timeout { budget: limits.timeout },
+            Self::Panicked(message) => return CallError::Bug(message.clone()),
+            Self::Starting(error) => (error, String::new()),
+            Self::Running(error) if state.stdout.lost == 0 => {
+                (error, format!("; then {}", stopped(error, log)))
+            }
+            Self::Running(_) => return CallError::Output { budget: print_bytes(limits.output) },
+        };
+        if let Some(Trap::OutOfFuel) = error.downcast_ref() {
+            return CallError::Instructions { budget: limits.instructions, place: place(error) };
+        }
+        // A program that did not get its memory gives up in its own way.
+        match (state.limiter.refused, self) {
+            (Some(RefusedGrowth::Memory(wanted)), _) => {
+                CallError::Memory { wanted: print_bytes(wanted), budget: print_bytes(limits.memory), then }
+            }
+            (Some(RefusedGrowth::Table(wanted)), _) => {
+                CallError::Table { wanted, budget: state.limiter.max_table_elements, then }
+            }
+            (None, Self::Starting(error)) if error.downcast_ref::<Trap>().is_none() => {
+                CallError::Start(shorten(&error.root_cause().to_string(), MAX_ERROR))
+            }
+            (None, _) => stopped(error, log),
+        }
     }
 }
 
-pub(crate) fn why(ended: &Ended, limits: &Limits, host: &Host, log: &Log) -> CallError {
-    let (error, then) = match ended {
-        Ended::Late => return CallError::Timeout { budget: limits.timeout },
-        Ended::Panicked(why) => return CallError::Bug(why.clone()),
-        Ended::Starting(error) => (error, String::new()),
-        Ended::Running(error) if host.stdout.lost == 0 => (error, format!("; then {}", stopped(error, log))),
-        Ended::Running(_) => return CallError::Output { budget: print_bytes(limits.output) },
-    };
-    if let Some(Trap::OutOfFuel) = error.downcast_ref() {
-        return CallError::Instructions { budget: limits.instructions, place: place(error) };
-    }
-    // A program that did not get its memory gives up in its own way.
-    match (host.limiter.refused, ended) {
-        (Some(Refused::Memory(wanted)), _) => {
-            CallError::Memory { wanted: print_bytes(wanted), budget: print_bytes(limits.memory), then }
-        }
-        (Some(Refused::Table(wanted)), _) => CallError::Table { wanted, budget: host.limiter.table, then },
-        (None, Ended::Starting(error)) if error.downcast_ref::<Trap>().is_none() => {
-            CallError::Start(shorten(&error.root_cause().to_string(), LONGEST_REASON))
-        }
-        (None, _) => stopped(error, log),
-    }
-}
-
-fn stopped(error: &wasmtime::Error, log: &Log) -> CallError {
+fn stopped(error: &wasmtime::Error, log: &str) -> CallError {
     let place = place(error);
     match (error.downcast_ref::<Trap>(), error.downcast_ref::<Exit>()) {
         (Some(trap), _) => {
             CallError::Trap { trap: trap.to_string().trim_start_matches("wasm trap: ").to_owned(), place }
         }
-        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_line(&log.text) },
+        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_line(log) },
         (None, None) => {
-            CallError::Stopped { why: shorten(&error.root_cause().to_string(), LONGEST_REASON), place }
+            CallError::Stopped { why: shorten(&error.root_cause().to_string(), MAX_ERROR), place }
         }
     }
 }
@@ -134,6 +139,6 @@ fn last_line(text: &str) -> String {
     text.lines()
         .rev()
         .find(|line| !line.trim().is_empty())
-        .map(|line| format!("; its last words: {}", shorten(line, LONGEST_WORD)))
+        .map(|line| format!("; its last words: {}", shorten(line, MAX_LINE)))
         .unwrap_or_default()
 }

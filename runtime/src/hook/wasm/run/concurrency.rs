@@ -1,4 +1,4 @@
-//! Who runs next: each controller that waits gets its turn before any gets a second one, and none has all places.
+//! Concurrency of calls: controllers take turns, and no controller has all permits.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,50 +7,54 @@ use tokio::sync::oneshot;
 
 use crate::sync::lock;
 
-/// The places where hooks run.
+/// The permits of all calls.
 #[derive(Debug, Clone)]
-pub(crate) struct Slots(Arc<Mutex<Queue>>);
+pub(super) struct Concurrency(Arc<Mutex<Queue>>);
 
-/// A place, held until dropped.
+/// The permit of one call, held until dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    slots: Slots,
+pub(super) struct Permit {
+    permits: Concurrency,
     controller: Arc<str>,
 }
 
 #[derive(Debug)]
 struct Queue {
     free: usize,
-    /// So many places may one controller have: what its hooks do to a core, they never do to all of them.
-    most: usize,
-    /// By controller, how many places it has; one that has none is not in it.
+    /// Permits of one controller: hooks that keep their cores busy leave some to others.
+    max_per_controller: usize,
+    /// Permits by controller, for those that have some.
     held: BTreeMap<Arc<str>, usize>,
-    /// By controller, the longest waiting first; a controller without calls is not in it.
-    waiting: BTreeMap<Arc<str>, VecDeque<oneshot::Sender<Slot>>>,
-    /// The controllers in it, the next one first.
+    /// Waiting calls by controller, the longest waiting first; a controller without calls is not in it.
+    waiting: BTreeMap<Arc<str>, VecDeque<oneshot::Sender<Permit>>>,
+    /// The controllers of `waiting`, the next one first.
     turns: VecDeque<Arc<str>>,
 }
 
-impl Slots {
-    /// A controller has a quarter of the places, at least one: with two per core it keeps half of the cores busy.
-    pub(crate) fn new(free: usize) -> Self {
-        let most = (free / 4).max(1);
-        let (held, waiting, turns) = (BTreeMap::new(), BTreeMap::new(), VecDeque::new());
-        Self(Arc::new(Mutex::new(Queue { free, most, held, waiting, turns })))
+impl Concurrency {
+    /// A controller has a quarter of the permits, at least one: with two per core it keeps half of the cores busy.
+    pub(super) fn new(free: usize) -> Self {
+        Self(Arc::new(Mutex::new(Queue {
+            free,
+            max_per_controller: (free / 4).max(1),
+            held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            turns: VecDeque::new(),
+        })))
     }
 
-    /// Waits for a place, if none is free. A call that is given up while it waits leaves the queue.
-    pub(crate) async fn acquire(&self, controller: &str) -> Slot {
-        // Short calls one after the other never wait for anything: whoever makes them gives way now and then.
+    /// Waits for a permit. A call that is dropped while it waits leaves the queue.
+    pub(super) async fn acquire(&self, controller: &str) -> Permit {
+        // Short calls one after the other never wait for anything: here their task gives way now and then.
         tokio::task::coop::consume_budget().await;
         let controller: Arc<str> = controller.into();
         loop {
             let Some(turn) = self.lock().enter(&controller) else {
-                return Slot { slots: self.clone(), controller };
+                return Permit { permits: self.clone(), controller };
             };
-            // A turn cannot be lost: who has a place hands it on. If it could, we would ask anew.
-            if let Ok(slot) = turn.await {
-                return slot;
+            // Each permit is handed on when it is dropped. If one were lost, the call would queue again.
+            if let Ok(permit) = turn.await {
+                return permit;
             }
         }
     }
@@ -60,19 +64,19 @@ impl Slots {
     }
 }
 
-impl Drop for Slot {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let next = self.slots.lock().leave(&self.controller);
+        let next = self.permits.lock().leave(&self.controller);
         if let Some((controller, turn)) = next {
-            // If its call is given up in this very moment, the place comes back to us and is dropped, which hands it on.
-            drop(turn.send(Self { slots: self.slots.clone(), controller }));
+            // If that call is dropped at this moment, the permit comes back and is dropped, which hands it on.
+            drop(turn.send(Self { permits: self.permits.clone(), controller }));
         }
     }
 }
 
 impl Queue {
-    /// Takes a free place, or queues for one.
-    fn enter(&mut self, controller: &Arc<str>) -> Option<oneshot::Receiver<Slot>> {
+    /// Takes a free permit, or queues for one.
+    fn enter(&mut self, controller: &Arc<str>) -> Option<oneshot::Receiver<Permit>> {
         if self.free > 0 && self.may_have_more(controller) {
             self.give(controller);
             return None;
@@ -87,8 +91,8 @@ impl Queue {
         Some(turn)
     }
 
-    /// Takes a place back, and says who gets it; it is free if nobody who waits may have it.
-    fn leave(&mut self, controller: &Arc<str>) -> Option<(Arc<str>, oneshot::Sender<Slot>)> {
+    /// Takes a permit back. Returns the waiting call that gets it; without one the permit is free.
+    fn leave(&mut self, controller: &Arc<str>) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
         self.free = self.free.saturating_add(1);
         if let Some(held) = self.held.get_mut(controller) {
             *held -= 1;
@@ -118,7 +122,7 @@ impl Queue {
     }
 
     fn may_have_more(&self, controller: &Arc<str>) -> bool {
-        self.held.get(controller).is_none_or(|held| *held < self.most)
+        self.held.get(controller).is_none_or(|held| *held < self.max_per_controller)
     }
 
     fn give(&mut self, controller: &Arc<str>) {
@@ -138,56 +142,57 @@ mod tests {
 
     use super::*;
 
-    type Waiting = BoxFuture<'static, Slot>;
+    type Waiting = BoxFuture<'static, Permit>;
 
-    fn waits(slots: &Slots, controller: &'static str) -> Waiting {
-        let slots = slots.clone();
-        let mut waiting = async move { slots.acquire(controller).await }.boxed();
-        assert!(got(&mut waiting).is_none(), "there is a place");
+    fn waits(permits: &Concurrency, controller: &'static str) -> Waiting {
+        let permits = permits.clone();
+        let mut waiting = async move { permits.acquire(controller).await }.boxed();
+        assert!(got(&mut waiting).is_none(), "there is a permit");
         waiting
     }
 
-    fn got(waiting: &mut Waiting) -> Option<Slot> {
+    fn got(waiting: &mut Waiting) -> Option<Permit> {
         match waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(slot) => Some(slot),
+            Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
         }
     }
 
-    fn free(slots: &Slots) -> usize {
-        slots.lock().free
+    fn free(permits: &Concurrency) -> usize {
+        permits.lock().free
     }
 
     #[test]
-    fn a_free_place_is_taken_without_waiting() {
-        let slots = Slots::new(2);
-        let taken = [slots.acquire("a").now_or_never().unwrap(), slots.acquire("b").now_or_never().unwrap()];
-        assert!(slots.acquire("c").now_or_never().is_none());
+    fn a_free_permit_is_taken_without_waiting() {
+        let permits = Concurrency::new(2);
+        let taken =
+            [permits.acquire("a").now_or_never().unwrap(), permits.acquire("b").now_or_never().unwrap()];
+        assert!(permits.acquire("c").now_or_never().is_none());
         drop(taken);
-        assert_eq!(free(&slots), 2);
+        assert_eq!(free(&permits), 2);
     }
 
     #[test]
-    fn a_controller_has_a_quarter_of_the_places_and_others_find_the_rest() {
-        let slots = Slots::new(8);
-        let mut bad = [slots.acquire("bad").now_or_never(), slots.acquire("bad").now_or_never()];
-        let mut third = waits(&slots, "bad");
-        let good = slots.acquire("good").now_or_never();
+    fn a_controller_has_a_quarter_of_the_permits() {
+        let permits = Concurrency::new(8);
+        let mut bad = [permits.acquire("bad").now_or_never(), permits.acquire("bad").now_or_never()];
+        let mut third = waits(&permits, "bad");
+        let good = permits.acquire("good").now_or_never();
         assert!(bad.iter().all(Option::is_some) && good.is_some());
         drop(good);
-        assert!(got(&mut third).is_none(), "a place that another one gives back is not for it");
+        assert!(got(&mut third).is_none(), "a permit of another controller is not for it");
         bad[0] = None;
         assert!(got(&mut third).is_some(), "its own is");
         drop(bad);
-        assert_eq!(free(&slots), 8);
+        assert_eq!(free(&permits), 8);
     }
 
     #[test]
-    fn a_thousand_calls_of_one_controller_do_not_hold_up_the_first_of_another() {
-        let slots = Slots::new(1);
-        let mut running = slots.acquire("busy").now_or_never().unwrap();
-        let mut busy: Vec<_> = (0..1000).map(|_| waits(&slots, "busy")).collect();
-        let mut quiet = waits(&slots, "quiet");
+    fn calls_of_one_controller_do_not_delay_another_s_first() {
+        let permits = Concurrency::new(1);
+        let mut running = permits.acquire("busy").now_or_never().unwrap();
+        let mut busy: Vec<_> = (0..1000).map(|_| waits(&permits, "busy")).collect();
+        let mut quiet = waits(&permits, "quiet");
         drop(running);
         running = got(&mut busy[0]).unwrap();
         assert!(got(&mut quiet).is_none());
@@ -199,10 +204,10 @@ mod tests {
 
     #[test]
     fn controllers_take_turns_and_each_is_served_in_its_order() {
-        let slots = Slots::new(1);
-        let running = slots.acquire("a").now_or_never().unwrap();
+        let permits = Concurrency::new(1);
+        let running = permits.acquire("a").now_or_never().unwrap();
         let asked = ["a", "a", "a", "b", "b", "c"];
-        let mut waiting: Vec<_> = asked.map(|controller| (controller, waits(&slots, controller))).into();
+        let mut waiting: Vec<_> = asked.map(|controller| (controller, waits(&permits, controller))).into();
         drop(running);
         let mut served = Vec::new();
         while let Some(at) = waiting.iter_mut().position(|(_, waiting)| got(waiting).is_some()) {
@@ -213,19 +218,19 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_given_up_gives_its_place_on() {
-        let slots = Slots::new(1);
-        let running = slots.acquire("a").now_or_never().unwrap();
-        let (first, second, mut third) = (waits(&slots, "a"), waits(&slots, "b"), waits(&slots, "c"));
+    fn a_dropped_call_hands_its_permit_on() {
+        let permits = Concurrency::new(1);
+        let running = permits.acquire("a").now_or_never().unwrap();
+        let (first, second, mut third) = (waits(&permits, "a"), waits(&permits, "b"), waits(&permits, "c"));
         drop(first); // while it waits
         drop(running);
-        drop(second); // when it has been given the place and does not know yet
+        drop(second); // when it has its permit, before it is polled
         assert!(got(&mut third).is_some());
-        assert_eq!(free(&slots), 1);
-        assert!(slots.lock().waiting.is_empty() && slots.lock().turns.is_empty());
+        assert_eq!(free(&permits), 1);
+        assert!(permits.lock().waiting.is_empty() && permits.lock().turns.is_empty());
     }
 
-    /// What happens to the slots in a random run.
+    /// A step of a random run.
     #[derive(Debug, Clone)]
     enum Step {
         Ask(&'static str),
@@ -244,44 +249,44 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_run_than_there_are_places_and_none_is_lost(places in 1..13_usize, steps in steps()) {
-            let slots = Slots::new(places);
+        fn no_more_calls_run_than_permits_and_none_is_lost(total in 1..13_usize, steps in steps()) {
+            let permits = Concurrency::new(total);
             let (mut waiting, mut running) = (Vec::<Waiting>::new(), Vec::new());
             for step in steps {
                 match step {
                     Step::Ask(controller) => {
-                        let slots = slots.clone();
-                        waiting.push(async move { slots.acquire(controller).await }.boxed());
+                        let permits = permits.clone();
+                        waiting.push(async move { permits.acquire(controller).await }.boxed());
                     }
                     Step::GiveUp(which) if !waiting.is_empty() => drop(waiting.remove(which % waiting.len())),
                     Step::End(which) if !running.is_empty() => drop(running.remove(which % running.len())),
                     Step::GiveUp(_) | Step::End(_) => {}
                 }
-                waiting.retain_mut(|waiting| got(waiting).map(|slot| running.push(slot)).is_none());
-                prop_assert!(running.len() <= places);
-                let free = running.len() < places;
-                let held = |controller: &str| running.iter().filter(|slot| *slot.controller == *controller).count();
+                waiting.retain_mut(|waiting| got(waiting).map(|permit| running.push(permit)).is_none());
+                prop_assert!(running.len() <= total);
+                let free = running.len() < total;
+                let held = |controller: &str| running.iter().filter(|permit| *permit.controller == *controller).count();
                 for controller in ["a", "b", "c"] {
-                    let most = (places / 4).max(1);
+                    let most = (total / 4).max(1);
                     prop_assert!(held(controller) <= most);
-                    let waits = slots.lock().waiting.get(controller).is_some_and(|calls| calls.iter().any(|call| !call.is_closed()));
-                    prop_assert!(!waits || !free || held(controller) == most, "{controller} waits for a place that is free");
+                    let waits = permits.lock().waiting.get(controller).is_some_and(|calls| calls.iter().any(|call| !call.is_closed()));
+                    prop_assert!(!waits || !free || held(controller) == most, "{controller} waits for a permit that is free");
                 }
             }
             waiting.clear();
             running.clear();
-            prop_assert_eq!(free(&slots), places);
+            prop_assert_eq!(free(&permits), total);
         }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn on_many_threads_too_everybody_is_served() {
-        let slots = Slots::new(2);
+    async fn on_many_threads_all_calls_are_served() {
+        let permits = Concurrency::new(2);
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let calls = (0..200_usize).map(|number| {
-            let (slots, now, most) = (slots.clone(), Arc::clone(&now), Arc::clone(&most));
+            let (permits, now, most) = (permits.clone(), Arc::clone(&now), Arc::clone(&most));
             tokio::spawn(async move {
-                let _slot = slots.acquire(["a", "b", "c"][number % 3]).await;
+                let _permit = permits.acquire(["a", "b", "c"][number % 3]).await;
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 now.fetch_sub(1, Ordering::SeqCst);
@@ -290,6 +295,6 @@ mod tests {
         for call in calls.collect::<Vec<_>>() {
             call.await.unwrap();
         }
-        assert_eq!((most.load(Ordering::SeqCst), free(&slots)), (2, 2));
+        assert_eq!((most.load(Ordering::SeqCst), free(&permits)), (2, 2));
     }
 }

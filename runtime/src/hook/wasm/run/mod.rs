@@ -1,69 +1,66 @@
-//! One call of a module: a fresh instance, its limits, what it printed.
+//! Calls of modules: a fresh instance each, its limits, and its output.
 
-pub mod call_error;
-pub(crate) mod concurrency;
-pub mod engine;
+mod call_error;
+mod concurrency;
+mod engine;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::FutureExt as _;
-use metahook_core::api::limits::Limits;
-use wasmtime::Store;
+use metahook_core::api::limits::LimitBounds;
+use metahook_core::text::shorten;
+use wasmtime::{Engine, InstancePre, Linker, Module as Code, Store};
 
-use crate::hook::wasm::source::module::{Module, Runtime};
-use crate::hook::wasm::wasi::Exit;
-use crate::hook::wasm::wasi::state::Host;
-pub use crate::hook::wasm::wasi::{Files, MountedFiles, MountedFolder};
+pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
 pub use call_error::CallError;
-use call_error::{Ended, why};
+pub use engine::EngineError;
 
-/// A long hook gives way to the others after this many units of fuel.
-pub(crate) const YIELD_EVERY: u64 = 100_000;
+use super::compile::{Digest, ModuleError, ModuleSettings, Origin};
+use super::wasi::{self, CallState, Exit, YIELD_INTERVAL};
+use call_error::{Failure, MAX_REQUEST};
+use concurrency::Concurrency;
+use engine::Sandbox;
 
-/// A request may be this large.
-pub(crate) const LARGEST_REQUEST: usize = 32 << 20;
+/// Bytes of an error that wasmtime describes.
+const MAX_ERROR: usize = 500;
 
-/// What is asked of a hook.
+/// Settings of hooks that are modules.
 #[derive(Debug, Clone)]
-pub struct Call<'a> {
-    /// `argv[0]`.
-    pub controller: &'a str,
-    /// `argv[1]`: sync, finalize or customize.
-    pub hook: &'a str,
-    pub request: Bytes,
-    /// What the hook is told if it asks what time it is.
-    pub now: SystemTime,
-    pub limits: Limits,
-    /// What the hook's random numbers are made of.
-    pub seed: Seed,
-    /// Folders that the hook may read.
-    pub mounts: &'a [MountedFolder],
+pub struct RuntimeSettings {
+    /// Calls at once.
+    pub concurrency: usize,
+    pub limits: LimitBounds,
+    pub modules: ModuleSettings,
 }
 
-/// Where random numbers start: the same seed gives the same numbers.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seed(pub [u8; 32]);
-
-impl fmt::Debug for Seed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seed(..)") // who knows it knows a hook's random numbers
-    }
+/// The engine that runs modules.
+pub struct Runtime {
+    concurrency: Concurrency,
+    sandbox: Sandbox,
+    linker: Linker<CallState>,
 }
 
-/// What came of a call, also of a failed one.
+/// A module that can be called.
+pub struct Module {
+    pub digest: Digest,
+    pub size: usize,
+    pub origin: Origin,
+    ready: InstancePre<CallState>,
+}
+
+/// The result of a call, with its log and usage also where it failed.
 #[derive(Debug)]
 pub struct Called {
     pub answer: Result<Vec<u8>, CallError>,
     pub log: Log,
     pub usage: Usage,
-    /// The hook saw its request and nothing else: it never asked what time it is.
+    /// The answer depends on the request alone: the hook never read the realtime clock.
     pub pure: bool,
 }
 
-/// What the hook printed on stderr.
+/// The text that a hook printed on stderr.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Log {
     pub text: String,
@@ -71,76 +68,110 @@ pub struct Log {
     pub lost: usize,
 }
 
-/// What a call used of its budget.
+/// The part of its budget that a call used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub instructions: u64,
-    /// Most linear memory, in bytes.
+    /// The largest linear memory, in bytes.
     pub memory: u64,
 }
 
 impl Runtime {
-    /// Calls a module once. Nothing outlives the call.
+    pub(super) fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
+        let RuntimeSettings { concurrency, limits, modules } = settings;
+        let sandbox = Sandbox::new(*concurrency, limits, modules.bounds.functions)?;
+        let linker = wasi::linker(&sandbox.engine).map_err(|error| EngineError::new(&error))?;
+        Ok(Self { concurrency: Concurrency::new(*concurrency), sandbox, linker })
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.sandbox.engine
+    }
+
+    /// Makes a module of code.
+    ///
+    /// # Errors
+    /// The code imports a function that WASI has with another type.
+    pub(super) fn module(
+        &self,
+        digest: Digest,
+        size: usize,
+        code: &Code,
+        origin: Origin,
+    ) -> Result<Module, ModuleError> {
+        let ready = self.linker.instantiate_pre(code);
+        let ready = ready.map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), MAX_ERROR)))?;
+        Ok(Module { digest, size, origin, ready })
+    }
+
+    /// Calls a module once. No state outlives the call.
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
-        if call.request.len() > LARGEST_REQUEST {
+        if call.request.len() > MAX_REQUEST {
             let answer = Err(CallError::Request(call.request.len()));
             return Called { answer, log: Log::default(), usage: Usage::default(), pure: true };
         }
-        let slot = self.slots.acquire(call.controller).await;
+        let permit = self.concurrency.acquire(call.controller).await;
         let limits = call.limits;
-        let mut store = Store::new(&self.sandbox.engine, Host::new(call, self.sandbox.table_elements));
-        store.limiter(|host| &mut host.limiter);
+        let mut store = Store::new(&self.sandbox.engine, CallState::new(call, self.sandbox.table_elements));
+        store.limiter(|state| &mut state.limiter);
         let ended = within(limits.timeout, start(&mut store, module, limits.instructions)).await;
         let left = store.get_fuel().unwrap_or_default();
-        let host = store.into_data();
-        let usage =
-            Usage { instructions: limits.instructions.saturating_sub(left), memory: host.limiter.most };
-        let log =
-            Log { text: String::from_utf8_lossy(&host.stderr.bytes).into_owned(), lost: host.stderr.lost };
-        let pure = !host.clock.told();
+        let state = store.into_data();
+        let instructions = limits.instructions.saturating_sub(left);
+        let usage = Usage { instructions, memory: state.limiter.peak_memory };
+        let text = String::from_utf8_lossy(&state.stderr.bytes).into_owned();
+        let log = Log { text, lost: state.stderr.lost };
+        let pure = !state.clock.realtime_was_read();
         let answer = match ended {
-            Ok(()) => Ok(host.stdout.bytes),
-            Err(ended) => Err(why(&ended, &limits, &host, &log)),
+            Ok(()) => Ok(state.stdout.bytes),
+            Err(failure) => Err(failure.explain(&limits, &state, &log.text)),
         };
-        // A place that is given back is taken at once. After a failure others get their turn first: to find out where a
-        // hook was that used up its stack takes a millisecond, and no fuel.
+        // The next call takes the permit at once. After a failure other tasks run first: the backtrace of a hook that used
+        // up its stack takes a millisecond, and no fuel.
         if answer.is_err() {
             tokio::task::yield_now().await;
         }
-        drop(slot);
+        drop(permit);
         Called { answer, log, usage, pure }
     }
 }
 
-/// However a call ends, by a panic too, it is this call alone that does.
-async fn within(timeout: Duration, run: impl Future<Output = Result<(), Ended>>) -> Result<(), Ended> {
+/// Runs one call: also a panic ends this call alone.
+async fn within(timeout: Duration, run: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     match tokio::time::timeout(timeout, AssertUnwindSafe(run).catch_unwind()).await {
         Ok(Ok(ended)) => ended,
-        Ok(Err(panic)) => Err(Ended::panicked(panic.as_ref())),
-        Err(_elapsed) => Err(Ended::Late),
+        Ok(Err(panic)) => Err(Failure::panicked(panic.as_ref())),
+        Err(_elapsed) => Err(Failure::TimedOut),
     }
 }
 
-async fn start(store: &mut Store<Host>, module: &Module, instructions: u64) -> Result<(), Ended> {
+async fn start(store: &mut Store<CallState>, module: &Module, instructions: u64) -> Result<(), Failure> {
     let ready = async {
         store.set_fuel(instructions)?;
-        store.fuel_async_yield_interval(Some(YIELD_EVERY))?;
+        store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
         module.ready.instantiate_async(&mut *store).await?.get_typed_func::<(), ()>(&mut *store, "_start")
     };
-    let main = ready.await.map_err(Ended::Starting)?;
+    let main = ready.await.map_err(Failure::Starting)?;
     match main.call_async(store, ()).await {
         Err(error) if error.downcast_ref() == Some(&Exit(0)) => Ok(()),
-        ended => ended.map_err(Ended::Running),
+        ended => ended.map_err(Failure::Running),
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Module({}, {} bytes)", self.digest, self.size)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use metahook_core::api::limits::LimitBounds;
+    use std::time::SystemTime;
+
+    use bytes::Bytes;
+    use metahook_core::api::limits::Limits;
 
     use super::*;
-    use crate::hook::wasm::compile::ModuleSettings;
-    use crate::hook::wasm::source::module::RuntimeSettings;
 
     fn call(limits: Limits) -> Call<'static> {
         let now = SystemTime::UNIX_EPOCH;
@@ -148,23 +179,31 @@ mod tests {
         Call { controller: "c", hook: "sync", request, now, limits, seed: Seed::default(), mounts: &[] }
     }
 
+    /// A module compiled in this process, whatever it imports.
+    fn module(runtime: &Runtime, text: &str) -> Module {
+        let code = Code::new(runtime.engine(), wat::parse_str(text).unwrap()).unwrap();
+        let origin = Origin::Compiled(Duration::ZERO);
+        runtime.module(Digest::of(text.as_bytes()), text.len(), &code, origin).unwrap()
+    }
+
     #[tokio::test]
-    async fn a_panic_of_the_host_fails_its_call_alone_and_gives_the_place_back() {
-        let bounds = LimitBounds::default();
-        let settings = RuntimeSettings { slots: 1, limits: bounds, modules: ModuleSettings::new("none") };
+    async fn a_panic_of_the_host_fails_its_call_alone() {
+        let limits = LimitBounds::default();
+        let settings = RuntimeSettings { concurrency: 1, limits, modules: ModuleSettings::new("none") };
         let runtime = Runtime::new(&settings).unwrap();
-        let panics = runtime.of_text(
+        let panics = module(
+            &runtime,
             r#"(module (import "test" "panic" (func $panic)) (memory (export "memory") 1)
                  (func (export "_start") (call $panic)))"#,
         );
-        let fine = runtime.of_text("(module (func (export \"_start\")))");
+        let fine = module(&runtime, "(module (func (export \"_start\")))");
         for _ in 0..3 {
-            let error = runtime.call(&panics, call(bounds.default)).await.answer.unwrap_err();
+            let error = runtime.call(&panics, call(limits.default)).await.answer.unwrap_err();
             assert_eq!(
                 error.to_string(),
-                "the server failed while it ran the hook, which is a bug of the server: as the test wants it"
+                "the server failed while it ran the hook, which is a bug of the server: a test asked for it"
             );
-            assert_eq!(runtime.call(&fine, call(bounds.default)).await.answer, Ok(Vec::new()));
+            assert_eq!(runtime.call(&fine, call(limits.default)).await.answer, Ok(Vec::new()));
         }
     }
 }

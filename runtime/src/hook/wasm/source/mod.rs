@@ -1,9 +1,8 @@
-//! What a hook is made of, its module and its mounts, as one value that changes at once.
+//! Sources of hooks: a module and its mounts, followed, as one value that changes at once.
 
-pub mod module;
 mod module_source;
-pub(crate) mod mounts;
-pub(crate) mod registry;
+mod mounts;
+mod registry;
 mod unpack;
 
 use std::sync::Arc;
@@ -17,56 +16,59 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+pub(crate) use mounts::MountMemory;
+pub use registry::{Loaded, ModuleRegistry};
+
+use super::run::{Module, Runtime};
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::object_watch::ObjectWatches;
-use module::{Module, Runtime};
-use module_source::{ModuleState, Stored, StoredError, StoredModules};
-use mounts::{MountError, MountMemory, MountSet, Mounts};
+use module_source::{ModuleSource, ModuleSourceError, ModuleSources, ModuleState};
+use mounts::{MountError, MountSet, Mounts};
 
-/// A module is followed so much longer than anybody wants it.
-const LINGERS: Duration = Duration::from_mins(1);
+/// The time that a module is followed after its last hook.
+const RELEASE_DELAY: Duration = Duration::from_mins(1);
 
-/// What the hooks of running controllers are made of.
-pub(crate) struct Sources {
+/// The sources of all hooks of running controllers.
+pub(crate) struct HookSources {
     objects: Arc<ObjectWatches>,
-    modules: StoredModules,
+    modules: ModuleSources,
     memory: Arc<MountMemory>,
 }
 
-/// One hook. Whoever holds it keeps its module and mounts followed.
-pub(crate) struct Followed {
-    state: watch::Receiver<SourceState>,
-    module: Arc<Stored>,
+/// The source of one hook. Its module and mounts are followed as long as it is held.
+pub(crate) struct HookSource {
+    state: watch::Receiver<HookSourceState>,
+    module: Arc<ModuleSource>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// What is called, and what is wrong with what should be called.
+/// The hook to call, and the problem of the one that should be called.
 #[derive(Clone, Default)]
-pub(crate) struct SourceState {
+pub(crate) struct HookSourceState {
     /// The last good module and mounts: bad ones never take their place.
-    pub(crate) loaded: Option<Loaded>,
-    pub(crate) problem: Option<SourceError>,
+    pub(crate) loaded: Option<LoadedHook>,
+    pub(crate) problem: Option<HookSourceError>,
 }
 
-/// All that a call is made of but its request. A pass takes it once, so that it never mixes versions.
+/// A module with its mounts. A reconcile takes it once, so that it never mixes versions.
 #[derive(Clone)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedHook {
     pub(crate) module: Arc<Module>,
     pub(crate) mounts: Arc<Mounts>,
-    /// The same for the same module with the same mounts, and else another.
+    /// A fingerprint of the module and the content of the mounts.
     pub(crate) identity: Fingerprint,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SourceError {
+pub(crate) enum HookSourceError {
     #[error(transparent)]
-    Module(#[from] StoredError),
+    Module(#[from] ModuleSourceError),
     #[error(transparent)]
     Mount(#[from] MountError),
 }
 
-impl SourceError {
-    /// The digest of the module that is not loaded, where it is known.
+impl HookSourceError {
+    /// The digest of the refused module, where it is known.
     pub(crate) fn refused(&self) -> Option<&str> {
         match self {
             Self::Module(error) => error.refused(),
@@ -83,68 +85,68 @@ impl SourceError {
     }
 }
 
-impl Loaded {
+impl LoadedHook {
     fn new(module: Arc<Module>, mounts: Mounts) -> Self {
-        let mut both = Fingerprinter::default();
-        both.add(module.digest.as_bytes());
-        both.add(mounts.digest().as_bytes());
-        Self { module, mounts: Arc::new(mounts), identity: both.finish() }
+        let mut identity = Fingerprinter::default();
+        identity.add(module.digest.as_bytes());
+        identity.add(mounts.digest().as_bytes());
+        Self { module, mounts: Arc::new(mounts), identity: identity.finish() }
     }
 }
 
-impl Sources {
-    pub(crate) fn new(rest: ApiClient, runtime: Arc<Runtime>, memory: MountMemory) -> Self {
+impl HookSources {
+    pub(crate) fn new(rest: ApiClient, registry: Arc<ModuleRegistry>, memory: MountMemory) -> Self {
         let objects = Arc::new(ObjectWatches::new(rest));
-        let modules = StoredModules::new(Arc::clone(&objects), runtime);
+        let modules = ModuleSources::new(Arc::clone(&objects), registry);
         Self { objects, modules, memory: Arc::new(memory) }
     }
 
-    pub(crate) fn runtime(&self) -> &Arc<Runtime> {
-        self.modules.runtime()
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.modules.registry().runtime()
     }
 
-    pub(crate) fn follow(&self, module: &ModuleRef, mounts: &[MountRef]) -> Arc<Followed> {
-        let (sender, state) = watch::channel(SourceState::default());
+    pub(crate) fn follow(&self, module: &ModuleRef, mounts: &[MountRef]) -> Arc<HookSource> {
+        let (sender, state) = watch::channel(HookSourceState::default());
         let module = self.modules.follow(module);
         let mounts = MountSet::follow(mounts, &self.objects, Arc::clone(&self.memory));
         let task = AbortOnDropHandle::new(tokio::spawn(join(Arc::clone(&module), mounts, sender)));
-        Arc::new(Followed { state, module, _task: task })
+        Arc::new(HookSource { state, module, _task: task })
     }
 }
 
-impl Followed {
-    /// Changes of what is loaded or wrong; the present state counts as the first.
-    pub(crate) fn changes(&self) -> watch::Receiver<SourceState> {
+impl HookSource {
+    /// Changes of the state; the present state counts as the first.
+    pub(crate) fn changes(&self) -> watch::Receiver<HookSourceState> {
         let mut changes = self.state.clone();
         changes.mark_changed();
         changes
     }
 
-    pub(crate) fn loaded(&self) -> Option<Loaded> {
+    pub(crate) fn loaded(&self) -> Option<LoadedHook> {
         self.state.borrow().loaded.clone()
     }
 }
 
-/// A controller whose spec changes ends and begins anew: the last good module is still there by then, also if what is
-/// stored is not good.
-impl Drop for Followed {
+/// A controller whose spec changes is started again. The delay keeps the last good module until then, also where the
+/// stored one is bad.
+impl Drop for HookSource {
     fn drop(&mut self) {
         let module = Arc::clone(&self.module);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(async move {
-                tokio::time::sleep(LINGERS).await;
+                tokio::time::sleep(RELEASE_DELAY).await;
                 drop(module);
             });
         }
     }
 }
 
-async fn join(module: Arc<Stored>, mut mounts: MountSet, state: watch::Sender<SourceState>) {
+async fn join(module: Arc<ModuleSource>, mut mounts: MountSet, state: watch::Sender<HookSourceState>) {
     let mut modules = module.state();
     loop {
-        let now = modules.borrow_and_update().clone();
+        let module = modules.borrow_and_update().clone();
         let (content, problem) = mounts.update();
-        publish(&state, now, content, problem);
+        publish(&state, module, content, problem);
         tokio::select! {
             changed = modules.changed() => if changed.is_err() { return },
             () = mounts.changed() => {}
@@ -153,18 +155,18 @@ async fn join(module: Arc<Stored>, mut mounts: MountSet, state: watch::Sender<So
 }
 
 fn publish(
-    state: &watch::Sender<SourceState>,
+    state: &watch::Sender<HookSourceState>,
     module: ModuleState,
     mounts: Option<Mounts>,
-    wrong: Option<MountError>,
+    mount_problem: Option<MountError>,
 ) {
-    let problem = module.problem.map(SourceError::from).or(wrong.map(SourceError::from));
-    let loaded = module.module.zip(mounts).map(|(module, mounts)| Loaded::new(module, mounts));
+    let problem = module.problem.map(HookSourceError::from).or(mount_problem.map(HookSourceError::from));
+    let loaded = module.module.zip(mounts).map(|(module, mounts)| LoadedHook::new(module, mounts));
     state.send_if_modified(|state| {
-        let identity = |loaded: &Option<Loaded>| loaded.as_ref().map(|loaded| loaded.identity);
+        let identity = |loaded: &Option<LoadedHook>| loaded.as_ref().map(|loaded| loaded.identity);
         let same = state.problem == problem && identity(&state.loaded) == identity(&loaded);
         if !same {
-            *state = SourceState { loaded, problem };
+            *state = HookSourceState { loaded, problem };
         }
         !same
     });

@@ -1,5 +1,4 @@
-//! Modules as ConfigMaps hold them, under one key or in parts that an index names: followed, so that a changed one is
-//! loaded.
+//! Modules in ConfigMaps, under one key or in parts that an index names: followed, so that a changed one is loaded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -13,35 +12,37 @@ use metahook_core::text::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::module::{Digest, Module, ModuleError, Runtime};
+use super::registry::ModuleRegistry;
 use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::hook::wasm::compile::{Digest, ModuleError};
+use crate::hook::wasm::run::Module;
 use crate::sync::lock;
 
-/// Bytes are tried again this much after their last refusal is forgotten.
-const SOON: Duration = Duration::from_secs(10);
+/// The delay from the end of a remembered failure to the next load of the same bytes.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// The modules that running controllers name, each followed once.
-pub(crate) struct StoredModules {
+/// The sources of all running controllers' modules, each followed once.
+pub(super) struct ModuleSources {
     objects: Arc<ObjectWatches>,
-    runtime: Arc<Runtime>,
-    followed: Mutex<BTreeMap<ModuleRef, Weak<Stored>>>,
+    registry: Arc<ModuleRegistry>,
+    followed: Mutex<BTreeMap<ModuleRef, Weak<ModuleSource>>>,
 }
 
-/// One of them. Whoever holds it keeps it followed.
-pub(crate) struct Stored {
+/// One source, followed as long as it is held.
+pub(super) struct ModuleSource {
     state: watch::Receiver<ModuleState>,
     _task: AbortOnDropHandle<()>,
 }
 
-/// The last good module, and what is wrong with the one that should be called.
+/// The last good module, and the problem of the one that should be called.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ModuleState {
-    pub(crate) module: Option<Arc<Module>>,
-    pub(crate) problem: Option<StoredError>,
+pub(super) struct ModuleState {
+    pub(super) module: Option<Arc<Module>>,
+    pub(super) problem: Option<ModuleSourceError>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum StoredError {
+pub(crate) enum ModuleSourceError {
     #[error(
         "there is no ConfigMap {namespace}/{name}: create it, for example with `kubectl -n {namespace} create configmap {name} --from-file={key}=MODULE.wasm`"
     )]
@@ -71,7 +72,7 @@ pub(crate) enum StoredError {
         namespace: String,
         name: String,
         key: String,
-        /// Where the bytes could be unpacked.
+        /// The digest, where the bytes could be unpacked.
         found: Option<String>,
         source: Box<ModuleError>,
     },
@@ -85,9 +86,9 @@ pub(crate) enum StoredError {
     Mixed { namespace: String, name: String, size: usize, found: String, wanted: String },
 }
 
-impl StoredError {
+impl ModuleSourceError {
     /// The reason of the condition `ModulesLoaded`.
-    pub(crate) fn reason(&self) -> ConditionReason {
+    pub(super) fn reason(&self) -> ConditionReason {
         match self {
             Self::NoConfigMap { .. } => ConditionReason::ConfigMapNotFound,
             Self::NoKey { .. } => ConditionReason::KeyNotFound,
@@ -100,8 +101,8 @@ impl StoredError {
         }
     }
 
-    /// The digest of the module that is not loaded, where it is known.
-    pub(crate) fn refused(&self) -> Option<&str> {
+    /// The digest of the refused module, where it is known.
+    pub(super) fn refused(&self) -> Option<&str> {
         match self {
             Self::Module { found, .. } => found.as_deref(),
             Self::Pinned { found, .. } | Self::Mixed { found, .. } => Some(found),
@@ -115,58 +116,58 @@ impl StoredError {
         }
     }
 
-    /// When the same bytes are worth another try, though nobody changed them: a busy machine may have been why.
-    fn again(&self) -> Option<Duration> {
+    /// The delay of another try with the same bytes, where a busy machine may have been the reason.
+    fn retry_delay(&self) -> Option<Duration> {
         match self {
             Self::Module { source, .. } => {
-                Some(source.holds_for()).filter(|pause| *pause != Duration::MAX).map(|pause| pause + SOON)
+                Some(source.holds_for()).filter(|time| *time != Duration::MAX).map(|time| time + RETRY_DELAY)
             }
             _ => None,
         }
     }
 }
 
-impl StoredModules {
-    pub(crate) fn new(objects: Arc<ObjectWatches>, runtime: Arc<Runtime>) -> Self {
-        Self { objects, runtime, followed: Mutex::default() }
+impl ModuleSources {
+    pub(super) fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>) -> Self {
+        Self { objects, registry, followed: Mutex::default() }
     }
 
-    pub(crate) fn runtime(&self) -> &Arc<Runtime> {
-        &self.runtime
+    pub(super) fn registry(&self) -> &ModuleRegistry {
+        &self.registry
     }
 
-    pub(crate) fn follow(&self, what: &ModuleRef) -> Arc<Stored> {
+    pub(super) fn follow(&self, spec: &ModuleRef) -> Arc<ModuleSource> {
         let mut followed = lock(&self.followed);
-        followed.retain(|_, known| known.strong_count() > 0);
-        if let Some(known) = followed.get(what).and_then(Weak::upgrade) {
-            return known;
+        followed.retain(|_, source| source.strong_count() > 0);
+        if let Some(source) = followed.get(spec).and_then(Weak::upgrade) {
+            return source;
         }
         let (sender, state) = watch::channel(ModuleState::default());
-        let loader = Loader::new(Arc::clone(&self.objects), Arc::clone(&self.runtime), what.clone());
+        let loader = Loader::new(Arc::clone(&self.objects), Arc::clone(&self.registry), spec.clone());
         let task = AbortOnDropHandle::new(tokio::spawn(loader.run(sender)));
-        let new = Arc::new(Stored { state, _task: task });
-        followed.insert(what.clone(), Arc::downgrade(&new));
-        new
+        let source = Arc::new(ModuleSource { state, _task: task });
+        followed.insert(spec.clone(), Arc::downgrade(&source));
+        source
     }
 }
 
-impl Stored {
-    pub(crate) fn state(&self) -> watch::Receiver<ModuleState> {
+impl ModuleSource {
+    pub(super) fn state(&self) -> watch::Receiver<ModuleState> {
         self.state.clone()
     }
 }
 
-/// What has to be there before a module can be loaded.
+/// The state of the objects that a module is read from.
 enum Stage {
-    /// Something is not known yet.
+    /// An object is not known yet.
     Wait,
-    /// The bytes as they are stored, and what an index says they are.
+    /// The bytes as they are stored, with their index where they come in parts.
     Complete(Vec<u8>, Option<Index>),
-    /// The index names the module that is loaded already.
+    /// The index has the digest of the loaded module.
     Same(Arc<Module>),
 }
 
-/// What a ConfigMap holds under a key.
+/// The content of a ConfigMap under a key.
 #[derive(Debug, PartialEq, Eq)]
 enum Content {
     Plain(Vec<u8>),
@@ -175,17 +176,17 @@ enum Content {
 
 struct Loader {
     objects: Arc<ObjectWatches>,
-    runtime: Arc<Runtime>,
-    what: ModuleRef,
+    registry: Arc<ModuleRegistry>,
+    spec: ModuleRef,
     map: Follower,
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
 }
 
 impl Loader {
-    fn new(objects: Arc<ObjectWatches>, runtime: Arc<Runtime>, what: ModuleRef) -> Self {
-        let map = objects.follow(what.reader.as_ref(), &config_map(&what.namespace, &what.name));
-        Self { objects, runtime, what, map, parts: BTreeMap::new() }
+    fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>, spec: ModuleRef) -> Self {
+        let map = objects.follow(spec.reader.as_ref(), &config_map(&spec.namespace, &spec.name));
+        Self { objects, registry, spec, map, parts: BTreeMap::new() }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
@@ -200,36 +201,35 @@ impl Loader {
             if let Some(Ok(_)) = loaded {
                 self.parts.clear();
             }
-            let again = loaded.as_ref().and_then(|loaded| loaded.as_ref().err()?.again());
+            let retry = loaded.as_ref().and_then(|loaded| loaded.as_ref().err()?.retry_delay());
             if let Some(loaded) = loaded {
                 publish(&state, loaded);
             }
             let changed = any_changed([&mut self.map].into_iter().chain(self.parts.values_mut()));
-            match again {
+            match retry {
                 None => changed.await,
-                // Either way it is looked at again.
-                Some(pause) => drop(tokio::time::timeout(pause, changed).await),
+                // A change ends the delay.
+                Some(delay) => drop(tokio::time::timeout(delay, changed).await),
             }
         }
     }
 
-    fn stage(&mut self, now: Option<&Arc<Module>>) -> Result<Stage, StoredError> {
-        let what = &self.what;
-        let (namespace, name, key) = (what.namespace.clone(), what.name.clone(), what.key.clone());
+    fn stage(&mut self, now: Option<&Arc<Module>>) -> Result<Stage, ModuleSourceError> {
+        let ModuleRef { namespace, name, key, sha256, reader: _ } = self.spec.clone();
         let content = match self.map.now() {
             Known::NotYet => return Ok(Stage::Wait),
-            Known::Missing => return Err(StoredError::NoConfigMap { namespace, name, key }),
+            Known::Missing => return Err(ModuleSourceError::NoConfigMap { namespace, name, key }),
             Known::Unreadable(message) => {
-                return Err(StoredError::Unreadable { name: config_map(&namespace, &name), message });
+                return Err(ModuleSourceError::Unreadable { name: config_map(&namespace, &name), message });
             }
-            Known::There(map) => content(what, map.json(), self.runtime.largest())?,
+            Known::There(map) => content(&self.spec, map.json(), self.registry.max_size())?,
         };
         let index = match content {
             Content::Plain(bytes) => return Ok(Stage::Complete(bytes, None)),
             Content::Packed(index) => index,
         };
-        if let Some(pinned) = self.what.sha256.clone().filter(|pinned| *pinned != index.sha256) {
-            return Err(StoredError::Pinned { namespace, name, key, found: index.sha256, pinned });
+        if let Some(pinned) = sha256.filter(|pinned| *pinned != index.sha256) {
+            return Err(ModuleSourceError::Pinned { namespace, name, key, found: index.sha256, pinned });
         }
         match now.filter(|module| module.digest.hex() == index.sha256) {
             Some(module) => Ok(Stage::Same(Arc::clone(module))),
@@ -238,55 +238,62 @@ impl Loader {
     }
 
     /// The bytes of all parts, one after the other.
-    fn join(&mut self, index: Index) -> Result<Stage, StoredError> {
+    fn join(&mut self, index: Index) -> Result<Stage, ModuleSourceError> {
         self.parts.retain(|name, _| index.parts.contains(name));
         let (mut stored, mut waits) = (Vec::new(), false);
         for (number, name) in index.parts.iter().enumerate() {
-            let part = config_map(&self.what.namespace, name);
-            let follow = || self.objects.follow(self.what.reader.as_ref(), &part);
+            let part = config_map(&self.spec.namespace, name);
+            let follow = || self.objects.follow(self.spec.reader.as_ref(), &part);
             let known = self.parts.entry(name.clone()).or_insert_with(follow).now();
-            let of = || format!("{}/{}", self.what.namespace, self.what.name);
+            let of = || format!("{}/{}", self.spec.namespace, self.spec.name);
             match known {
                 Known::NotYet => waits = true,
                 Known::Missing => {
-                    return Err(StoredError::NoPart { part, number, count: index.parts.len(), of: of() });
+                    return Err(ModuleSourceError::NoPart {
+                        part,
+                        number,
+                        count: index.parts.len(),
+                        of: of(),
+                    });
                 }
-                Known::Unreadable(message) => return Err(StoredError::Unreadable { name: part, message }),
+                Known::Unreadable(message) => {
+                    return Err(ModuleSourceError::Unreadable { name: part, message });
+                }
                 Known::There(map) => {
                     let bytes =
                         read(&part, map.json())?.binary_data.and_then(|mut data| data.remove(PART_KEY));
-                    stored.extend(bytes.ok_or_else(|| StoredError::EmptyPart { part, of: of() })?.0);
+                    stored.extend(bytes.ok_or_else(|| ModuleSourceError::EmptyPart { part, of: of() })?.0);
                 }
             }
         }
         Ok(if waits { Stage::Wait } else { Stage::Complete(stored, Some(index)) })
     }
 
-    async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, StoredError> {
-        let ModuleRef { namespace, name, key, sha256, reader: _ } = self.what.clone();
-        let refused = |source, found| StoredError::Module {
+    async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, ModuleSourceError> {
+        let ModuleRef { namespace, name, key, sha256, reader: _ } = self.spec.clone();
+        let refused = |source, found| ModuleSourceError::Module {
             namespace: namespace.clone(),
             name: name.clone(),
             key: key.clone(),
             found,
             source: Box::new(source),
         };
-        let bytes = self.runtime.unpack(stored).await.map_err(|source| refused(source, None))?;
+        let bytes = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
         let (found, size) = (Digest::of(&bytes).hex(), bytes.len());
         if let Some(index) =
             index.filter(|index| index.sha256 != found || u64::try_from(size) != Ok(index.size))
         {
             let wanted = format!("{} bytes with {}", index.size, index.sha256);
-            return Err(StoredError::Mixed { namespace, name, size, found, wanted });
+            return Err(ModuleSourceError::Mixed { namespace, name, size, found, wanted });
         }
         if let Some(pinned) = sha256.filter(|pinned| *pinned != found) {
-            return Err(StoredError::Pinned { namespace, name, key, found, pinned });
+            return Err(ModuleSourceError::Pinned { namespace, name, key, found, pinned });
         }
-        self.runtime.load(bytes).await.map_err(|source| refused(source, Some(found)))
+        self.registry.load(bytes).await.map_err(|source| refused(source, Some(found)))
     }
 }
 
-fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Module>, StoredError>) {
+fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Module>, ModuleSourceError>) {
     state.send_if_modified(|state| match loaded {
         Ok(module) => {
             let same =
@@ -306,29 +313,31 @@ fn config_map(namespace: &str, name: &str) -> Reference {
     Reference { kind: Kind::ConfigMap, namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
-fn read(name: &Reference, json: &str) -> Result<ConfigMap, StoredError> {
-    serde_json::from_str(json)
-        .map_err(|error| StoredError::Unreadable { name: name.clone(), message: error.to_string().into() })
+fn read(name: &Reference, json: &str) -> Result<ConfigMap, ModuleSourceError> {
+    serde_json::from_str(json).map_err(|error| ModuleSourceError::Unreadable {
+        name: name.clone(),
+        message: error.to_string().into(),
+    })
 }
 
-/// What is under the key: in `binaryData`, else in `data`; or the index of a packed module.
-fn content(what: &ModuleRef, json: &str, most: u64) -> Result<Content, StoredError> {
-    let (namespace, name, key) = (what.namespace.clone(), what.name.clone(), what.key.clone());
+/// The content under the key: in `binaryData`, else in `data`; or the index of a packed module.
+fn content(spec: &ModuleRef, json: &str, max_size: u64) -> Result<Content, ModuleSourceError> {
+    let ModuleRef { namespace, name, key, .. } = spec.clone();
     let map = read(&config_map(&namespace, &name), json)?;
     let (mut binary, mut text) = (map.binary_data.unwrap_or_default(), map.data.unwrap_or_default());
     let index = text.remove(&index_key(&key));
     let plain = binary.remove(&key).map(|bytes| bytes.0);
     match (plain.or_else(|| text.remove(&key).map(String::into_bytes)), index) {
         (Some(bytes), None) => Ok(Content::Plain(bytes)),
-        (Some(_), Some(_)) => Err(StoredError::TwoModules { namespace, name, key }),
-        (None, Some(index)) => Index::parse(&index, most)
+        (Some(_), Some(_)) => Err(ModuleSourceError::TwoModules { namespace, name, key }),
+        (None, Some(index)) => Index::parse(&index, max_size)
             .map(Content::Packed)
-            .map_err(|source| StoredError::Index { namespace, name, key, source }),
+            .map_err(|source| ModuleSourceError::Index { namespace, name, key, source }),
         (None, None) => {
             let keys: Vec<_> = binary.into_keys().chain(text.into_keys()).collect();
             let found =
                 if keys.is_empty() { "no keys at all".to_owned() } else { shorten(&keys.join(", "), 300) };
-            Err(StoredError::NoKey { namespace, name, key, found })
+            Err(ModuleSourceError::NoKey { namespace, name, key, found })
         }
     }
 }
@@ -341,8 +350,8 @@ mod tests {
 
     fn hook(json: &str) -> Result<Content, String> {
         let (namespace, name, key) = ("n".to_owned(), "m".to_owned(), "hook.wasm".to_owned());
-        let what = ModuleRef { namespace, name, key, sha256: None, reader: None };
-        content(&what, json, 1 << 20).map_err(|error| error.to_string())
+        let spec = ModuleRef { namespace, name, key, sha256: None, reader: None };
+        content(&spec, json, 1 << 20).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -353,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_names_those_that_are_there() {
+    fn a_missing_key_is_an_error_that_names_the_others() {
         assert_eq!(
             hook(r#"{"binaryData":{"a.wasm":""},"data":{"b":""}}"#).unwrap_err(),
             "the ConfigMap n/m has no key \"hook.wasm\" in binaryData or data; it has a.wasm, b"

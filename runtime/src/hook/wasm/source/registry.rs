@@ -1,32 +1,42 @@
-//! Which modules are loaded, on their way, or known to fail: each digest once, however many ask for it.
+//! Registry of modules by digest: each is loaded once, however many hooks name it, and known failures are remembered.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::time::Instant;
 
-use super::module::{Digest, Module};
-use crate::hook::wasm::compile::module_error::ModuleError;
+use super::unpack::unpack;
+use crate::hook::wasm::compile::{CodeLoader, Digest, ModuleBounds, ModuleError, Origin, blocking};
+use crate::hook::wasm::run::{EngineError, Module, Runtime, RuntimeSettings};
+use crate::sync::lock;
 
-pub(crate) type Loaded = Result<Arc<Module>, ModuleError>;
+pub type Loaded = Result<Arc<Module>, ModuleError>;
 
-/// A module on its way, shared by all who wait for it. It goes on as long as one of them does.
-pub(crate) type Loading = Shared<BoxFuture<'static, Loaded>>;
+/// A load that all callers of one digest share. It goes on as long as one of them waits.
+type Loading = Shared<BoxFuture<'static, Loaded>>;
 
-/// So many failures are remembered; the oldest is forgotten first.
-const FAILURES: usize = 256;
+/// Failures that are remembered; the oldest is forgotten first.
+const MAX_FAILURES: usize = 256;
+
+/// The modules of a runtime.
+pub struct ModuleRegistry {
+    runtime: Runtime,
+    bounds: ModuleBounds,
+    code: CodeLoader,
+    entries: Mutex<Entries>,
+}
 
 #[derive(Default)]
-pub(crate) struct Known {
+struct Entries {
     modules: BTreeMap<Digest, Entry>,
     failures: VecDeque<Failure>,
 }
 
 enum Entry {
     Loading(WeakShared<BoxFuture<'static, Loaded>>),
-    /// A module lives as long as somebody uses it.
+    /// A module lives as long as a hook uses it.
     Loaded(Weak<Module>),
 }
 
@@ -36,9 +46,74 @@ struct Failure {
     at: Instant,
 }
 
-impl Known {
-    /// The module, or its failure; else the way to it, which `start` begins if nobody has.
-    pub(crate) fn find(
+impl ModuleRegistry {
+    pub fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
+        let runtime = Runtime::new(settings)?;
+        let code = CodeLoader::new(runtime.engine().clone(), &settings.modules, &settings.limits);
+        Ok(Self { runtime, bounds: settings.modules.bounds, code, entries: Mutex::default() })
+    }
+
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// The bound of a module's size after decompression.
+    pub(super) fn max_size(&self) -> u64 {
+        self.bounds.size
+    }
+
+    /// Stored bytes to a module's bytes.
+    pub async fn unpack(&self, stored: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
+        let bounds = self.bounds;
+        blocking(move || unpack(stored, &bounds)).await
+    }
+
+    /// Loads a module: compiles it, or finds it compiled.
+    ///
+    /// *Guarantees*: each digest is compiled once at a time, however many callers there are; a caller that is dropped takes
+    /// nothing from the others.
+    pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Loaded {
+        let (digest, bytes) = self.code.inspect(bytes).await?;
+        let found = self.entries().find(digest, Instant::now(), || {
+            let this = Arc::clone(self);
+            async move {
+                let loaded = this.make(digest, bytes).await;
+                this.entries().ended(digest, &loaded, Instant::now());
+                loaded
+            }
+            .boxed()
+        });
+        match found {
+            Ok(loaded) => loaded,
+            Err(loading) => loading.await,
+        }
+    }
+
+    /// Compilations started so far.
+    pub fn compilations(&self) -> u64 {
+        self.code.compilations()
+    }
+
+    async fn make(&self, digest: Digest, bytes: Vec<u8>) -> Loaded {
+        let (code, origin) = self.code.load(digest, &bytes).await?;
+        let size = bytes.len();
+        let module = self.runtime.module(digest, size, &code, origin)?;
+        let (cached, time) = match origin {
+            Origin::Compiled(time) => (false, time),
+            Origin::Cached(time) => (true, time),
+        };
+        tracing::info!(%digest, size, cached, seconds = time.as_secs_f64(), "module loaded");
+        Ok(Arc::new(module))
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        lock(&self.entries)
+    }
+}
+
+impl Entries {
+    /// The module, or its failure; else its load, which `start` begins where none goes on.
+    fn find(
         &mut self,
         digest: Digest,
         now: Instant,
@@ -68,8 +143,8 @@ impl Known {
         Err(loading)
     }
 
-    /// Notes how it ended.
-    pub(crate) fn ended(&mut self, digest: Digest, loaded: &Loaded, now: Instant) {
+    /// Records the result of a load.
+    fn ended(&mut self, digest: Digest, loaded: &Loaded, now: Instant) {
         self.modules.retain(|_, entry| match entry {
             Entry::Loading(loading) => loading.upgrade().is_some(),
             Entry::Loaded(module) => module.strong_count() > 0,
@@ -81,7 +156,7 @@ impl Known {
             Err(error) => {
                 self.modules.remove(&digest);
                 self.failures.push_back(Failure { digest, error: error.clone(), at: now });
-                if self.failures.len() > FAILURES {
+                if self.failures.len() > MAX_FAILURES {
                     self.failures.pop_front();
                 }
             }
@@ -114,17 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn all_wait_for_the_same_and_the_last_to_leave_ends_it() {
-        let mut known = Known::default();
+    fn callers_share_a_load_and_the_last_one_ends_it() {
+        let mut entries = Entries::default();
         let now = Instant::now();
-        let first = known.find(digest(1), now, never).unwrap_err();
-        let second = known.find(digest(1), now, || unreachable!("it is on its way")).unwrap_err();
+        let first = entries.find(digest(1), now, never).unwrap_err();
+        let second = entries.find(digest(1), now, || unreachable!("it is being loaded")).unwrap_err();
         assert!(first.ptr_eq(&second));
         drop(first);
-        let third = known.find(digest(1), now, || unreachable!("somebody still waits")).unwrap_err();
+        let third = entries.find(digest(1), now, || unreachable!("a caller still waits")).unwrap_err();
         drop((second, third));
         let mut again = false;
-        let fourth = known.find(digest(1), now, || {
+        let fourth = entries.find(digest(1), now, || {
             again = true;
             never()
         });
@@ -132,8 +207,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_takes_nothing_from_the_others() {
-        let mut known = Known::default();
+    async fn a_dropped_caller_takes_nothing_from_the_others() {
+        let mut entries = Entries::default();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let refused = || ModuleError::Refused("odd".into());
         let begin = move || {
@@ -143,8 +218,8 @@ mod tests {
             }
             .boxed()
         };
-        let mut first = known.find(digest(1), Instant::now(), begin).unwrap_err();
-        let second = known.find(digest(1), Instant::now(), never).unwrap_err();
+        let mut first = entries.find(digest(1), Instant::now(), begin).unwrap_err();
+        let second = entries.find(digest(1), Instant::now(), never).unwrap_err();
         assert!((&mut first).now_or_never().is_none(), "it drives the load");
         drop(first);
         end.send(()).unwrap();
@@ -152,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_module_stays_refused_and_a_late_one_is_tried_again_after_a_pause() {
+    fn a_refusal_holds_and_a_late_compilation_is_tried_again() {
         let now = Instant::now();
         for (error, later, holds) in [
             (ModuleError::Refused("odd".into()), Duration::from_hours(10_000), true),
@@ -160,21 +235,21 @@ mod tests {
             (ModuleError::CompileTime(Duration::ZERO), Duration::from_mins(5), false),
             (ModuleError::NoCompiler("busy".into()), Duration::ZERO, false),
         ] {
-            let mut known = Known::default();
-            known.ended(digest(1), &fails(&error), now);
-            let found = known.find(digest(1), now + later, never).ok();
+            let mut entries = Entries::default();
+            entries.ended(digest(1), &fails(&error), now);
+            let found = entries.find(digest(1), now + later, never).ok();
             assert_eq!(found.map(|found| found.unwrap_err()), holds.then_some(error));
         }
     }
 
     #[test]
-    fn failures_are_forgotten_when_there_are_too_many() {
-        let (mut known, now) = (Known::default(), Instant::now());
+    fn the_oldest_failures_are_forgotten() {
+        let (mut entries, now) = (Entries::default(), Instant::now());
         let error = ModuleError::Refused("odd".into());
-        for number in 0..=FAILURES {
-            known.ended(digest(number), &fails(&error), now);
+        for number in 0..=MAX_FAILURES {
+            entries.ended(digest(number), &fails(&error), now);
         }
-        assert!(known.find(digest(0), now, never).is_err());
-        assert!(known.find(digest(1), now, never).is_ok());
+        assert!(entries.find(digest(0), now, never).is_err());
+        assert!(entries.find(digest(1), now, never).is_ok());
     }
 }

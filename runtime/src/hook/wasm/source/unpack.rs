@@ -1,23 +1,22 @@
-//! Stored bytes to a module's bytes: plain, gzip or zstd, told apart by their first bytes.
+//! Decompression of stored modules: plain, gzip or zstd, by their first bytes.
 
 use std::io::{self, BufRead, Read};
 
 use flate2::bufread::GzDecoder;
 use zstd::stream::read::Decoder as ZstdDecoder;
 
-use crate::hook::wasm::compile::ModuleBounds;
-use crate::hook::wasm::compile::module_error::{Encoding, ModuleError};
+use crate::hook::wasm::compile::{Encoding, ModuleBounds, ModuleError};
 
-/// 8 MiB, as a power of two: what the decoder keeps while it reads.
-const ZSTD_WINDOW: u32 = 23;
+/// Memory of the decoder, as a power of two: 8 MiB.
+const MAX_ZSTD_WINDOW: u32 = 23;
 
 /// Unpacks one module.
 ///
-/// *Guarantees*: memory and work are bounded by `bounds`, whatever the data says of itself.
+/// *Guarantees*: `bounds` limits memory and work, whatever the header of the data says.
 ///
-/// *Caveats*: exactly one gzip member or zstd frame; what follows it is refused, not ignored.
-pub(crate) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
-    let Some(encoding) = Encoding::of(&stored) else {
+/// *Caveats*: exactly one gzip member or zstd frame; bytes behind it are refused, not ignored.
+pub(super) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
+    let Some(encoding) = encoding(&stored) else {
         return if fits(stored.len(), bounds.size) {
             Ok(stored)
         } else {
@@ -43,19 +42,17 @@ pub(crate) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, 
     }
 }
 
-impl Encoding {
-    pub(crate) fn of(stored: &[u8]) -> Option<Self> {
-        match stored {
-            [0x1f, 0x8b, ..] => Some(Self::Gzip),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Self::Zstd),
-            _ => None,
-        }
+fn encoding(stored: &[u8]) -> Option<Encoding> {
+    match stored {
+        [0x1f, 0x8b, ..] => Some(Encoding::Gzip),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Encoding::Zstd),
+        _ => None,
     }
 }
 
 fn zstd_decoder<R: BufRead>(stored: R) -> io::Result<ZstdDecoder<'static, R>> {
     let mut decoder = ZstdDecoder::with_buffer(stored)?.single_frame();
-    decoder.window_log_max(ZSTD_WINDOW)?;
+    decoder.window_log_max(MAX_ZSTD_WINDOW)?;
     Ok(decoder)
 }
 
@@ -72,7 +69,7 @@ fn read(decoder: &mut impl Read, encoding: Encoding, bound: u64) -> Result<Vec<u
 fn broken(encoding: Encoding, error: &io::Error) -> ModuleError {
     let why = match error.kind() {
         io::ErrorKind::UnexpectedEof => "it is cut off".to_owned(),
-        // What zstd says of a window that is too large.
+        // zstd's message about a window that is too large.
         _ if error.to_string().contains("too much memory") => return ModuleError::Window(encoding),
         _ => error.to_string(),
     };
@@ -115,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_the_same_however_it_is_stored() {
+    fn a_module_is_the_same_in_each_encoding() {
         let module = b"\0asm and so on".repeat(100);
         assert_eq!(unpack(module.clone(), &BOUNDS), Ok(module.clone()));
         for (encoding, stored) in both(&module) {
@@ -181,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_end_is_refused() {
+    fn bytes_behind_the_end_are_refused() {
         for (encoding, stored) in both(b"\0asm") {
             let twice = stored.repeat(2);
             let count = stored.len();

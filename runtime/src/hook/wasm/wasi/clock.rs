@@ -1,28 +1,28 @@
-//! A hook's time: its own, not the server's, so that the same request takes the same course.
+//! Clocks of a hook: virtual time, so that the same request takes the same course.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::hook::wasm::wasi::errno::Errno;
 
-/// How far time goes on at each reading, and how fine the clocks are. Some: Go refuses a clock that says 0, and a
-/// program that waits in a loop comes to an end. Little: a program that measures itself finds itself quick.
+/// Nanoseconds that pass at each reading, which are also the clocks' resolution: more than none, since Go refuses a clock
+/// at 0 and a program that waits in a loop has to end; few, so that a program that measures itself finds itself quick.
 const STEP: u64 = 1000;
 
-/// Go's time is an `i64`; beyond this a sleep takes no longer.
-const END: u64 = i64::MAX as u64;
+/// The last time of the clocks: Go's time is an `i64`.
+const MAX_TIME: u64 = i64::MAX as u64;
 
 /// Nanoseconds.
 type Nanos = u64;
 
 /// The clocks of one call.
 #[derive(Debug)]
-pub(crate) struct Clock {
-    /// When the call began.
+pub(in crate::hook::wasm) struct Clock {
+    /// The server's time when the call began.
     start: SystemTime,
-    /// Since then, as the hook sees it.
+    /// The time since then, as the hook sees it.
     passed: Nanos,
-    /// The hook knows what time it is.
-    told: bool,
+    /// The hook has read the realtime clock.
+    realtime_read: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum Kind {
     Monotonic,
 }
 
-/// Until when a hook wants to wait.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
     After(Nanos),
@@ -50,13 +50,13 @@ impl Kind {
 }
 
 impl Clock {
-    pub(crate) fn new(start: SystemTime) -> Self {
-        Self { start, passed: 0, told: false }
+    pub(in crate::hook::wasm) fn new(start: SystemTime) -> Self {
+        Self { start, passed: 0, realtime_read: false }
     }
 
-    /// Whether the hook has seen anything of the time that the server has.
-    pub(crate) fn told(&self) -> bool {
-        self.told
+    /// Whether the hook has seen the server's time.
+    pub(in crate::hook::wasm) fn realtime_was_read(&self) -> bool {
+        self.realtime_read
     }
 
     pub(super) fn resolution() -> Nanos {
@@ -71,7 +71,7 @@ impl Clock {
         }
     }
 
-    /// Waiting takes no time of ours: it is over at once, and the hook's clocks say that it took place.
+    /// A wait is over at once: only the hook's clocks go on.
     pub(super) fn wait(&mut self, kind: Kind, until: Until) {
         let duration = match (until, kind) {
             (Until::After(duration), _) => duration,
@@ -82,13 +82,13 @@ impl Clock {
     }
 
     fn pass(&mut self, duration: Nanos) {
-        self.passed = self.passed.saturating_add(duration).min(END);
+        self.passed = self.passed.saturating_add(duration).min(MAX_TIME);
     }
 
     fn realtime(&mut self) -> Nanos {
-        self.told = true;
+        self.realtime_read = true;
         let start = self.start.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        u64::try_from(start).unwrap_or(END).saturating_add(self.passed)
+        u64::try_from(start).unwrap_or(MAX_TIME).saturating_add(self.passed)
     }
 }
 
@@ -103,32 +103,32 @@ mod tests {
     }
 
     #[test]
-    fn the_monotonic_clock_starts_with_the_call_and_goes_on_at_each_reading() {
+    fn the_monotonic_clock_starts_with_the_call_and_ticks_per_read() {
         let mut clock = clock();
         let read: Vec<_> = (0..3).map(|_| clock.read(Kind::Monotonic)).collect();
         assert_eq!(read, [1000, 2000, 3000]);
-        assert!(!clock.told());
+        assert!(!clock.realtime_was_read());
     }
 
     #[test]
-    fn the_realtime_clock_is_the_start_of_the_call_and_what_passed_since() {
+    fn the_realtime_clock_starts_at_the_call_s_time() {
         let mut clock = clock();
         clock.wait(Kind::Realtime, Until::After(5_000_000_000));
-        assert!(!clock.told(), "to wait is not to know the time");
+        assert!(!clock.realtime_was_read(), "a wait for a duration does not show the time");
         assert_eq!(clock.read(Kind::Realtime), 1_000_005_000_001_000);
-        assert!(clock.told());
+        assert!(clock.realtime_was_read());
     }
 
     #[test]
-    fn waiting_for_a_time_of_day_tells_what_time_it_is() {
+    fn waiting_for_a_time_of_day_reads_the_realtime_clock() {
         let mut clock = clock();
         clock.wait(Kind::Realtime, Until::At(1_000_007_000_000_000));
-        assert!(clock.told());
+        assert!(clock.realtime_was_read());
         assert_eq!(clock.read(Kind::Monotonic), 7_000_001_000);
     }
 
     #[test]
-    fn what_is_past_takes_no_waiting() {
+    fn a_time_in_the_past_takes_no_waiting() {
         let mut clock = clock();
         clock.wait(Kind::Monotonic, Until::At(0));
         clock.wait(Kind::Realtime, Until::At(1));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn time_comes_to_an_end_before_it_turns_negative_in_go() {
+    fn time_ends_before_it_is_negative_in_go() {
         let mut clock = clock();
         clock.wait(Kind::Monotonic, Until::After(u64::MAX));
         clock.wait(Kind::Monotonic, Until::After(u64::MAX));

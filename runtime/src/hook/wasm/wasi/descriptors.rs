@@ -1,23 +1,23 @@
-//! What a hook has open: its pipes, its mounts, and the files and folders it opened in them.
+//! Descriptors of a hook: its pipes, its mounts, and the files and folders that it opened in them.
 
 use bytes::Bytes;
 
 use super::errno::{Errno, Failure};
 use super::mounts::{Entry, Found, MountedFolder, Mounts, Place, Stat};
 
-/// Files and folders that a hook may have open at once.
-const OPEN: usize = 1000;
+/// Files and folders that a hook may open at once.
+const MAX_OPEN: usize = 1000;
 
-/// Bytes that they may have together.
-const HELD: usize = 32 << 20;
+/// Bytes of all open files and of the listings of all open folders.
+const MAX_HELD: usize = 32 << 20;
 
 /// The table of descriptors.
-pub(crate) struct Descriptors {
+pub(super) struct Descriptors {
     pub(super) mounts: Mounts,
     open: Vec<Option<Open>>,
-    /// How many were open at the start.
+    /// The number of those that were open at the start.
     given: usize,
-    /// Bytes of open files, and of what is known of open folders.
+    /// Bytes of open files and listings.
     held: usize,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Folder {
     pub(super) mount: usize,
     /// It was open at the start.
     pub(super) given: bool,
-    /// What was in it when the hook began to read it.
+    /// Its entries, from the moment that the hook begins to list it.
     pub(super) listed: Vec<Entry>,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct File {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("it has files open with more than {} MiB together: close what has been read", HELD >> 20)]
+#[error("it has files open with more than {} MiB together: close what has been read", MAX_HELD >> 20)]
 struct TooMuch;
 
 impl Descriptors {
-    pub(crate) fn new(mounts: &[MountedFolder]) -> Self {
+    pub(super) fn new(mounts: &[MountedFolder]) -> Self {
         let mounts = Mounts::new(mounts);
         let mounted =
             (0..mounts.len()).map(|mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() }));
@@ -84,13 +84,13 @@ impl Descriptors {
     /// Opens a file or folder to be read; returns its number.
     pub(super) fn open(&mut self, place: &Place) -> Result<u32, Failure> {
         let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
-        if free >= OPEN + self.given {
+        if free >= MAX_OPEN + self.given {
             return Err(Errno::Mfile.into());
         }
         let open = match self.mounts.find(place)? {
             Found::Folder => Open::Folder(Folder { mount: place.mount, given: false, listed: Vec::new() }),
-            Found::File(content) if content.len() > HELD.saturating_sub(self.held) => {
-                return Err(Failure::ends(TooMuch));
+            Found::File(content) if content.len() > MAX_HELD.saturating_sub(self.held) => {
+                return Err(Failure::trap(TooMuch));
             }
             Found::File(content) => Open::File(File { stat: self.mounts.stat(place)?, content, position: 0 }),
         };
@@ -98,20 +98,20 @@ impl Descriptors {
         Ok(u32::try_from(free).map_err(|_too_many| Errno::Mfile)?)
     }
 
-    /// Keeps what is in an open folder, until it is closed or read anew.
-    pub(super) fn keep(&mut self, fd: u32, listed: Vec<Entry>) -> Result<(), Failure> {
+    /// Keeps the listing of an open folder until the folder is closed or listed again.
+    pub(super) fn keep_listing(&mut self, fd: u32, listed: Vec<Entry>) -> Result<(), Failure> {
         let before = self.get(fd)?.held();
         let Open::Folder(folder) = self.get_mut(fd)? else { return Err(Errno::Notdir.into()) };
         folder.listed = listed;
         self.held = self.held.saturating_sub(before).saturating_add(self.get(fd)?.held());
-        if self.held > HELD { Err(Failure::ends(TooMuch)) } else { Ok(()) }
+        if self.held > MAX_HELD { Err(Failure::trap(TooMuch)) } else { Ok(()) }
     }
 
     pub(super) fn close(&mut self, fd: u32) -> Result<(), Errno> {
         self.take(fd).map(drop)
     }
 
-    /// Gives a descriptor the number of another, which is closed.
+    /// Moves a descriptor to the number of another one, which is closed.
     pub(super) fn renumber(&mut self, from: u32, to: u32) -> Result<(), Errno> {
         self.get(to)?;
         let moved = self.take(from)?;

@@ -1,6 +1,6 @@
-//! How a call into the host fails: with a number of WASI preview 1, or with the end of the hook.
+//! Failures of calls into the host: an error number for the hook, or the end of the call.
 
-/// What a hook is told. The numbers are those of `wasi_snapshot_preview1`.
+/// An error number of `wasi_snapshot_preview1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Errno {
     Badf = 8,
@@ -20,13 +20,13 @@ pub(super) enum Errno {
     Spipe = 70,
 }
 
-/// Why a function of the host did not do what it was asked for.
+/// The failure of a function of the host.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The hook is told, and goes on.
-    Told(Errno),
-    /// The hook ends.
-    Ends(wasmtime::Error),
+    /// The hook sees the number and goes on.
+    Errno(Errno),
+    /// The call ends.
+    Trap(wasmtime::Error),
 }
 
 impl Errno {
@@ -37,12 +37,12 @@ impl Errno {
 
 impl From<Errno> for Failure {
     fn from(errno: Errno) -> Self {
-        Self::Told(errno)
+        Self::Errno(errno)
     }
 }
 
 impl Failure {
-    pub(super) fn ends(why: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Ends(wasmtime::Error::new(why))
+    pub(super) fn trap(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Trap(wasmtime::Error::new(error))
     }
 }

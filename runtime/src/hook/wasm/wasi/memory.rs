@@ -1,16 +1,16 @@
-//! A hook's memory as the host sees it: every address is checked, every length has a bound.
+//! Memory of a hook: every address is checked, every length has a bound.
 
 use crate::hook::wasm::wasi::errno::Errno;
 
-/// Pieces that one call reads or writes; of more, the first are taken, as a short read or write does.
-const PIECES: u32 = 1024;
+/// Pieces that one call reads or writes; of more, the first ones, which is a short read or write.
+const MAX_PIECES: u32 = 1024;
 
-/// A path may be this long, as on Linux.
-const LONGEST_PATH: u32 = 4096;
+/// Bytes of a path, as on Linux.
+const MAX_PATH: u32 = 4096;
 
 pub(super) struct Memory<'a>(pub(super) &'a mut [u8]);
 
-/// A part of the memory, not checked yet.
+/// A part of the memory, which may lie outside of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) at: u32,
@@ -52,7 +52,7 @@ impl Memory<'_> {
     }
 
     pub(super) fn path(&self, span: Span) -> Result<&str, Errno> {
-        if span.len > LONGEST_PATH {
+        if span.len > MAX_PATH {
             return Err(Errno::Nametoolong);
         }
         std::str::from_utf8(self.bytes(span)?).map_err(|_not_utf8| Errno::Ilseq)
@@ -67,7 +67,7 @@ impl Memory<'_> {
 
 /// The numbers of the pieces in a list of `count` that one call reads or writes.
 pub(super) fn pieces(count: u32) -> std::ops::Range<u32> {
-    0..count.min(PIECES)
+    0..count.min(MAX_PIECES)
 }
 
 impl Span {
@@ -83,7 +83,7 @@ pub(super) fn after(at: u32, distance: u32) -> Result<u32, Errno> {
     at.checked_add(distance).ok_or(Errno::Fault)
 }
 
-/// A length as a hook counts.
+/// A length as WASI has it.
 pub(super) fn length(len: usize) -> Result<u32, Errno> {
     u32::try_from(len).map_err(|_too_long| Errno::Overflow)
 }

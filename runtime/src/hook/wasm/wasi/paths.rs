@@ -1,15 +1,15 @@
-//! Paths, folders, and what is told of open files: all of it to be read only.
+//! Paths below mounts, listings of folders, and the stat of files: all of it read-only.
 
 use super::descriptors::Open;
 use super::errno::{Errno, Failure};
 use super::memory::{Memory, Span, after, length};
 use super::mounts::{Entry, Kind, Place, Stat};
-use super::state::Host;
+use super::state::CallState;
 
 /// Bytes of an entry before its name.
 const HEADER: usize = 24;
 
-/// Rights of WASI preview 1; C libraries look at them, we go by what is open.
+/// Rights of WASI preview 1, which C libraries look at; the host goes by the kind of the open descriptor.
 mod rights {
     pub(super) const READ: u64 = 1 << 1;
     pub(super) const WRITE: u64 = 1 << 6;
@@ -27,9 +27,9 @@ pub(super) struct Path {
     pub(super) len: u32,
 }
 
-/// How a file is to be opened.
+/// The mode that a file is opened with.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct Mode {
     /// `oflags`
     pub(super) flags: u32,
     /// `fs_rights_base`
@@ -43,36 +43,46 @@ impl Path {
 }
 
 /// `path_open`. Returns the descriptor's number.
-pub(super) fn open(host: &mut Host, memory: &Memory<'_>, path: Path, how: How) -> Result<u32, Failure> {
+pub(super) fn open(
+    state: &mut CallState,
+    memory: &Memory<'_>,
+    path: Path,
+    mode: Mode,
+) -> Result<u32, Failure> {
     const CREATE: u32 = 1;
     const FOLDER: u32 = 2;
     const TRUNCATE: u32 = 8;
     let name = path.text(memory)?;
-    let place = Place::below(host.files.folder(path.fd)?.mount, name)?;
-    if how.flags & (CREATE | TRUNCATE) != 0 || how.rights & rights::WRITE != 0 {
+    let place = Place::below(state.files.folder(path.fd)?.mount, name)?;
+    if mode.flags & (CREATE | TRUNCATE) != 0 || mode.rights & rights::WRITE != 0 {
         return Err(Errno::Rofs.into());
     }
-    let folder = how.flags & FOLDER != 0 || name.ends_with('/');
-    if folder && host.files.mounts.stat(&place)?.kind != Kind::Folder {
+    let folder = mode.flags & FOLDER != 0 || name.ends_with('/');
+    if folder && state.files.mounts.stat(&place)?.kind != Kind::Folder {
         return Err(Errno::Notdir.into());
     }
-    host.files.open(&place)
+    state.files.open(&place)
 }
 
 /// `fd_filestat_get`.
-pub(super) fn stat(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
-    let stat = match host.files.get(fd)? {
+pub(super) fn stat(state: &CallState, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
+    let stat = match state.files.get(fd)? {
         Open::Stdin | Open::Stdout | Open::Stderr => Stat { kind: Kind::Unknown, size: 0, inode: 0 },
-        Open::Folder(folder) => host.files.mounts.stat(&Place::root(folder.mount))?,
+        Open::Folder(folder) => state.files.mounts.stat(&Place::root(folder.mount))?,
         Open::File(file) => file.stat,
     };
     write_stat(memory, stat, to)
 }
 
 /// `path_filestat_get`.
-pub(super) fn stat_path(host: &Host, memory: &mut Memory<'_>, path: Path, to: u32) -> Result<(), Failure> {
-    let place = Place::below(host.files.folder(path.fd)?.mount, path.text(memory)?)?;
-    write_stat(memory, host.files.mounts.stat(&place)?, to)
+pub(super) fn stat_path(
+    state: &CallState,
+    memory: &mut Memory<'_>,
+    path: Path,
+    to: u32,
+) -> Result<(), Failure> {
+    let place = Place::below(state.files.folder(path.fd)?.mount, path.text(memory)?)?;
+    write_stat(memory, state.files.mounts.stat(&place)?, to)
 }
 
 /// Device and times are 0, and everything has one link.
@@ -86,11 +96,11 @@ fn write_stat(memory: &mut Memory<'_>, stat: Stat, to: u32) -> Result<(), Failur
 }
 
 /// `fd_fdstat_get`.
-pub(super) fn status(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
-    let (kind, own, below) = match host.files.get(fd)? {
+pub(super) fn status(state: &CallState, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
+    let (kind, own, below) = match state.files.get(fd)? {
         Open::Stdin => (Kind::Unknown, rights::READ, rights::READ),
         Open::Stdout | Open::Stderr => (Kind::Unknown, rights::WRITE, rights::WRITE),
-        // C libraries ask for no more than this when they open a file: without WRITE they would not be told why not.
+        // C libraries open files with no more rights than these: without WRITE they would not see the error `rofs`.
         Open::Folder(_) => (Kind::Folder, rights::FOLDER, rights::FOLDER | rights::FILE | rights::WRITE),
         Open::File(_) => (Kind::File, rights::FILE, 0),
     };
@@ -102,24 +112,29 @@ pub(super) fn status(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> 
 }
 
 /// The path of a mount, by its descriptor.
-pub(super) fn mount(host: &Host, fd: u32) -> Result<&str, Failure> {
-    match host.files.get(fd)? {
-        Open::Folder(folder) if folder.given => Ok(host.files.mounts.path(folder.mount)?),
+fn mount_path(state: &CallState, fd: u32) -> Result<&str, Failure> {
+    match state.files.get(fd)? {
+        Open::Folder(folder) if folder.given => Ok(state.files.mounts.path(folder.mount)?),
         _ => Err(Errno::Badf.into()),
     }
 }
 
 /// `fd_prestat_get`.
-pub(super) fn mounted(host: &Host, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
-    let len = length(mount(host, fd)?.len())?;
+pub(super) fn prestat(state: &CallState, memory: &mut Memory<'_>, fd: u32, to: u32) -> Result<(), Failure> {
+    let len = length(mount_path(state, fd)?.len())?;
     memory.write_u32(to, 0)?;
     memory.write_u32(after(to, 4)?, len)?;
     Ok(())
 }
 
 /// `fd_prestat_dir_name`.
-pub(super) fn mount_name(host: &Host, memory: &mut Memory<'_>, fd: u32, to: Span) -> Result<(), Failure> {
-    let name = mount(host, fd)?.as_bytes();
+pub(super) fn prestat_name(
+    state: &CallState,
+    memory: &mut Memory<'_>,
+    fd: u32,
+    to: Span,
+) -> Result<(), Failure> {
+    let name = mount_path(state, fd)?.as_bytes();
     if length(name.len())? > to.len {
         return Err(Errno::Nametoolong.into());
     }
@@ -127,27 +142,28 @@ pub(super) fn mount_name(host: &Host, memory: &mut Memory<'_>, fd: u32, to: Span
     Ok(())
 }
 
-/// `fd_readdir` from an entry on. Gives how many bytes were written, and how many entries were read or written for it.
+/// `fd_readdir` from an entry on. Returns how many bytes were written, and how many entries were read or written for it.
 pub(super) fn list(
-    host: &mut Host,
+    state: &mut CallState,
     memory: &mut Memory<'_>,
     fd: u32,
-    (to, from): (Span, u64),
+    to: Span,
+    from: u64,
 ) -> Result<(u32, usize), Failure> {
     let mut read = 0;
     if from == 0 {
-        let listed = host.files.mounts.list(host.files.folder(fd)?.mount)?;
+        let listed = state.files.mounts.list(state.files.folder(fd)?.mount)?;
         read = listed.len();
-        host.files.keep(fd, listed)?;
+        state.files.keep_listing(fd, listed)?;
     }
-    let entries = host.files.folder(fd)?.listed.iter().zip(1_u64..);
+    let entries = state.files.folder(fd)?.listed.iter().zip(1_u64..);
     let mut written = 0;
     for (entry, next) in entries.skip(usize::try_from(from).unwrap_or(usize::MAX)) {
         if written == to.len {
             break;
         }
         let bytes = dirent(entry, next)?;
-        // An entry that does not fit is cut: that the buffer is full tells the hook to ask again.
+        // An entry that does not fit is cut: from the full buffer the hook sees that it has to ask again.
         let room = usize::try_from(to.len - written).map_err(|_too_large| Errno::Overflow)?;
         let fitting = bytes.get(..room).unwrap_or(&bytes);
         memory.write(after(to.at, written)?, fitting)?;
@@ -157,7 +173,7 @@ pub(super) fn list(
     Ok((written, read))
 }
 
-/// An entry and the number of the next one, as it stands in a hook's buffer.
+/// An entry, with the number of the next one, as WASI lays it out.
 fn dirent(entry: &Entry, next: u64) -> Result<Vec<u8>, Errno> {
     let len = length(entry.name.len())?;
     let mut bytes = Vec::with_capacity(HEADER + entry.name.len());

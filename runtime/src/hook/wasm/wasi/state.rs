@@ -1,68 +1,112 @@
-//! What belongs to one instance: what it was given, what it printed, what it used.
+//! State of one call: its input, its output, its clocks and files, and the memory it asked for.
+
+use std::time::SystemTime;
 
 use bytes::Bytes;
+use metahook_core::api::limits::Limits;
 use wasmtime::ResourceLimiter;
 
-use super::sink::{Over, Sink};
-use super::{Clock, Descriptors, Random};
-use crate::hook::wasm::run::Call;
+use super::clock::Clock;
+use super::descriptors::Descriptors;
+use super::mounts::MountedFolder;
+use super::random::{Random, Seed};
 
-pub(crate) struct Host {
-    pub(crate) args: Args,
-    /// What the hook has not read yet.
-    pub(crate) stdin: Bytes,
-    pub(crate) stdout: Sink,
-    pub(crate) stderr: Sink,
-    pub(crate) clock: Clock,
-    pub(crate) random: Random,
-    pub(crate) files: Descriptors,
-    pub(crate) limiter: Limiter,
-    /// How many instructions were left when a call into the host last gave way to others.
-    pub(crate) gave_way_at: u64,
+/// The input of a call.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// `argv[0]`.
+    pub controller: &'a str,
+    /// `argv[1]`: sync, finalize or customize.
+    pub hook: &'a str,
+    pub request: Bytes,
+    /// The time that the hook's realtime clock starts at.
+    pub now: SystemTime,
+    pub limits: Limits,
+    /// The source of the hook's random numbers.
+    pub seed: Seed,
+    /// The folders that the hook may read.
+    pub mounts: &'a [MountedFolder],
+}
+
+/// The data of one instance.
+pub(in crate::hook::wasm) struct CallState {
+    pub(super) args: Args,
+    /// The part of the request that the hook has not read yet.
+    pub(super) stdin: Bytes,
+    pub(in crate::hook::wasm) stdout: Output,
+    pub(in crate::hook::wasm) stderr: Output,
+    pub(in crate::hook::wasm) clock: Clock,
+    pub(super) random: Random,
+    pub(super) files: Descriptors,
+    pub(in crate::hook::wasm) limiter: Limiter,
+    /// The fuel that was left when a call into the host last gave way to others.
+    pub(super) fuel_at_yield: u64,
 }
 
 /// `argv`.
 #[derive(Debug)]
-pub(crate) struct Args {
+pub(super) struct Args {
     /// Each with a 0 behind it.
-    text: Vec<u8>,
-    /// Where the second begins.
+    pub(super) text: Vec<u8>,
+    /// The position of the second.
     second: usize,
 }
 
-/// Refuses what goes over the budget, and remembers that it did.
+/// Memory with a bound, which a hook's output is written to.
 #[derive(Debug)]
-pub(crate) struct Limiter {
-    budget: u64,
-    /// Elements that a table may have.
-    pub(crate) table: usize,
-    /// Most linear memory, in bytes.
-    pub(crate) most: u64,
-    pub(crate) refused: Option<Refused>,
+pub(in crate::hook::wasm) struct Output {
+    pub(in crate::hook::wasm) bytes: Vec<u8>,
+    /// Bytes beyond the bound.
+    pub(in crate::hook::wasm) lost: usize,
+    bound: usize,
+    overflow: Overflow,
 }
 
-/// What was wanted and not given.
+/// The effect of output beyond the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// Bytes.
+enum Overflow {
+    /// The call ends: half an answer is no answer.
+    Fail,
+    /// The rest is counted and dropped.
+    Cut,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the output is longer than its limit")]
+pub(super) struct OutputTooLong;
+
+/// Bound of an instance's memory and tables, which remembers a refusal.
+#[derive(Debug)]
+pub(in crate::hook::wasm) struct Limiter {
+    budget: u64,
+    pub(in crate::hook::wasm) max_table_elements: usize,
+    /// The largest linear memory so far, in bytes.
+    pub(in crate::hook::wasm) peak_memory: u64,
+    pub(in crate::hook::wasm) refused: Option<RefusedGrowth>,
+}
+
+/// A size that was asked for and refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::hook::wasm) enum RefusedGrowth {
+    /// In bytes.
     Memory(u64),
-    /// Elements.
+    /// In elements.
     Table(usize),
 }
 
-impl Host {
-    pub(crate) fn new(call: Call<'_>, table: usize) -> Self {
+impl CallState {
+    pub(in crate::hook::wasm) fn new(call: Call<'_>, max_table_elements: usize) -> Self {
         let limits = call.limits;
         Self {
             args: Args::new(call.controller, call.hook),
             stdin: call.request,
-            stdout: Sink::new(limits.output, Over::Fail),
-            stderr: Sink::new(limits.log, Over::Cut),
+            stdout: Output::new(limits.output, Overflow::Fail),
+            stderr: Output::new(limits.log, Overflow::Cut),
             clock: Clock::new(call.now),
             random: Random::new(call.seed),
             files: Descriptors::new(call.mounts),
-            limiter: Limiter { budget: limits.memory, table, most: 0, refused: None },
-            gave_way_at: limits.instructions,
+            limiter: Limiter { budget: limits.memory, max_table_elements, peak_memory: 0, refused: None },
+            fuel_at_yield: limits.instructions,
         }
     }
 }
@@ -81,12 +125,22 @@ impl Args {
         Self { text, second: start }
     }
 
-    pub(crate) fn text(&self) -> &[u8] {
-        &self.text
+    pub(super) fn starts(&self) -> [usize; 2] {
+        [0, self.second]
+    }
+}
+
+impl Output {
+    fn new(bound: u64, overflow: Overflow) -> Self {
+        Self { bytes: Vec::new(), lost: 0, bound: usize::try_from(bound).unwrap_or(usize::MAX), overflow }
     }
 
-    pub(crate) fn starts(&self) -> [usize; 2] {
-        [0, self.second]
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), OutputTooLong> {
+        let room = self.bound.saturating_sub(self.bytes.len());
+        let (kept, lost) = bytes.split_at(room.min(bytes.len()));
+        self.bytes.extend_from_slice(kept);
+        self.lost = self.lost.saturating_add(lost.len());
+        if lost.is_empty() || self.overflow == Overflow::Cut { Ok(()) } else { Err(OutputTooLong) }
     }
 }
 
@@ -94,19 +148,19 @@ impl ResourceLimiter for Limiter {
     fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
         let wanted = u64::try_from(desired).unwrap_or(u64::MAX);
         if wanted > self.budget {
-            self.refused = Some(Refused::Memory(wanted));
+            self.refused = Some(RefusedGrowth::Memory(wanted));
             return Ok(false);
         }
         if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false); // the module's own bound
         }
-        self.most = self.most.max(wanted);
+        self.peak_memory = self.peak_memory.max(wanted);
         Ok(true)
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > self.table {
-            self.refused = Some(Refused::Table(desired));
+        if desired > self.max_table_elements {
+            self.refused = Some(RefusedGrowth::Table(desired));
             return Ok(false);
         }
         Ok(true)
@@ -122,5 +176,25 @@ impl ResourceLimiter for Limiter {
 
     fn memories(&self) -> usize {
         1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_up_to_the_bound_is_kept() {
+        let mut output = Output::new(4, Overflow::Fail);
+        assert_eq!((output.push(b"ab"), output.push(b"cd"), output.push(b"")), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(output.push(b"e"), Err(OutputTooLong));
+        assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 1));
+    }
+
+    #[test]
+    fn output_that_is_cut_is_counted() {
+        let mut output = Output::new(3, Overflow::Cut);
+        assert_eq!((output.push(b"abcdef"), output.push(b"gh")), (Ok(()), Ok(())));
+        assert_eq!((output.bytes.as_slice(), output.lost), (b"abc".as_slice(), 5));
     }
 }

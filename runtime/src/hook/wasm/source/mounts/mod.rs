@@ -45,7 +45,7 @@ pub(crate) struct Mounts {
 }
 
 /// The mounts of one hook, kept up to date.
-pub(crate) struct MountSet {
+pub(super) struct MountSet {
     memory: Arc<MountMemory>,
     freed: watch::Receiver<u64>,
     /// A version was refused for want of memory.
@@ -96,7 +96,7 @@ pub(crate) enum MountError {
 
 impl MountError {
     /// The reason of the condition `ModulesLoaded`.
-    pub(crate) fn reason(&self) -> ConditionReason {
+    pub(super) fn reason(&self) -> ConditionReason {
         match self {
             Self::Missing { .. } => ConditionReason::MountNotFound,
             Self::Unreadable { .. } => ConditionReason::MountUnreadable,
@@ -138,13 +138,13 @@ impl Mounts {
     }
 
     /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
-    pub(crate) fn digest(&self) -> Fingerprint {
+    pub(super) fn digest(&self) -> Fingerprint {
         self.digest
     }
 }
 
 impl MountSet {
-    pub(crate) fn follow(specs: &[MountRef], objects: &ObjectWatches, memory: Arc<MountMemory>) -> Self {
+    pub(super) fn follow(specs: &[MountRef], objects: &ObjectWatches, memory: Arc<MountMemory>) -> Self {
         let mount = |spec: &MountRef| {
             let object = objects.follow(spec.reader.as_ref(), &name(spec));
             Mount { spec: spec.clone(), object, good: None }
@@ -158,7 +158,7 @@ impl MountSet {
     }
 
     /// Waits until [`MountSet::update`] may have another result.
-    pub(crate) async fn changed(&mut self) {
+    pub(super) async fn changed(&mut self) {
         let objects = any_changed(self.mounts.iter_mut().map(|mount| &mut mount.object));
         tokio::select! {
             () = objects => {}
@@ -168,7 +168,7 @@ impl MountSet {
     }
 
     /// Takes new versions in. Returns the content for calls, once each mount has some, and the first problem.
-    pub(crate) fn update(&mut self) -> (Option<Mounts>, Option<MountError>) {
+    pub(super) fn update(&mut self) -> (Option<Mounts>, Option<MountError>) {
         let mut problem = None;
         let mut found = Vec::new();
         for mount in &mut self.mounts {
