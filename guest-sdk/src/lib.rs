@@ -188,6 +188,11 @@ fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
     to.write_all(output).and_then(|()| to.flush()).map_err(|e| format!("writing the response: {e}"))
 }
 
+/// The book's page on hooks, so that its example is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../runtime/docs/src/hooks.md")]
+struct Book;
+
 #[cfg(test)]
 mod tests {
     use super::*;
