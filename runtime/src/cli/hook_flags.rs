@@ -1,4 +1,4 @@
-//! Flags about hooks: what modules may cost, what calls may use, where modules and mounts come from.
+//! Flags for hooks: limits of modules, limits of calls, and where modules and mounts come from.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,26 +15,29 @@ use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
 /// This program, also where its file has been replaced by another version.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// What a module may ask of the server before it is called for the first time.
+/// Limits of a module before its first call.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Modules")]
 pub struct ModuleFlags {
-    /// Of a module that is stored compressed.
+    /// Bytes of a module as it is stored, compressed.
     #[arg(long = "module-packed-max", value_name = "BYTES", default_value = "16Mi", value_parser = bytes)]
     pub packed_max: u64,
+    /// Bytes of a module, unpacked.
     #[arg(long = "module-size-max", value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
     pub size_max: u64,
     /// Functions of a module, and elements of its table.
     #[arg(long = "module-functions-max", value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub functions_max: u32,
+    /// Time to compile a module.
     #[arg(long = "module-compile-timeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub compile_timeout: Duration,
+    /// Memory to compile a module.
     #[arg(long = "module-compile-memory", value_name = "BYTES", default_value = "1Gi", value_parser = bytes)]
     pub compile_memory: u64,
     /// Compilations at once; one per two cores when absent.
     #[arg(long = "module-compilations", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub compilations: Option<u16>,
-    /// Where to keep compiled modules: a folder of the server's own, made with mode 0700 where it is not.
+    /// Folder for compiled modules, for the server alone: mode 0700; the server creates it.
     #[arg(long = "module-cache-dir", value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub cache_dir: Option<PathBuf>,
 }
@@ -64,7 +67,7 @@ pub struct PolicyFlags {
     /// Namespaces whose ConfigMaps may hold modules; all when absent.
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',')]
     pub module_namespaces: Vec<String>,
-    /// Refuse modules that the controller does not pin by `sha256`.
+    /// Refuse modules that the controller's spec does not pin by `sha256`.
     #[arg(long)]
     pub require_pin: bool,
     /// Namespaces whose Secrets hooks may mount; none when absent.
@@ -92,28 +95,39 @@ fn names(given: &[String]) -> BTreeSet<String> {
     given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }
 
-/// What one call of a hook may use where its spec says nothing, and the most that a spec may ask for.
+/// Limits of one call of a hook: defaults, and the most that a spec may ask for.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits of hooks")]
+#[expect(clippy::struct_field_names, reason = "each field has the name of its flag")]
 pub struct HookLimits {
+    /// Memory of a call.
     #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
     pub hook_memory: u64,
+    /// Most memory that a spec may ask for.
     #[arg(long, value_name = "BYTES", default_value = "512Mi", value_parser = bytes)]
     pub hook_memory_max: u64,
+    /// Time of a call.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub hook_timeout: Duration,
+    /// Most time that a spec may ask for.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub hook_timeout_max: Duration,
+    /// Instructions of a call.
     #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub hook_instructions: u64,
+    /// Most instructions that a spec may ask for.
     #[arg(long, value_name = "N", default_value_t = 100_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub hook_instructions_max: u64,
+    /// Bytes of an answer on stdout.
     #[arg(long, value_name = "BYTES", default_value = "4Mi", value_parser = bytes)]
     pub hook_output: u64,
+    /// Most bytes of an answer that a spec may ask for.
     #[arg(long, value_name = "BYTES", default_value = "32Mi", value_parser = bytes)]
     pub hook_output_max: u64,
+    /// Bytes of stderr that are kept of a call.
     #[arg(long, value_name = "BYTES", default_value = "64Ki", value_parser = bytes)]
     pub hook_log: u64,
+    /// Most bytes of stderr that a spec may ask for.
     #[arg(long, value_name = "BYTES", default_value = "1Mi", value_parser = bytes)]
     pub hook_log_max: u64,
 }

@@ -15,29 +15,29 @@ use crate::telemetry::Format;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Metacontroller's flags")]
 pub struct MetacontrollerFlags {
-    /// json or console: --log-format json or text.
+    /// json or console: as --log-format json or text.
     #[arg(long, value_name = "ENCODER", value_parser = ["json", "console"])]
     pub zap_encoder: Option<String>,
-    /// debug, info, error or a number: --log-level.
+    /// debug, info, error or a number: as --log-level.
     #[arg(long, value_name = "LEVEL")]
     pub zap_log_level: Option<String>,
-    /// Text and debug level.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    /// Log as text, at the level debug.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub zap_devel: bool,
-    /// How children are written where their controller says nothing.
+    /// Apply strategy of children where the controller names none.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
     pub apply_strategy: String,
-    /// The field manager of server-side apply.
+    /// Field manager of server-side apply.
     #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
     pub apply_strategy_ssa_field_manager: String,
-    /// Requests to the API server in a second; without it and --client-go-burst there is no limit.
+    /// Requests to the API server per second; without it and --client-go-burst there is no limit.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub client_go_qps: Option<f64>,
-    /// Requests to the API server at once, before their number is limited.
+    /// Requests to the API server at once, before the limit per second holds.
     #[arg(long, value_name = "N")]
     pub client_go_burst: Option<u32>,
     /// Not served: run one replica.
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub leader_election: bool,
     #[command(flatten)]
     pub ignored: IgnoredFlags,

@@ -1,4 +1,4 @@
-//! The command line: flags to settings. The only reader of arguments and environment.
+//! Command line: flags to settings, and the only reader of arguments and environment.
 
 mod hook_flags;
 mod metacontroller_flags;
@@ -29,7 +29,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the controllers that the cluster asks for.
+    /// Run the controllers of the cluster.
     Serve(Box<Serve>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
@@ -46,40 +46,46 @@ impl Cli {
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// How to reach the API server; else $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    /// Kubeconfig of the API server; else $KUBECONFIG, ~/.kube/config, or the Pod's service account.
     #[arg(long, value_name = "FILE", value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
     pub kubeconfig: Option<PathBuf>,
     /// Host only controllers with these labels, for example `team=a,stage!=test`.
     #[arg(long, value_name = "SELECTOR", default_value = "", value_parser = selector)]
     pub target_label_selector: Selector,
-    /// Workers of each controller.
+    /// Reconciles at once of each controller; of a DecoratorController, for each kind.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
-    /// How often to ask again what the API server serves.
+    /// Interval at which the server asks which kinds the API server serves.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub discovery_interval: Duration,
-    /// All parents are looked at again this often, unless their controller's resyncPeriodSeconds says how often; 0 is never.
+    /// Interval at which all parents are reconciled again, unless the controller has resyncPeriodSeconds; 0 turns it off.
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = pause)]
     pub cache_flush_interval: Duration,
-    /// Calls of hooks at once; two per core when absent. A controller has a quarter of them at most.
+    /// Calls of hooks at once; two per core when absent. One controller gets at most a quarter of them.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
-    /// Children one answer may name.
+    /// Children that an answer may have.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
-    /// One in so many triggers that find nothing changed calls the hook all the same, to see whether it answers alike; 0 is none.
+    /// One in so many triggers of settled parents calls the hook all the same and compares the answers; 0 turns it off.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub purity_check: u64,
     /// Gives hooks other random numbers at each call, so that there are hooks that answer differently.
     #[cfg(debug_assertions)]
     #[arg(long, hide = true)]
     pub seed_each_call: bool,
-    /// Where to answer probes (/healthz, /readyz), for example `:8081`; 0 is nowhere.
+    /// Address for probes (/healthz, /readyz), for example `:8081`; 0 turns them off.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub health_probe_bind_address: Address,
-    /// Where to tell metrics (/metrics), for example `:9999`; 0 is nowhere.
+    /// Address for metrics (/metrics), for example `:9999`; 0 turns them off.
     #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub metrics_address: Address,
+    /// Format of the log.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Json)]
+    pub log_format: Format,
+    /// Level of the log: error, warn, info, debug, trace, or a filter like `metahook=debug`.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: String,
     #[command(flatten)]
     pub hook_limits: hook_flags::HookLimits,
     #[command(flatten)]
@@ -88,11 +94,6 @@ pub struct Serve {
     pub modules: hook_flags::ModuleFlags,
     #[command(flatten)]
     pub peer: metacontroller_flags::MetacontrollerFlags,
-    #[arg(long, value_enum, default_value_t = Format::Json)]
-    pub log_format: Format,
-    /// error, warn, info, debug, trace, or a filter like `metahook=debug`.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub log_level: String,
 }
 
 /// A flag whose value does not go with another's.
@@ -178,6 +179,9 @@ const DURATION: &str = "write a duration like 30s or 1m30s";
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
+    use clap::CommandFactory;
     use metahook_core::api::limits::LimitBounds;
     use metahook_core::api::policy::HookPolicy;
 
@@ -245,5 +249,50 @@ mod tests {
     fn a_default_above_its_ceiling_is_refused() {
         let error = parse(&["--hook-timeout=2m"]).unwrap_err();
         assert_eq!(error, "--hook-timeout is above --hook-timeout-max: lower the one or raise the other");
+    }
+
+    /// With `BLESS=1` the page is written.
+    #[test]
+    fn reference_lists_every_flag() {
+        let mut tables = String::new();
+        for command in Cli::command().get_subcommands() {
+            table_of_flags(command, &mut tables);
+        }
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/reference/flags.md");
+        let (begin, end) = ("<!-- generated: flags -->\n", "<!-- end generated -->");
+        let shown = std::fs::read_to_string(page).unwrap();
+        let (head, rest) = shown.split_once(begin).unwrap();
+        let (_, tail) = rest.split_once(end).unwrap();
+        let expected = format!("{head}{begin}{tables}\n{end}{tail}");
+        if std::env::var_os("BLESS").is_some() {
+            return std::fs::write(page, expected).unwrap();
+        }
+        assert!(shown == expected, "{page} does not show these flags; BLESS=1 writes them:\n{tables}");
+    }
+
+    fn table_of_flags(command: &clap::Command, out: &mut String) {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        write!(out, "\n## metahook {}\n\n{about}.\n", command.get_name()).unwrap();
+        let mut last_heading = None;
+        for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+            let heading = flag.get_help_heading();
+            if last_heading != Some(heading) {
+                let title = heading.map(|title| format!("\n### {title}\n")).unwrap_or_default();
+                write!(out, "{title}\n| flag | default | meaning |\n|---|---|---|\n").unwrap();
+                last_heading = Some(heading);
+            }
+            let value = flag.get_value_names().and_then(<[_]>::first);
+            let value = value.filter(|_| flag.get_action().takes_values());
+            let name = match (flag.get_long(), value) {
+                (Some(long), Some(value)) => format!("--{long} {value}"),
+                (Some(long), None) => format!("--{long}"),
+                (None, value) => value.map(ToString::to_string).unwrap_or_default(),
+            };
+            let default =
+                flag.get_default_values().first().filter(|text| value.is_some() && !text.is_empty());
+            let default = default.map(|text| format!("`{}` ", text.display())).unwrap_or_default();
+            let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
+            writeln!(out, "| `{name}` | {default}| {help} |").unwrap();
+        }
     }
 }

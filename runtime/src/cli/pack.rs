@@ -30,13 +30,13 @@ pub struct Pack {
     /// The key that controllers name.
     #[arg(long, default_value = "hook.wasm")]
     pub key: String,
-    /// Write to the cluster instead of stdout, and remove parts of the module that was there before.
+    /// Write to the cluster instead of stdout, and remove the parts of the previous module.
     #[arg(long)]
     pub apply: bool,
     /// Leave the module as it is, byte for byte: strip nothing, run no wasm-opt.
     #[arg(long)]
     pub no_optimize: bool,
-    /// How to reach the API server for --apply; else $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    /// Kubeconfig of the API server for --apply; else $KUBECONFIG, ~/.kube/config, or the Pod's service account.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub kubeconfig: Option<PathBuf>,
 }

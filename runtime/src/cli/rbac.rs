@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
 pub struct Rbac {
-    /// Manifests of controllers, YAML or JSON; `-` is stdin. What is no controller is left out.
+    /// Manifests of controllers, YAML or JSON; `-` is stdin. Other objects are ignored.
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: PathBuf,
-    /// The namespace of the ServiceAccount that the server runs as.
+    /// Namespace of the ServiceAccount that the server runs as.
     #[arg(long, value_name = "NAMESPACE", default_value = "metacontroller")]
     pub server_namespace: String,
-    /// The name of the ServiceAccount that the server runs as.
+    /// Name of the ServiceAccount that the server runs as.
     #[arg(long, value_name = "NAME", default_value = "metacontroller")]
     pub server_account: String,
-    /// The server's --apply-strategy, where controllers say nothing else.
+    /// The server's --apply-strategy, for controllers that name none.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
     pub apply_strategy: String,
 }
