@@ -6,7 +6,11 @@ use crate::paths;
 use crate::said;
 
 /// The tables of the page on limits, with the messages under the server's default flags.
-fn tables() -> Vec<String> {
+fn tables() -> [String; 4] {
+    [limits_in_specs(), other_limits_of_calls(), limits_of_modules(), failures()]
+}
+
+fn limits_in_specs() -> String {
     let limits = [
         ["`memory`", "64Mi", "512Mi", &code(&said::memory("80Mi", "64Mi"))],
         ["`instructions`", "1000000000", "100000000000", &code(&said::instructions(1_000_000_000, "main"))],
@@ -19,6 +23,10 @@ fn tables() -> Vec<String> {
             &format!("none; the server's log says {}", code(&said::log(0, 100))),
         ],
     ];
+    rows(["limit", "default", "ceiling", "message"], &limits)
+}
+
+fn other_limits_of_calls() -> String {
     let bounds = [
         ["size of a request", "32Mi", "", &code(&said::request(33_554_433))],
         ["children in an answer", "10000", "`--max-children`", &code(&said::children(10_001, 10_000))],
@@ -42,6 +50,10 @@ fn tables() -> Vec<String> {
         ["open files of a hook", "32Mi, 1000 files", "", &code(&said::open_files("main"))],
         ["lines on stderr", "100", "", &format!("none; the server's log says {}", code(&said::log(1, 0)))],
     ];
+    rows(["limit", "value", "flag", "message"], &bounds)
+}
+
+fn limits_of_modules() -> String {
     let modules = [
         [
             "size as stored, compressed",
@@ -60,6 +72,10 @@ fn tables() -> Vec<String> {
         ["imports", "WASI preview 1", "", &code(&said::imports("env.launch"))],
         ["kind of module", "a command", "", &format!("{}; {}", code(said::NO_START), code(said::COMPONENT))],
     ];
+    rows(["limit", "value", "flag", "message"], &modules)
+}
+
+fn failures() -> String {
     let failures = [
         ["traps", &code(&said::trap("main", said::UNREACHABLE))],
         ["recurses without end", &code(&said::trap("main", said::TOO_DEEP))],
@@ -68,12 +84,7 @@ fn tables() -> Vec<String> {
         ["prints half an answer", &code(&said::no_json(said::HALF))],
         ["prints two answers", &code(&said::no_json(said::TWO))],
     ];
-    vec![
-        rows(["limit", "default", "ceiling", "message"], &limits),
-        rows(["limit", "value", "flag", "message"], &bounds),
-        rows(["limit", "value", "flag", "message"], &modules),
-        rows(["the hook …", "message"], &failures),
-    ]
+    rows(["the hook …", "message"], &failures)
 }
 
 fn rows<const N: usize>(head: [&str; N], rows: &[[&str; N]]) -> String {
