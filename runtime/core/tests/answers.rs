@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::decorator::object;
+use metahook_core::decorator;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
@@ -70,7 +70,10 @@ fn pass(
             )
         }
         KindConfig::Decorator => {
-            let ops = [object::status(&id, &parent, &wish), object::object(&id, &parent, &wish, None)];
+            let ops = [
+                decorator::status_write(&id, &parent, &wish),
+                decorator::object_write(&id, &parent, &wish, None),
+            ];
             format!("{plan}{ops:?}")
         }
     })

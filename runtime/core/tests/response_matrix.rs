@@ -4,7 +4,7 @@
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
-use metahook_core::decorator::object::Decoration;
+use metahook_core::decorator::Decoration;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode, Response};
 use serde_json::{Map, json};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
+use metahook_core::json::lists::Document;
 use metahook_core::json::lists::Lists;
-use metahook_core::json::published::Document;
 use metahook_core::object::id::{Gvk, Gvr, Resource};
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use metahook_core::api::reason::EventReason;
 use metahook_core::api::selection::Selection;
+use metahook_core::decorator::Decoration;
 use metahook_core::decorator::conflicts::{Conflict, DecoratorConflicts, DecoratorId, Resolution};
-use metahook_core::decorator::object::Decoration;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Uid};

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use crate::children::Problem;
 use crate::hash::Fingerprinter;
+use crate::json::difference::same;
 use crate::json::go;
-use crate::json::same::same;
 use crate::object::Object;
 use crate::object::id::Uid;
 

@@ -9,7 +9,7 @@ use crate::children::desired::{Apply, Desired};
 use crate::children::last_applied::{LAST_APPLIED, SYSTEM_FIELDS, annotation, is_secret};
 use crate::children::write_history::{Drift, LateOutcome, PastWrites, WriteHistory, WriteOutcome};
 use crate::children::{Op, Owner, Plan, Problem, Skip, server_side_apply};
-use crate::json::same::same;
+use crate::json::difference::same;
 use crate::object::Object;
 use crate::object::id::ObjectId;
 use crate::object::map::ChildMap;

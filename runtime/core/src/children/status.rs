@@ -6,7 +6,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::json::same::same;
+use crate::json::difference::same;
 use crate::object::Object;
 
 /// The object to write to the status subresource, or `None` where the parent has this status already.

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 use crate::api::ControllerKind;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
-use crate::decorator::object::Changes;
+use crate::decorator::Changes;
 use crate::hook::response_error::{
     AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, MAX_KEYS, ResponseError,
 };

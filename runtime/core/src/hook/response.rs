@@ -8,7 +8,7 @@ use crate::api::ControllerKind;
 use crate::api::hook::Via;
 use crate::api::reason::EventKind;
 pub use crate::api::webhook::UnmarshallMode as Mode;
-use crate::decorator::object::Decoration;
+use crate::decorator::Decoration;
 use crate::hook::deletion::deletions;
 use crate::hook::read::{self, Fields, ReadOptions, type_error};
 use crate::hook::response_error::{AnswerWarning, AnswerWarnings, MAX_EVENTS, ResponseError};

@@ -5,5 +5,3 @@ pub mod difference;
 pub mod go;
 pub mod lists;
 pub mod merge;
-pub mod published;
-pub mod same;

@@ -20,7 +20,7 @@ use crate::children::desired::{
 };
 use crate::children::write_history::PastWrites;
 use crate::children::{self, Op, Owner, Plan};
-use crate::decorator::object::Decoration;
+use crate::decorator::Decoration;
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::customize;
 use crate::hook::read::ReadOptions;

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use sha1::{Digest, Sha1};
 
 use crate::api::revision::{ControllerRevision, RevisionChildren};
+use crate::json::difference::same;
 use crate::json::go;
-use crate::json::same::same;
 use crate::object::id::{Resource, Uid};
 use crate::object::{Object, ObjectError};
 use crate::rollout::RollingConfig;

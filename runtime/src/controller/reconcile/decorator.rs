@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metahook_core::decorator::object;
+use metahook_core::decorator;
 
 use crate::controller::Context;
 use crate::controller::reconcile::apply::WriteResult;
@@ -56,8 +56,8 @@ impl Reconciler {
         let (mut now, mut acted) = (Arc::clone(parent), WriteResult::Nothing);
         for part in [Part::Status, Part::Rest] {
             let op = match part {
-                Part::Status => object::status(&id, &now, wish),
-                Part::Rest => object::object(&id, &now, wish, finalizer),
+                Part::Status => decorator::status_write(&id, &now, wish),
+                Part::Rest => decorator::object_write(&id, &now, wish, finalizer),
             };
             let Some(op) = op else { continue };
             match self.write_parent(&op, writer).await {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::selection::{Selection, SelectionRule};
 use crate::children::Op;
 use crate::decorator::conflicts::{DecoratorConflicts, DecoratorId};
-use crate::decorator::object::{self, Changes, Decoration};
+use crate::decorator::{self, Changes, Decoration};
 use crate::hash::Fingerprint;
 use crate::object::Object;
 use crate::object::id::{Gvr, Key, ObjectId, Uid};
@@ -124,7 +124,8 @@ impl World {
         let wish = Decoration { labels: self.wants[nth].clone(), ..Decoration::default() };
         let verdict = self.wishes.say(&id().resource.gvr(), &self.object(), &claimant(nth), &wish);
         self.wake(verdict.again.into_iter());
-        let Some(Op::Replace { body, .. }) = object::object(&id(), &self.object(), &verdict.wish, None)
+        let Some(Op::Replace { body, .. }) =
+            decorator::object_write(&id(), &self.object(), &verdict.wish, None)
         else {
             self.rests.insert(nth, seen);
             return;

@@ -1,6 +1,7 @@
 //! Laws of planning: whatever is there, whatever is wanted, and whatever the API server makes of it, it comes to rest.
 
-use std::collections::BTreeMap;
+mod server;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,215 +10,17 @@ use serde_json::{Value, json};
 
 use crate::api::ControllerKind;
 use crate::api::common::UpdateMethod;
+
 use crate::children::desired::{Apply, ChildKind, Desired};
-use crate::children::plan::{DryRunResult, DryRunVerdict, children, judge, learn, read_late, wrote};
+use crate::children::plan::{children, learn, read_late};
 use crate::children::write_history::{PastWrites, WriteHistory};
-use crate::children::{Op, Owner, last_applied};
-use crate::json::merge::merge;
-use crate::json::same::same;
+use crate::children::{Op, Owner};
+use crate::json::difference::same;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::map::ChildMap;
 use crate::object::testing::{a, any_json, resource};
-
-/// What an API server does with what it is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Habit {
-    Keeps,
-    /// Nulls, and empty texts, lists and objects are no fields.
-    DropsEmpty,
-    /// Numbers become text, as quantities do.
-    Respells,
-    /// Each list gets an item, as an admission plugin adds tolerations; each object a member.
-    Adds,
-    /// Only when it is made; and what is not metadata cannot be changed later.
-    RespellsForGood,
-}
-
-/// A store that normalises.
-struct Server {
-    habit: Habit,
-    objects: BTreeMap<Key, Stored>,
-    counter: u64,
-}
-
-#[derive(Clone)]
-struct Stored {
-    value: Value,
-    /// What server-side apply has been given.
-    applied: Value,
-}
-
-#[derive(Debug)]
-struct Refused;
-
-impl Server {
-    fn new(habit: Habit) -> Self {
-        Self { habit, objects: BTreeMap::new(), counter: 0 }
-    }
-
-    fn observed(&self) -> ChildMap {
-        let mut all = ChildMap::default();
-        all.declare(&thing());
-        for stored in self.objects.values() {
-            all.insert(&thing(), Arc::new(parse(&stored.value)));
-        }
-        all
-    }
-
-    fn habit(&self, value: &mut Value) {
-        match self.habit {
-            Habit::Keeps => {}
-            Habit::DropsEmpty => drop_empty(value),
-            Habit::Respells | Habit::RespellsForGood => respell(value),
-            Habit::Adds => add(value),
-        }
-    }
-
-    /// The object after a write of it, which is not carried out yet.
-    fn becomes(&self, before: Option<&Stored>, mut value: Value) -> Result<Value, Refused> {
-        let fixed = self.habit == Habit::RespellsForGood;
-        match before {
-            Some(_) if fixed => {}
-            Some(_) | None => value.get_mut("spec").map_or((), |spec| self.habit(spec)),
-        }
-        let metadata = value["metadata"].as_object_mut().unwrap();
-        metadata.retain(|_, value| !value.is_null());
-        let Some(Stored { value: before, .. }) = before else {
-            metadata.insert("uid".to_owned(), json!((self.counter + 1).to_string()));
-            metadata.insert("generation".to_owned(), json!(1));
-            return Ok(value);
-        };
-        for field in ["uid", "generation"] {
-            metadata.insert(field.to_owned(), before["metadata"][field].clone());
-        }
-        if !same(&value["spec"], &before["spec"]) {
-            if fixed {
-                return Err(Refused);
-            }
-            value["metadata"]["generation"] = json!(before["metadata"]["generation"].as_i64().unwrap() + 1);
-        }
-        Ok(value)
-    }
-
-    fn put(&mut self, key: &Key, mut value: Value, applied: Value) -> Object {
-        self.counter += 1;
-        value["metadata"]["resourceVersion"] = json!(self.counter.to_string());
-        self.objects.insert(key.clone(), Stored { value: value.clone(), applied });
-        parse(&value)
-    }
-
-    /// What a write makes of an object; server-side apply takes away what it was given and is not given any longer.
-    fn written(&self, op: &Op) -> Result<(Value, Value), Refused> {
-        let before = self.objects.get(&op.id().key);
-        match op {
-            Op::Create { body, .. } | Op::Recreate { body, manager: None, .. } => {
-                Ok((self.becomes(None, body.clone())?, json!({})))
-            }
-            Op::Apply { over: None, body, .. } | Op::Recreate { body, manager: Some(_), .. } => {
-                Ok((self.becomes(None, body.clone())?, body.clone()))
-            }
-            Op::Replace { body, .. } => {
-                let before = before.unwrap();
-                Ok((self.becomes(Some(before), body.clone())?, before.applied.clone()))
-            }
-            Op::Apply { over: Some(_), body, .. } => {
-                let before = before.unwrap();
-                let merged = merge(&before.value, Some(&before.applied), body, None);
-                Ok((self.becomes(Some(before), merged)?, body.clone()))
-            }
-            Op::HandOver { .. } => {
-                let before = before.unwrap();
-                let text = last_applied::annotation(&before.value, last_applied::LAST_APPLIED).unwrap();
-                let applied = serde_json::from_str(text).unwrap();
-                let mut value = before.value.clone();
-                value["metadata"]["annotations"].as_object_mut().unwrap().remove(last_applied::LAST_APPLIED);
-                Ok((value, applied))
-            }
-            Op::Probe { .. } | Op::Delete { .. } | Op::Status { .. } => unreachable!("no write of an object"),
-        }
-    }
-
-    /// `false` where a dry run was all that was needed.
-    fn carry_out(&mut self, op: Op, desired: &Desired, owner: Owner<'_>, ledger: &mut WriteHistory) -> bool {
-        let id = op.id().clone();
-        let wanted = || &desired[&thing()][&id.key];
-        match op {
-            Op::Delete { id, .. } => drop(self.objects.remove(&id.key)),
-            Op::Probe { write, otherwise } => {
-                let observed = parse(&self.objects[&id.key].value);
-                let probed = match self.written(&write) {
-                    Ok((value, _)) => DryRunResult::Becomes(Box::new(parse(&value))),
-                    Err(Refused) => DryRunResult::Refused,
-                };
-                match judge((*write, *otherwise), &observed, &probed, ledger).unwrap() {
-                    DryRunVerdict::Do(op) => return self.carry_out(op, desired, owner, ledger),
-                    DryRunVerdict::AsItIs => {}
-                    DryRunVerdict::Unknown => return false,
-                }
-                learn(ledger, owner, &id, wanted(), &observed);
-                return false;
-            }
-            op => match self.written(&op) {
-                Ok((value, applied)) => {
-                    let answer = self.put(&id.key, value, applied);
-                    if !matches!(op, Op::HandOver { .. }) {
-                        wrote(ledger, owner, &op, wanted(), &answer.into());
-                    }
-                }
-                Err(Refused) => assert!(!matches!(op, Op::Recreate { .. })),
-            },
-        }
-        true
-    }
-}
-
-fn parse(value: &Value) -> Object {
-    Object::parse(&value.to_string(), None).unwrap()
-}
-
-fn drop_empty(value: &mut Value) {
-    let empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
-        Value::Bool(_) | Value::Number(_) => false,
-    };
-    match value {
-        Value::Object(members) => {
-            members.values_mut().for_each(drop_empty);
-            members.retain(|_, member| !empty(member));
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_empty),
-        _ => {}
-    }
-}
-
-fn respell(value: &mut Value) {
-    match value {
-        Value::Object(members) => members.values_mut().for_each(respell),
-        Value::Array(items) => items.iter_mut().for_each(respell),
-        Value::Number(number) => *value = json!(number.to_string()),
-        _ => {}
-    }
-}
-
-fn add(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.values_mut().for_each(add);
-            members.insert("added".to_owned(), json!(true));
-        }
-        Value::Array(items) => {
-            items.iter_mut().for_each(add);
-            if !items.contains(&json!("added")) {
-                items.push(json!("added"));
-            }
-        }
-        _ => {}
-    }
-}
+use server::{Habit, Server, Stored, parse};
 
 fn thing() -> Arc<Resource> {
     resource("v1", "Thing")

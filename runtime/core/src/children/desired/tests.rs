@@ -1,0 +1,177 @@
+//! Tests of desired children.
+
+use super::*;
+use crate::object::testing::{a, cluster_resource, resource};
+
+fn try_it(parent: &str, children: Value) -> Result<Desired, String> {
+    try_as(UnmanagedPolicy::Refused, parent, children).map(|wanted| wanted.desired)
+}
+
+fn try_as(strays: UnmanagedPolicy, parent: &str, children: Value) -> Result<Wanted, String> {
+    let selector = Selector::equals("controller-uid", "u");
+    try_with(OwnerMark::Uid, Some(&selector), strays, parent, children)
+}
+
+fn try_with(
+    mark: OwnerMark<'_>,
+    selector: Option<&Selector>,
+    strays: UnmanagedPolicy,
+    parent: &str,
+    children: Value,
+) -> Result<Wanted, String> {
+    let rules = [
+        ChildKind::new(resource("v1", "Pod"), UpdateMethod::InPlace),
+        ChildKind::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
+    ];
+    let parent = a("e/v1", "P", parent).uid("u").object();
+    let bounds = DesiredOptions { rules: &rules, selector, mark, strays };
+    let Value::Array(children) = children else { panic!() };
+    let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
+    desired(&parent, bounds, children).map_err(|error| error.to_string())
+}
+
+#[test]
+fn namespace_and_generated_label_are_filled_in() {
+    let desired = try_it(
+        "n/p",
+        json!([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": null}}]),
+    )
+    .unwrap();
+    let pod = &desired[&resource("v1", "Pod")][&Key::new("n", "x")];
+    assert_eq!(pod["metadata"], json!({"name": "x", "namespace": "n", "labels": {"controller-uid": "u"}}));
+}
+
+#[test]
+fn one_bad_child_refuses_the_whole_answer() {
+    let good = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ok"}});
+    for (bad, says) in [
+        (json!({"apiVersion": "v1", "metadata": {"name": "x"}}), "children[1].kind must be a string"),
+        (json!({"kind": "Pod", "metadata": {"name": "x"}}), "children[1].apiVersion must be a string"),
+        (
+            json!({"apiVersion": "/v1/namespaces/x/services/http:y:80/proxy", "kind": "Pod", "metadata": {"name": "x"}}),
+            "children[1].apiVersion must be like v1 or apps/v1",
+        ),
+        (json!({"apiVersion": "v1", "kind": "Pod"}), "children[1].metadata must be an object"),
+        (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), "children[1].metadata.name must be"),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ""}}),
+            "children[1].metadata.name must be",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a/b"}}),
+            "children[1].metadata.name must be a name without",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": ".."}}),
+            "children[1].metadata.name must be a name without",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "m"}}),
+            "children[1].metadata.namespace is \"m\"",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"a": 1}}}),
+            "children[1].metadata.labels must be",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": {"a": 1}}}),
+            "children[1].metadata.annotations must be an object of strings",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": "a"}}),
+            "children[1].metadata.annotations must be an object of strings",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"controller-uid": "z"}}}),
+            "don't match parent selector",
+        ),
+        (
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}),
+            "children[1] is a v1 Secret, which the controller's spec does not declare",
+        ),
+        (
+            json!({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x"}}),
+            "children[1] is a v2 Pod, and the controller's spec declares it as v1",
+        ),
+        (json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}), "has no namespace"),
+        (good.clone(), "children[1] is v1 Pod n/ok a second time"),
+    ] {
+        let error = try_it("n/p", json!([good.clone(), bad])).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_parent_without_namespace_owns_anywhere_but_has_to_say_where() {
+    let pod = |namespace: &str| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": namespace}}]);
+    assert!(try_it("p", pod("m")).unwrap()[&resource("v1", "Pod")].contains_key(&Key::new("m", "x")));
+    assert!(try_it("p", pod("")).unwrap_err().contains("children[0].metadata.namespace is missing"));
+    for odd in ["default/services/http:x:80/proxy", "a?b", "A", "-a", "a%2fb", ".."] {
+        assert!(
+            try_it("p", pod(odd)).unwrap_err().contains("children[0].metadata.namespace must be a namespace")
+        );
+    }
+    let namespace = json!([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}]);
+    assert!(
+        try_it("p", namespace).unwrap()[&cluster_resource("v1", "Namespace")]
+            .contains_key(&Key::new("", "x"))
+    );
+}
+
+#[test]
+fn a_webhooks_strays_are_kept_apart_and_the_last_of_twins_wins() {
+    let child = |kind: &str, namespace: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
+    let Wanted { desired, strays, .. } = try_as(
+        UnmanagedPolicy::Created,
+        "n/p",
+        json!([
+            child("Pod", ""),
+            child("Pod", "n"),
+            child("Pod", "m"),
+            child("Secret", ""),
+            child("Namespace", "")
+        ]),
+    )
+    .unwrap();
+    assert_eq!(desired[&resource("v1", "Pod")].len(), 1);
+    let found: Vec<_> =
+        strays.iter().map(|one| (one.gvk.to_string(), one.key.to_string(), one.why.to_string())).collect();
+    let says = ["metadata.namespace is \"m\"", "does not declare", "has no namespace"];
+    let expected = [("v1 Pod", "m/x"), ("v1 Secret", "n/x"), ("v1 Namespace", "n/x")];
+    for ((found, says), expected) in found.iter().zip(says).zip(expected) {
+        assert_eq!((found.0.as_str(), found.1.as_str()), expected);
+        assert!(found.2.contains(says), "{}", found.2);
+    }
+    assert_eq!(found.len(), 3);
+    let nameless = json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {}}]);
+    assert!(try_as(UnmanagedPolicy::Created, "n/p", nameless).is_err());
+}
+
+#[test]
+fn attachments_are_stamped_and_called_by_their_name() {
+    let attach = |parent: &str, of: Value| {
+        try_with(OwnerMark::Attached("d"), None, UnmanagedPolicy::Refused, parent, of)
+            .map(|wanted| wanted.desired)
+    };
+    let pod = |metadata: Value| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": metadata}]);
+    for annotations in [json!(null), json!({}), json!({ATTACHED_BY: "somebody else"})] {
+        let found = attach("n/p", pod(json!({"name": "x", "annotations": annotations}))).unwrap();
+        let stamped = json!({"name": "x", "namespace": "n", "annotations": {ATTACHED_BY: "d"}});
+        assert_eq!(found[&resource("v1", "Pod")][&Key::new("n", "x")]["metadata"], stamped);
+    }
+    for (of, says) in [
+        (pod(json!({"name": "x", "annotations": []})), "attachments[0].metadata.annotations must be"),
+        (pod(json!({"name": ""})), "attachments[0].metadata.name must be"),
+        (
+            json!([{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}]),
+            "attachments[0] is a v1 Secret, which the controller's spec does not declare: add it to spec.attachments",
+        ),
+        (
+            pod(json!({"name": "x", "namespace": "m"})),
+            "attachments[0].metadata.namespace is \"m\"; attachments of a parent in namespace \"n\" have to",
+        ),
+    ] {
+        let found = attach("n/p", of).unwrap_err();
+        assert!(found.contains(says), "{found}");
+    }
+}

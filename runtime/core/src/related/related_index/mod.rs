@@ -1,0 +1,189 @@
+//! Which parents a change of an object concerns, found from the object and not by asking every parent.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::cache::label_index::SelectorIndex;
+use crate::cache::{ObjectChange, change_or_remove, remove_from};
+use crate::object::Object;
+use crate::object::id::{Key, Resource};
+use crate::object::selector::Selector;
+use crate::related::rule::{Finds, Place, RelatedRule};
+use crate::related::scopes;
+
+/// The rules of a controller's parents.
+///
+/// # Guarantees
+/// An event finds exactly the parents that have a rule which finds the object as it was or as it is. It looks at the
+/// rules that name the object, and at each different selector once.
+#[derive(Debug, Default)]
+pub struct RelatedIndex {
+    parents: BTreeMap<Key, Vec<RelatedRule>>,
+    kinds: BTreeMap<Arc<Resource>, Kind>,
+    /// So many rules look there.
+    places: BTreeMap<scopes::Place, usize>,
+    narrow: bool,
+}
+
+type Parents = BTreeSet<Key>;
+
+/// Whom the objects of one kind concern.
+#[derive(Debug, Default)]
+struct Kind {
+    /// By name and by namespace, where the rule gives one.
+    names: BTreeMap<Arc<str>, BTreeMap<Option<Arc<str>>, Parents>>,
+    anywhere: SelectorIndex,
+    within: BTreeMap<Arc<str>, SelectorIndex>,
+    /// By the selector of namespaces.
+    selected: BTreeMap<Selector, SelectorIndex>,
+}
+
+impl RelatedIndex {
+    /// `narrow`: a rule that may find objects of one namespace alone looks nowhere else.
+    pub fn new(narrow: bool) -> Self {
+        Self { narrow, ..Self::default() }
+    }
+
+    /// Where a rule's objects are looked for.
+    pub fn place(&self, rule: &RelatedRule) -> scopes::Place {
+        (Arc::clone(&rule.resource), rule.reach().filter(|_| self.narrow).cloned())
+    }
+
+    /// Whether there is a rule that looks there.
+    pub fn look_at(&self, place: &scopes::Place) -> bool {
+        self.places.contains_key(place)
+    }
+
+    /// Whether there is a rule that selects namespaces.
+    pub fn select_namespaces(&self) -> bool {
+        self.kinds.values().any(|kind| !kind.selected.is_empty())
+    }
+
+    /// What a parent asks for from now on, in place of what it asked for before.
+    pub fn set(&mut self, parent: &Key, rules: Vec<RelatedRule>) {
+        if self.parents.get(parent).map_or(&[][..], Vec::as_slice) == rules {
+            return;
+        }
+        self.remove(parent);
+        for rule in &rules {
+            self.kinds.entry(Arc::clone(&rule.resource)).or_default().add(parent, &rule.finds);
+            *self.places.entry(self.place(rule)).or_default() += 1;
+        }
+        self.parents.insert(parent.clone(), rules);
+    }
+
+    /// The parent is gone, or no longer this controller's.
+    pub fn remove(&mut self, parent: &Key) {
+        for rule in self.parents.remove(parent).unwrap_or_default() {
+            let place = self.place(&rule);
+            change_or_remove(&mut self.places, &place, |rules| {
+                *rules = rules.saturating_sub(1);
+                *rules == 0
+            });
+            if let Some(kind) = self.kinds.get_mut(&rule.resource) {
+                kind.take_out(parent, &rule.finds);
+                if kind.is_empty() {
+                    self.kinds.remove(&rule.resource);
+                }
+            }
+        }
+    }
+
+    /// An object of this kind changed. `namespace` finds namespaces as they are now.
+    pub fn on_object(
+        &self,
+        resource: &Arc<Resource>,
+        touched: &ObjectChange,
+        namespace: impl Fn(&str) -> Option<Arc<Object>>,
+    ) -> BTreeSet<Key> {
+        let mut found = BTreeSet::new();
+        let Some(kind) = self.kinds.get(resource) else {
+            return found;
+        };
+        for object in sides(touched) {
+            let Key { namespace: place, name } = &object.key;
+            if let Some(places) = kind.names.get(name) {
+                let here = [places.get(&None), places.get(&Some(Arc::clone(place)))];
+                found.extend(here.into_iter().flatten().flatten().cloned());
+            }
+            let mut selectors: Vec<_> =
+                std::iter::once(&kind.anywhere).chain(kind.within.get(place)).collect();
+            if !kind.selected.is_empty()
+                && let Some(namespace) = namespace(place)
+            {
+                let here = kind.selected.iter().filter(|(selector, _)| selector.matches(&namespace.labels));
+                selectors.extend(here.map(|(_, all)| all));
+            }
+            found.extend(selectors.iter().flat_map(|all| all.matching(&object.labels)).cloned());
+        }
+        found
+    }
+
+    /// A namespace changed: whoever selects namespaces and selected it before but not now, or the other way round.
+    pub fn on_namespace(&self, touched: &ObjectChange) -> BTreeSet<Key> {
+        let selected = |selector: &Selector, side: &Option<Arc<Object>>| {
+            side.as_ref().is_some_and(|namespace| selector.matches(&namespace.labels))
+        };
+        let all = self.kinds.values().flat_map(|kind| &kind.selected);
+        let flipped = all.filter(|(selector, _)| {
+            selected(selector, &touched.before) != selected(selector, &touched.after)
+        });
+        flipped.flat_map(|(_, parents)| parents.all()).cloned().collect()
+    }
+}
+
+/// The object as it was and as it is, where that makes a difference to selectors.
+fn sides(touched: &ObjectChange) -> impl Iterator<Item = &Arc<Object>> {
+    let after = touched.after.as_ref();
+    let before = touched.before.as_ref();
+    let before = before.filter(|before| after.is_none_or(|after| before.labels != after.labels));
+    after.into_iter().chain(before)
+}
+
+impl Kind {
+    fn add(&mut self, parent: &Key, finds: &Finds) {
+        match finds {
+            Finds::Names { namespace, names } => {
+                for name in names {
+                    let places = self.names.entry(Arc::clone(name)).or_default();
+                    places.entry(namespace.clone()).or_default().insert(parent.clone());
+                }
+            }
+            Finds::Labels { place, labels } => match place {
+                Place::Anywhere => &mut self.anywhere,
+                Place::Namespace(namespace) => self.within.entry(Arc::clone(namespace)).or_default(),
+                Place::Namespaces(selector) => self.selected.entry(selector.clone()).or_default(),
+            }
+            .insert(labels, parent),
+        }
+    }
+
+    fn take_out(&mut self, parent: &Key, finds: &Finds) {
+        match finds {
+            Finds::Names { namespace, names } => {
+                for name in names {
+                    change_or_remove(&mut self.names, name, |places| {
+                        change_or_remove(places, namespace, |parents| remove_from(parents, parent))
+                    });
+                }
+            }
+            Finds::Labels { place: Place::Anywhere, labels } => {
+                self.anywhere.remove(labels, parent);
+            }
+            Finds::Labels { place: Place::Namespace(namespace), labels } => {
+                change_or_remove(&mut self.within, namespace, |all| all.remove(labels, parent));
+            }
+            Finds::Labels { place: Place::Namespaces(selector), labels } => {
+                change_or_remove(&mut self.selected, selector, |all| all.remove(labels, parent));
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let maps = self.names.is_empty() && self.within.is_empty() && self.selected.is_empty();
+        maps && self.anywhere.is_empty()
+    }
+}

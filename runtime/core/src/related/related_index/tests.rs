@@ -1,0 +1,247 @@
+//! Tests of the index of related rules.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cache::{Cache, CacheEvent};
+use crate::object::testing::{a, resource};
+use crate::related::rule::namespaces;
+
+fn selector(text: &str) -> Selector {
+    Selector::parse(text).unwrap()
+}
+
+fn by_name(namespace: Option<&str>, names: &[&str]) -> RelatedRule {
+    let names = names.iter().map(|name| Arc::from(*name)).collect();
+    RelatedRule {
+        resource: resource("v1", "Pod"),
+        finds: Finds::Names { namespace: namespace.map(Arc::from), names },
+    }
+}
+
+fn by_label(place: Place, labels: &str) -> RelatedRule {
+    RelatedRule { resource: resource("v1", "Pod"), finds: Finds::Labels { place, labels: selector(labels) } }
+}
+
+fn pod(key: &str, labels: &str) -> Arc<Object> {
+    let pod = a("v1", "Pod", key);
+    let labels = labels.split(',').filter_map(|label| label.split_once('='));
+    labels.fold(pod, |pod, (key, value)| pod.label(key, value)).object()
+}
+
+fn woken(all: &RelatedIndex, before: Option<Arc<Object>>, after: Option<Arc<Object>>) -> Vec<String> {
+    let touched = ObjectChange { before, after };
+    let found = all.on_object(&resource("v1", "Pod"), &touched, |_| None);
+    found.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_label_taken_off_wakes_who_saw_the_object_and_who_sees_it_now() {
+    let mut all = RelatedIndex::default();
+    all.set(&Key::new("n", "has"), vec![by_label(Place::Anywhere, "app=x")]);
+    all.set(&Key::new("n", "has-not"), vec![by_label(Place::Anywhere, "!app")]);
+    all.set(&Key::new("n", "by-name"), vec![by_name(None, &["a"])]);
+    all.set(&Key::new("n", "other"), vec![by_label(Place::Namespace("m".into()), "")]);
+    let (with, without) = (|| Some(pod("n/a", "app=x")), || Some(pod("n/a", "")));
+    assert_eq!(woken(&all, with(), without()), ["n/by-name", "n/has", "n/has-not"]);
+    assert_eq!(woken(&all, with(), with()), ["n/by-name", "n/has"]);
+    assert_eq!(woken(&all, without(), None), ["n/by-name", "n/has-not"]);
+    assert_eq!(woken(&all, None, Some(pod("m/z", "app=y"))), ["n/other"]);
+}
+
+#[test]
+fn new_rules_take_the_place_of_the_old_ones() {
+    let (mut all, key) = (RelatedIndex::default(), Key::new("n", "p"));
+    all.set(&key, vec![by_name(None, &["a", "b"])]);
+    all.set(&key, vec![by_name(None, &["b"])]);
+    assert!(woken(&all, None, Some(pod("n/a", ""))).is_empty());
+    assert_eq!(woken(&all, None, Some(pod("n/b", ""))), ["n/p"]);
+    all.set(&key, Vec::new());
+    assert!(all.kinds.is_empty(), "nothing is left behind");
+}
+
+#[test]
+fn a_place_is_looked_at_as_long_as_a_rule_may_find_something_there() {
+    let pods = |namespace: Option<&str>| (resource("v1", "Pod"), namespace.map(Arc::from));
+    let here = || by_label(Place::Namespace("n".into()), "app=x");
+    let (one, two) = (Key::new("n", "one"), Key::new("n", "two"));
+    for (narrow, place, elsewhere) in
+        [(true, pods(Some("n")), pods(None)), (false, pods(None), pods(Some("n")))]
+    {
+        let mut all = RelatedIndex::new(narrow);
+        all.set(&one, vec![here(), by_name(Some("n"), &["a"]), here()]);
+        all.set(&two, vec![here()]);
+        assert_eq!(all.place(&here()), place);
+        assert!(all.look_at(&place) && !all.look_at(&elsewhere));
+        all.remove(&one);
+        assert!(all.look_at(&place));
+        all.set(&two, vec![by_label(Place::Namespaces(selector("a=b")), "")]);
+        assert!(all.look_at(&pods(None)) && !all.look_at(&pods(Some("n"))) && all.select_namespaces());
+        all.remove(&two);
+        assert!(all.places.is_empty() && !all.select_namespaces(), "nothing is left behind");
+    }
+}
+
+#[test]
+fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
+    let mut all = RelatedIndex::default();
+    let rule = |selector_of| by_label(Place::Namespaces(selector(selector_of)), "app=x");
+    all.set(&Key::new("n", "x"), vec![rule("team=x")]);
+    all.set(&Key::new("n", "y"), vec![rule("team=y")]);
+    all.set(&Key::new("n", "any"), vec![rule("")]);
+    let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
+    let woken = |before, after| -> Vec<String> {
+        all.on_namespace(&ObjectChange { before, after }).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(woken(team("x"), team("y")), ["n/x", "n/y"]);
+    assert_eq!(woken(team("x"), team("z")), ["n/x"]);
+    assert!(woken(team("z"), team("w")).is_empty());
+    assert_eq!(woken(None, team("y")), ["n/any", "n/y"]);
+}
+
+#[test]
+fn an_event_costs_no_more_because_others_name_other_objects() {
+    let mut all = RelatedIndex::default();
+    let parents = 20_000;
+    for number in 0..parents {
+        let name = format!("p{number}");
+        let mine = by_label(Place::Anywhere, &format!("for={name}"));
+        all.set(&Key::new("n", &name), vec![by_name(Some("n"), &[&name]), mine]);
+    }
+    // Asking every parent would take 400 million steps, and minutes.
+    for number in 0..parents {
+        let name = format!("p{number}");
+        assert_eq!(woken(&all, None, Some(pod("n/x", &format!("for={name}")))), [format!("n/{name}")]);
+    }
+}
+
+fn any_selector() -> impl Strategy<Value = Selector> {
+    prop::sample::select(vec!["", "a=1", "a=2", "a=1,b", "a in (1,2)", "!a", "a!=1,b=1", "b"])
+        .prop_map(selector)
+}
+
+fn any_rule() -> impl Strategy<Value = RelatedRule> {
+    let namespace = || prop::sample::select(vec!["", "n", "m"]).prop_map(Arc::<str>::from);
+    let names =
+        prop::collection::btree_set(prop::sample::select(vec!["a", "b", "c"]).prop_map(Arc::from), 1..3);
+    let place = prop_oneof![
+        Just(Place::Anywhere),
+        namespace().prop_map(Place::Namespace),
+        any_selector().prop_map(Place::Namespaces),
+    ];
+    let finds = prop_oneof![
+        (prop::option::of(namespace()), names)
+            .prop_map(|(namespace, names)| Finds::Names { namespace, names }),
+        (place, any_selector()).prop_map(|(place, labels)| Finds::Labels { place, labels }),
+    ];
+    let kind = prop::sample::select(vec!["Pod", "Secret"]).prop_map(|kind| resource("v1", kind));
+    (kind, finds).prop_map(|(resource, finds)| RelatedRule { resource, finds })
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Rules(u8, Option<Vec<RelatedRule>>),
+    Object(&'static str, &'static str, &'static str, Option<&'static str>),
+    Namespace(&'static str, Option<&'static str>),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let labels =
+        || prop::option::weighted(0.8, prop::sample::select(vec!["", "a=1", "a=2", "b=1", "a=1,b=1"]));
+    prop_oneof![
+        (0..4_u8, prop::option::of(prop::collection::vec(any_rule(), 0..4)))
+            .prop_map(|(parent, rules)| Step::Rules(parent, rules)),
+        (
+            prop::sample::select(vec!["Pod", "Secret"]),
+            prop::sample::select(vec!["n", "m", "o"]),
+            prop::sample::select(vec!["a", "b", "d"]),
+            labels()
+        )
+            .prop_map(|(kind, namespace, name, labels)| Step::Object(kind, namespace, name, labels)),
+        (prop::sample::select(vec!["n", "m"]), labels())
+            .prop_map(|(name, labels)| Step::Namespace(name, labels)),
+    ]
+}
+
+/// The interests and what they are about, and the rules once more to ask them one by one.
+#[derive(Default)]
+struct World {
+    all: RelatedIndex,
+    rules: BTreeMap<Key, Vec<RelatedRule>>,
+    kinds: BTreeMap<Arc<Resource>, Cache>,
+    namespaces: Cache,
+    versions: u64,
+}
+
+impl World {
+    fn event(&mut self, kind: &str, key: &str, labels: Option<&str>) -> CacheEvent {
+        self.versions += 1;
+        let labels_of = labels.unwrap_or_default().split(',').filter_map(|label| label.split_once('='));
+        let object = labels_of.fold(a("v1", kind, key), |object, (key, value)| object.label(key, value));
+        let object = (*object.version(&self.versions.to_string()).object()).clone();
+        if labels.is_some() { CacheEvent::Applied(object) } else { CacheEvent::Deleted(object) }
+    }
+
+    /// What a parent sees, as its pass would select it.
+    fn seen(&self, parent: &Key) -> BTreeSet<(Arc<Resource>, Key)> {
+        let mut seen = BTreeSet::new();
+        for rule in self.rules.get(parent).into_iter().flatten() {
+            let within = rule.namespace_selector().map(|selector| namespaces(selector, &self.namespaces));
+            let Some(index) = self.kinds.get(&rule.resource) else { continue };
+            let found = rule.select(index, &within.unwrap_or_default());
+            seen.extend(found.iter().map(|object| (Arc::clone(&rule.resource), object.key.clone())));
+        }
+        seen
+    }
+}
+
+proptest! {
+    /// Whatever the parents' rules are and were: an event finds whoever has a rule that matches, and nobody else;
+    /// and whoever sees something else after an event is found.
+    #[test]
+    fn an_event_finds_exactly_the_parents_whose_rules_match(steps in prop::collection::vec(any_step(), 0..40)) {
+        let mut world = World::default();
+        for step in steps {
+            let before: BTreeMap<_, _> = world.rules.keys().map(|key| (key.clone(), world.seen(key))).collect();
+            let found = match step {
+                Step::Rules(parent, rules) => {
+                    let key = Key::new("n", &parent.to_string());
+                    if let Some(rules) = rules {
+                        world.all.set(&key, rules.clone());
+                        world.rules.insert(key, rules);
+                    } else {
+                        world.all.remove(&key);
+                        world.rules.remove(&key);
+                    }
+                    prop_assert_eq!(world.all.kinds.is_empty(), world.rules.values().all(Vec::is_empty));
+                    let places = world.rules.values().flatten().map(|rule| world.all.place(rule));
+                    let places: BTreeSet<_> = places.collect();
+                    prop_assert_eq!(world.all.places.keys().cloned().collect::<BTreeSet<_>>(), places);
+                    continue;
+                }
+                Step::Object(kind, namespace, name, labels) => {
+                    let event = world.event(kind, &format!("{namespace}/{name}"), labels);
+                    let resource = resource("v1", kind);
+                    let Some(touched) = world.kinds.entry(Arc::clone(&resource)).or_default().apply(event).pop() else { continue };
+                    let namespace = |name: &str| world.namespaces.get(&Key::new("", name)).cloned();
+                    let found = world.all.on_object(&resource, &touched, namespace);
+                    let matches = |rule: &RelatedRule| {
+                        let sides = [&touched.before, &touched.after];
+                        rule.resource == resource && sides.into_iter().flatten().any(|object| rule.matches(object, namespace(&object.key.namespace).as_deref()))
+                    };
+                    let asked = world.rules.iter().filter(|(_, rules)| rules.iter().any(matches));
+                    prop_assert_eq!(&found, &asked.map(|(key, _)| key.clone()).collect());
+                    found
+                }
+                Step::Namespace(name, labels) => {
+                    let event = world.event("Namespace", name, labels);
+                    let Some(touched) = world.namespaces.apply(event).pop() else { continue };
+                    world.all.on_namespace(&touched)
+                }
+            };
+            for (parent, before) in before {
+                prop_assert!(found.contains(&parent) || before == world.seen(&parent), "{parent} sees a change unawares");
+            }
+        }
+    }
+}
