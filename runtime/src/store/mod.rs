@@ -298,7 +298,7 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest
             if works {
                 state.trouble = None;
             }
-            if complete { state.index.doubtful() } else { Vec::new() }
+            if complete { state.index.unconfirmed() } else { Vec::new() }
         };
         look_again(store, resource, rest, doubtful).await;
         if complete && let Some(store) = store.upgrade() {

@@ -109,13 +109,13 @@ impl Cache {
                 }
                 self.learn(object, true)
             }
-            CacheEvent::ListEnds => self.sweep(),
+            CacheEvent::ListEnds => self.end_list(),
             CacheEvent::Applied(object) => {
                 self.latest = self.latest.max(object.version.number());
                 self.learn(object, false)
             }
             CacheEvent::Deleted(object) => self.end(&object),
-            CacheEvent::Wrote(object) => self.absorb(object),
+            CacheEvent::Wrote(object) => self.observe_write(object),
             CacheEvent::Deleting(key, uid) => self.mark_deleting(&key, &uid),
             CacheEvent::Missing(key, uid) => match self.objects.get(&key) {
                 Some(known) if known.object.uid == uid => self.remove(&key),
@@ -125,7 +125,7 @@ impl Cache {
     }
 
     /// Objects that only our own writes told us of and that a complete list did not name: somebody has to read them.
-    pub fn doubtful(&self) -> Vec<Arc<Object>> {
+    pub fn unconfirmed(&self) -> Vec<Arc<Object>> {
         self.objects
             .values()
             .filter(|entry| !entry.confirmed)
@@ -256,7 +256,7 @@ impl Cache {
         }
     }
 
-    fn absorb(&mut self, object: Arc<Object>) -> Vec<ObjectChange> {
+    fn observe_write(&mut self, object: Arc<Object>) -> Vec<ObjectChange> {
         let Some(version) = object.version.number() else {
             return Vec::new();
         };
@@ -284,7 +284,7 @@ impl Cache {
         vec![ObjectChange { after: Some(now), before: Some(before) }]
     }
 
-    fn sweep(&mut self) -> Vec<ObjectChange> {
+    fn end_list(&mut self) -> Vec<ObjectChange> {
         let Some(listed) = self.listed.take() else {
             return Vec::new();
         };

@@ -49,7 +49,7 @@ fn an_answer_survives_a_list_that_is_older_until_somebody_has_looked() {
     index.apply(CacheEvent::Listed(pod("other", "3", 3)));
     assert_eq!(index.apply(CacheEvent::ListEnds).len(), 1, "what the list does not name is gone");
     assert_eq!((known(&index, "old"), known(&index, "new")), (None, Some(("2".to_owned(), 9))));
-    assert_eq!(index.doubtful().len(), 1);
+    assert_eq!(index.unconfirmed().len(), 1);
     index.apply(CacheEvent::Missing(Key::new("n", "new"), Uid::new("2")));
     assert_eq!(known(&index, "new"), None);
 }

@@ -243,11 +243,11 @@ impl Child<'_> {
         object: &Object,
         all: Vec<Difference>,
     ) -> Vec<Difference> {
-        ledger.unknown(self.id, object, all, |answer| self.quirks(answer))
+        ledger.unknown(self.id, object, all, |answer| self.server_defaults(answer))
     }
 
     /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.
-    pub(super) fn quirks(&self, answer: &Object) -> BTreeSet<Fingerprint> {
+    pub(super) fn server_defaults(&self, answer: &Object) -> BTreeSet<Fingerprint> {
         let Ok(answer) = answer.value() else { return BTreeSet::new() };
         let Ok(Some((sent, _))) = last_applied(&answer) else { return BTreeSet::new() };
         let compared = Child { desired: &sent, ..*self }.compare(&answer);

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use crate::json::difference::Difference;
 
 /// So often a value is put right at once.
-const AT_ONCE: u32 = 5;
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+const MAX_UNDELAYED: u32 = 5;
+const MIN_DELAY: Duration = Duration::from_secs(5);
+const MAX_DELAY: Duration = Duration::from_mins(5);
 /// What comes back later than this is no flip.
-const FORGOTTEN: Duration = Duration::from_mins(15);
+const RESET_INTERVAL: Duration = Duration::from_mins(15);
 
 /// What somebody else keeps changing in one child, place by place. Times are since the server's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ struct Place {
 impl Flapping {
     /// `drift` was put right at `now`.
     pub fn put_right(&mut self, drift: &[Difference], now: Duration) {
-        self.places.retain(|_, place| now.saturating_sub(place.last) < FORGOTTEN);
+        self.places.retain(|_, place| now.saturating_sub(place.last) < RESET_INTERVAL);
         for difference in drift {
             let place = self
                 .places
@@ -46,7 +46,7 @@ impl Flapping {
     pub fn wait(&self, drift: &[Difference], now: Duration) -> Option<Duration> {
         let left = |difference: &Difference| {
             let place = self.places.get(&difference.path)?;
-            let due = place.last + place.pause()?;
+            let due = place.last + place.delay()?;
             (now < due).then(|| due.saturating_sub(now))
         };
         drift.iter().map(left).min()?
@@ -54,7 +54,7 @@ impl Flapping {
 
     /// The places that are worth a word.
     pub fn noticed(&self) -> BTreeSet<&str> {
-        let noticed = self.places.iter().filter(|(_, place)| place.pause().is_some());
+        let noticed = self.places.iter().filter(|(_, place)| place.delay().is_some());
         noticed.map(|(path, _)| path.as_str()).collect()
     }
 
@@ -65,9 +65,9 @@ impl Flapping {
 }
 
 impl Place {
-    fn pause(&self) -> Option<Duration> {
-        let doublings = self.times.checked_sub(AT_ONCE)?.min(16);
-        Some((FIRST_PAUSE * 2_u32.pow(doublings)).min(LONGEST_PAUSE))
+    fn delay(&self) -> Option<Duration> {
+        let doublings = self.times.checked_sub(MAX_UNDELAYED)?.min(16);
+        Some((MIN_DELAY * 2_u32.pow(doublings)).min(MAX_DELAY))
     }
 }
 
@@ -129,39 +129,39 @@ mod tests {
     #[test]
     fn a_value_is_put_right_at_once_a_few_times_and_then_less_and_less_often() {
         let second = Duration::from_secs(1);
-        let (flip, now) = after(AT_ONCE - 1, second);
+        let (flip, now) = after(MAX_UNDELAYED - 1, second);
         assert_eq!((flip.wait(&drift(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
-        let (flip, now) = after(AT_ONCE, second);
-        assert_eq!(flip.wait(&drift(&["a"]), now), Some(FIRST_PAUSE));
+        let (flip, now) = after(MAX_UNDELAYED, second);
+        assert_eq!(flip.wait(&drift(&["a"]), now), Some(MIN_DELAY));
         assert_eq!(flip.noticed(), BTreeSet::from(["a"]));
-        assert_eq!(flip.wait(&drift(&["a"]), now + FIRST_PAUSE), None);
-        let (flip, now) = after(AT_ONCE + 1, second);
-        assert_eq!(flip.wait(&drift(&["a"]), now), Some(2 * FIRST_PAUSE));
+        assert_eq!(flip.wait(&drift(&["a"]), now + MIN_DELAY), None);
+        let (flip, now) = after(MAX_UNDELAYED + 1, second);
+        assert_eq!(flip.wait(&drift(&["a"]), now), Some(2 * MIN_DELAY));
         let (flip, now) = after(1000, second);
-        assert_eq!(flip.wait(&drift(&["a"]), now), Some(LONGEST_PAUSE));
+        assert_eq!(flip.wait(&drift(&["a"]), now), Some(MAX_DELAY));
     }
 
     #[test]
     fn another_value_does_not_wait() {
-        let (flip, now) = after(AT_ONCE, Duration::from_secs(1));
+        let (flip, now) = after(MAX_UNDELAYED, Duration::from_secs(1));
         assert_eq!(flip.wait(&drift(&["a", "c"]), now), None);
     }
 
     #[test]
     fn values_that_change_in_turns_flip_both() {
         let mut flip = Flapping::default();
-        for time in 0..AT_ONCE {
+        for time in 0..MAX_UNDELAYED {
             flip.put_right(&drift(&["a"]), Duration::from_secs((2 * time).into()));
             flip.put_right(&drift(&["b"]), Duration::from_secs((2 * time + 1).into()));
         }
         assert_eq!(flip.noticed(), BTreeSet::from(["a", "b"]));
-        let now = Duration::from_secs((2 * AT_ONCE).into());
+        let now = Duration::from_secs((2 * MAX_UNDELAYED).into());
         assert_eq!(flip.wait(&drift(&["a", "b"]), now), Some(Duration::from_secs(3)));
     }
 
     #[test]
     fn what_comes_back_rarely_is_no_flip() {
-        let (flip, now) = after(100, FORGOTTEN);
+        let (flip, now) = after(100, RESET_INTERVAL);
         assert_eq!((flip.wait(&drift(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
     }
 

@@ -140,13 +140,17 @@ pub fn learn(ledger: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired
         Apply::Dynamic => {
             if let Ok(Compared { differences, recorded, .. }) = child.compare(&observed) {
                 let rest = recorded.then_some(wanted);
-                ledger.learn(id, &WriteOutcome { answer, applied: None, quirks: &differences, rest });
+                ledger
+                    .learn(id, &WriteOutcome { answer, applied: None, server_defaults: &differences, rest });
             }
         }
         Apply::ServerSide(_) => {
-            let (body, quirks) = child.compare_applied(&observed);
+            let (body, server_defaults) = child.compare_applied(&observed);
             let applied = Some(server_side_apply::print(&body));
-            ledger.learn(id, &WriteOutcome { answer, applied, quirks: &quirks, rest: Some(wanted) });
+            ledger.learn(
+                id,
+                &WriteOutcome { answer, applied, server_defaults: &server_defaults, rest: Some(wanted) },
+            );
         }
     }
 }
@@ -178,7 +182,7 @@ pub fn wrote(ledger: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Val
 pub fn read_late(ledger: &WriteHistory, owner: Owner<'_>, observed: &ChildMap) -> Vec<LateOutcome> {
     let read = |(id, answer): (&ObjectId, &Arc<Object>)| {
         let child = Child { owner, rule: owner.rule(&id.resource), desired: &Value::Null, id };
-        LateOutcome { id: id.clone(), quirks: child.quirks(answer) }
+        LateOutcome { id: id.clone(), server_defaults: child.server_defaults(answer) }
     };
     ledger.overtaken(observed).map(read).collect()
 }

@@ -43,7 +43,7 @@ struct Known {
     applied: Option<Fingerprint>,
     /// What the API server makes of what is wanted: differences that its answer to our write had already, so that
     /// writing again would not end them.
-    quirks: BTreeSet<Fingerprint>,
+    server_defaults: BTreeSet<Fingerprint>,
     /// The answer that shows them, as long as nobody has looked and it is what the store has, so that it takes no memory.
     unread: Option<Arc<Object>>,
     /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
@@ -56,7 +56,7 @@ pub(super) struct WriteOutcome<'a> {
     /// The object in the answer.
     pub(super) answer: &'a Object,
     pub(super) applied: Option<Fingerprint>,
-    pub(super) quirks: &'a [Difference],
+    pub(super) server_defaults: &'a [Difference],
     /// What was wanted, where nothing of it is left to be written.
     pub(super) rest: Option<u64>,
 }
@@ -65,7 +65,7 @@ pub(super) struct WriteOutcome<'a> {
 #[derive(Debug)]
 pub struct LateOutcome {
     pub(super) id: ObjectId,
-    pub(super) quirks: BTreeSet<Fingerprint>,
+    pub(super) server_defaults: BTreeSet<Fingerprint>,
 }
 
 impl Known {
@@ -73,7 +73,7 @@ impl Known {
         Self {
             uid: uid.clone(),
             applied: None,
-            quirks: BTreeSet::new(),
+            server_defaults: BTreeSet::new(),
             unread: None,
             rest: None,
             flip: None,
@@ -105,7 +105,7 @@ impl WriteHistory {
     pub(super) fn learn(&mut self, id: &ObjectId, lesson: &WriteOutcome<'_>) {
         let known = self.known(id, &lesson.answer.uid);
         known.applied = lesson.applied;
-        known.quirks = lesson.quirks.iter().map(Difference::fingerprint).collect();
+        known.server_defaults = lesson.server_defaults.iter().map(Difference::fingerprint).collect();
         known.unread = None;
         known.rest = lesson.rest.map(|rest| (lesson.answer.version.clone(), rest));
         self.tidy(id);
@@ -130,9 +130,9 @@ impl WriteHistory {
 
     /// Notes what was read late; the answers go.
     pub fn read(&mut self, lessons: Vec<LateOutcome>) {
-        for LateOutcome { id, quirks } in lessons {
+        for LateOutcome { id, server_defaults } in lessons {
             if let Some(known) = self.known.get_mut(&id) {
-                (known.unread, known.quirks) = (None, quirks);
+                (known.unread, known.server_defaults) = (None, server_defaults);
             }
         }
     }
@@ -201,8 +201,8 @@ impl WriteHistory {
     ) -> Vec<Difference> {
         if let Some(known) = self.of(id, object).filter(|_| !all.is_empty()) {
             let late = known.unread.as_deref().map(read);
-            let quirks = late.as_ref().unwrap_or(&known.quirks);
-            all.retain(|difference| !quirks.contains(&difference.fingerprint()));
+            let server_defaults = late.as_ref().unwrap_or(&known.server_defaults);
+            all.retain(|difference| !server_defaults.contains(&difference.fingerprint()));
         }
         all
     }
@@ -224,7 +224,7 @@ impl WriteHistory {
     fn tidy(&mut self, id: &ObjectId) {
         let nothing = |known: &Known| {
             known.applied.is_none()
-                && known.quirks.is_empty()
+                && known.server_defaults.is_empty()
                 && known.unread.is_none()
                 && known.rest.is_none()
                 && known.flip.is_none()
@@ -259,9 +259,9 @@ mod tests {
         ledger.unknown(&child(), object, vec![difference()], |_| panic!("there is nothing to be read"))
     }
 
-    fn learn(ledger: &mut WriteHistory, uid: &str, quirks: &[Difference]) {
+    fn learn(ledger: &mut WriteHistory, uid: &str, server_defaults: &[Difference]) {
         let answer = a("v1", "Pod", "n/x").uid(uid).object();
-        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, quirks, rest: None });
+        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, server_defaults, rest: None });
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
         let (mut ledger, answer) = (WriteHistory::default(), pod("1", "5"));
         let rest = Some(1);
-        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, quirks: &[], rest });
+        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, server_defaults: &[], rest });
         let rests = |object: &Object, wanted| ledger.rests(&child(), object, || wanted);
         assert!(rests(&answer, 1));
         assert!(!rests(&answer, 2) && !rests(&pod("1", "6"), 1) && !rests(&pod("2", "5"), 1));
@@ -293,8 +293,12 @@ mod tests {
     fn putting_right_forgets_nothing_of_the_new_object() {
         let (mut ledger, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
         let applied = Fingerprint::of(b"body");
-        let lesson =
-            WriteOutcome { answer: &new, applied: Some(applied), quirks: &[difference()], rest: None };
+        let lesson = WriteOutcome {
+            answer: &new,
+            applied: Some(applied),
+            server_defaults: &[difference()],
+            rest: None,
+        };
         ledger.learn(&child(), &lesson);
         ledger.put_right(&drift("1"), Duration::ZERO);
         assert!(ledger.has_applied(&child(), &new, applied));

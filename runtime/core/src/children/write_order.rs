@@ -23,11 +23,11 @@ pub struct WriteConcurrency(usize);
 
 impl WriteConcurrency {
     /// As many as one client may well have under way.
-    const MOST: usize = 16;
+    const MAX_CONCURRENCY: usize = 16;
 
     /// The first of a pass over a parent that failed so often in a row.
     pub fn after(failures: u32) -> Self {
-        Self(if failures == 0 { Self::MOST } else { 1 })
+        Self(if failures == 0 { Self::MAX_CONCURRENCY } else { 1 })
     }
 
     /// Those that are next and those that are left.
@@ -37,7 +37,7 @@ impl WriteConcurrency {
 
     /// What came of the last ones.
     pub fn went(&mut self, all_well: bool) {
-        self.0 = if all_well { (self.0 * 2).min(Self::MOST) } else { 1 };
+        self.0 = if all_well { (self.0 * 2).min(Self::MAX_CONCURRENCY) } else { 1 };
     }
 }
 

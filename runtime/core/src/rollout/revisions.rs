@@ -116,9 +116,9 @@ fn remove(object: &mut Map<String, Value>, path: &[String]) {
 
 /// The name that Metacontroller gives to a revision: another parent, or another state, has another one.
 pub fn name(parents: &Resource, uid: &Uid, patch: &Value) -> String {
-    const LONGEST_PREFIX: usize = 212; // and a dash and 40 digits are the 253 that a name may have
+    const MAX_PREFIX: usize = 212; // and a dash and 40 digits are the 253 that a name may have
     let group = if parents.gvk.group.is_empty() { "core" } else { &*parents.gvk.group };
-    let prefix: String = format!("{}.{group}", parents.plural).chars().take(LONGEST_PREFIX).collect();
+    let prefix: String = format!("{}.{group}", parents.plural).chars().take(MAX_PREFIX).collect();
     let state = format!("{uid}{}", go::to_string(patch));
     format!("{prefix}-{:x}", Sha1::digest(state))
 }

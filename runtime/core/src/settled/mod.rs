@@ -24,7 +24,7 @@ pub struct SettledParents {
     /// The status of these was put off by their last pass.
     status_due: BTreeSet<Key>,
     /// Statuses that the API server took and dropped, and until when they are not written again.
-    vain: BTreeMap<Key, (Fingerprint, Duration)>,
+    no_op_writes: BTreeMap<Key, (Fingerprint, Duration)>,
     /// What is known of the hook that was called last.
     hook: Option<(Fingerprint, Purity)>,
     /// Settled parents about which the next pass asks all the same.
@@ -32,7 +32,7 @@ pub struct SettledParents {
     /// One in so many settled parents is asked about all the same; 0 is none.
     check_every: u64,
     /// Says which passes check; it has no rhythm, so that no parent is always or never the one.
-    dice: u64,
+    sampling: u64,
 }
 
 /// What a settled parent was seen as, and what the hook said to it.
@@ -87,7 +87,7 @@ pub enum Purity {
 }
 
 /// A schema may get the fields that it lacked: what was dropped is written again after this time.
-const VAIN: Duration = Duration::from_mins(10);
+const NO_OP_WRITE_INTERVAL: Duration = Duration::from_mins(10);
 
 impl SettledParents {
     pub fn new(check_every: u64) -> Self {
@@ -95,11 +95,11 @@ impl SettledParents {
             settled: FastMap::default(),
             failing: BTreeMap::new(),
             status_due: BTreeSet::new(),
-            vain: BTreeMap::new(),
+            no_op_writes: BTreeMap::new(),
             hook: None,
             checks: BTreeSet::new(),
             check_every,
-            dice: 0,
+            sampling: 0,
         }
     }
 
@@ -109,7 +109,7 @@ impl SettledParents {
             return false;
         }
         // One that was drawn stays so until its pass has asked.
-        let check = self.checks.contains(parent) || self.is_drawn();
+        let check = self.checks.contains(parent) || self.is_sampled();
         if check {
             self.checks.insert(parent.clone());
         }
@@ -128,7 +128,7 @@ impl SettledParents {
         match self.settled.get(parent) {
             Some(rest) if rest.seen == seen => {
                 let answer = rest.answer;
-                if self.checks.remove(parent) || self.is_drawn() {
+                if self.checks.remove(parent) || self.is_sampled() {
                     HookNeed::Check(answer)
                 } else {
                     HookNeed::Nothing
@@ -143,9 +143,10 @@ impl SettledParents {
     }
 
     /// One look in `check_every` is: by a fixed sequence that looks like chance (Knuth's multiplier).
-    fn is_drawn(&mut self) -> bool {
-        self.dice = self.dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.check_every > 0 && (self.dice >> 33).is_multiple_of(self.check_every)
+    fn is_sampled(&mut self) -> bool {
+        self.sampling =
+            self.sampling.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.check_every > 0 && (self.sampling >> 33).is_multiple_of(self.check_every)
     }
 
     /// A call of the hook ended; `pure`: it never read the real time.
@@ -190,17 +191,17 @@ impl SettledParents {
     pub fn forget(&mut self, parent: &Key) {
         self.unsettle(parent);
         self.status_due.remove(parent);
-        self.vain.remove(parent);
+        self.no_op_writes.remove(parent);
     }
 
     /// The API server took this status and kept what it had, as it does with fields that it does not know.
     pub fn wrote_in_vain(&mut self, parent: &Key, status: Fingerprint, now: Duration) {
-        self.vain.insert(parent.clone(), (status, now + VAIN));
+        self.no_op_writes.insert(parent.clone(), (status, now + NO_OP_WRITE_INTERVAL));
     }
 
     /// Whether a status was written in vain, not long ago.
     pub fn is_vain(&self, parent: &Key, status: impl FnOnce() -> Fingerprint, now: Duration) -> bool {
-        self.vain.get(parent).is_some_and(|(vain, until)| now < *until && *vain == status())
+        self.no_op_writes.get(parent).is_some_and(|(written, until)| now < *until && *written == status())
     }
 
     /// A pass leaves the status to the next one.
