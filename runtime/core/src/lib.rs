@@ -1,16 +1,16 @@
-//! What metahook decides. Pure functions of values: no I/O, no clock, no logging. In the order of the data:
+//! Decisions of metahook: pure functions of values, without I/O, clock or logging. The modules, in the order of the data:
 //!
 //! - [`object`]: one object; its bytes, its identity, its labels
 //! - [`api`]: our API; what is stored, and what of it can be run
 //! - [`cache`]: objects by name, owner and uid, kept up to date by events; which parents an event concerns
-//! - [`related`]: what a hook is shown besides its children, and whom a change of it concerns
-//! - [`hook`]: what a hook is asked and what it answers
-//! - [`rollout`]: which state of its parent each child is at, and which child goes to the latest next
-//! - [`children`]: what is to be written
-//! - [`decorator`]: what is to be written of an object that is decorated, and whose labels, annotations and status it has
+//! - [`related`]: objects that a hook is shown besides its children, and the parents that a change of one concerns
+//! - [`hook`]: requests to hooks, and their answers
+//! - [`rollout`]: rolling updates: revisions of a parent, and the child that moves next
+//! - [`children`]: the plan of writes of children
+//! - [`decorator`]: the writes of a decorated object, and conflicts between decorators
 //! - [`reconcile`]: these in a row: what a reconcile reads, asks and decides, and how it goes on
-//! - [`settled`]: parents about which there is nothing to do until something changes
-//! - [`pacing`]: how long requests and resyncs wait
+//! - [`settled`]: parents that need no call of a hook until something changes
+//! - [`pacing`]: delays of requests and resyncs
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -1,12 +1,12 @@
-//! Text that may have come from anywhere, cut to a length that people read.
+//! Texts of any origin, cut to a length that people read.
 
-/// At most `longest` bytes, cut between characters and marked where it was cut.
-pub fn shorten(text: &str, longest: usize) -> String {
+/// At most `max` bytes, cut between characters and marked where it was cut.
+pub fn shorten(text: &str, max: usize) -> String {
     const MARK: &str = "…";
-    if text.len() <= longest {
+    if text.len() <= max {
         return text.to_owned();
     }
-    let room = longest.saturating_sub(MARK.len());
+    let room = max.saturating_sub(MARK.len());
     let end = (0..=room).rev().find(|i| text.is_char_boundary(*i)).unwrap_or_default();
     format!("{}{MARK}", text.get(..end).unwrap_or_default())
 }

@@ -292,7 +292,7 @@ fn each_kind_of_controllers_has_its_own_fields() {
     assert_eq!(error, "the hook's answer has the unknown field labels");
 }
 
-/// For webhooks whose controller grants no deletion it is a field like any other that nobody knows.
+/// For webhooks whose controller grants no deletion it is an unknown field like any other.
 #[test]
 fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
     let pod = |more: &str| format!(r#"{{"apiVersion":"v1","kind":"Pod","namespace":"n","name":"a"{more}}}"#);

@@ -30,17 +30,17 @@ use label_index::LabelIndex;
 pub struct Cache {
     objects: BTreeMap<Key, Entry>,
     owned: FastMap<Uid, Owned>,
-    /// What nobody controls.
+    /// Objects without a controller.
     orphans: LabelIndex,
-    /// Changes are numbered: the last one, and the last one of what nobody controls.
+    /// Number of the last change, and of the last change of an orphan.
     changes: u64,
     orphans_at: u64,
-    /// All, where somebody asks for them by their labels.
+    /// All objects by label, after [`Cache::label`].
     labelled: Option<LabelIndex>,
     by_uid: FastMap<Uid, Key>,
-    /// What a list that is under way has named so far.
+    /// Keys that the running list has named so far.
     listed: Option<BTreeSet<Key>>,
-    /// The latest version an event told of: what is older and not here is gone.
+    /// The latest version in an event: an object that is older and not here has been deleted.
     latest: Option<u128>,
 }
 
@@ -56,11 +56,11 @@ struct Owned {
 #[derive(Debug)]
 struct Entry {
     object: Arc<Object>,
-    /// A watch told it, not only the answer to our own write.
+    /// A watch event has shown it, not only the answer to an own write.
     confirmed: bool,
 }
 
-/// What an [`Cache`] learns from.
+/// An observation that changes a [`Cache`].
 #[derive(Debug)]
 pub enum CacheEvent {
     /// A list begins: it will name everything there is.
@@ -124,7 +124,7 @@ impl Cache {
         }
     }
 
-    /// Objects that only our own writes told us of and that a complete list did not name: somebody has to read them.
+    /// Objects that only answers to own writes have shown: after a complete list the store reads them.
     pub fn unconfirmed(&self) -> Vec<Arc<Object>> {
         self.objects
             .values()
@@ -202,8 +202,8 @@ impl Cache {
         .flatten()
     }
 
-    /// What a parent could claim in a namespace (empty: anywhere): what it controls, and what nobody controls and the
-    /// selector, if there is one, matches.
+    /// The objects that a parent could claim in a namespace (empty: anywhere): those that it controls, and the orphans
+    /// that the selector, if there is one, matches.
     pub fn candidates(&self, parent: &Uid, namespace: &str, selector: Option<&Selector>) -> Vec<Arc<Object>> {
         let here = |child: &&Arc<Object>| namespace.is_empty() || *child.key.namespace == *namespace;
         let owned = self.owned.get(parent).into_iter().flat_map(|owned| &owned.children);

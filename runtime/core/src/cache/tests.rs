@@ -30,7 +30,7 @@ fn an_older_event_is_dropped() {
 }
 
 #[test]
-fn the_end_of_an_earlier_object_of_that_name_is_not_the_end_of_this_one() {
+fn deletion_of_an_earlier_object_keeps_the_later_one() {
     let mut index = Cache::default();
     index.apply(CacheEvent::Wrote(pod("a", "2", 9).into()));
     assert!(index.apply(CacheEvent::Applied(pod("a", "1", 7))).is_empty());
@@ -41,7 +41,7 @@ fn the_end_of_an_earlier_object_of_that_name_is_not_the_end_of_this_one() {
 }
 
 #[test]
-fn an_answer_survives_a_list_that_is_older_until_somebody_has_looked() {
+fn an_answer_survives_an_older_list_until_a_read_decides() {
     let mut index = Cache::default();
     index.apply(CacheEvent::Applied(pod("old", "1", 1)));
     index.apply(CacheEvent::Wrote(pod("new", "2", 9).into()));
@@ -55,7 +55,7 @@ fn an_answer_survives_a_list_that_is_older_until_somebody_has_looked() {
 }
 
 #[test]
-fn an_answer_that_comes_after_the_end_of_its_object_brings_nothing_back() {
+fn an_answer_after_the_deletion_event_brings_nothing_back() {
     let mut index = Cache::default();
     index.apply(CacheEvent::Applied(pod("a", "1", 9)));
     index.apply(CacheEvent::Deleted(pod("a", "1", 11)));
@@ -75,7 +75,7 @@ fn a_list_may_go_back_in_time() {
 }
 
 #[test]
-fn versions_that_are_no_numbers_are_never_absorbed() {
+fn answers_without_a_numeric_version_are_not_taken_in() {
     let mut index = Cache::default();
     let object = a("v1", "Pod", "n/a").version("abc").object();
     assert!(index.apply(CacheEvent::Wrote(object)).is_empty());
@@ -91,7 +91,7 @@ fn our_deletion_marks_the_object_until_an_event_removes_it() {
 }
 
 #[test]
-fn candidates_are_what_the_parent_controls_and_what_nobody_does_and_matches() {
+fn candidates_are_own_children_and_matching_orphans() {
     let mut index = Cache::default();
     for object in [
         a("v1", "Pod", "n/mine").controlled_by("p").object(),

@@ -14,8 +14,7 @@ use crate::object::Object;
 use crate::object::child_selector;
 use crate::object::id::{Key, Uid};
 
-/// The parents that a controller looks at where those are not all, kept up to date so that nobody walks over all of their
-/// kind to find them.
+/// The parents that a controller selects where it does not select all of their kind, kept up to date by events.
 #[derive(Debug, Default)]
 pub struct Selected(BTreeSet<Key>);
 
@@ -78,8 +77,8 @@ fn content(object: &Object) -> Option<Value> {
     Some(value)
 }
 
-/// A child changed: who controls it, who controlled it before, and, where nobody does, whoever might adopt it: one of
-/// `adopters`, or without them the parent that the label of a generated selector names.
+/// The parents that the change of a child concerns: the parents that control it or did before. An orphan concerns those
+/// that may adopt it: some of `adopters`, or without them the parent that the label of a generated selector names.
 pub fn on_child(touched: &ObjectChange, parents: &Cache, adopters: Option<&OrphanAdopters>) -> BTreeSet<Key> {
     let owners =
         [&touched.before, &touched.after].into_iter().flatten().filter_map(|o| o.controller.as_ref());

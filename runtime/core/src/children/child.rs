@@ -1,4 +1,4 @@
-//! One desired child and the object it is now: what is to be done about it.
+//! Decision about one child: the operation that makes the observed object the desired one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -33,10 +33,10 @@ pub(super) struct Child<'a> {
 
 pub(super) enum Decision {
     Do(Op),
-    /// Somebody else changed these values.
+    /// Another client changed these values.
     PutRight(Op, Vec<Difference>),
     Leave(Skip),
-    /// Somebody else keeps changing these values: they are left alone for a while.
+    /// Another client keeps changing these values: they are left alone for a while.
     Wait(Duration, Vec<Difference>),
 }
 

@@ -1,4 +1,4 @@
-//! Whose child a candidate is: kept, adopted, released or left alone.
+//! Claims of a parent on its candidates: kept, adopted, released or left alone.
 
 use crate::api::ControllerKind;
 use crate::object::Object;
@@ -8,16 +8,16 @@ use crate::object::selector::Selector;
 pub enum Claim {
     /// It is this parent's.
     Keep,
-    /// Nobody controls it and it matches: an owner reference makes it this parent's.
+    /// It has no controller and matches: an owner reference makes it this parent's.
     Adopt,
     /// It is this parent's but does not match any longer: the owner reference is taken off.
     Release,
-    /// It is no business of this parent.
+    /// It is not this parent's and stays as it is.
     Leave,
 }
 
 /// # Guarantees
-/// A parent that is being deleted neither adopts nor releases. What somebody else controls is left alone. Without a
+/// A parent that is being deleted neither adopts nor releases. An object with another controller is left alone. Without a
 /// selector a parent has what it controls, and neither adopts nor releases.
 pub fn decide(parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
     let Some(selector) = selector else {

@@ -1,4 +1,4 @@
-//! A value that comes back however often it is put right: noticed, and put right less and less often.
+//! Flapping values: another client keeps changing them, and their drift is corrected less and less often.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use crate::json::difference::Difference;
 
-/// So often a value is put right at once.
+/// Corrections of one value without delay.
 const MAX_UNDELAYED: u32 = 5;
 const MIN_DELAY: Duration = Duration::from_secs(5);
 const MAX_DELAY: Duration = Duration::from_mins(5);
-/// What comes back later than this is no flip.
+/// A value that changes later than this is not flapping.
 const RESET_INTERVAL: Duration = Duration::from_mins(15);
 
-/// What somebody else keeps changing in one child, place by place. Times are since the server's start.
+/// The values of one child that another client keeps changing, by path. Times are since the server's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flapping {
     places: BTreeMap<String, Place>,

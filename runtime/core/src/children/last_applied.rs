@@ -1,4 +1,4 @@
-//! What the server leaves on a child besides what is wanted: what was applied last, who made it, whose it is.
+//! Marks on a child: the annotations of what was applied last and by which controller, and the owner reference.
 
 use std::borrow::Cow;
 

@@ -104,10 +104,10 @@ pub enum Op {
 pub enum Skip {
     /// It is as desired.
     Unchanged,
-    /// It differs, but its strategy leaves it until somebody deletes it.
+    /// It differs, but its strategy leaves it until it is deleted.
     OnDelete,
     BeingDeleted,
-    /// Somebody else keeps changing it back: it is put right later.
+    /// Another client keeps changing it back: its drift is corrected later.
     Flips,
 }
 
@@ -119,9 +119,9 @@ pub struct Plan {
     pub skips: Vec<(ObjectId, Skip)>,
     /// Children that no decision can be made about; the others go on.
     pub problems: Vec<(ObjectId, Problem)>,
-    /// What operations put right though nobody wants anything else than before.
+    /// Drift that operations correct: the desired values are the same as before.
     pub drifts: Vec<Drift>,
-    /// What somebody else keeps changing back, and what is left alone for a while.
+    /// Drift that another client keeps causing, and that is left alone for a while.
     pub flips: Vec<Drift>,
     /// When something that is left now is due.
     pub again: Option<Duration>,

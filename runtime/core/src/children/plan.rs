@@ -1,4 +1,4 @@
-//! Observed and desired children, the strategies and what earlier writes taught, to a plan.
+//! Planning of children: observed and desired objects, strategies and the write history make a plan.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ pub enum DryRunVerdict {
     Do(Op),
     /// What differs is what the API server makes of what is wanted.
     AsItIs,
-    /// It is left, but nobody knows whether it should be.
+    /// It is left, but the dry run did not tell whether it should be.
     Unknown,
 }
 
@@ -216,7 +216,7 @@ pub fn is_as_wanted(
     child.unknown(ledger, object, differences).is_empty()
 }
 
-/// The object to create for a child that nobody looks after.
+/// The object to create for an unmanaged child.
 pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
     Child { owner, rule: None, desired, id }.new_object()
 }

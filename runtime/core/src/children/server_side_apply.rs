@@ -1,4 +1,4 @@
-//! Server-side apply: what is sent, and how fields that dynamic apply wrote become server-side apply's.
+//! Server-side apply: its requests, and the handover of fields that dynamic apply wrote.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(super) fn body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -
     drop_the_servers(&mut body);
     prune_nulls(&mut body, observed);
     own(&mut body, owner.parent);
-    // What is not sent any longer would go. A child without it was made by somebody else.
+    // Fields that are not sent any longer would go. A child without them was made by another client.
     let made_by = observed.map_or(owner.maker(), |observed| annotation(observed, MADE_BY));
     if let Some(made_by) = made_by {
         annotate(&mut body, MADE_BY, made_by.to_owned());

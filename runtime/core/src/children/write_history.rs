@@ -41,10 +41,9 @@ struct Known {
     uid: Uid,
     /// What server-side apply sent last, and the API server took.
     applied: Option<Fingerprint>,
-    /// What the API server makes of what is wanted: differences that its answer to our write had already, so that
-    /// writing again would not end them.
+    /// Differences that the API server's answer to an own write had already: another write would not end them.
     server_defaults: BTreeSet<Fingerprint>,
-    /// The answer that shows them, as long as nobody has looked and it is what the store has, so that it takes no memory.
+    /// The unread answer that shows them. The cache holds the same `Arc`, so that it takes no memory.
     unread: Option<Arc<Object>>,
     /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
     rest: Option<(Version, u64)>,
@@ -119,7 +118,7 @@ impl WriteHistory {
         *known = Known { unread, rest, flip: known.flip.take(), ..Known::nothing(&answer.uid) };
     }
 
-    /// Answers that nobody has looked at, about children that are not what was answered any longer.
+    /// Unread answers about children that have changed since.
     pub(super) fn overtaken(&self, observed: &ChildMap) -> impl Iterator<Item = (&ObjectId, &Arc<Object>)> {
         self.known.iter().filter_map(|(id, known)| {
             let answer = known.unread.as_ref()?;
@@ -137,7 +136,7 @@ impl WriteHistory {
         }
     }
 
-    /// Whether nobody has changed a child since a write of the same left nothing to do.
+    /// Whether a child is unchanged since a write of the same left nothing to do.
     pub(super) fn rests(&self, id: &ObjectId, object: &Object, wanted: impl FnOnce() -> u64) -> bool {
         let rest = self.of(id, object).and_then(|known| known.rest.as_ref());
         rest.is_some_and(|(version, print)| *version == object.version && *print == wanted())
@@ -191,7 +190,7 @@ impl WriteHistory {
         self.of(id, object).is_some_and(|known| known.applied == Some(what))
     }
 
-    /// Differences that a write would end; `read` takes an answer that nobody has looked at.
+    /// Differences that a write would end; `read` takes an unread answer.
     pub(super) fn unknown(
         &self,
         id: &ObjectId,

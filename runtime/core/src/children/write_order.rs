@@ -1,4 +1,4 @@
-//! Which operations of a plan are carried out together, and how many at once.
+//! Order of writes: the operations of a plan that run together, and their number at once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What server-side apply makes of an object: who applies a value sets all of it, but for what is published to be merged.
+//! Result of server-side apply: a value is replaced, except where the published list types say that it is merged.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Where two values differ, place by place, in words a user can follow.
+//! Differences between two values, by path.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -22,9 +22,9 @@ pub struct Lists {
 /// `x-kubernetes-list-type`, and `x-kubernetes-map-type` where it is atomic.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListKind {
-    /// One value: who sets it, sets all of it.
+    /// One value: a client that sets it sets all of it.
     Atomic,
-    /// Each item at most once; everybody adds their own.
+    /// Each item at most once; clients add their own.
     Set,
     /// The items are told apart by these fields.
     Map(Vec<ListKey>),

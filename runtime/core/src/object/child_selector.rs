@@ -1,4 +1,4 @@
-//! How a parent's children are told from other objects: by a label made from its uid, or by its own selector.
+//! Selector of a parent's children: a label made from its uid, or the selector in its own spec.
 
 use serde::Deserialize;
 
@@ -29,7 +29,7 @@ pub fn selector(parent: &Object, generated: bool) -> Result<Selector, ChildSelec
     if selector.is_empty() { Err(ChildSelectorError::Empty) } else { Ok(selector) }
 }
 
-/// What stands in `spec.selector` of a parent; empty where nothing does.
+/// The selector in `spec.selector` of a parent; empty where it has none.
 pub(crate) fn own_selector(parent: &Object) -> Result<LabelSelector, serde_json::Error> {
     #[derive(Deserialize)]
     struct Parent {

@@ -133,7 +133,7 @@ impl Object {
         read.ok().and_then(|object| object.metadata.annotations).unwrap_or_default()
     }
 
-    /// The whole object, where somebody must look inside.
+    /// The whole object, parsed.
     pub fn value(&self) -> Result<Value, ObjectError> {
         serde_json::from_str(&self.json).map_err(ObjectError::Json)
     }

@@ -129,7 +129,7 @@ impl Selector {
 }
 
 impl Requirement {
-    /// What no label can be selects nothing, and nobody would notice.
+    /// Refuses keys and values that no label can have: such a selector would silently select nothing.
     fn check(&self) -> Result<(), SelectorError> {
         let none = BTreeSet::new();
         let (key, values) = match self {
@@ -208,7 +208,7 @@ fn is_word(text: &str) -> bool {
 
 fn parse_one(part: &str) -> Result<Requirement, SelectorError> {
     let bad = || SelectorError::Text(part.to_owned());
-    // What no label has selects nothing, and nobody would notice.
+    // A key that no label can have would silently select nothing.
     let key = |text: &str| {
         let text = text.trim();
         let (prefix, name) = text.split_once('/').unwrap_or(("prefix", text));

@@ -1,8 +1,8 @@
-//! How long a request waits where somebody limits how many there may be in a second.
+//! Rate limiter of requests: a token bucket with client-go's settings.
 
 use std::time::Duration;
 
-/// The limit: so many at once, and from then on so many in a second.
+/// A limit: a burst at once, then a number of requests per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     per_second: f64,
@@ -56,7 +56,7 @@ impl RateLimiter {
         Self { rate, tokens: f64::from(rate.burst), last: Duration::ZERO }
     }
 
-    /// Takes a token; whoever took it waits so long before he uses it.
+    /// Takes a token and returns how long the request waits.
     pub fn take(&mut self, now: Duration) -> Duration {
         let since = now.saturating_sub(self.last).as_secs_f64();
         self.last = self.last.max(now);

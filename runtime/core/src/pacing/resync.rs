@@ -1,22 +1,22 @@
-//! When each of many parents is looked at that all have to be looked at again.
+//! Spreading of resyncs: the delay of each of many parents that are all to be reconciled again.
 
 use std::time::Duration;
 
-/// So many at once.
+/// Reconciles that start without delay.
 const AT_ONCE: usize = 100;
 
-/// The last of them waits no longer, in nanoseconds.
-const LONGEST: u64 = 60_000_000_000;
+/// Delay of the last one, in nanoseconds.
+const MAX_DELAY: u64 = 60_000_000_000;
 
-/// From one to the next where there are few, in nanoseconds: a hundred in a second.
-const APART: u64 = 10_000_000;
+/// Delay between two where there are few, in nanoseconds: a hundred in a second.
+const MAX_INTERVAL: u64 = 10_000_000;
 
 /// How long the `nth` of `total` waits, counted from 0: not at all up to a hundred, then evenly.
 pub fn delay(nth: usize, total: usize) -> Duration {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let place = count(nth.saturating_add(1).saturating_sub(AT_ONCE));
     let late = count(total.saturating_sub(AT_ONCE)).max(1);
-    Duration::from_nanos(place.saturating_mul(APART.min(LONGEST / late)))
+    Duration::from_nanos(place.saturating_mul(MAX_INTERVAL.min(MAX_DELAY / late)))
 }
 
 /// The passes of one period: so many together, and as many after a pause, so that all have had their turn when it is over.
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_wait_for_nobody() {
+    fn the_first_hundred_start_at_once() {
         assert!((0..100).all(|nth| delay(nth, 100).is_zero() && delay(nth, 1_000_000).is_zero()));
     }
 

@@ -1,4 +1,4 @@
-//! What customize hooks asked for: as long as the question is the same, so is the answer.
+//! Cache of customize answers: the same request is not sent twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::object::Object;
 use crate::object::id::Key;
 use crate::related::rule::Asked;
 
-/// A webhook may be replaced by another one, and nobody tells: it is asked again after this time.
+/// A webhook may be replaced without notice: it is called again after this time.
 pub const WEBHOOK: Duration = Duration::from_mins(20);
 
 /// The answers about the parents of one controller. Times are counted from its start.

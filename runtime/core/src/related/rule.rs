@@ -1,4 +1,4 @@
-//! What one rule of a customize answer means: which objects of its kind, in which namespaces.
+//! Rule of a customize answer: the objects of a kind, in one namespace, some or all.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where related objects are looked for: open from the first rule that asks until a while after the last one.
+//! Scopes of stores of related objects: open from the first rule that asks until a while after the last one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::object::id::Resource;
 /// A resource, in one namespace or in all.
 pub type Place = (Arc<Resource>, Option<Arc<str>>);
 
-/// Rules come back, and a place costs a list to open: it is left open for so long.
+/// Rules come back, and opening a scope costs a list: an unused one stays open for this time.
 pub const LINGER: Duration = Duration::from_mins(1);
 
 /// What is open at each place. Times are counted from the controller's start.
@@ -19,7 +19,7 @@ pub struct StoreScopes<T>(BTreeMap<Place, Open<T>>);
 #[derive(Debug)]
 struct Open<T> {
     what: T,
-    /// Since when no rule has been about it, as far as somebody looked.
+    /// Since when no rule has used it, as of the last check.
     unused: Option<Duration>,
 }
 
@@ -30,7 +30,7 @@ impl<T> Default for StoreScopes<T> {
 }
 
 impl<T> StoreScopes<T> {
-    /// What is open there, for who is about to use it.
+    /// The store of a scope, marked as used.
     pub fn get(&mut self, place: &Place) -> Option<&T> {
         let open = self.0.get_mut(place)?;
         open.unused = None;

@@ -1,4 +1,4 @@
-//! The objects that the rules of a parent find, and those among them that a request has no name for.
+//! Related objects of a parent: those that its rules find, and those that a request cannot name.
 
 use std::collections::BTreeSet;
 use std::fmt;

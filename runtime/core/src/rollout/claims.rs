@@ -1,4 +1,4 @@
-//! Which children a revision claims, and how a ControllerRevision names them.
+//! Claims of a revision: its children, as a ControllerRevision names them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::rollout::{RollingKind, name_in};
 pub type Claims = BTreeSet<ObjectId>;
 
 /// What a ControllerRevision of a parent in `home` (empty: cluster-scoped) claims. A name may stand with its namespace or,
-/// where that is the parent's, without. Kinds that are no longer rolled out are nobody's claim.
+/// where that is the parent's, without. Kinds that are no longer rolled out are left out.
 pub fn read(home: &str, rules: &[RollingKind], stored: &[RevisionChildren]) -> Claims {
     let mut claims = Claims::new();
     for group in stored {

@@ -1,4 +1,4 @@
-//! What holds of every rolling update, whatever happens in whatever order: a model cluster, passes over one parent.
+//! Laws of rolling updates, over a model cluster and random events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::rollout::{RollingConfig, RollingKind};
 enum Deed {
     Image(u8),
     Scale(u8),
-    /// A child is deleted by somebody.
+    /// A user deletes a child.
     Gone(u8),
     /// The children's own controller makes those in order that it is told of, or does not.
     Ready(bool),

@@ -1,4 +1,4 @@
-//! Whether a child that was moved to the latest revision is in order, so that the next one may follow.
+//! Readiness of a child that was moved to the latest revision: the next child moves once it is ready.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Revisions as objects of the cluster: whose each is, which labels it carries, and what is written when claims move.
+//! Revisions as objects of the cluster: their owners, their labels, and the writes when claims move.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::rollout::revisions::{self, History, Revision};
 const GROUP_LABEL: &str = "metacontroller.k8s.io/apiGroup";
 const RESOURCE_LABEL: &str = "metacontroller.k8s.io/resource";
 
-/// Whose a ControllerRevision is. What a parent controls is its revision, whatever its other labels; what nobody controls
-/// is adopted where its labels match, or where it has the name that the parent's latest revision would get.
+/// The claim of a parent on a ControllerRevision. A parent keeps what it controls, whatever its labels. It adopts an orphan
+/// whose labels match, or that has the name which the parent's latest revision would get.
 pub fn claim(
     rolling: &RollingConfig,
     parent: &Object,

@@ -170,7 +170,7 @@ impl History {
                 older.push(Revision { name, stored, patch, claims, children, parent });
             }
         }
-        // Nobody is at it: its hook need not be asked.
+        // No child is at it: its hook need not be asked.
         let (older, empty): (Vec<_>, Vec<_>) = older.into_iter().partition(|one| !one.claims.is_empty());
         surplus.extend(empty.into_iter().filter_map(|one| one.stored));
         Ok(Self { latest, older, surplus })

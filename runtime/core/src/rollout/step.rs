@@ -91,7 +91,7 @@ impl Situation<'_> {
         cleaned
     }
 
-    /// Gives the latest revision what is nobody's and what is as it wants it already; the first of the others is next.
+    /// Gives the latest revision the children without a claim and those that are up to date; the first of the others is next.
     fn settle(&self, claims: &mut [Claims]) -> Option<ObjectId> {
         let mut next = None;
         for (id, wanted) in self.in_order() {

@@ -17,25 +17,25 @@ use crate::object::id::Key;
 /// The parents of one controller.
 #[derive(Debug)]
 pub struct SettledParents {
-    /// Nothing is to be done about these until a pass sees something else.
+    /// Nothing is to be done about these until a reconcile reads something else.
     settled: FastMap<Key, SettledState>,
-    /// The last pass over these failed, in this way. No parent is in both.
+    /// The last reconcile of these failed, by category. No parent is in both.
     failing: BTreeMap<Key, &'static str>,
-    /// The status of these was put off by their last pass.
+    /// The last reconcile of these delayed their status.
     status_due: BTreeSet<Key>,
-    /// Statuses that the API server took and dropped, and until when they are not written again.
+    /// Statuses that the API server accepted and dropped, and until when they are not written again.
     no_op_writes: BTreeMap<Key, (Fingerprint, Duration)>,
     /// What is known of the hook that was called last.
     hook: Option<(Fingerprint, Purity)>,
-    /// Settled parents about which the next pass asks all the same.
+    /// Settled parents whose next reconcile calls the hook all the same.
     checks: BTreeSet<Key>,
-    /// One in so many settled parents is asked about all the same; 0 is none.
+    /// The hook is called for one in so many settled parents all the same; 0 is none.
     check_every: u64,
-    /// Says which passes check; it has no rhythm, so that no parent is always or never the one.
+    /// State of the generator that picks samples: it has no rhythm, so that no parent is always or never picked.
     sampling: u64,
 }
 
-/// What a settled parent was seen as, and what the hook said to it.
+/// The input of a settled parent's last reconcile, and the hook's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettledState {
     pub seen: Fingerprint,
@@ -65,13 +65,13 @@ impl CacheRevision {
     }
 }
 
-/// What a pass does about the hook.
+/// Whether a reconcile calls the hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookNeed {
-    /// Nothing changed: the pass ends here.
+    /// Nothing changed: the reconcile ends here.
     Nothing,
     Call,
-    /// Nothing changed, and the hook is asked all the same: this is what it has to answer.
+    /// Nothing changed, and the hook is called as a sample: its answer has to have this fingerprint.
     Check(Fingerprint),
 }
 
@@ -108,7 +108,7 @@ impl SettledParents {
         if self.settled.get(parent).is_none_or(|rest| rest.stamp != stamp) {
             return false;
         }
-        // One that was drawn stays so until its pass has asked.
+        // A sampled parent stays so until its reconcile has called the hook.
         let check = self.checks.contains(parent) || self.is_sampled();
         if check {
             self.checks.insert(parent.clone());
@@ -123,7 +123,7 @@ impl SettledParents {
         }
     }
 
-    /// A pass sees a parent: does it have to ask the hook?
+    /// Whether a reconcile that reads this has to call the hook.
     pub fn look(&mut self, parent: &Key, seen: Fingerprint) -> HookNeed {
         match self.settled.get(parent) {
             Some(rest) if rest.seen == seen => {
@@ -142,7 +142,7 @@ impl SettledParents {
         }
     }
 
-    /// One look in `check_every` is: by a fixed sequence that looks like chance (Knuth's multiplier).
+    /// True for one in `check_every`, by a fixed pseudo-random sequence (Knuth's multiplier).
     fn is_sampled(&mut self) -> bool {
         self.sampling =
             self.sampling.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -167,7 +167,7 @@ impl SettledParents {
         before != self.hook
     }
 
-    /// A pass ended with nothing to do, after a pure call.
+    /// A reconcile ended with nothing to do, after a pure call.
     pub fn settle(&mut self, parent: &Key, rest: SettledState) {
         self.unsettle(parent);
         if !matches!(self.hook, Some((_, Purity::Differs))) {
@@ -175,7 +175,7 @@ impl SettledParents {
         }
     }
 
-    /// A pass ended well, and the next one has to look again.
+    /// A reconcile ended well, and the next one has to run in full.
     pub fn unsettle(&mut self, parent: &Key) {
         self.settled.remove(parent);
         self.failing.remove(parent);
@@ -204,12 +204,12 @@ impl SettledParents {
         self.no_op_writes.get(parent).is_some_and(|(written, until)| now < *until && *written == status())
     }
 
-    /// A pass leaves the status to the next one.
+    /// A reconcile leaves the status to the next one.
     pub fn put_off_status(&mut self, parent: &Key) {
         self.status_due.insert(parent.clone());
     }
 
-    /// Whether the last pass left the status to this one.
+    /// Whether the last reconcile left the status to this one.
     pub fn take_status_due(&mut self, parent: &Key) -> bool {
         self.status_due.remove(parent)
     }
@@ -223,7 +223,7 @@ impl SettledParents {
         self.settled.len()
     }
 
-    /// Parents whose last pass failed, and in which way.
+    /// Parents whose last reconcile failed, with the category.
     pub fn failing(&self) -> &BTreeMap<Key, &'static str> {
         &self.failing
     }

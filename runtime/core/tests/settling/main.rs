@@ -69,7 +69,7 @@ proptest! {
     }
 }
 
-/// A parent with two children that settles; then somebody edits one of them.
+/// A parent with two children that settles; then a user edits one of them.
 const EDITED: [Deed; 4] = [
     Deed::Parent { parent: 0, children: 2 },
     Deed::Work,

@@ -43,7 +43,7 @@ pub(crate) enum Deed {
         children: u8,
     },
     NoParent(u8),
-    /// Somebody else writes a child.
+    /// Another client writes a child.
     Edit {
         parent: u8,
         child: u8,
@@ -57,9 +57,9 @@ pub(crate) enum Deed {
         parent: u8,
         child: u8,
     },
-    /// Somebody deletes a parent's revisions.
+    /// A user deletes a parent's revisions.
     NoRevisions(u8),
-    /// Somebody makes what the parent could adopt.
+    /// A user makes an object that the parent could adopt.
     Orphan {
         parent: u8,
         child: u8,
@@ -124,7 +124,7 @@ pub(crate) struct Server {
     ledgers: BTreeMap<Key, WriteHistory>,
 }
 
-/// Nothing here takes more passes to come to rest.
+/// No case takes more reconciles to settle.
 const MOST_PASSES: usize = 500;
 const MOST_FAILURES: usize = 20;
 

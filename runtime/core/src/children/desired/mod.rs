@@ -1,4 +1,4 @@
-//! A hook's children made into desired objects: named, placed, labelled, checked before anything is written.
+//! Desired children: those of a hook's answer, named, placed, labelled and checked before anything is written.
 
 #[cfg(test)]
 mod tests;
@@ -122,7 +122,7 @@ pub struct UnmanagedChild {
     pub gvk: Gvk,
     pub key: Key,
     pub body: Value,
-    /// Why nobody looks after it.
+    /// Why it is unmanaged.
     pub why: DesiredError,
 }
 
@@ -291,7 +291,7 @@ fn undeclared(rules: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
 }
 
 impl DesiredError {
-    /// The API server would take it, but nobody would look after it.
+    /// The API server would take it, but no reconcile would manage it.
     fn is_a_stray(&self) -> bool {
         match self {
             Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,

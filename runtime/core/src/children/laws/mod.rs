@@ -1,4 +1,4 @@
-//! Laws of planning: whatever is there, whatever is wanted, and whatever the API server makes of it, it comes to rest.
+//! Laws of planning: whatever the API server makes of values, a plan of random children ends with nothing to do.
 
 mod server;
 

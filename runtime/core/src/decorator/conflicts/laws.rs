@@ -1,4 +1,4 @@
-//! What holds however passes of several controllers over one object follow each other.
+//! Laws of conflicts: reconciles of several controllers over one object, in random order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct World {
     object: Value,
     /// Who has to look at the object.
     queue: BTreeSet<usize>,
-    /// What those saw that had nothing to write: whoever sees the same again does nothing.
+    /// What the controllers that had nothing to write saw: one that sees the same again does nothing.
     rests: BTreeMap<usize, (Value, Fingerprint)>,
     /// Writes since the last step, by controller and label.
     writes: BTreeMap<(usize, String), usize>,
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Until nobody has to look any more; `order` says who is next.
+    /// Reconciles until no controller has to; `order` says which one is next.
     fn comes_to_rest(&mut self, order: &[usize]) {
         let mut order = order.iter().cycle();
         for _ in 0..100 {
@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// For each label that somebody wants to be something, what the oldest of them wants.
+    /// For each wanted label the value that the oldest controller wants.
     fn due(&self) -> Changes {
         let wants = self.running.iter().rev().map(|nth| self.wants[*nth].clone());
         wants.flatten().collect()
@@ -229,7 +229,7 @@ fn order() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    /// Whatever happened, in the end the oldest one's values stand, and on the way there nobody writes a label twice.
+    /// In the end the values of the oldest controller stand, and on the way no controller writes a label twice.
     #[test]
     fn the_oldest_ones_values_stand_in_the_end_and_nobody_flaps(
         (labels, wants) in world(),

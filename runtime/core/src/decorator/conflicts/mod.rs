@@ -1,4 +1,4 @@
-//! Conflicts between decorators of one object: who has which label, which annotation, the status.
+//! Conflicts between decorators of one object: each label, each annotation and the status belong to one of them.
 //!
 //! Of two DecoratorControllers that want one field to be different, the one that was created first has it. Until all older ones
 //! that select an object have reconciled it since the server's start, the others change nothing of it, and keep their finalizer
@@ -59,7 +59,7 @@ pub struct DecoratorConflicts {
     objects: BTreeMap<Uid, Said>,
 }
 
-/// What comes of a wish.
+/// The part of a decoration that may be written, and the conflicts.
 #[derive(Debug, PartialEq)]
 pub struct Resolution {
     /// What of it may be written.
@@ -99,7 +99,7 @@ impl DecoratorId {
 
 impl Resolution {
     /// Whether the object may be let go with what is written of the wish: cleaning up that has to wait would be lost. In
-    /// an object that is being deleted it is lost in any case, and nobody shall wait for that.
+    /// an object that is being deleted it is lost in any case, and no controller waits for that.
     pub fn lets_go(&self, object: &Object) -> bool {
         !self.waits || object.deleting
     }
@@ -132,7 +132,7 @@ impl DecoratorConflicts {
         self.forget(who, |uid| !is_its(uid))
     }
 
-    /// A controller has ended, or cannot start: nobody waits for it, and what it wanted counts no longer. Gives back who
+    /// A controller has ended, or cannot start: no other one waits for it, and what it wanted counts no longer. Gives back who
     /// has to look at which object again.
     pub fn forget_controller(&mut self, who: &DecoratorId) -> Vec<(Uid, DecoratorId)> {
         self.hosted.remove(who);
@@ -165,7 +165,7 @@ impl DecoratorConflicts {
         self.objects.remove(object);
     }
 
-    /// A pass of a controller over the object came to no answer: nobody has to wait for it any longer. What it said
+    /// A reconcile of a controller over the object got no answer: no other one waits for it any longer. What it said
     /// before stands; gives back who has to look again.
     pub fn passed(&mut self, object: &Uid, who: &Arc<DecoratorId>) -> Vec<DecoratorId> {
         let said = self.objects.entry(object.clone()).or_default();
@@ -297,7 +297,7 @@ fn withhold(wish: &mut Decoration, field: &Field) {
     }
 }
 
-/// The object as it is; looked into where somebody asks.
+/// The observed object; its annotations and status are parsed on demand.
 struct Found<'a> {
     object: &'a Object,
     annotations: OnceCell<BTreeMap<String, String>>,

@@ -1,4 +1,4 @@
-//! What controllers said about one object, in as little memory as that takes: there is one for each decorated object.
+//! Wants of all controllers about one object, kept small: there is one list for each decorated object.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct Heard {
     pub(super) waits: bool,
 }
 
-/// Fields and what they are to be, both as prints: nobody makes them long.
+/// Fields and their wanted values, both as fingerprints, so that their size is fixed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Wants(Box<[(Fingerprint, Fingerprint)]>);
 

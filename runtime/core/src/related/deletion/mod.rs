@@ -128,7 +128,7 @@ fn find<'a>(
 const NAMES: usize = 512;
 
 /// What the parent's Events say of objects that one pass deleted: one per kind, so that a large pass is no flood. A name that
-/// nobody could find again in the parent's own namespace comes with its namespace; where not all names fit, the rest is
+/// is in another namespace than the parent comes with its namespace; where not all names fit, the rest is
 /// counted.
 pub fn told(home: &str, deleted: &[ObjectId]) -> Vec<String> {
     let mut kinds = BTreeMap::<_, Vec<_>>::new();

@@ -1,4 +1,4 @@
-//! Which parents a change of an object concerns, found from the object and not by asking every parent.
+//! Index of related rules: the parents that the change of an object concerns, found from the object.
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ pub struct RelatedIndex {
 
 type Parents = BTreeSet<Key>;
 
-/// Whom the objects of one kind concern.
+/// The parents that objects of one kind concern.
 #[derive(Debug, Default)]
 struct Kind {
     /// By name and by namespace, where the rule gives one.
@@ -122,7 +122,7 @@ impl RelatedIndex {
         found
     }
 
-    /// A namespace changed: whoever selects namespaces and selected it before but not now, or the other way round.
+    /// The parents that a change of a namespace concerns: those that select it now and did not before, or the reverse.
     pub fn on_namespace(&self, touched: &ObjectChange) -> BTreeSet<Key> {
         let selected = |selector: &Selector, side: &Option<Arc<Object>>| {
             side.as_ref().is_some_and(|namespace| selector.matches(&namespace.labels))

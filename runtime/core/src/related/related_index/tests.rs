@@ -196,8 +196,7 @@ impl World {
 }
 
 proptest! {
-    /// Whatever the parents' rules are and were: an event finds whoever has a rule that matches, and nobody else;
-    /// and whoever sees something else after an event is found.
+    /// An event finds exactly the parents with a matching rule, and all parents whose related objects it changes.
     #[test]
     fn an_event_finds_exactly_the_parents_whose_rules_match(steps in prop::collection::vec(any_step(), 0..40)) {
         let mut world = World::default();
