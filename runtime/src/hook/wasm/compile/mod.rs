@@ -1,4 +1,7 @@
 //! Compilation of modules: in a process of its own, within bounds, with a cache on disk.
+//!
+//! The server itself never compiles. It reads a module's outline and hands the module to `metahook compile`, a process that has
+//! given up memory, time and files beforehand. What comes back, or was kept on disk under a checksum, is trusted (`artifact`).
 
 mod artifact;
 mod cache;

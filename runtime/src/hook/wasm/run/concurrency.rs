@@ -1,4 +1,7 @@
 //! Concurrency of calls: controllers take turns, and no controller has all permits.
+//!
+//! There is a fixed number of permits, by default two per core. Waiting controllers are served round robin, and none has more
+//! than a quarter of the permits (at least one): what its hooks do to a core they never do to all cores.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,4 +1,7 @@
 //! Calls of modules: a fresh instance each, its limits, and its output.
+//!
+//! The measure of a call is instructions (fuel), equal on every machine; the timeout is a net. Calls into the host count as
+//! instructions by what they do, so that a loop of them ends, too. Each limit that a call exceeds is named with its budget.
 
 mod call_error;
 mod concurrency;

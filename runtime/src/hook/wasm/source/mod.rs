@@ -1,4 +1,7 @@
 //! Sources of hooks: a module and its mounts, followed, as one value that changes at once.
+//!
+//! A hook is one value: its module and the content of its mounts, each the last good one. A reconcile takes it once, so it never
+//! mixes versions. Only the ConfigMaps and Secrets that controllers name are watched, never all of a cluster's.
 
 mod module_source;
 mod mounts;

@@ -1,4 +1,6 @@
 //! Registry of modules by digest: each is loaded once, however many hooks name it, and known failures are remembered.
+//!
+//! All that wait for a digest wait for the same load; when none waits any more, the load ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

@@ -1,5 +1,9 @@
 //! Functions that a hook can call: WASI preview 1. A hook gets its arguments, its pipes, clocks and random numbers of its
 //! own, and its mounts to read; all other functions of WASI are refused, and there are no others.
+//!
+//! Nothing differs from call to call but the real time. Random numbers come from the installation's key and the parent's uid,
+//! time is virtual (a sleep is over at once, and the clocks say that it took place), and mounts show no times, devices or foreign
+//! order. A call that never read the real time is pure: the same request would have given the same answer.
 
 mod call;
 mod clock;
