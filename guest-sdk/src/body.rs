@@ -1,15 +1,15 @@
-//! Knows how an answer is written, piece by piece.
+//! Writer of an answer, piece by piece.
 
 use serde::Serialize;
 use serde_json::to_writer;
 use std::time::Duration;
 
-/// An answer as far as it is written. It consists of a list of objects and of further fields.
+/// An unfinished answer: a list of objects, and further fields.
 #[derive(Debug)]
 pub(crate) struct Body {
     /// An object that is still open, in its last field the list of objects.
     written: Vec<u8>,
-    /// The list's name, and how many are in it.
+    /// The name of the list, and the number of its items.
     list: &'static str,
     listed: usize,
     /// The other fields, each with a comma before it.
@@ -39,7 +39,7 @@ impl Body {
         }
     }
 
-    /// One more in the list.
+    /// Adds an item to the list.
     pub(crate) fn push(&mut self, object: impl Serialize) {
         if self.listed == 0 {
             self.open();
@@ -64,7 +64,7 @@ impl Body {
         self.status = Some(written);
     }
 
-    /// A field that is said once.
+    /// A field that occurs once.
     pub(crate) fn field(&mut self, name: &'static str, value: impl Serialize) {
         for part in [",\"", name, "\":"] {
             self.fields.extend_from_slice(part.as_bytes());
@@ -105,7 +105,7 @@ impl Body {
         }
     }
 
-    /// The answer in full, or what could not be written.
+    /// The finished answer, or the value that cannot be written.
     pub(crate) fn encode(mut self) -> Result<Vec<u8>, String> {
         if let Some(why) = self.failed {
             return Err(why);
@@ -139,11 +139,11 @@ impl Body {
     }
 }
 
-/// What the answers about parents and about decorated objects have in common.
+/// Methods that the answers about parents and about decorated objects share.
 macro_rules! answers {
     ($answer:ident, $request:literal) => {
         impl $answer {
-            /// Asks to be called again after this time even if nothing happened.
+            /// Has the server call the hook again after this time, even if nothing changes.
             pub fn resync_after(mut self, time: Duration) -> Self {
                 self.body.resync_after(time);
                 self
@@ -158,22 +158,22 @@ macro_rules! answers {
                 self
             }
 
-            /// Has an object deleted that is none of its own: one of the request's `related` objects, of a kind that
-            /// `spec.relatedDeletion` of the controller names. Whatever has its name but another uid is left alone, and
-            /// an object that is being deleted already is nothing to do.
+            /// Has the server delete an object that is no child: one of the request's `related` objects, of a kind that
+            /// `spec.relatedDeletion` of the controller names. The server leaves an object with another uid alone, and
+            /// does nothing about one that is being deleted already.
             pub fn delete_related<'a>(mut self, object: impl Into<Reference<'a>>) -> Self {
                 self.body.delete(object.into());
                 self
             }
 
-            /// Says something about the object: an Event with a reason, which is a word such as `Painted`, and a message.
-            /// One answer may hold 10 different ones.
+            /// Records an Event on the object, with a reason, which is a word such as `Painted`, and a message.
+            /// An answer may hold 10 different Events.
             pub fn event(mut self, reason: &str, message: &str) -> Self {
                 self.body.say("Normal", reason, message);
                 self
             }
 
-            /// Warns of something about the object: see [`event`](Self::event).
+            /// Records an Event of type `Warning`: see [`event`](Self::event).
             pub fn warning(mut self, reason: &str, message: &str) -> Self {
                 self.body.say("Warning", reason, message);
                 self

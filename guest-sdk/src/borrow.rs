@@ -1,4 +1,4 @@
-//! Knows strings, maps and raw values that borrow from the request instead of copying it.
+//! Strings, maps and raw values that borrow from the request instead of copying it.
 
 use crate::decode::{RAW, decode};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -122,7 +122,7 @@ impl<'a, V> Map<'a, V> {
     /// Adds an entry, in place of one with the same key.
     pub fn insert(&mut self, key: impl Into<Str<'a>>, value: V) {
         let key = key.into();
-        // What comes in order, as the server sends it, is appended.
+        // The server sends keys in order: they are appended.
         let at =
             if self.0.last().is_none_or(|(last, _)| *last < key) { Err(self.len()) } else { self.find(&key) };
         match at.map(|at| self.0.get_mut(at)) {

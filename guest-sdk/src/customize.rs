@@ -1,4 +1,4 @@
-//! Knows the fields of the request and the response of a customize hook.
+//! Request and response of a customize hook.
 
 use crate::{IntoResponse, Map, Str, body::Body};
 use serde::Serialize;
@@ -6,8 +6,8 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What the customize hook of either kind of controller is asked: which objects, besides its own, the other hooks are
-/// to see as `related`.
+/// Request to the customize hook of either kind of controller. Its response decides which `related` objects the other
+/// hooks see.
 ///
 /// ```no_run
 /// use metahook_sdk::{CustomizeRequest, CustomizeResponse, Hook, Object, RelatedRule, SyncRequest, SyncResponse};
@@ -69,7 +69,7 @@ impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Visitor<'de>
     }
 }
 
-/// What a customize hook answers: rules, each of which finds objects.
+/// Response of a customize hook: rules, each of which selects objects.
 #[derive(Debug)]
 #[must_use]
 pub struct CustomizeResponse {
@@ -77,12 +77,12 @@ pub struct CustomizeResponse {
 }
 
 impl CustomizeResponse {
-    /// Asks for nothing.
+    /// No rules.
     pub fn new() -> Self {
         Self { body: Body::new("relatedResources") }
     }
 
-    /// Asks for what this rule finds: a [`RelatedRule`], or anything else that is written as one.
+    /// Adds a rule: a [`RelatedRule`], or any value that serializes like one.
     pub fn related(mut self, rule: impl Serialize) -> Self {
         self.push(rule);
         self
@@ -106,8 +106,8 @@ impl IntoResponse for CustomizeResponse {
     }
 }
 
-/// Names objects of one kind, either by `names`, or by labels; in one namespace, in those with certain labels, or
-/// everywhere. As it is made, it finds all of that kind.
+/// Selects objects of one kind by `names` or by labels, in one namespace, in namespaces with certain labels, or
+/// everywhere. A new rule selects all objects of the kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RelatedRule<'a> {
@@ -115,10 +115,10 @@ pub struct RelatedRule<'a> {
     pub api_version: Str<'a>,
     /// The kind as the API server lists it: plural, lower case, `configmaps`.
     pub resource: Str<'a>,
-    /// Which labels they have.
+    /// Selector for their labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector<'a>>,
-    /// Which labels their namespace has.
+    /// Selector for the labels of their namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector<'a>>,
     /// The one namespace in which they are.
@@ -149,7 +149,7 @@ impl<'a> RelatedRule<'a> {
         self
     }
 
-    /// Of these, the one with this name; said again, another one.
+    /// Of these, the one with this name; each further call adds a name.
     #[must_use]
     pub fn name(mut self, name: impl Into<Str<'a>>) -> Self {
         self.names.push(name.into());
@@ -163,7 +163,7 @@ impl<'a> RelatedRule<'a> {
         self
     }
 
-    /// Of these, those that a selector asks for.
+    /// Of these, those that a selector matches.
     #[must_use]
     pub fn labels(mut self, selector: LabelSelector<'a>) -> Self {
         self.label_selector = Some(selector);
@@ -171,40 +171,40 @@ impl<'a> RelatedRule<'a> {
     }
 }
 
-/// Labels that an object has to have: all that is said holds.
+/// Selector for labels; an object has to meet all of its requirements.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector<'a> {
     /// Labels with their values.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub match_labels: Map<'a, Str<'a>>,
-    /// What else is asked of labels.
+    /// Further requirements.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Requirement<'a>>,
 }
 
-/// What is asked of one label.
+/// A requirement for one label.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Requirement<'a> {
     /// The label.
     pub key: Str<'a>,
-    /// How it is looked at.
+    /// The kind of requirement.
     pub operator: Operator,
     /// For `In` and `NotIn`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Str<'a>>,
 }
 
-/// How a label is looked at.
+/// The kind of requirement for a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Operator {
-    /// It has one of the values.
+    /// The label has one of the values.
     In,
-    /// It has none of the values, or is not there.
+    /// The label has none of the values, or is absent.
     NotIn,
-    /// It is there.
+    /// The label is present.
     Exists,
-    /// It is not there.
+    /// The label is absent.
     DoesNotExist,
 }
 

@@ -1,4 +1,4 @@
-//! Knows the fields of the request and the response of a decorator's hooks.
+//! Request and response of a DecoratorController's sync and finalize hooks.
 
 use crate::body::{Body, answers};
 use crate::request::Fields;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use std::time::Duration;
 
-/// What the sync and the finalize hook of a `DecoratorController` are asked. Its types are chosen as those of a
+/// Request to the sync and the finalize hook of a `DecoratorController`. Choose its types like those of a
 /// [`SyncRequest`](crate::SyncRequest).
 ///
 /// ```no_run
@@ -37,7 +37,7 @@ pub struct DecorateRequest<O, A = Children<'static>, S = IgnoredAny, R = Ignored
     pub attachments: A,
     /// `settings` of the hook in the controller's spec; `Default` if there are none.
     pub settings: S,
-    /// Objects that the customize hook asked for, keyed like attachments.
+    /// Objects that the customize hook's rules select, keyed like attachments.
     pub related: R,
     /// The object is being deleted or matches no more, and this is the finalize hook: see
     /// [`DecorateResponse::finalized`].
@@ -63,7 +63,7 @@ where
     }
 }
 
-/// What the sync and the finalize hook of a `DecoratorController` answer.
+/// Response of the sync and the finalize hook of a `DecoratorController`.
 #[derive(Debug)]
 #[must_use]
 pub struct DecorateResponse {
@@ -72,7 +72,7 @@ pub struct DecorateResponse {
     annotations: Changes,
 }
 
-/// By key a new value, or that there is to be none.
+/// New values by key; `None` removes the key.
 type Changes = Map<'static, Option<String>>;
 
 answers! { DecorateResponse, "DecorateRequest" }
@@ -83,25 +83,25 @@ impl DecorateResponse {
         Self { body: Body::new("attachments"), labels: Map::new(), annotations: Map::new() }
     }
 
-    /// Sets a label of the object. Labels that are not named stay as they are, also those that an earlier answer set.
+    /// Sets a label of the object. Other labels stay as they are, also those that an earlier response set.
     pub fn label(mut self, key: &str, value: impl Into<String>) -> Self {
         self.labels.insert(key.to_owned(), Some(value.into()));
         self
     }
 
-    /// Takes a label away from the object.
+    /// Removes a label of the object.
     pub fn remove_label(mut self, key: &str) -> Self {
         self.labels.insert(key.to_owned(), None);
         self
     }
 
-    /// Sets an annotation of the object. Annotations that are not named stay as they are.
+    /// Sets an annotation of the object. Other annotations stay as they are.
     pub fn annotation(mut self, key: &str, value: impl Into<String>) -> Self {
         self.annotations.insert(key.to_owned(), Some(value.into()));
         self
     }
 
-    /// Takes an annotation away from the object.
+    /// Removes an annotation of the object.
     pub fn remove_annotation(mut self, key: &str) -> Self {
         self.annotations.insert(key.to_owned(), None);
         self
@@ -113,7 +113,7 @@ impl DecorateResponse {
         self
     }
 
-    /// Adds an attachment that should exist. It may leave out whatever somebody else decides.
+    /// Adds an attachment that should exist. It may leave out fields that other writers set.
     pub fn attachment(mut self, attachment: impl Serialize) -> Self {
         self.push(attachment);
         self

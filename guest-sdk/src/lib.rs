@@ -1,7 +1,7 @@
-//! Knows how a hook is run: one request in on stdin, one response out on stdout.
+//! SDK for hooks: one request on stdin, one response on stdout.
 //!
-//! A hook is a function from a [`SyncRequest`] to a [`SyncResponse`]. It is called once per process, sees what the
-//! request holds and nothing else, and answers with the children that should exist and the parent's status:
+//! A hook is a function from a [`SyncRequest`] to a [`SyncResponse`]. The server calls it once per process; it sees
+//! only the request, and answers with the children that should exist and the parent's status:
 //!
 //! ```no_run
 //! use metahook_sdk::{Object, SyncRequest, SyncResponse};
@@ -31,10 +31,10 @@
 //! ```
 //!
 //! A [`DecorateRequest`] and a [`DecorateResponse`] are those of a `DecoratorController`; a [`CustomizeRequest`] and a
-//! [`CustomizeResponse`] those of the customize hook, which asks for objects besides a hook's own.
+//! [`CustomizeResponse`] those of the customize hook, which selects related objects.
 //!
-//! `cargo build --target wasm32-wasip1 --release` makes the module. What goes wrong ends in one line on stderr and
-//! exit code 1, which the server takes for a failed sync: nothing is written, nothing is deleted, it tries again.
+//! `cargo build --target wasm32-wasip1 --release` makes the module. An error ends in one line on stderr and exit
+//! code 1. The server then writes and deletes nothing, and tries again.
 //!
 //! The same function runs in a unit test, through the JSON of a real call:
 //!
@@ -78,7 +78,7 @@ use std::mem::ManuallyDrop;
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-/// What is set aside for a request: most fit. It lies in the memory that a module starts with, and only what is used
+/// Room for a request; most fit. It lies in the memory that a module starts with, and only what is used
 /// of it costs anything; memory that has to grow costs calls into the host and the kernel.
 const ROOM: usize = 128 * 1024;
 
@@ -90,16 +90,16 @@ const STEP: usize = 4 * 1024 * 1024;
 /// A hook of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// Asked what should exist.
+    /// Decides what should exist.
     Sync,
-    /// Asked in its place when the parent goes.
+    /// Takes the place of `Sync` when the parent is deleted.
     Finalize,
-    /// Asked which other objects the hooks are to see.
+    /// Decides which related objects the other hooks see.
     Customize,
 }
 
-/// Which hook this call is for: a module that serves one hook need not ask. The server says it in the second argument;
-/// without one it is [`Hook::Sync`].
+/// The hook that this call is for; a module for a single hook need not ask. It is the second argument, without which it
+/// is [`Hook::Sync`].
 pub fn hook() -> Hook {
     match std::env::args().nth(1).as_deref() {
         Some("finalize") => Hook::Finalize,
@@ -145,7 +145,7 @@ where
     hook(&request).into_response()
 }
 
-/// The room set aside, for whoever asks first.
+/// The room, for the first caller.
 fn room() -> &'static mut [u8] {
     match INPUT.try_lock() {
         Ok(room) => Box::leak(Box::new(room)).as_mut_slice(),
@@ -153,7 +153,7 @@ fn room() -> &'static mut [u8] {
     }
 }
 
-/// All that comes, in one piece.
+/// The whole input, in one piece.
 fn read(mut from: impl Read, room: &'static mut [u8]) -> Result<&'static [u8], String> {
     let mut came = 0;
     while let Some(free) = room.get_mut(came..).filter(|free| !free.is_empty()) {

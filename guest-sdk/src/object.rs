@@ -1,4 +1,4 @@
-//! Knows what all Kubernetes objects have in common.
+//! Kubernetes objects: the fields that all of them have.
 
 use crate::{Map, Str};
 use serde::Serialize;
@@ -18,9 +18,9 @@ pub struct Object<'a, Spec = IgnoredAny, Status = IgnoredAny> {
     pub kind: Str<'a>,
     /// Name, labels and so on.
     pub metadata: ObjectMeta<'a>,
-    /// What is wanted.
+    /// The desired state.
     pub spec: Spec,
-    /// What was observed.
+    /// The observed state.
     pub status: Status,
 }
 
@@ -34,7 +34,7 @@ pub struct ObjectMeta<'a> {
     /// The namespace; empty for objects that are in none.
     #[serde(skip_serializing_if = "empty")]
     pub namespace: Str<'a>,
-    /// Tells apart objects that had the same name one after the other.
+    /// Differs between objects that had the same name one after the other.
     #[serde(skip_serializing_if = "empty")]
     pub uid: Str<'a>,
     /// Counts the changes of the spec.
@@ -46,7 +46,7 @@ pub struct ObjectMeta<'a> {
     /// Annotations.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub annotations: Map<'a, Str<'a>>,
-    /// Since when the object is being deleted, RFC 3339; children that are still show up as observed.
+    /// The time of the request to delete the object, RFC 3339; a child that is being deleted is still observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Str<'a>>,
 }

@@ -1,4 +1,4 @@
-//! Knows the path that leads to a place in a JSON text.
+//! Path to a place in a JSON text.
 
 use crate::json::Reader;
 use std::borrow::Cow;

@@ -1,11 +1,11 @@
-//! Knows the fields of a sync request, and which of them other requests have, too.
+//! Request of a CompositeController's sync and finalize hooks, and the fields that other requests share.
 
 use crate::{Map, Str};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// What the sync and the finalize hook of a `CompositeController` are asked.
+/// Request to the sync and the finalize hook of a `CompositeController`.
 ///
 /// Each part is a type of the hook's own choice, decoded without a detour; what it does not name is skipped.
 /// Usual choices, in order: [`Object<Spec>`](crate::Object) or a struct; [`Children`] or a struct with a
@@ -16,13 +16,13 @@ use std::marker::PhantomData;
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct SyncRequest<P, C = Children<'static>, S = IgnoredAny, R = IgnoredAny> {
-    /// The object that is to be realised.
+    /// The parent.
     pub parent: P,
     /// The children that exist, also those being deleted.
     pub children: C,
     /// `settings` of the hook in the controller's spec; `Default` if there are none.
     pub settings: S,
-    /// Objects that the customize hook asked for, keyed like children: [`Children`] of [`Object`](crate::Object)s, for one.
+    /// Objects that the customize hook's rules select, keyed like children: [`Children`] of [`Object`](crate::Object)s, for one.
     pub related: R,
     /// The parent is being deleted, and this is the finalize hook: see [`SyncResponse::finalized`](crate::SyncResponse::finalized).
     pub finalizing: bool,
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// What requests of both kinds of controllers are made of.
+/// Fields of the requests of both kinds of controllers.
 pub(crate) struct Parts<P, C, S, R> {
     pub(crate) object: P,
     pub(crate) owned: C,

@@ -1,4 +1,4 @@
-//! Knows the fields of a sync response, and what else a hook may return.
+//! Response of a CompositeController's sync and finalize hooks, and the types that a hook may return.
 
 use crate::body::{Body, answers};
 use crate::{Object, Str};
@@ -6,10 +6,10 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::time::Duration;
 
-/// What the sync and the finalize hook of a `CompositeController` answer.
+/// Response of the sync and the finalize hook of a `CompositeController`.
 ///
 /// Status and children are written as JSON at once, so they may be of any type, each child of another:
-/// `serde_json::json!`, a struct, an object of `k8s-openapi`. What cannot be written fails the call.
+/// `serde_json::json!`, a struct, an object of `k8s-openapi`. A value that cannot be written fails the call.
 #[derive(Debug)]
 #[must_use]
 pub struct SyncResponse {
@@ -30,7 +30,7 @@ impl SyncResponse {
         self
     }
 
-    /// Adds a child that should exist. It may leave out whatever somebody else decides.
+    /// Adds a child that should exist. It may leave out fields that other writers set.
     pub fn child(mut self, child: impl Serialize) -> Self {
         self.push(child);
         self
@@ -77,7 +77,7 @@ impl<'a, Spec, Status> From<&'a Object<'_, Spec, Status>> for Reference<'a> {
     }
 }
 
-/// What a hook may return: a response, or a `Result` of one with any error that can be shown.
+/// Return type of a hook: a response, or a `Result` of one with any error that can be displayed.
 pub trait IntoResponse {
     /// The response as JSON, or the error's text.
     fn into_response(self) -> Result<Vec<u8>, String>;

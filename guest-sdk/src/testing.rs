@@ -1,4 +1,4 @@
-//! Knows how to call a hook in a unit test, through the JSON of a real call both ways.
+//! Calls of a hook in a unit test, through the JSON of a real call both ways.
 //!
 //! ```
 //! use metahook_sdk::{Object, SyncRequest, SyncResponse, testing::Request};
@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 /// A request under construction; it has all the fields that the server always sends.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// What the fields of the object and of what is its own are called.
+    /// Field names of the object and of its children.
     names: [&'static str; 2],
     object: Value,
     uniform: bool,
@@ -101,7 +101,7 @@ impl Request {
     /// Calls the hook as the server would.
     ///
     /// # Errors
-    /// What the hook would have written to stderr before it exits with 1. Also an observed or related object without
+    /// The line that the hook would have written to stderr before it exits with 1. Also an observed or related object without
     /// `apiVersion`, `kind` or `metadata.name`.
     ///
     /// # Caveats
@@ -153,7 +153,7 @@ fn grouped(mut groups: Map<String, Value>, objects: Vec<Value>, uniform: bool) -
     Ok(Value::Object(groups))
 }
 
-/// What a hook answered, read back from its JSON.
+/// Response of a hook, read back from its JSON.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Answer {
@@ -175,7 +175,7 @@ pub struct Answer {
     pub annotations: Map<String, Value>,
     /// Of a customize hook: the rules.
     pub related_resources: Vec<Value>,
-    /// What the hook says about the parent.
+    /// Events that the hook records on the parent.
     pub events: Vec<Value>,
     /// The bytes on stdout.
     #[serde(skip)]

@@ -1,4 +1,7 @@
-//! Knows how JSON becomes values of Rust types.
+//! Deserializer: from JSON to values of Rust types.
+
+#[cfg(test)]
+mod tests;
 
 use crate::json::{Error, Reader, text};
 use crate::place::path;
@@ -9,7 +12,7 @@ use serde::forward_to_deserialize_any;
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-/// The value in `text`, or one line that says what is wrong, and where in `what`.
+/// The value in `text`, or one line with the fault and its place in `what`.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8]) -> Result<T, String> {
     let mut from = Reader::new(text);
     let value = T::deserialize(&mut from).and_then(|value| match from.peek() {
@@ -43,7 +46,7 @@ impl de::Error for Error {
         Self::new(&why)
     }
 
-    // As they come, these two would print a float, with 20 KB of code.
+    // The default methods print a float, with 20 KB of code.
     #[allow(clippy::wildcard_enum_match_arm, reason = "the rest of a foreign enum never comes from JSON")]
     fn invalid_type(got: Unexpected<'_>, wanted: &dyn Expected) -> Self {
         match got {
@@ -278,7 +281,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 }
 
-/// What is between two brackets.
+/// Items between two brackets.
 struct Items<'r, 'de> {
     from: &'r mut Reader<'de>,
     end: u8,
@@ -306,7 +309,7 @@ impl<'r, 'de> Items<'r, 'de> {
         Ok(true)
     }
 
-    /// Nobody has to ask for the end, but it has to be there.
+    /// A visitor need not read up to the end, but the end has to be there.
     fn close(&mut self) -> Result<(), Error> {
         if self.more()? {
             return Err(self.from.unexpected(&char::from(self.end)));
@@ -375,73 +378,5 @@ impl<'de> Deserializer<'de> for Key<'_, 'de> {
 
     forward_to_deserialize_any! {
         f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::decode;
-    use serde::Deserialize;
-    use serde::de::DeserializeOwned;
-    use serde_json::json;
-    use std::collections::BTreeMap;
-
-    #[derive(Debug, PartialEq, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    enum Size {
-        Small,
-        OfWidth(u8),
-        OfBoth(u8, u8),
-        Named { width: u8 },
-    }
-
-    #[derive(Debug, PartialEq, PartialOrd, Eq, Ord, Deserialize)]
-    struct Port(u16);
-
-    /// The value is the one that `serde_json` reads from the same text.
-    fn same<T: DeserializeOwned + PartialEq + std::fmt::Debug>(text: &str) {
-        let ours = decode::<T>("value", text.as_bytes()).unwrap();
-        assert_eq!(ours, serde_json::from_str(text).unwrap(), "{text}");
-    }
-
-    #[test]
-    fn types_of_all_shapes_are_decoded_as_by_serde_json() {
-        same::<Vec<Size>>(r#"["small",{"ofWidth":1},{"ofBoth":[1,2]},{"named":{"width":3}}]"#);
-        same::<(u8, Option<String>, Option<()>, char)>(r#" [ 1 , "a" , null , "\u00e9" ] "#);
-        same::<BTreeMap<Port, bool>>(r#"{"80":true,"443":false}"#);
-        same::<BTreeMap<bool, [i8; 2]>>(r#"{"true":[-1,1]}"#);
-        same::<BTreeMap<char, Option<Port>>>(r#"{"a":null,"\n":7}"#);
-        same::<BTreeMap<Option<String>, f32>>(r#"{"a":1.5}"#);
-        same::<Box<[u64]>>("[]");
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused_with_its_path() {
-        let refused =
-            |text: &str| decode::<BTreeMap<String, Vec<Size>>>("value", text.as_bytes()).unwrap_err();
-        assert_eq!(refused("7"), "value: 7 where a map should be (at byte 0 of 1)");
-        assert_eq!(refused(r#"{"a":{}}"#), "value.a: an object where a sequence should be (at byte 5 of 8)");
-        assert_eq!(
-            refused(r#"{"a":["small",7]}"#),
-            "value.a[1]: 7 where enum Size should be (at byte 14 of 17)"
-        );
-        assert_eq!(
-            refused(r#"{"a":[{"ofWidth":"1"}]}"#),
-            r#"value.a[0].ofWidth: "1" where u8 should be (at byte 17 of 23)"#
-        );
-        assert_eq!(
-            refused(r#"{"a":["big"]}"#),
-            "value.a[0]: unknown variant `big`, expected one of `small`, `ofWidth`, `ofBoth`, `named` (at byte 11 of 13)"
-        );
-        assert_eq!(refused(r#"{"a":[] "b":[]}"#), r#"value.a: '\"' where , should be (at byte 8 of 15)"#);
-        assert_eq!(refused(r#"{"a" []}"#), "value.a: '[' where : should be (at byte 5 of 8)");
-        assert_eq!(
-            decode::<[u8; 1]>("value", b"[1,2]").unwrap_err(),
-            "value[1]: '2' where ] should be (at byte 3 of 5)"
-        );
-        assert_eq!(
-            decode::<bool>("value", json!("x".repeat(500)).to_string().as_bytes()).unwrap_err(),
-            format!("value: \"{} where a boolean should be (at byte 0 of 502)", "x".repeat(79))
-        );
     }
 }
