@@ -94,8 +94,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let compilations = Arc::clone(&modules);
     let metrics = Metrics::new(move || compilations.compilations());
     if let Some(listener) = scrapes {
-        let told = metrics.clone();
-        tokio::spawn(listener.serve(move |path| http::scrape(path, &told), background.clone()));
+        answer_scrapes(listener, metrics.clone(), background.clone());
     }
     let (recorder, events) = Recorder::start(rest.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(rest.clone()));
@@ -134,6 +133,10 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())
+}
+
+fn answer_scrapes(listener: Listener, metrics: Metrics, stop: CancellationToken) {
+    tokio::spawn(listener.serve(move |path| http::scrape(path, &metrics), stop));
 }
 
 async fn answer_probes(

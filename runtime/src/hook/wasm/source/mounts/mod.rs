@@ -41,7 +41,9 @@ struct Reservation {
 pub(crate) struct Mounts {
     folders: Vec<MountedFolder>,
     digest: Fingerprint,
-    _versions: Vec<Arc<Version>>,
+    /// Counted against the bound on all mounts until the last call that sees them ends.
+    #[allow(dead_code, reason = "held, not read")]
+    versions: Vec<Arc<Version>>,
 }
 
 /// The mounts of one hook, kept up to date.
@@ -223,7 +225,7 @@ impl MountSet {
             folders.push(MountedFolder { path: spec.path.clone(), files: version.files.clone() });
             versions.push(Arc::clone(version));
         }
-        Some(Mounts { folders, digest: all.finish(), _versions: versions })
+        Some(Mounts { folders, digest: all.finish(), versions })
     }
 }
 

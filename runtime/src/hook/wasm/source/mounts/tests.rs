@@ -88,7 +88,7 @@ async fn a_call_goes_on_seeing_what_it_began_with() {
     let after = world.set.update().0.unwrap();
     assert_eq!((read(&before), read(&after)), (vec!["old", "old"], vec!["newer", "old"]));
     assert_ne!(before.digest(), after.digest());
-    assert!(Arc::ptr_eq(&before._versions[1], &after._versions[1]), "an unchanged mount is shared");
+    assert!(Arc::ptr_eq(&before.versions[1], &after.versions[1]), "an unchanged mount is shared");
     assert_eq!(world.used(), 2 * taken("old") + taken("newer"));
     drop(before);
     assert_eq!(world.used(), taken("old") + taken("newer"), "freed with the last call");
