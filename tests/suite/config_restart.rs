@@ -169,6 +169,9 @@ async fn hosted(test: &mut Fixture) -> Result<Proxy> {
     let controller = controller(test).await?;
     let proxy = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
     test.server().reach_by(proxy.kubeconfig());
+    // A server that starts again finds its module compiled: on a busy machine a compilation takes most of a restart.
+    let cache = test.plane().scratch().join(format!("{}-modules", test.name()));
+    test.server().flag(&format!("--module-cache-dir={}", cache.display()));
     host(test, controller).await?;
     Ok(proxy)
 }

@@ -29,7 +29,8 @@ struct Answer {
 
 impl Probe {
     async fn load(name: &str) -> Result<Self> {
-        let modules = ModuleSettings::new(paths::server()?);
+        let mut modules = ModuleSettings::new(paths::server()?);
+        modules.bounds.compile_time = Duration::from_mins(10); // a large probe on a busy machine
         let settings = RuntimeSettings { concurrency: 1, limits: LimitBounds::default(), modules };
         let registry = Arc::new(ModuleRegistry::new(&settings)?);
         let module = registry.load(guest(name)?).await?;
