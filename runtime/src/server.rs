@@ -18,7 +18,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::seed;
 use crate::controller::host::Host;
-use crate::controller::{Context, Controllers};
+use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
@@ -107,26 +107,31 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
     let stores = Arc::new(Stores::new(rest.clone()));
-    let tools = Context {
+    let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
-        stores,
-        wishing: Arc::default(),
-        sources: Arc::new(HookSources::new(rest.clone(), modules, MountMemory::new(settings.mount_memory))),
-        discovery,
-        seeds: Arc::new(seeds),
-        purity_check: settings.purity_check,
-        recorder,
+        decorators: Arc::default(),
         metrics,
-        policy: Arc::new(settings.hook_policy),
-        applying: settings.applying,
-        workers: settings.workers,
-        max_children: settings.max_children,
-        discovery_interval: settings.discovery_interval,
-        resync: settings.resync,
-        rest,
+        hooks: HookRuntime {
+            sources: Arc::new(HookSources::new(
+                rest.clone(),
+                modules,
+                MountMemory::new(settings.mount_memory),
+            )),
+            seeds: Arc::new(seeds),
+            policy: Arc::new(settings.hook_policy),
+        },
+        options: Options {
+            applying: settings.applying,
+            workers: settings.workers,
+            max_children: settings.max_children,
+            purity_check: settings.purity_check,
+            resync: settings.resync,
+            discovery_interval: settings.discovery_interval,
+        },
+        cluster: Cluster { api: rest, stores, discovery, recorder },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
-    Host::new(tools, settings.selector).run(&ready, stop).await;
+    Host::new(context, settings.selector).run(&ready, stop).await;
     background.cancel();
     // Both end at the token, and Events still to be written must not hold the end; a panic in them has been printed.
     drop(tokio::time::timeout(EVENTS_TIMEOUT, events).await);

@@ -9,7 +9,9 @@ use metahook_core::decorator;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
-use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, InputParts, KindConfig, ReconcilePlan};
+use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::reconcile::input::{InputParts, ReconcileInput};
+use metahook_core::reconcile::plan::{Answers, ReconcilePlan};
 
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::hook::{HookName, HookVersion, PerHook, Via};
@@ -30,11 +32,11 @@ fn pass(
     (method, via): (UpdateMethod, Via),
 ) -> Result<String, String> {
     let sync = HookConfig { version: HookVersion::V1, mode: Mode::Loose, settings: None, via };
-    let terms = ControllerConfig {
-        controller: "c".to_owned(),
+    let config = ControllerConfig {
+        name: "c".to_owned(),
         kind,
         selection: Selection { rules: vec![SelectionRule::default()], ..Selection::default() },
-        rules: vec![ChildKind::new(resource("v1", "ConfigMap"), method)],
+        child_kinds: vec![ChildKind::new(resource("v1", "ConfigMap"), method)],
         snapshot: "{}".to_owned(),
         hooks: PerHook { sync, finalize: None, customize: None },
         max_children: 10,
@@ -45,34 +47,35 @@ fn pass(
         "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1 },
     });
     let parent = Arc::new(Object::parse(&parent.to_string(), None).unwrap());
-    let mut children = terms.no_children();
+    let mut children = config.no_children();
     for object in observed {
         let object = Object::parse(&object.to_string(), None).unwrap();
-        children.insert(&terms.rules[0].resource, Arc::new(object));
+        children.insert(&config.child_kinds[0].resource, Arc::new(object));
     }
-    let before = InputParts {
-        ask: HookName::Sync,
+    let parts = InputParts {
+        hook: HookName::Sync,
         hooks: Fingerprint::of(b""),
         related: Related::default(),
-        rolled: None,
-        elders: None,
+        rollout: None,
+        older_decorators: None,
     };
-    let seen = terms.see(&parent, before, |_, _| Vec::new()).unwrap();
+    let input = ReconcileInput::of(&config, &parent, parts, |_, _| Vec::new()).unwrap();
     let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
-    let ReconcilePlan { plan, wish, .. } =
-        terms.decide(&seen, &children, answer, past).map_err(|error| error.to_string())?;
+    let answers = Answers { latest: answer, older: &[] };
+    let plan = config.plan(&input, &children, answers, past).map_err(|error| error.to_string())?;
+    let ReconcilePlan { children: plan, decoration, .. } = plan;
     let id = ObjectId { resource: resource("example.com/v1", "Greeting"), key: parent.key.clone() };
-    Ok(match terms.kind {
+    Ok(match config.kind {
         KindConfig::Composite { .. } => {
             format!(
                 "{plan}{:?}",
-                metahook_core::children::status::status(&parent, wish.status.unwrap_or_default())
+                metahook_core::children::status::status(&parent, decoration.status.unwrap_or_default())
             )
         }
         KindConfig::Decorator => {
             let ops = [
-                decorator::status_write(&id, &parent, &wish),
-                decorator::object_write(&id, &parent, &wish, None),
+                decorator::status_write(&id, &parent, &decoration),
+                decorator::object_write(&id, &parent, &decoration, None),
             ];
             format!("{plan}{ops:?}")
         }

@@ -1,6 +1,6 @@
-//! An API server that a test speaks for.
+//! Scripted API server for tests: a program answers each request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -10,6 +10,7 @@ use tower::util::BoxService;
 use tower::{BoxError, service_fn};
 
 use crate::cluster::api_client::{ApiClient, Transport};
+use crate::sync::lock;
 
 /// Each request is answered as `program` says, or never; it may panic.
 pub(crate) fn answering(
@@ -30,4 +31,30 @@ pub(crate) fn answering(
     });
     let direct = Transport::new(BoxService::new(fake));
     ApiClient::new(Client::new(direct.clone(), "default"), direct, None)
+}
+
+/// The reads and writes of objects that a scripted API server received, as `METHOD path`.
+#[derive(Clone, Default)]
+pub(crate) struct Requests(Arc<Mutex<Vec<String>>>);
+
+impl Requests {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+}
+
+/// Reads and writes of objects are recorded and answered as `program` says; lists and watches are never answered.
+pub(crate) fn recording(
+    requests: &Requests,
+    program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
+) -> ApiClient {
+    let requests = requests.clone();
+    answering(move |request| {
+        let query = request.uri().query().unwrap_or_default();
+        if request.method() == http::Method::GET && !query.is_empty() {
+            return None;
+        }
+        lock(&requests.0).push(format!("{} {}", request.method(), request.uri().path()));
+        program(request)
+    })
 }

@@ -25,7 +25,7 @@ use crate::store::Change;
 
 /// The controllers that are running, by kind and name.
 pub(crate) struct Host {
-    tools: Context,
+    context: Context,
     selector: Selector,
     hosted: BTreeMap<(ControllerKind, Key), Hosted>,
     /// The server ends.
@@ -42,13 +42,13 @@ struct Hosted {
 }
 
 impl Host {
-    pub(crate) fn new(tools: Context, selector: Selector) -> Self {
-        Self { tools, selector, hosted: BTreeMap::new(), ends: CancellationToken::new() }
+    pub(crate) fn new(context: Context, selector: Selector) -> Self {
+        Self { context, selector, hosted: BTreeMap::new(), ends: CancellationToken::new() }
     }
 
     /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
     pub(crate) async fn run(mut self, ready: &watch::Sender<bool>, stop: CancellationToken) {
-        let controllers = Arc::clone(&self.tools.controllers);
+        let controllers = Arc::clone(&self.context.controllers);
         let mut listed = std::pin::pin!(controllers.synced());
         let mut composites = controllers.of(ControllerKind::Composite).listen();
         let mut decorators = controllers.of(ControllerKind::Decorator).listen();
@@ -88,7 +88,7 @@ impl Host {
             return;
         };
         self.hosted.retain(|_, hosted| !hosted.has_ended());
-        let now = self.tools.controllers.get(kind, &key.name);
+        let now = self.context.controllers.get(kind, &key.name);
         let now = now.filter(|object| self.selector.matches(&object.labels));
         let key = (kind, key);
         let next = match (now, self.hosted.remove(&key)) {
@@ -103,7 +103,7 @@ impl Host {
     /// Starts a controller, once the one of that name before it has ended.
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
-        let (tools, begun, stopped) = (self.tools.clone(), Arc::clone(&object), stop.clone());
+        let (context, begun, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
         let how = if before.is_some() { StartReason::Anew } else { StartReason::First };
         let ended = before.map(|before| self.ended(kind, before));
         let task = tokio::spawn(async move {
@@ -111,11 +111,15 @@ impl Host {
                 ended.await;
             }
             let name = begun.key.to_string();
-            tools.recorder.record(&begun, EventReason::Starting, &format!("Starting controller: {name}"));
-            let store = Arc::clone(tools.controllers.of(kind));
-            let reporter = Reporter::start(tools.rest.clone(), store, &begun, stopped.clone());
+            context.cluster.recorder.record(
+                &begun,
+                EventReason::Starting,
+                &format!("Starting controller: {name}"),
+            );
+            let store = Arc::clone(context.controllers.of(kind));
+            let reporter = Reporter::start(context.cluster.api.clone(), store, &begun, stopped.clone());
             let what = StartRequest { kind, object: begun, begun: how };
-            runner::run(tools, what, reporter, stopped).await;
+            runner::run(context, what, reporter, stopped).await;
         });
         Hosted { object, spec: Some(spec), stop, task }
     }
@@ -128,28 +132,29 @@ impl Host {
 
     /// Stops a controller and waits for its last reconcile; its finalizers come off the parents that it leaves.
     fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
-        let (tools, ends, selector) = (self.tools.clone(), self.ends.clone(), self.selector.clone());
+        let (context, ends, selector) = (self.context.clone(), self.ends.clone(), self.selector.clone());
         async move {
             let Some(spec) = &before.spec else { return before.ended().await };
             let (object, account) = (Arc::clone(&before.object), account(spec));
             let record = |reason: EventReason| {
                 let message = format!("{} controller: {}", reason.as_str(), object.key);
-                tools.recorder.record(&object, reason, &message);
+                context.cluster.recorder.record(&object, reason, &message);
             };
             record(EventReason::Stopping);
             before.stop.cancel();
             before.ended().await;
             record(EventReason::Stopped);
-            let now = tools.controllers.get(kind, &object.key.name);
+            let now = context.controllers.get(kind, &object.key.name);
             let is_same = |now: &Object| now.uid == object.uid && selector.matches(&now.labels);
             // Its decorations stand until its successor changes them; those of a server that ends stand.
             let has_successor = now.as_deref().is_some_and(is_same);
             if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {
-                tools.wishing.end(&object);
+                context.decorators.end(&object);
             }
             for parents in stale_finalizers::parents(kind, &object).unwrap_or_default() {
                 if !now.as_ref().is_some_and(|now| stale_finalizers::looks_at(kind, now, &parents)) {
-                    let sweep = StaleFinalizers { tools: tools.clone(), parents, account: account.clone() };
+                    let sweep =
+                        StaleFinalizers { context: context.clone(), parents, account: account.clone() };
                     tokio::spawn(sweep.run(ends.clone()));
                 }
             }

@@ -1,6 +1,8 @@
-//! Controllers: those that the cluster asks for, each running over its parents.
+//! Controllers: those that the cluster asks for, each reconciling its parents.
 
+mod data;
 pub(crate) mod decorator_conflicts;
+mod hooks;
 pub(crate) mod host;
 mod reconcile;
 mod related;
@@ -27,38 +29,58 @@ use crate::hook::wasm::wasi::Seeds;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
 
-/// Parts of the server that every controller uses.
+/// Parts of the server that all controllers share.
 #[derive(Clone)]
 pub(crate) struct Context {
-    pub(crate) rest: ApiClient,
-    pub(crate) stores: Arc<Stores>,
+    pub(crate) cluster: Cluster,
+    pub(crate) hooks: HookRuntime,
+    pub(crate) options: Options,
     pub(crate) controllers: Arc<Controllers>,
-    pub(crate) wishing: Arc<DecoratorCoordinator>,
-    pub(crate) discovery: Arc<Discovery>,
-    pub(crate) sources: Arc<HookSources>,
-    pub(crate) recorder: Recorder,
+    pub(crate) decorators: Arc<DecoratorCoordinator>,
     pub(crate) metrics: Metrics,
+}
+
+/// Access to the API server.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) api: ApiClient,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) recorder: Recorder,
+}
+
+/// Loading and calling of hooks.
+#[derive(Clone)]
+pub(crate) struct HookRuntime {
+    pub(crate) sources: Arc<HookSources>,
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) policy: Arc<HookPolicy>,
+}
+
+/// Settings of the server that controllers use.
+#[derive(Clone)]
+pub(crate) struct Options {
     pub(crate) applying: Applying,
     /// Workers of each controller.
     pub(crate) workers: usize,
     pub(crate) max_children: usize,
-    /// One in so many settled parents is asked about all the same.
+    /// The hook is called for one in so many settled parents all the same.
     pub(crate) purity_check: u64,
-    /// All parents are looked at again this often, where their controller says nothing else.
+    /// All parents are reconciled again at this interval, where their controller does not set another one.
     pub(crate) resync: Option<Duration>,
-    /// Kinds that are not served are asked for again at least this often.
+    /// Kinds that are not served are looked up again at least at this interval.
     pub(crate) discovery_interval: Duration,
 }
 
 impl Context {
-    /// For a controller whose account this is: it writes with the rights of that one, and what it opens is watched with
-    /// them.
+    /// For a controller that has a ServiceAccount: its writes, and the watches of its own stores, use the rights of that.
     fn acting_as(&self, account: Option<&ServiceAccountRef>) -> Self {
-        let Some(account) = account else { return self.clone() };
-        let rest = self.rest.acting_as(account);
-        Self { stores: Arc::new(Stores::new(rest.clone())), rest, ..self.clone() }
+        let mut context = self.clone();
+        if let Some(account) = account {
+            context.cluster.api = self.cluster.api.acting_as(account);
+            context.cluster.stores = Arc::new(Stores::new(context.cluster.api.clone()));
+        }
+        context
     }
 }
 

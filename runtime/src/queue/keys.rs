@@ -1,17 +1,15 @@
-//! What each key waits for: a worker, a time, a change by somebody else. Knows nobody who waits for keys.
+//! States of the keys in a queue: queued, running, throttled, due at a time; without the workers that wait for them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
 use metahook_core::hash::FastMap;
-use metahook_core::reconcile::outcome;
+use metahook_core::reconcile::outcome::{Outcome, Streaks};
 use tokio::time::Instant;
 
-use crate::queue::{After, Streaks};
-
-/// When somebody changed something while a worker had been told to come later: the shortest time that one may be told.
-const FLOOR: Duration = Duration::from_secs(1);
+/// The longest delay of a postponed key that changed while its worker ran.
+const MAX_DELAY_AFTER_CHANGE: Duration = Duration::from_secs(1);
 
 pub(super) struct Keys<K> {
     ready: VecDeque<K>,
@@ -23,28 +21,26 @@ pub(super) struct Keys<K> {
 struct Entry {
     queued: bool,
     running: bool,
-    /// What came while it was running.
+    /// The strongest reason to run again that came while it was running.
     meanwhile: Meanwhile,
     due: Option<Instant>,
-    /// Until it is due only a change counts.
-    held: bool,
-    /// It shall be looked at by then, and what happened before is forgotten.
-    fresh: Option<Instant>,
-    /// Failed passes in a row.
-    failures: u32,
-    /// Passes in a row that this key's own writes caused, or that others of this server called it back for.
-    own: u32,
+    /// Until it is due only a change by another client of the API server lets it run.
+    throttled: bool,
+    /// It runs by then, with its streaks reset.
+    reset_at: Option<Instant>,
+    /// A key that a peer calls back counts as self-triggered, too.
+    streaks: Streaks,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Meanwhile {
     #[default]
     Nothing,
-    /// It was to be looked at.
-    Look,
-    /// Another pass of this server changed something.
-    Nudge,
-    /// Somebody else changed something.
+    /// [`Keys::add_if_idle`].
+    Resync,
+    /// [`Keys::add_from_peer`].
+    Peer,
+    /// [`Keys::add`].
     Change,
 }
 
@@ -55,37 +51,36 @@ impl<K> Default for Keys<K> {
 }
 
 impl<K: Ord + Hash + Clone> Keys<K> {
-    /// Somebody else changed something; whether there is something for a worker now that was not there.
-    pub(super) fn change(&mut self, key: K) -> bool {
+    /// Whether there is work for a worker now that was not there before.
+    pub(super) fn add(&mut self, key: K) -> bool {
         let entry = self.entries.or_default(&key);
-        entry.own = 0;
+        entry.streaks.self_triggered = 0;
         entry.push(key, &mut self.ready)
     }
 
-    pub(super) fn nudge(&mut self, key: K) -> bool {
+    pub(super) fn add_from_peer(&mut self, key: K) -> bool {
         let entry = self.entries.or_default(&key);
         if entry.running {
-            entry.meanwhile = entry.meanwhile.max(Meanwhile::Nudge);
+            entry.meanwhile = entry.meanwhile.max(Meanwhile::Peer);
             return false;
         }
-        if !entry.queued && (entry.held || entry.failures > 0) {
-            if outcome::is_held(entry.own) {
+        if !entry.queued && (entry.throttled || entry.streaks.failures > 0) {
+            if entry.streaks.is_throttled() {
                 return false;
             }
-            entry.own = entry.own.saturating_add(1);
+            entry.streaks.self_triggered = entry.streaks.self_triggered.saturating_add(1);
         }
         entry.push(key, &mut self.ready)
     }
 
-    pub(super) fn look(&mut self, key: K) -> bool {
-        self.entries.or_default(&key).look(key, &mut self.ready)
+    pub(super) fn add_if_idle(&mut self, key: K) -> bool {
+        self.entries.or_default(&key).push_if_idle(key, &mut self.ready)
     }
 
-    /// A look after which what happened before is forgotten.
-    pub(super) fn fresh(&mut self, key: K, after: Duration) {
+    pub(super) fn add_after(&mut self, key: K, delay: Duration) {
         let now = Instant::now();
-        let at = now.checked_add(after).unwrap_or(now);
-        self.entries.or_default(&key).fresh = Some(at);
+        let at = now.checked_add(delay).unwrap_or(now);
+        self.entries.or_default(&key).reset_at = Some(at);
         if at > now {
             self.delay(key, at);
         } else {
@@ -103,7 +98,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         !self.ready.is_empty()
     }
 
-    /// When the next key is to be looked at that is not to be at once.
+    /// The time at which the next delayed key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -113,7 +108,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     /// Takes a key back that was handed out.
-    pub(super) fn done(&mut self, key: &K, how: After) {
+    pub(super) fn done(&mut self, key: &K, outcome: Outcome) {
         let Self { entries, ready, .. } = self;
         let Some(entry) = entries.get_mut(key) else {
             return;
@@ -121,41 +116,40 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         entry.running = false;
         let meanwhile = std::mem::take(&mut entry.meanwhile);
         let changed = meanwhile == Meanwhile::Change;
-        let (after, held) = match how {
-            After::Settled(after) => {
-                (entry.failures, entry.own) = (0, 0);
-                (after, false)
+        let Streaks { failures, self_triggered } = entry.streaks;
+        let (after, throttled) = match outcome {
+            Outcome::Settled(after) => (after, false),
+            Outcome::FollowUp(after) => (Some(after), !changed),
+            Outcome::NextStep => (Some(Duration::ZERO), false),
+            Outcome::Failed(after) => (Some(after), false),
+            Outcome::Postponed(after) => {
+                (Some(if changed { after.min(MAX_DELAY_AFTER_CHANGE) } else { after }), true)
             }
-            After::FollowUp(after) => {
-                (entry.failures, entry.own) = (0, if changed { 0 } else { entry.own.saturating_add(1) });
-                (Some(after), !changed)
+        };
+        entry.streaks = match outcome {
+            Outcome::FollowUp(_) if !changed => {
+                Streaks { failures: 0, self_triggered: self_triggered.saturating_add(1) }
             }
-            After::GoesOn => {
-                (entry.failures, entry.own) = (0, 0);
-                (Some(Duration::ZERO), false)
-            }
-            After::Failed(after) => {
-                entry.failures = entry.failures.saturating_add(1);
-                (Some(after), false)
-            }
-            After::Postponed(after) => (Some(if changed { after.min(FLOOR) } else { after }), true),
+            Outcome::Settled(_) | Outcome::FollowUp(_) | Outcome::NextStep => Streaks::default(),
+            Outcome::Failed(_) => Streaks { failures: failures.saturating_add(1), self_triggered },
+            Outcome::Postponed(_) => entry.streaks,
         };
         let at_once = after.is_some_and(|after| after.is_zero())
-            || (changed && !held)
-            || (meanwhile != Meanwhile::Nothing && matches!(how, After::Settled(_)));
-        // A time too far away to be told is never.
+            || (changed && !throttled)
+            || (meanwhile != Meanwhile::Nothing && matches!(outcome, Outcome::Settled(_)));
+        // A time beyond the clock's range never comes.
         let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
         if at_once {
             entry.push(key.clone(), ready);
         }
         match due {
-            Some(at) if held => self.hold(key.clone(), at),
+            Some(at) if throttled => self.throttle(key.clone(), at),
             Some(at) => self.delay(key.clone(), at),
-            None if entry.says_nothing() => drop(entries.remove(key)),
+            None if entry.is_empty() => drop(entries.remove(key)),
             None => {}
         }
-        if meanwhile == Meanwhile::Nudge && matches!(how, After::Failed(_) | After::Postponed(_)) {
-            self.nudge(key.clone());
+        if meanwhile == Meanwhile::Peer && matches!(outcome, Outcome::Failed(_) | Outcome::Postponed(_)) {
+            self.add_from_peer(key.clone());
         }
     }
 
@@ -172,20 +166,20 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         self.due.insert((at, key));
     }
 
-    /// Not before that time, whatever it waited for until now, unless a fresh look is to come earlier.
-    fn hold(&mut self, key: K, at: Instant) {
+    /// Lets the key wait until then, whatever it waited for before, unless it is to run with its streaks reset earlier.
+    fn throttle(&mut self, key: K, at: Instant) {
         let entry = self.entries.or_default(&key);
-        // One that is due already is a change like others.
-        let fresh = entry.fresh.filter(|fresh| *fresh > Instant::now());
-        let at = fresh.map_or(at, |fresh| fresh.min(at));
-        entry.held = true;
+        // A reset that is due already counts as a change.
+        let reset_at = entry.reset_at.filter(|reset_at| *reset_at > Instant::now());
+        let at = reset_at.map_or(at, |reset_at| reset_at.min(at));
+        entry.throttled = true;
         if let Some(before) = entry.due.replace(at) {
             self.due.remove(&(before, key.clone()));
         }
         self.due.insert((at, key));
     }
 
-    fn ripen(&mut self, now: Instant) {
+    fn queue_due(&mut self, now: Instant) {
         while let Some((at, key)) = self.due.first().cloned() {
             if at > now {
                 return;
@@ -193,38 +187,40 @@ impl<K: Ord + Hash + Clone> Keys<K> {
             self.due.remove(&(at, key.clone()));
             let Self { entries, ready, .. } = self;
             let entry = entries.or_default(&key);
-            (entry.due, entry.held) = (None, false);
-            if entry.fresh.is_some_and(|fresh| fresh <= now) {
+            entry.due = None;
+            entry.throttled = false;
+            if entry.reset_at.is_some_and(|reset_at| reset_at <= now) {
                 entry.push(key, ready);
             } else {
-                entry.look(key, ready);
+                entry.push_if_idle(key, ready);
             }
         }
     }
 
-    /// Hands a key out, if one is to be looked at by now.
+    /// Hands a key out, if one is queued or due by now.
     pub(super) fn take(&mut self) -> Option<(K, Streaks)> {
         if !self.due.is_empty() {
-            self.ripen(Instant::now());
+            self.queue_due(Instant::now());
         }
         let key = self.ready.pop_front()?;
         let entry = self.entries.or_default(&key);
-        (entry.queued, entry.running) = (false, true);
-        let fresh = entry.fresh.take();
-        if fresh.is_some() {
-            (entry.failures, entry.own) = (0, 0);
+        entry.queued = false;
+        entry.running = true;
+        let reset_at = entry.reset_at.take();
+        if reset_at.is_some() {
+            entry.streaks = Streaks::default();
         }
-        // What it waited for is this look.
-        let over = std::mem::take(&mut entry.held) || entry.due == fresh;
-        if over && let Some(at) = entry.due.take() {
+        // This run is the one that it waited for.
+        let is_due = std::mem::take(&mut entry.throttled) || entry.due == reset_at;
+        if is_due && let Some(at) = entry.due.take() {
             self.due.remove(&(at, key.clone()));
         }
-        Some((key, Streaks { failures: entry.failures, own: entry.own }))
+        Some((key, entry.streaks))
     }
 }
 
 impl Entry {
-    /// Whether there is something for a worker now that was not there.
+    /// Whether there is work for a worker now that was not there before.
     fn push<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
         if self.running {
             self.meanwhile = Meanwhile::Change;
@@ -238,16 +234,15 @@ impl Entry {
         false
     }
 
-    /// The same for what is no change.
-    fn look<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
+    fn push_if_idle<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
         if self.running {
-            self.meanwhile = self.meanwhile.max(Meanwhile::Look);
+            self.meanwhile = self.meanwhile.max(Meanwhile::Resync);
             return false;
         }
-        !self.held && self.push(key, ready)
+        !self.throttled && self.push(key, ready)
     }
 
-    fn says_nothing(&self) -> bool {
-        !self.queued && !self.running && self.due.is_none() && self.failures == 0 && self.own == 0
+    fn is_empty(&self) -> bool {
+        !self.queued && !self.running && self.due.is_none() && self.streaks == Streaks::default()
     }
 }

@@ -1,38 +1,34 @@
-//! Workers that take keys from a queue; a panic is a failed pass; the last pass ends before they do.
+//! Workers that take keys from a queue: a panic fails its key alone, and a run that has begun ends before its worker does.
 
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use metahook_core::reconcile::outcome::{Outcome, Streaks};
 use tokio::task::JoinSet;
 
-use crate::queue::{After, Queue, Streaks};
+use crate::queue::Queue;
 
-/// Runs `count` workers until the queue is closed. `work` answers how its key goes on; `panicked` does when it cannot.
-pub(crate) fn start<K, W, F>(
-    queue: &Arc<Queue<K>>,
-    count: usize,
-    work: W,
-    panicked: fn(Streaks) -> After,
-) -> JoinSet<()>
+/// Runs `count` workers until the queue is closed.
+pub(crate) fn start<K, W, F>(queue: &Arc<Queue<K>>, count: usize, work: W) -> JoinSet<()>
 where
     K: Ord + Hash + Clone + Send + Sync + std::fmt::Display + 'static,
     W: Fn(K, Streaks) -> F + Clone + Send + 'static,
-    F: Future<Output = After> + Send,
+    F: Future<Output = Outcome> + Send,
 {
     let mut workers = JoinSet::new();
     for _ in 0..count {
         let (queue, work) = (Arc::clone(queue), work.clone());
         workers.spawn(async move {
             while let Some((key, streaks)) = queue.next().await {
-                let pass = AssertUnwindSafe(work(key.clone(), streaks)).catch_unwind();
-                let after = pass.await.unwrap_or_else(|_panic| {
-                    tracing::error!(parent = %key, "a pass panicked: this is a bug in metahook");
-                    panicked(streaks)
+                let run = AssertUnwindSafe(work(key.clone(), streaks)).catch_unwind();
+                let outcome = run.await.unwrap_or_else(|_panic| {
+                    tracing::error!(parent = %key, "a reconcile panicked: this is a bug in metahook");
+                    Outcome::after_panic(streaks)
                 });
-                queue.done(&key, after);
-                // Passes with nothing to do wait for nothing: others of this thread get their turn here.
+                queue.done(&key, outcome);
+                // A reconcile with nothing to do never waits: other tasks of this thread get their turn here.
                 tokio::task::coop::consume_budget().await;
             }
         });
@@ -42,8 +38,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -55,10 +49,10 @@ mod tests {
             async move {
                 assert!(key != 1 || streaks.failures > 0, "the first time");
                 sender.send(key).unwrap();
-                After::Settled(None)
+                Outcome::Settled(None)
             }
         };
-        let mut workers = start(&queue, 1, work, |_| After::Failed(Duration::from_secs(1)));
+        let mut workers = start(&queue, 1, work);
         queue.add(1);
         queue.add(2);
         assert_eq!((seen.recv().await, seen.recv().await), (Some(2), Some(1)));

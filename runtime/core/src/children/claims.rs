@@ -1,25 +1,38 @@
-//! Claims of a parent on its candidates: kept, adopted, released or left alone.
+//! Claims of a parent on candidates: each is kept, adopted, released or left alone.
+
+use std::sync::Arc;
 
 use crate::api::ControllerKind;
 use crate::object::Object;
+use crate::object::id::Resource;
 use crate::object::selector::Selector;
+
+/// One candidate and its claim.
+#[derive(Debug)]
+pub struct ClaimedObject {
+    pub resource: Arc<Resource>,
+    pub object: Arc<Object>,
+    pub claim: Claim,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// It is this parent's.
+    /// The parent controls it.
     Keep,
-    /// It has no controller and matches: an owner reference makes it this parent's.
+    /// It has no controller and matches: it gets an owner reference to the parent.
     Adopt,
-    /// It is this parent's but does not match any longer: the owner reference is taken off.
+    /// The parent controls it, but it does not match any longer: the owner reference is taken off.
     Release,
-    /// It is not this parent's and stays as it is.
+    /// It has nothing to do with the parent.
     Leave,
 }
 
+/// The claim of a CompositeController's parent on a candidate.
+///
 /// # Guarantees
 /// A parent that is being deleted neither adopts nor releases. An object with another controller is left alone. Without a
-/// selector a parent has what it controls, and neither adopts nor releases.
-pub fn decide(parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
+/// selector a parent keeps the objects that it controls, and neither adopts nor releases.
+pub fn of_composite(parent: &Object, selector: Option<&Selector>, candidate: &Object) -> Claim {
     let Some(selector) = selector else {
         let ours = candidate.controller.as_ref() == Some(&parent.uid);
         return if ours { Claim::Keep } else { Claim::Leave };
@@ -33,9 +46,10 @@ pub fn decide(parent: &Object, selector: Option<&Selector>, candidate: &Object) 
     }
 }
 
-/// The attachments of a parent are those that the DecoratorController made for it: it neither adopts nor releases. What a
-/// CompositeController made is none, though its hook may have copied the annotation of one.
-pub fn attached(parent: &Object, controller: &str, candidate: &Object) -> Claim {
+/// The claim of a DecoratorController's parent on a candidate: its attachments are the objects that the controller made for
+/// it, so that it neither adopts nor releases. An object that a CompositeController made is no attachment, though its hook
+/// may have copied the annotation of one.
+pub fn of_decorator(parent: &Object, controller: &str, candidate: &Object) -> Claim {
     let ours = candidate.attached_by.as_deref() == Some(controller) && candidate.made_by.is_none();
     if ours && candidate.controller.as_ref() == Some(&parent.uid) { Claim::Keep } else { Claim::Leave }
 }
@@ -47,8 +61,8 @@ pub struct Maker<'a> {
     pub name: &'a str,
 }
 
-/// As its annotations say. What a CompositeController made it says first: its hook may have copied the other annotation
-/// from an attachment that it saw.
+/// The maker of an object, as its annotations say. The annotation of a CompositeController counts first: its hook may have
+/// copied the other annotation from an attachment.
 pub fn maker(object: &Object) -> Option<Maker<'_>> {
     let made = |kind, name| Maker { kind, name };
     let by_composite = object.made_by.as_deref().map(|name| made(ControllerKind::Composite, name));
@@ -70,35 +84,36 @@ mod tests {
     }
 
     #[test]
-    fn every_row_of_the_table_holds() {
+    fn claims_follow_controller_selector_and_deletion() {
         let selector = Selector::equals("app", "x");
-        let decide = |parent: Build, child: Build| decide(&parent.object(), Some(&selector), &child.object());
+        let claim =
+            |parent: Build, child: Build| of_composite(&parent.object(), Some(&selector), &child.object());
         let matching = || child().label("app", "x");
-        assert_eq!(decide(parent(), matching().controlled_by("p")), Claim::Keep);
-        assert_eq!(decide(parent().deleting(), matching().controlled_by("p")), Claim::Keep);
-        assert_eq!(decide(parent(), matching().controlled_by("p").deleting()), Claim::Keep);
-        assert_eq!(decide(parent(), child().controlled_by("p")), Claim::Release);
-        assert_eq!(decide(parent().deleting(), child().controlled_by("p")), Claim::Leave);
-        assert_eq!(decide(parent(), matching().controlled_by("q")), Claim::Leave);
-        assert_eq!(decide(parent(), child().controlled_by("q")), Claim::Leave);
-        assert_eq!(decide(parent(), matching()), Claim::Adopt);
-        assert_eq!(decide(parent().deleting(), matching()), Claim::Leave);
-        assert_eq!(decide(parent(), matching().deleting()), Claim::Leave);
-        assert_eq!(decide(parent(), child()), Claim::Leave);
+        assert_eq!(claim(parent(), matching().controlled_by("p")), Claim::Keep);
+        assert_eq!(claim(parent().deleting(), matching().controlled_by("p")), Claim::Keep);
+        assert_eq!(claim(parent(), matching().controlled_by("p").deleting()), Claim::Keep);
+        assert_eq!(claim(parent(), child().controlled_by("p")), Claim::Release);
+        assert_eq!(claim(parent().deleting(), child().controlled_by("p")), Claim::Leave);
+        assert_eq!(claim(parent(), matching().controlled_by("q")), Claim::Leave);
+        assert_eq!(claim(parent(), child().controlled_by("q")), Claim::Leave);
+        assert_eq!(claim(parent(), matching()), Claim::Adopt);
+        assert_eq!(claim(parent().deleting(), matching()), Claim::Leave);
+        assert_eq!(claim(parent(), matching().deleting()), Claim::Leave);
+        assert_eq!(claim(parent(), child()), Claim::Leave);
     }
 
     #[test]
-    fn without_a_selector_a_parent_has_what_it_controls() {
-        let decide = |child: Build| decide(&parent().object(), None, &child.object());
-        assert_eq!(decide(child().controlled_by("p")), Claim::Keep);
-        assert_eq!(decide(child().controlled_by("q")), Claim::Leave);
-        assert_eq!(decide(child()), Claim::Leave);
+    fn without_a_selector_a_parent_keeps_what_it_controls() {
+        let claim = |child: Build| of_composite(&parent().object(), None, &child.object());
+        assert_eq!(claim(child().controlled_by("p")), Claim::Keep);
+        assert_eq!(claim(child().controlled_by("q")), Claim::Leave);
+        assert_eq!(claim(child()), Claim::Leave);
     }
 
     #[test]
-    fn attachments_are_kept_by_owner_and_annotation_and_nothing_else_is_touched() {
+    fn attachments_are_kept_by_owner_and_annotation() {
         let attached = |child: Build, by: &str| {
-            attached(&parent().object(), "d", &child.annotation(ATTACHED_BY, by).object())
+            of_decorator(&parent().object(), "d", &child.annotation(ATTACHED_BY, by).object())
         };
         assert_eq!(attached(child().controlled_by("p"), "d"), Claim::Keep);
         assert_eq!(attached(child().controlled_by("p").deleting(), "d"), Claim::Keep);
@@ -107,14 +122,11 @@ mod tests {
         assert_eq!(attached(child(), "d"), Claim::Leave, "an orphan");
         let composed = child().controlled_by("p").annotation(MADE_BY, "d");
         assert_eq!(attached(composed, "d"), Claim::Leave, "a CompositeController's");
-        assert_eq!(
-            super::attached(&parent().object(), "d", &child().controlled_by("p").object()),
-            Claim::Leave
-        );
+        assert_eq!(of_decorator(&parent().object(), "d", &child().controlled_by("p").object()), Claim::Leave);
     }
 
     #[test]
-    fn the_maker_of_an_object_stands_in_its_annotations() {
+    fn annotations_tell_the_maker_of_an_object() {
         let maker = |child: Build| {
             let child = child.object();
             maker(&child).map(|maker| (maker.kind, maker.name.to_owned()))

@@ -1,12 +1,21 @@
-//! Outcome of a reconcile: when the parent is reconciled again, and which Event and log line it gets.
+//! Outcome of a reconcile: when the queue hands its parent out again, and the Event of a failure.
 //!
-//! Reconciles that a parent's own writes cause run at once ten times, then slower and slower, up to 30 s. That ends when a
+//! Reconciles that a parent's own writes trigger run at once ten times, then slower and slower, up to 30 s. That ends when a
 //! reconcile writes nothing, or when another client changes something. Neither time nor the writes of this server's other
-//! reconciles shorten it: hooks that never rest would keep each other going.
+//! reconciles shorten it: hooks that never settle would keep each other going.
 
 use std::time::Duration;
 
-/// Why a pass failed, for the queue and for people.
+/// The reconciles that are throttled by nothing, though the parent's own writes triggered them.
+const MAX_UNTHROTTLED: u32 = 10;
+const MIN_THROTTLE_DELAY: Duration = Duration::from_millis(100);
+const MAX_THROTTLE_DELAY: Duration = Duration::from_secs(30);
+
+/// The delays of client-go's queues after failures.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1000);
+
+/// A reconcile that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// One word, for metrics and for the controller's status.
@@ -15,122 +24,155 @@ pub struct Failure {
     pub retry: Retry,
 }
 
-/// How a failed pass is taken up again.
+/// How a failed reconcile is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// After a delay that grows, with an Event.
     Loud,
-    /// Somebody else was faster: after a delay that grows, without a word.
+    /// After a delay that grows, without an Event: another client was faster.
     Quiet,
-    /// The hook asked to be called later: that is no failure.
+    /// After the delay that the hook or the API server asked for, which is no failure.
     After(Duration),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a reconcile ended, for the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing was written: wait for the next change, or for the time the hook asked for.
-    Settled { again: Option<Duration> },
-    /// Something was written: look at what came of it.
-    FollowUp { again: Duration },
-    /// Try again after a delay; with an Event unless it is quiet.
-    Failed { again: Duration, event: Option<String> },
-    /// Look again at that time; neither a success nor a failure.
-    Postponed { again: Duration },
+    /// Nothing was written: the next reconcile waits for a change, or for this delay.
+    Settled(Option<Duration>),
+    /// Something was written: another reconcile follows after this delay.
+    FollowUp(Duration),
+    /// Something was written, as one of a finite number of steps: another reconcile follows at once, and is never throttled.
+    NextStep,
+    Failed(Duration),
+    /// Neither a success nor a failure: another reconcile follows after this delay.
+    Postponed(Duration),
 }
 
-/// What a pass came to: whether something was written, or why it failed; and when the hook asked to be called again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reconciled {
-    pub wrote: Result<bool, Failure>,
-    pub resync_after: Option<Duration>,
+/// Reconciles of one parent in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Streaks {
+    /// Those that failed.
+    pub failures: u32,
+    /// Those that the parent's own writes triggered.
+    pub self_triggered: u32,
 }
 
-/// `failures`: how often this parent failed in a row before; `own`: how many passes in a row it caused itself.
-pub fn of(Reconciled { wrote, resync_after }: Reconciled, failures: u32, own: u32) -> Outcome {
-    let sooner = |soon: Duration| resync_after.map_or(soon, |asked| asked.min(soon));
-    match wrote {
-        Ok(true) => Outcome::FollowUp { again: sooner(pace(own)) },
-        Ok(false) => Outcome::Settled { again: resync_after },
-        Err(Failure { retry: Retry::After(again), .. }) => Outcome::Postponed { again },
-        Err(failure) => {
-            let event = (failure.retry == Retry::Loud).then(|| format!("Sync error: {}", failure.message));
-            Outcome::Failed { again: sooner(backoff(failures)), event }
+/// What a reconcile changed in the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Changed {
+    Nothing,
+    Something,
+    /// A child of a rolling update moved to the latest revision, so that the end of the rollout is one step nearer.
+    RolloutStep,
+}
+
+impl Outcome {
+    /// `resync_after`: the delay that the hook asked for. `streaks`: without this reconcile.
+    pub fn of(result: &Result<Changed, Failure>, resync_after: Option<Duration>, streaks: Streaks) -> Self {
+        let sooner = |delay: Duration| resync_after.map_or(delay, |asked| asked.min(delay));
+        match result {
+            Ok(Changed::Nothing) => Self::Settled(resync_after),
+            Ok(Changed::Something) => Self::FollowUp(sooner(throttle_delay(streaks.self_triggered))),
+            Ok(Changed::RolloutStep) => Self::NextStep,
+            Err(Failure { retry: Retry::After(delay), .. }) => Self::Postponed(*delay),
+            Err(_) => Self::Failed(sooner(retry_delay(streaks.failures))),
         }
     }
-}
 
-/// Whether a parent that woke itself so often is made to wait.
-pub fn is_held(own: u32) -> bool {
-    !pace(own).is_zero()
-}
-
-/// Passes that a parent causes itself run at once ten times, then slower and slower: a hook whose answer never
-/// comes to rest cannot heat the cluster.
-fn pace(own: u32) -> Duration {
-    match own.checked_sub(10) {
-        None => Duration::ZERO,
-        Some(beyond) => doubled(Duration::from_millis(100), beyond, Duration::from_secs(30)),
+    /// A reconcile that panicked is repeated as after any failure.
+    pub fn after_panic(streaks: Streaks) -> Self {
+        Self::Failed(retry_delay(streaks.failures))
     }
 }
 
-/// 5 ms, doubled by each failure in a row, at most 1,000 s: the delays of client-go's queues.
-fn backoff(failures: u32) -> Duration {
-    doubled(Duration::from_millis(5), failures, Duration::from_secs(1000))
+impl Failure {
+    /// The message of the Event that tells of it.
+    pub fn event(&self) -> Option<String> {
+        (self.retry == Retry::Loud).then(|| format!("Sync error: {}", self.message))
+    }
 }
 
-fn doubled(first: Duration, times: u32, most: Duration) -> Duration {
-    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(most)
+impl Streaks {
+    /// Whether the parent waits, because its own writes triggered so many reconciles.
+    pub fn is_throttled(self) -> bool {
+        !throttle_delay(self.self_triggered).is_zero()
+    }
+}
+
+/// The first reconciles that a parent's own writes trigger run at once, the next ones slower and slower: a hook whose
+/// answers never settle cannot overload the cluster.
+fn throttle_delay(self_triggered: u32) -> Duration {
+    match self_triggered.checked_sub(MAX_UNTHROTTLED) {
+        None => Duration::ZERO,
+        Some(beyond) => doubled(MIN_THROTTLE_DELAY, beyond).min(MAX_THROTTLE_DELAY),
+    }
+}
+
+fn retry_delay(failures: u32) -> Duration {
+    doubled(MIN_RETRY_DELAY, failures).min(MAX_RETRY_DELAY)
+}
+
+fn doubled(first: Duration, times: u32) -> Duration {
+    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn passed(wrote: Result<bool, Failure>) -> Reconciled {
-        Reconciled { wrote, resync_after: None }
+    const FIRST: Streaks = Streaks { failures: 0, self_triggered: 0 };
+
+    fn failure(retry: Retry) -> Result<Changed, Failure> {
+        Err(Failure { category: "Hook", message: "it trapped".into(), retry })
     }
 
     #[test]
-    fn a_pass_with_nothing_to_write_waits() {
+    fn a_reconcile_with_nothing_to_write_waits() {
         let resync_after = Some(Duration::from_secs(7));
-        assert_eq!(of(passed(Ok(false)), 0, 0), Outcome::Settled { again: None });
-        assert_eq!(
-            of(Reconciled { wrote: Ok(false), resync_after }, 0, 0),
-            Outcome::Settled { again: resync_after }
-        );
+        assert_eq!(Outcome::of(&Ok(Changed::Nothing), None, FIRST), Outcome::Settled(None));
+        assert_eq!(Outcome::of(&Ok(Changed::Nothing), resync_after, FIRST), Outcome::Settled(resync_after));
     }
 
     #[test]
     fn own_writes_are_followed_up_at_once_and_then_slower() {
-        for (own, millis) in [(0, 0), (9, 0), (10, 100), (12, 400), (u32::MAX, 30_000)] {
-            let again = Duration::from_millis(millis);
-            assert_eq!(of(passed(Ok(true)), 0, own), Outcome::FollowUp { again });
+        for (self_triggered, millis) in [(0, 0), (9, 0), (10, 100), (12, 400), (u32::MAX, 30_000)] {
+            let streaks = Streaks { self_triggered, ..FIRST };
+            let follow_up = Outcome::FollowUp(Duration::from_millis(millis));
+            assert_eq!(Outcome::of(&Ok(Changed::Something), None, streaks), follow_up);
+            assert_eq!(streaks.is_throttled(), millis > 0);
+            assert_eq!(Outcome::of(&Ok(Changed::RolloutStep), None, streaks), Outcome::NextStep);
         }
     }
 
     #[test]
-    fn failures_back_off_up_to_a_cap_and_say_why_unless_quiet() {
-        let failure = |retry| Err(Failure { category: "Hook", message: "it trapped".into(), retry });
-        let loud = Outcome::Failed {
-            again: Duration::from_millis(40),
-            event: Some("Sync error: it trapped".into()),
-        };
-        assert_eq!(of(passed(failure(Retry::Loud)), 3, 0), loud);
-        let quiet = Outcome::Failed { again: Duration::from_secs(1000), event: None };
-        assert_eq!(of(passed(failure(Retry::Quiet)), 40, 0), quiet);
+    fn failures_back_off_up_to_a_cap() {
+        for (failures, millis) in [(0, 5), (3, 40), (40, 1_000_000), (u32::MAX, 1_000_000)] {
+            let streaks = Streaks { failures, ..FIRST };
+            let failed = Outcome::Failed(Duration::from_millis(millis));
+            assert_eq!(Outcome::of(&failure(Retry::Loud), None, streaks), failed);
+            assert_eq!(Outcome::after_panic(streaks), failed);
+        }
     }
 
     #[test]
-    fn a_failure_does_not_forget_when_the_hook_wanted_to_be_called() {
-        let failure = Err(Failure { category: "Write", message: String::new(), retry: Retry::Quiet });
-        let passed = Reconciled { wrote: failure, resync_after: Some(Duration::from_secs(3)) };
-        assert_eq!(of(passed, 40, 0), Outcome::Failed { again: Duration::from_secs(3), event: None });
+    fn failures_have_an_event_unless_they_are_quiet() {
+        let event = |retry| failure(retry).unwrap_err().event();
+        assert_eq!(event(Retry::Loud).as_deref(), Some("Sync error: it trapped"));
+        assert_eq!((event(Retry::Quiet), event(Retry::After(Duration::ZERO))), (None, None));
     }
 
     #[test]
-    fn a_hook_that_asks_for_time_gets_it_whatever_happened_before() {
-        let again = Duration::from_secs(20);
-        let busy = Err(Failure { category: "Busy", message: String::new(), retry: Retry::After(again) });
-        assert_eq!(of(passed(busy), 40, 40), Outcome::Postponed { again });
+    fn a_failure_keeps_the_time_that_the_hook_asked_for() {
+        let streaks = Streaks { failures: 40, ..FIRST };
+        let asked = Duration::from_secs(3);
+        assert_eq!(Outcome::of(&failure(Retry::Quiet), Some(asked), streaks), Outcome::Failed(asked));
+    }
+
+    #[test]
+    fn a_hook_that_asks_for_time_gets_it() {
+        let asked = Duration::from_secs(20);
+        let streaks = Streaks { failures: 40, self_triggered: 40 };
+        assert_eq!(Outcome::of(&failure(Retry::After(asked)), None, streaks), Outcome::Postponed(asked));
     }
 }

@@ -11,7 +11,6 @@
 pub mod claims;
 #[cfg(test)]
 mod laws;
-pub mod pass;
 pub mod readiness;
 pub mod record;
 pub mod revisions;

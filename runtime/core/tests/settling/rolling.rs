@@ -6,9 +6,9 @@ use std::sync::Arc;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::object::map::ChildMap;
-use metahook_core::reconcile::plan::ReconcileInput;
+use metahook_core::reconcile::input::ReconcileInput;
+use metahook_core::reconcile::rollout::RolloutState;
 use metahook_core::related::selection::Related;
-use metahook_core::rollout::pass::RolloutState;
 
 use crate::server::Server;
 
@@ -16,7 +16,7 @@ impl Server {
     /// The states of a parent, and what is related to each.
     pub(crate) fn relate(&mut self, parent: &Arc<Object>) -> (Related, Option<RolloutState>) {
         let candidates = |_: &_, selector: Option<&_>| self.revisions.candidates(&parent.uid, "n", selector);
-        let mut rolled = self.terms.roll(parent, candidates);
+        let mut rollout = RolloutState::of(&self.config, parent, candidates);
         let mut all = Vec::new();
         let mut relate = |state: &Object| {
             let rules = self.asks_for(state);
@@ -25,24 +25,19 @@ impl Server {
             found
         };
         let related = relate(parent);
-        let history = self.terms.history(parent, rolled.as_ref()).unwrap();
-        let older = history.map(|history| history.older.iter().map(|older| relate(&older.parent)).collect());
-        if let (Some(rolled), Some(older)) = (&mut rolled, older) {
-            rolled.related = older;
+        if let Some(rollout) = &mut rollout {
+            let older = rollout.history().unwrap().older.iter();
+            rollout.related = older.map(|older| relate(&older.parent)).collect();
         }
         self.interests.set(&parent.key, all);
-        (related, rolled)
+        (related, rollout)
     }
 
-    pub(crate) fn call_about_older(&mut self, seen: &ReconcileInput, children: &ChildMap) -> Vec<Vec<u8>> {
-        let Some(rolled) = &seen.rolled else { return Vec::new() };
-        let Some(history) = self.terms.history(&seen.parent, Some(rolled)).unwrap() else {
-            return Vec::new();
-        };
-        let states = history.older.iter().zip(&rolled.related);
-        let requests: Vec<_> = states
-            .map(|(older, related)| self.terms.request(seen, (&older.parent, related), children))
-            .collect();
+    pub(crate) fn call_about_older(&mut self, input: &ReconcileInput, children: &ChildMap) -> Vec<Vec<u8>> {
+        let Some(rollout) = &input.rollout else { return Vec::new() };
+        let states = rollout.older_states().unwrap();
+        let requests: Vec<_> =
+            states.into_iter().map(|(_, state)| input.request(&self.config, state, children)).collect();
         requests.iter().map(|request| self.call(request)).collect()
     }
 

@@ -22,8 +22,10 @@ use metahook_core::object::child_selector::UID_LABEL;
 use metahook_core::object::id::{Key, ObjectId, Resource};
 use metahook_core::object::map::ChildMap;
 use metahook_core::object::selector::Selector;
+use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::reconcile::input::{InputParts, ReconcileInput};
 use metahook_core::reconcile::phase::{self, Phase};
-use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, InputParts, KindConfig, ReconcileInput};
+use metahook_core::reconcile::plan::Answers;
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{Finds, Place};
@@ -109,7 +111,7 @@ pub(crate) struct Server {
     /// What the hook's random numbers are made of.
     pub(crate) seed: u8,
     saving: Saving,
-    pub(crate) terms: ControllerConfig,
+    pub(crate) config: ControllerConfig,
     parent_kind: Arc<Resource>,
     child_kind: Arc<Resource>,
     pub(crate) setting_kind: Arc<Resource>,
@@ -132,12 +134,18 @@ impl Server {
     pub(crate) fn new(saving: Saving, method: UpdateMethod) -> Self {
         let (parent_kind, child_kind) = (resource("e/v1", "Parent"), resource("v1", "ConfigMap"));
         let revision_kind = resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision");
-        let rolling = method.is_rolling().then(|| RollingConfig {
-            paths: vec![FieldPath::new("spec")],
-            rules: vec![RollingKind { resource: Arc::clone(&child_kind), in_place: true, checks: vec![] }],
-            parents: Arc::clone(&parent_kind),
-            revisions: Arc::clone(&revision_kind),
-            home: "n".into(),
+        let rolling = method.is_rolling().then(|| {
+            Arc::new(RollingConfig {
+                paths: vec![FieldPath::new("spec")],
+                rules: vec![RollingKind {
+                    resource: Arc::clone(&child_kind),
+                    in_place: true,
+                    checks: vec![],
+                }],
+                parents: Arc::clone(&parent_kind),
+                revisions: Arc::clone(&revision_kind),
+                home: "n".into(),
+            })
         });
         Self {
             cluster: Model::default(),
@@ -145,14 +153,14 @@ impl Server {
             calls: 0,
             seed: 0,
             saving,
-            terms: ControllerConfig {
-                controller: "c".to_owned(),
+            config: ControllerConfig {
+                name: "c".to_owned(),
                 selection: Selection {
                     rules: vec![SelectionRule::default()],
                     finalizer: "f".to_owned(),
                     finalizes: false,
                 },
-                rules: vec![ChildKind::new(Arc::clone(&child_kind), method)],
+                child_kinds: vec![ChildKind::new(Arc::clone(&child_kind), method)],
                 kind: KindConfig::Composite { generate_selector: true, rolling },
                 snapshot: "{}".to_owned(),
                 hooks: PerHook {
@@ -326,7 +334,7 @@ impl Server {
             let keys = match of {
                 Told::Parents => {
                     let selected = &mut Selected::default();
-                    trigger::on_parent(touched, &self.terms.selection, selected).into_iter().collect()
+                    trigger::on_parent(touched, &self.config.selection, selected).into_iter().collect()
                 }
                 Told::Children | Told::Revisions => {
                     trigger::on_child(touched, &self.parents, None).into_iter().collect()
@@ -343,24 +351,25 @@ impl Server {
             self.interests.remove(key);
             return self.standings.forget(key);
         };
-        assert_eq!(phase::decide(&parent, &self.terms.selection), Phase::Ask(HookName::Sync));
+        assert_eq!(phase::decide(&parent, &self.config.selection), Phase::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
-        let (related, rolled) = self.relate(&parent);
+        let (related, rollout) = self.relate(&parent);
         let candidates =
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
-        let before = InputParts { ask: HookName::Sync, hooks: hook, related, rolled, elders: None };
+        let parts =
+            InputParts { hook: HookName::Sync, hooks: hook, related, rollout, older_decorators: None };
         let stamp = CacheRevision::of(&parent, hook, None, self.children.stamp(&parent.uid));
-        let seen = self.terms.see(&parent, before, candidates).unwrap();
+        let input = ReconcileInput::of(&self.config, &parent, parts, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
-            Saving::Nothing | Saving::Settling | Saving::Checking => seen.fingerprint(),
+            Saving::Nothing | Saving::Settling | Saving::Checking => input.fingerprint(),
         };
         let expected = match self.standings.look(key, print) {
             HookNeed::Nothing if self.saving != Saving::Nothing => return,
             HookNeed::Nothing | HookNeed::Call => None,
             HookNeed::Check(expected) => Some(expected),
         };
-        match self.decide_and_act(&seen, expected) {
+        match self.decide_and_act(&input, expected) {
             Ok((false, answer)) => self.standings.settle(key, SettledState { seen: print, answer, stamp }),
             Ok((true, _)) => {
                 self.standings.unsettle(key);
@@ -375,75 +384,70 @@ impl Server {
 
     fn decide_and_act(
         &mut self,
-        seen: &ReconcileInput,
+        input: &ReconcileInput,
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
-        let (children, mut wrote) = self.claim(seen)?;
-        let answer = self.call(&self.terms.request(seen, (&seen.parent, &seen.related), &children));
-        let older = self.call_about_older(seen, &children);
+        let (children, mut wrote) = self.claim(input)?;
+        let answer = self.call(&input.request(&self.config, input.state(), &children));
+        let older = self.call_about_older(input, &children);
         let print = Fingerprint::of(&[&answer[..], &older.concat()].concat());
-        self.standings.called(seen.hooks, true);
+        self.standings.called(input.hooks, true);
         if expected.is_some_and(|expected| expected != print) {
-            self.standings.differed(seen.hooks);
+            self.standings.differed(input.hooks);
         }
-        let mut ledger = self.ledgers.remove(&seen.parent.key).unwrap_or_default();
-        let decided = self
-            .terms
-            .decide_rolling(
-                seen,
-                &children,
-                (&answer, &older),
-                PastWrites { ledger: &ledger, now: Duration::ZERO },
-            )
-            .unwrap();
-        for op in &decided.revisions {
-            if let Err(conflict) = self.write(op, &seen.parent.key) {
-                self.ledgers.insert(seen.parent.key.clone(), ledger);
+        let mut ledger = self.ledgers.remove(&input.parent.key).unwrap_or_default();
+        let older: Vec<_> = older.iter().map(Vec::as_slice).collect();
+        let answers = Answers { latest: &answer, older: &older };
+        let past = PastWrites { ledger: &ledger, now: Duration::ZERO };
+        let plan = self.config.plan(input, &children, answers, past).unwrap();
+        for op in &plan.revisions {
+            if let Err(conflict) = self.write(op, &input.parent.key) {
+                self.ledgers.insert(input.parent.key.clone(), ledger);
                 return Err(conflict);
             }
             wrote = true;
         }
         let (mut result, mut wrote_children) = (Ok(()), false);
-        for op in decided.plan.ops {
+        for op in plan.children.ops {
             let Some(op) = judged(op, &children) else { continue };
-            match self.write(&op, &seen.parent.key) {
+            match self.write(&op, &input.parent.key) {
                 Ok(answer) => {
                     wrote_children = true;
                     let desired =
-                        decided.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
+                        plan.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
                     if let (Some(answer), Some(desired)) = (answer, desired) {
-                        learn(&mut ledger, self.terms.owner(&seen.parent), op.id(), desired, &answer);
+                        learn(&mut ledger, self.config.owner(&input.parent), op.id(), desired, &answer);
                     }
                 }
                 Err(conflict) => result = Err(conflict),
             }
         }
-        self.ledgers.insert(seen.parent.key.clone(), ledger);
+        self.ledgers.insert(input.parent.key.clone(), ledger);
         wrote |= wrote_children;
-        let due = self.standings.take_status_due(&seen.parent.key);
+        let due = self.standings.take_status_due(&input.parent.key);
         let so_far = WrittenSoFar { wrote_children, failed: result.is_err(), due };
-        if metahook_core::children::status::when(&seen.parent, so_far) == StatusTiming::NextPass {
-            self.standings.put_off_status(&seen.parent.key);
+        if metahook_core::children::status::when(&input.parent, so_far) == StatusTiming::NextPass {
+            self.standings.put_off_status(&input.parent.key);
             return Ok((true, print));
         }
-        let now = self.parents.get(&seen.parent.key).filter(|now| now.uid == seen.parent.uid).cloned();
+        let now = self.parents.get(&input.parent.key).filter(|now| now.uid == input.parent.uid).cloned();
         if let Some(body) = now.and_then(|now| {
-            metahook_core::children::status::status(&now, decided.wish.status.unwrap_or_default())
+            metahook_core::children::status::status(&now, plan.decoration.status.unwrap_or_default())
         }) {
-            let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };
-            self.write(&Op::Status { id, body }, &seen.parent.key)?;
+            let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
+            self.write(&Op::Status { id, body }, &input.parent.key)?;
             wrote = true;
         }
         result.map(|()| (wrote, print))
     }
 
-    fn claim(&mut self, seen: &ReconcileInput) -> Result<(ChildMap, bool), Conflict> {
-        let (mut children, mut wrote) = (self.terms.no_children(), false);
-        for claimed in &seen.claims {
+    fn claim(&mut self, input: &ReconcileInput) -> Result<(ChildMap, bool), Conflict> {
+        let (mut children, mut wrote) = (self.config.no_children(), false);
+        for claimed in &input.claims {
             let id = ObjectId { resource: Arc::clone(&claimed.resource), key: claimed.object.key.clone() };
             let mut body = claimed.object.value().unwrap();
             body["metadata"]["ownerReferences"] = match claimed.claim {
-                Claim::Adopt => json!([owner_reference(&seen.parent)]),
+                Claim::Adopt => json!([owner_reference(&input.parent)]),
                 Claim::Release => json!([]),
                 Claim::Keep | Claim::Leave => {
                     children.insert(&claimed.resource, Arc::clone(&claimed.object));
@@ -452,11 +456,11 @@ impl Server {
             };
             if claimed.claim == Claim::Adopt {
                 // The parent in the store may be gone.
-                let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: seen.parent.key.clone() };
-                self.cluster.get(&id).filter(|now| now.uid == seen.parent.uid).ok_or(Conflict)?;
+                let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
+                self.cluster.get(&id).filter(|now| now.uid == input.parent.uid).ok_or(Conflict)?;
                 children.insert(&claimed.resource, Arc::clone(&claimed.object));
             }
-            self.write(&Op::Replace { id, body }, &seen.parent.key)?;
+            self.write(&Op::Replace { id, body }, &input.parent.key)?;
             wrote = true;
         }
         Ok((children, wrote))
@@ -492,7 +496,7 @@ impl Server {
         let observed = request["children"]["ConfigMap.v1"].as_object().unwrap();
         let wanted = request["parent"]["spec"]["children"].as_u64().unwrap();
         // What does not roll would all be written each time that a parent wants another number.
-        let of = self.terms.kind.rolling().map(|_| wanted.to_string());
+        let of = self.config.kind.rolling().map(|_| wanted.to_string());
         let there = |child: u64| observed.contains_key(&format!("{name}-{child}"));
         let children: Vec<Value> = (0..wanted)
             .take_while(|child| *child == 0 || there(child - 1))

@@ -1,169 +1,98 @@
-//! What a pass decided, carried out: children in stages, and single writes with what they are answered.
+//! Second half of a reconcile: all writes of its plan, in an order that a crash at any point does not harm.
 
-use std::sync::Arc;
+use metahook_core::api::hook::Via;
+use metahook_core::children::status::{StatusTiming, WrittenSoFar, when};
+use metahook_core::reconcile::config::KindConfig;
+use metahook_core::reconcile::outcome::Changed;
+use metahook_core::reconcile::phase;
 
-use futures_util::future::join_all;
-use metahook_core::api::reason::EventReason;
-use metahook_core::cache;
-use metahook_core::children::desired::UnmanagedChild;
-use metahook_core::children::write_order::{WriteConcurrency, stages};
-use metahook_core::children::{self, Op};
-use metahook_core::hash::Fingerprint;
-use metahook_core::object::Object;
-use metahook_core::object::id::ObjectId;
-
-use crate::controller::reconcile::{Decision, ReconcileError, Reconciler};
-use crate::queue::Streaks;
-use crate::store::{WriteGuard, Writer};
-
-/// What became of what a pass wanted done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WriteResult {
-    /// There was nothing to do.
-    Nothing,
-    /// The API server took what was written and kept what it had, as it does with fields that it does not know.
-    InVain,
-    Wrote,
-    /// The parent was found to be no more: nothing else is done for it.
-    Gone,
-}
-
-impl WriteResult {
-    pub(crate) fn of(changed: bool) -> Self {
-        if changed { Self::Wrote } else { Self::InVain }
-    }
-}
+use crate::controller::reconcile::children::WriteResults;
+use crate::controller::reconcile::error::ReconcileError;
+use crate::controller::reconcile::write::WriteResult;
+use crate::controller::reconcile::{Reconcile, Reconciler};
 
 impl Reconciler {
-    /// All that is to be done about children. Goes on after a failed operation, so that one child does not hold the others;
-    /// gives back what came of all of them, and the first that is wrong.
-    pub(crate) async fn act_on_children(
-        &self,
-        decision: &Decision,
-        writer: &Writer,
-        streaks: Streaks,
-    ) -> (WriteResult, Option<ReconcileError>) {
-        let Decision { parent, decided, .. } = decision;
-        let (acted, mut first) = self.act_in_stages(decision, writer, streaks).await;
-        self.tell_flips(decision).await;
-        let made_once =
-            |stray: &UnmanagedChild| format!("{}; it is created once and then left alone", stray.why);
-        self.warn_once(parent, EventReason::UnmanagedChild, decided.strays.iter().map(made_once));
-        for stray in &decided.strays {
-            if let Err(error) = self.create_stray(parent, stray, writer).await {
-                first.get_or_insert(error);
+    /// Writes all that is planned. Deletions of related objects cannot be undone: they come last, and only where all other
+    /// writes succeeded.
+    pub(super) async fn apply(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
+        let result = match self.data.config.kind {
+            KindConfig::Composite { .. } => self.apply_composite(reconcile).await?,
+            KindConfig::Decorator => self.apply_decorator(reconcile).await?,
+        };
+        if result == WriteResult::Gone {
+            return Ok(result);
+        }
+        Ok(result.max(self.related_deleter.delete(reconcile).await?))
+    }
+
+    /// Revisions come before children: no child is written before its revision is recorded.
+    async fn apply_composite(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
+        let Reconcile { parent, plan, writer, streaks, wrote, .. } = reconcile;
+        let mut result = if *wrote { WriteResult::Wrote } else { WriteResult::Nothing };
+        for op in &plan.revisions {
+            result = result.max(WriteResult::of(self.children.writer.write(op, writer).await?.changed));
+        }
+        if plan.finalized && phase::has_finalizer(parent, &self.data.config.selection) {
+            self.claims.drop_finalizer(parent, writer).await.map_err(ReconcileError::Finalizer)?;
+            result = WriteResult::Wrote;
+        }
+        let mut results = self.children.write_all(reconcile).await;
+        let wrote_children = results.result == WriteResult::Wrote;
+        results.add(Ok(result));
+        // A finalized parent may not be selected from now on, and a webhook may not answer the next time.
+        let last = plan.finalized || self.data.config.hooks.sync.via == Via::Webhook;
+        let due = self.parents.settled().take_status_due(&parent.key) || streaks.is_throttled() || last;
+        let so_far = WrittenSoFar { wrote_children, failed: results.error.is_some(), due };
+        match (when(parent, so_far), &plan.decoration.status) {
+            (_, None) => {}
+            (StatusTiming::NextPass, Some(_)) => self.parents.settled().put_off_status(&parent.key),
+            (StatusTiming::Now, Some(status)) => {
+                results.add(self.parent.write_status(reconcile, status).await);
             }
         }
-        (acted, first)
+        results.finish()
     }
 
-    /// Stage by stage, as many at once as the last ones allow.
-    async fn act_in_stages(
-        &self,
-        decision: &Decision,
-        writer: &Writer,
-        streaks: Streaks,
-    ) -> (WriteResult, Option<ReconcileError>) {
-        let plan = &decision.decided.plan;
-        let mut first = plan
-            .problems
-            .first()
-            .map(|(id, problem)| ReconcileError::Child { id: Box::new(id.clone()), source: *problem });
-        let (mut acted, mut width) = (WriteResult::Nothing, WriteConcurrency::after(streaks.failures));
-        for mut left in stages(&plan.ops) {
-            while !left.is_empty() {
-                let (now, later) = width.split(left);
-                let results = join_all(now.iter().map(|op| self.act_on(op, decision, writer))).await;
-                width.went(results.iter().all(Result::is_ok));
-                for result in results {
-                    match result {
-                        Ok(became) => acted = acted.max(became),
-                        Err(error) => drop(first.get_or_insert(error)),
-                    }
-                }
-                left = later;
+    async fn apply_decorator(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
+        let mut results = self.parent.decorate(reconcile).await?;
+        if results.result == WriteResult::Gone {
+            // Its attachments go with it.
+            return Ok(WriteResult::Gone);
+        }
+        if reconcile.wrote {
+            results.add(Ok(WriteResult::Wrote));
+        }
+        let WriteResults { result, error } = self.children.write_all(reconcile).await;
+        results.add(Ok(result));
+        error.into_iter().for_each(|error| results.add(Err(error)));
+        results.finish()
+    }
+
+    pub(super) fn changed(&self, reconcile: &Reconcile, result: WriteResult) -> Changed {
+        // A write without effect teaches how the API server changes a value: a rollout may go on by that, once.
+        let learned = self.data.config.kind.rolling().is_some() && reconcile.streaks.self_triggered == 0;
+        match result {
+            WriteResult::Nothing => Changed::Nothing,
+            WriteResult::NoOp if !learned => Changed::Nothing,
+            _ if reconcile.plan.rollout_moves => Changed::RolloutStep,
+            WriteResult::NoOp | WriteResult::Wrote | WriteResult::Gone => Changed::Something,
+        }
+    }
+
+    /// Remembers a parent that has settled.
+    pub(super) fn settle(&self, reconcile: &Reconcile, written: &Result<WriteResult, ReconcileError>) {
+        let mut settled = self.parents.settled();
+        let key = &reconcile.parent.key;
+        match written {
+            // A drift that is corrected later keeps the parent from settling.
+            Ok(WriteResult::Nothing)
+                if reconcile.pure == Some(true) && reconcile.plan.children.again.is_none() =>
+            {
+                settled.settle(key, reconcile.state);
             }
-        }
-        (acted, first)
-    }
-
-    /// Makes a child that nobody looks after, where it does not exist.
-    async fn create_stray(
-        &self,
-        parent: &Object,
-        stray: &UnmanagedChild,
-        writer: &Writer,
-    ) -> Result<(), ReconcileError> {
-        let resource = self.tools.discovery.resolve_kind(&stray.gvk).await?;
-        let id = ObjectId { resource, key: stray.key.clone() };
-        let body = children::plan::new_object(self.terms.owner(parent), &id, &stray.body);
-        match self.carry_out(&Op::Create { id, body }, writer).await {
-            Err(ReconcileError::Apply(error)) if error.is_there_already() => Ok(()),
-            other => other.map(drop),
+            Ok(_) => settled.unsettle(key),
+            // `log` stores failures with their category.
+            Err(_) => {}
         }
     }
-
-    /// Writes the parent, where the API server did not drop the same a short while ago; and the parent as it is then.
-    pub(crate) async fn write_parent(
-        &self,
-        op: &Op,
-        writer: &Writer,
-    ) -> Result<(WriteResult, Option<Arc<Object>>), ReconcileError> {
-        let print = || Fingerprint::of(op.to_string().as_bytes());
-        if self.standings().is_vain(&writer.parent, print, self.started.elapsed()) {
-            return Ok((WriteResult::InVain, None));
-        }
-        let (changed, now) = self.write(op, writer).await?;
-        if !changed {
-            self.standings().wrote_in_vain(&writer.parent, print(), self.started.elapsed());
-        }
-        let gone = changed && now.is_none();
-        Ok((if gone { WriteResult::Gone } else { WriteResult::of(changed) }, now))
-    }
-
-    /// One operation, and what its answer says into the store; `true` when it changed something.
-    pub(crate) async fn carry_out(&self, op: &Op, writer: &Writer) -> Result<bool, ReconcileError> {
-        Ok(self.write(op, writer).await?.0)
-    }
-
-    /// As above, and the object as the API server answered.
-    pub(crate) async fn write(
-        &self,
-        op: &Op,
-        writer: &Writer,
-    ) -> Result<(bool, Option<Arc<Object>>), ReconcileError> {
-        let writing = self.writing(op.id(), writer);
-        let known = self.tools.rest.carry_out(op).await?;
-        let changed = op.is_answered_by_a_change(&known);
-        if changed {
-            self.meter.counts().wrote(op.verb());
-        }
-        let what = if changed { "written" } else { "written in vain" };
-        // A status is what every change of every child ends with.
-        if changed && !matches!(op, Op::Status { .. }) {
-            tracing::info!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "{what}");
-        } else {
-            tracing::debug!(controller = %self.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "{what}");
-        }
-        Ok((changed, learned(writing, known)))
-    }
-
-    /// `None` where nobody looks at such objects.
-    pub(crate) fn writing(&self, id: &ObjectId, writer: &Writer) -> Option<WriteGuard> {
-        self.stores()
-            .find(|store| *store.resource() == id.resource)
-            .map(|store| store.writing(&id.key, writer))
-    }
-}
-
-/// Tells the store what a write was answered; gives back the object as it was written last.
-pub(crate) fn learned(writing: Option<WriteGuard>, known: Vec<cache::CacheEvent>) -> Option<Arc<Object>> {
-    let written = known.iter().rev().find_map(|event| match event {
-        cache::CacheEvent::Wrote(object) => Some(Arc::clone(object)),
-        _ => None,
-    });
-    if let Some(writing) = writing {
-        writing.answered(known);
-    }
-    written
 }

@@ -1,144 +1,240 @@
-//! One operation on a child, with its dry run, and what is learned of it; values that somebody keeps changing back.
+//! Writer of children: all operations of a plan in stages, with dry runs, write histories and Events.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use metahook_core::api::reason::EventReason;
+use metahook_core::children::desired::UnmanagedChild;
 use metahook_core::children::flapping::others;
-use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn, wrote};
+use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn, new_object, wrote};
 use metahook_core::children::write_history::Drift;
+use metahook_core::children::write_order::{WriteConcurrency, stages};
 use metahook_core::children::{Op, server_side_apply};
 use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
-use metahook_core::reconcile::plan::ReconcileInput;
+use metahook_core::reconcile::input::ReconcileInput;
 use serde_json::Value;
 
-use crate::controller::reconcile::apply::WriteResult;
-use crate::controller::reconcile::{Decision, ReconcileError, Reconciler};
-use crate::store::{Store, Writer};
+use crate::cluster::discovery::Discovery;
+use crate::controller::data::ControllerData;
+use crate::controller::reconcile::Reconcile;
+use crate::controller::reconcile::error::ReconcileError;
+use crate::controller::reconcile::event_dedup::EventDedup;
+use crate::controller::reconcile::write::{ObjectWriter, WriteResult};
+use crate::controller::reconcile::write_histories::WriteHistories;
+use crate::store::Store;
 
-impl Reconciler {
-    /// One operation on a child; what comes of it is learned.
-    pub(crate) async fn act_on(
-        &self,
-        op: &Op,
-        decision: &Decision,
-        writer: &Writer,
-    ) -> Result<WriteResult, ReconcileError> {
-        let id = op.id();
-        let op = match op {
-            Op::Probe { write, otherwise } => {
-                let Some(observed) = self.observed(id) else { return Ok(WriteResult::Wrote) };
-                let probed = self.tools.rest.probe(write).await?;
-                tracing::debug!(controller = %self.object.key, parent = %writer.parent, object = %id, "tried by a dry run");
-                let judged = judge(
-                    ((**write).clone(), (**otherwise).clone()),
-                    &observed,
-                    &probed,
-                    &self.ledgers.of(&decision.parent.key),
-                )
-                .map_err(|source| ReconcileError::Child { id: Box::new(id.clone()), source })?;
-                let next = match judged {
-                    DryRunVerdict::Do(next) => next,
-                    DryRunVerdict::AsItIs => {
-                        if let Some(desired) = decision.desired(id) {
-                            let (parent, owner) = (&decision.parent, self.terms.owner(&decision.parent));
-                            let learned = |ledger: &mut _| learn(ledger, owner, id, desired, &observed);
-                            self.ledgers.change(&parent.key, learned);
-                        }
-                        return Ok(WriteResult::InVain);
-                    }
-                    DryRunVerdict::Unknown => {
-                        self.tell_unknown(&decision.parent, id);
-                        return Ok(WriteResult::InVain);
-                    }
-                };
-                // Where the hook wants something else than before, the child is deleted without such a question, as
-                // users of Recreate know it; but here only the API server's refusal speaks for that.
-                if let DryRunResult::Refused | DryRunResult::Forbidden = probed {
-                    self.tools.rest.try_making(&next).await?;
-                }
-                Cow::Owned(next)
+pub(crate) struct ChildWriter {
+    pub(crate) data: Arc<ControllerData>,
+    pub(crate) writer: Arc<ObjectWriter>,
+    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) histories: Arc<WriteHistories>,
+    pub(crate) events: Arc<EventDedup>,
+    /// The field manager of server-side apply.
+    pub(crate) manager: Arc<str>,
+}
+
+/// The result of several writes: the strongest one, and the first error.
+pub(crate) struct WriteResults {
+    pub(crate) result: WriteResult,
+    pub(crate) error: Option<ReconcileError>,
+}
+
+impl WriteResults {
+    pub(crate) fn new(result: WriteResult) -> Self {
+        Self { result, error: None }
+    }
+
+    pub(crate) fn add(&mut self, result: Result<WriteResult, ReconcileError>) {
+        match result {
+            Ok(result) => self.result = self.result.max(result),
+            Err(error) => drop(self.error.get_or_insert(error)),
+        }
+    }
+
+    pub(crate) fn finish(self) -> Result<WriteResult, ReconcileError> {
+        self.error.map_or(Ok(self.result), Err)
+    }
+}
+
+impl ChildWriter {
+    /// Writes all children. A child that fails does not stop the others.
+    pub(crate) async fn write_all(&self, reconcile: &Reconcile) -> WriteResults {
+        let plan = &reconcile.plan.children;
+        let mut results = WriteResults::new(WriteResult::Nothing);
+        results.error = plan
+            .problems
+            .first()
+            .map(|(id, problem)| ReconcileError::Child { id: Box::new(id.clone()), source: *problem });
+        let mut width = WriteConcurrency::after(reconcile.streaks.failures);
+        for mut left in stages(&plan.ops) {
+            while !left.is_empty() {
+                let (now, later) = width.split(left);
+                let written = join_all(now.iter().map(|op| self.write(op, reconcile))).await;
+                width.went(written.iter().all(Result::is_ok));
+                written.into_iter().for_each(|result| results.add(result));
+                left = later;
             }
+        }
+        self.record_flapping(reconcile).await;
+        self.create_unmanaged(reconcile, &mut results).await;
+        results
+    }
+
+    /// Carries out one operation on a child, after its dry run.
+    async fn write(&self, op: &Op, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
+        let op = match op {
+            Op::Probe { write, otherwise } => match self.dry_run(write, otherwise, reconcile).await? {
+                DryRun::Do(op) => Cow::Owned(op),
+                DryRun::Stop(result) => return Ok(result),
+            },
             op => Cow::Borrowed(op),
         };
-        let (changed, answer) = self.write(&op, writer).await?;
-        if let Some(answer) = answer.filter(|_| !matches!(*op, Op::HandOver { .. }))
-            && let Some(desired) = decision.desired(id)
+        let id = op.id();
+        let written = self.writer.write(&op, &reconcile.writer).await?;
+        let parent = &reconcile.parent;
+        if let Some(answer) = written.object.filter(|_| !matches!(*op, Op::HandOver { .. }))
+            && let Some(desired) = reconcile.desired(id)
         {
             // The store's own copy, where an event was faster than the answer.
             let same = |known: &Arc<Object>| known.uid == answer.uid && known.version == answer.version;
-            let answer = self.observed(id).filter(same).unwrap_or(answer);
-            let (parent, owner) = (&decision.parent, self.terms.owner(&decision.parent));
-            self.ledgers.change(&parent.key, |ledger| wrote(ledger, owner, &op, desired, &answer));
+            let answer = self.data.observed_child(id).filter(same).unwrap_or(answer);
+            let owner = self.data.config.owner(parent);
+            self.histories.change(&parent.key, |history| wrote(history, owner, &op, desired, &answer));
         }
-        if let Some(drift) = decision.decided.plan.drifts.iter().find(|drift| drift.id == *id) {
-            let now = self.started.elapsed();
-            self.ledgers.change(&decision.parent.key, |ledger| ledger.put_right(drift, now));
+        if let Some(drift) = reconcile.plan.children.drifts.iter().find(|drift| drift.id == *id) {
+            let now = self.data.elapsed();
+            self.histories.change(&parent.key, |history| history.put_right(drift, now));
         }
-        Ok(WriteResult::of(changed))
+        Ok(WriteResult::of(written.changed))
     }
 
-    fn tell_unknown(&self, parent: &Object, id: &ObjectId) {
-        let message = format!(
-            "{id} is not as the hook wants it, and is left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses; delete it to have it made anew"
+    async fn dry_run(
+        &self,
+        write: &Op,
+        otherwise: &Op,
+        reconcile: &Reconcile,
+    ) -> Result<DryRun, ReconcileError> {
+        let id = write.id();
+        let parent = &reconcile.parent;
+        let Some(observed) = self.data.observed_child(id) else {
+            return Ok(DryRun::Stop(WriteResult::Wrote));
+        };
+        let tried = self.writer.api.probe(write).await?;
+        tracing::debug!(controller = %self.data.object.key, parent = %parent.key, object = %id, "tried by a dry run");
+        let history = self.histories.of(&parent.key);
+        let verdict = judge((write.clone(), otherwise.clone()), &observed, &tried, &history)
+            .map_err(|source| ReconcileError::Child { id: Box::new(id.clone()), source })?;
+        drop(history);
+        match verdict {
+            DryRunVerdict::Do(op) => {
+                // Where the hook wants another value than before, users of Recreate expect the deletion. Here only the API
+                // server's refusal asks for it.
+                if let DryRunResult::Refused | DryRunResult::Forbidden = tried {
+                    self.writer.api.try_making(&op).await?;
+                }
+                Ok(DryRun::Do(op))
+            }
+            DryRunVerdict::AsItIs => {
+                if let Some(desired) = reconcile.desired(id) {
+                    let owner = self.data.config.owner(parent);
+                    self.histories
+                        .change(&parent.key, |history| learn(history, owner, id, desired, &observed));
+                }
+                Ok(DryRun::Stop(WriteResult::NoOp))
+            }
+            DryRunVerdict::Unknown => {
+                let message = format!(
+                    "{id} is not as the hook wants it, and is left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses; delete it to have it made anew"
+                );
+                self.data.recorder.record(parent, EventReason::DryRunRefused, &message);
+                Ok(DryRun::Stop(WriteResult::NoOp))
+            }
+        }
+    }
+
+    /// Creates the children of undeclared kinds that do not exist yet.
+    async fn create_unmanaged(&self, reconcile: &Reconcile, results: &mut WriteResults) {
+        let unmanaged = &reconcile.plan.unmanaged;
+        let created_once =
+            |child: &UnmanagedChild| format!("{}; it is created once and then left alone", child.why);
+        self.events.record(
+            &reconcile.parent,
+            EventReason::UnmanagedChild,
+            unmanaged.iter().map(created_once),
         );
-        self.tools.recorder.record(parent, EventReason::DryRunRefused, &message);
+        for child in unmanaged {
+            if let Err(error) = self.create(child, reconcile).await {
+                results.error.get_or_insert(error);
+            }
+        }
     }
 
-    fn observed(&self, id: &ObjectId) -> Option<Arc<Object>> {
-        self.children.iter().find(|store| *store.resource() == id.resource)?.get(&id.key)
-    }
-
-    /// The controller whose child this is, if it is another one: what it made is left to it as long as it exists.
-    pub(crate) fn anothers<'a>(&self, child: &'a Object) -> Option<&'a str> {
-        let maker = self.terms.other_maker(child)?;
-        self.tools.controllers.get(maker.kind, maker.name).map(|_| maker.name)
+    async fn create(&self, child: &UnmanagedChild, reconcile: &Reconcile) -> Result<(), ReconcileError> {
+        let resource = self.discovery.resolve_kind(&child.gvk).await?;
+        let id = ObjectId { resource, key: child.key.clone() };
+        let body = new_object(self.data.config.owner(&reconcile.parent), &id, &child.body);
+        match self.writer.write(&Op::Create { id, body }, &reconcile.writer).await {
+            Err(error) if error.is_there_already() => Ok(()),
+            written => Ok(written.map(drop)?),
+        }
     }
 
     /// Warns of another controller that makes children of the same kind for the same parent.
-    pub(crate) fn tell_overlaps(&self, seen: &ReconcileInput) {
-        let parent = &seen.parent;
+    pub(crate) fn record_overlaps(&self, input: &ReconcileInput) {
+        let parent = &input.parent;
         let overlap = |store: &Arc<Store>| {
-            let all = store.candidates(&parent.uid, &parent.key.namespace, seen.selector.as_ref());
-            let ours = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
-            let (child, other) =
-                all.iter().filter(ours).find_map(|child| Some((child, self.anothers(child)?)))?;
+            let all = store.candidates(&parent.uid, &parent.key.namespace, input.selector.as_ref());
+            let controlled = |child: &&Arc<Object>| child.controller.as_ref() == Some(&parent.uid);
+            let (child, other) = all
+                .iter()
+                .filter(controlled)
+                .find_map(|child| Some((child, self.data.other_controller(child)?)))?;
             Some(format!(
                 "{} {} of this parent was made by the controller {other}, and {} makes such children too: each leaves the other's alone, so see that they choose other names",
-                child.gvk.kind, child.key, self.terms.controller
+                child.gvk.kind, child.key, self.data.config.name
             ))
         };
-        self.warn_once(parent, EventReason::ControllersOverlap, self.children.iter().filter_map(overlap));
+        self.events.record(
+            parent,
+            EventReason::ControllersOverlap,
+            self.data.children.iter().filter_map(overlap),
+        );
     }
 
-    /// Names values that somebody else keeps changing back, with both values and the other manager; of Secrets the
-    /// places alone.
-    pub(crate) async fn tell_flips(&self, decision: &Decision) {
-        for flip in &decision.decided.plan.flips {
-            let mut news = false;
-            self.ledgers.change(&decision.parent.key, |ledger| news = ledger.tell(flip));
-            if !news {
+    /// Records values that another client keeps changing back.
+    async fn record_flapping(&self, reconcile: &Reconcile) {
+        let parent = &reconcile.parent;
+        for flapping in &reconcile.plan.children.flips {
+            let mut is_new = false;
+            self.histories.change(&parent.key, |history| is_new = history.tell(flapping));
+            if !is_new {
                 continue;
             }
-            let live = self.tools.rest.live(&flip.id).await.unwrap_or_default();
+            let live = self.writer.api.live(&flapping.id).await.unwrap_or_default();
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let message =
-                flipping(flip, fields, &[server_side_apply::DYNAMIC_MANAGER, &self.tools.applying.manager]);
-            self.tools.recorder.record(&decision.parent, EventReason::ValueFlips, &message);
+                flapping_message(flapping, fields, &[server_side_apply::DYNAMIC_MANAGER, &self.manager]);
+            self.data.recorder.record(parent, EventReason::ValueFlips, &message);
         }
     }
 }
 
-/// What a user is told of values that flip.
-fn flipping(flip: &Drift, fields: &Value, ours: &[&str]) -> String {
-    let secret = flip.id.resource.gvk.kind.as_ref() == "Secret";
-    let told: Vec<_> = flip
+enum DryRun {
+    Do(Op),
+    Stop(WriteResult),
+}
+
+/// Both values and their other managers; of Secrets only the paths.
+fn flapping_message(flapping: &Drift, fields: &Value, our_managers: &[&str]) -> String {
+    let secret = flapping.id.resource.gvk.kind.as_ref() == "Secret";
+    let values: Vec<_> = flapping
         .values
         .iter()
         .map(|Difference { path, wanted, found }| {
-            let others: Vec<_> = others(fields, path, ours).into_iter().collect();
+            let others: Vec<_> = others(fields, path, our_managers).into_iter().collect();
             let by = if others.is_empty() { String::new() } else { format!(", by {}", others.join(", ")) };
             let values = if secret { String::new() } else { format!(" ({wanted} becomes {found}{by})") };
             format!("{path}{}", if secret { by } else { values })
@@ -146,7 +242,7 @@ fn flipping(flip: &Drift, fields: &Value, ours: &[&str]) -> String {
         .collect();
     format!(
         "{} is changed back again and again: {}; it is put right less and less often, so stop the one or the other",
-        flip.id,
-        told.join("; ")
+        flapping.id,
+        values.join("; ")
     )
 }

@@ -1,20 +1,18 @@
-//! Claims carried out: a parent's children gathered, orphans adopted, strays released; finalizers put on and taken off.
+//! Writer of claims and finalizers: orphans are adopted, children that no longer match are released.
 
 use std::sync::Arc;
 
-use metahook_core::children::claims::Claim;
+use metahook_core::children::claims::{Claim, ClaimedObject};
 use metahook_core::children::last_applied::owner_reference;
 use metahook_core::object::Object;
-use metahook_core::object::id::{ObjectId, Uid};
+use metahook_core::object::id::ObjectId;
 use metahook_core::object::map::ChildMap;
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::plan::ClaimedObject;
 use serde_json::{Value, json};
 
-use crate::cluster::apply::ApplyError;
-use crate::cluster::apply::{RewriteError, list};
-use crate::controller::reconcile::Reconciler;
-use crate::controller::reconcile::apply::learned;
+use crate::cluster::apply::{ApplyError, RewriteError, list};
+use crate::controller::data::ControllerData;
+use crate::controller::reconcile::write::ObjectWriter;
 use crate::store::Writer;
 
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +25,17 @@ pub(crate) enum ClaimError {
     ParentGone { id: ObjectId },
 }
 
+pub(crate) struct ClaimWriter {
+    pub(crate) data: Arc<ControllerData>,
+    pub(crate) writer: Arc<ObjectWriter>,
+}
+
+/// The children of a parent once its claims are carried out.
+pub(crate) struct Claimed {
+    pub(crate) children: ChildMap,
+    pub(crate) wrote: bool,
+}
+
 impl ClaimError {
     pub(crate) fn retry(&self) -> Retry {
         match self {
@@ -36,98 +45,80 @@ impl ClaimError {
     }
 }
 
-impl Reconciler {
-    /// What is the parent's, and whether anything was written on the way.
+impl ClaimWriter {
     pub(crate) async fn claim(
         &self,
         parent: &Object,
         claims: &[ClaimedObject],
         writer: &Writer,
-    ) -> Result<(ChildMap, bool), ClaimError> {
-        let (mut children, mut wrote, mut parent_is_there) = (self.terms.no_children(), false, false);
+    ) -> Result<Claimed, ClaimError> {
+        let mut claimed = Claimed { children: self.data.config.no_children(), wrote: false };
+        let mut parent_exists = false;
         for ClaimedObject { resource, object, claim } in claims {
             let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
             match claim {
                 Claim::Leave => {}
-                Claim::Keep => children.insert(resource, Arc::clone(object)),
+                Claim::Keep => claimed.children.insert(resource, Arc::clone(object)),
                 Claim::Adopt => {
-                    if !parent_is_there {
-                        self.parent_lives(parent, &id).await?;
-                        parent_is_there = true;
+                    if !parent_exists {
+                        self.check_parent(parent, &id).await?;
+                        parent_exists = true;
                     }
-                    wrote = true;
-                    // Shown as it is now, so that what is planned is planned for the version that there is.
-                    if let Some(now) =
-                        self.change(&id, &object.uid, writer, |object| adopt(object, parent)).await?
-                    {
-                        children.insert(resource, now);
+                    claimed.wrote = true;
+                    let adopt = |object: &mut Value| adopt(object, parent);
+                    // The plan is made for the version that the API server has now.
+                    if let Some(now) = self.writer.rewrite(&id, &object.uid, writer, adopt).await? {
+                        claimed.children.insert(resource, now);
                     }
                 }
                 Claim::Release => {
-                    wrote = true;
-                    self.change(&id, &object.uid, writer, |object| release(object, parent)).await?;
+                    claimed.wrote = true;
+                    let release = |object: &mut Value| release(object, parent);
+                    self.writer.rewrite(&id, &object.uid, writer, release).await?;
                 }
             }
         }
-        Ok((children, wrote))
+        Ok(claimed)
     }
 
-    /// Puts our finalizer on a parent; `None` where the parent is gone.
+    /// The parent with the controller's finalizer; `None` where it is gone.
     pub(crate) async fn add_finalizer(
         &self,
         parent: &Object,
         writer: &Writer,
     ) -> Result<Option<Arc<Object>>, ClaimError> {
-        let ours = &self.terms.selection.finalizer;
+        let finalizer = &self.data.config.selection.finalizer;
         let add = |object: &mut Value| {
-            // One that is being deleted by now takes no finalizer any more.
+            // The API server refuses new finalizers on an object that is being deleted by now.
             let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
             list(object, "finalizers", |all| {
-                if !deleting && !all.iter().any(|one| one.as_str() == Some(ours)) {
-                    all.push(json!(ours));
+                if !deleting && !all.iter().any(|one| one.as_str() == Some(finalizer)) {
+                    all.push(json!(finalizer));
                 }
             });
         };
-        self.change(&self.parent_id(parent), &parent.uid, writer, add).await
+        Ok(self.writer.rewrite(&self.data.parent_id(parent), &parent.uid, writer, add).await?)
     }
 
-    /// Takes our finalizer off a parent; `None` where the parent is gone.
+    /// The parent without the controller's finalizer; `None` where it is gone.
     pub(crate) async fn drop_finalizer(
         &self,
         parent: &Object,
         writer: &Writer,
     ) -> Result<Option<Arc<Object>>, ClaimError> {
-        let ours = &self.terms.selection.finalizer;
+        let finalizer = &self.data.config.selection.finalizer;
         let drop = |object: &mut Value| {
-            list(object, "finalizers", |all| {
-                all.retain(|one| one.as_str() != Some(ours));
-            });
+            list(object, "finalizers", |all| all.retain(|one| one.as_str() != Some(finalizer)));
         };
-        self.change(&self.parent_id(parent), &parent.uid, writer, drop).await
+        Ok(self.writer.rewrite(&self.data.parent_id(parent), &parent.uid, writer, drop).await?)
     }
 
-    pub(crate) fn parent_id(&self, parent: &Object) -> ObjectId {
-        ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() }
-    }
-
-    /// The parent in the store may be long gone: ask before giving it a child.
-    async fn parent_lives(&self, parent: &Object, orphan: &ObjectId) -> Result<(), ClaimError> {
-        match self.tools.rest.read(&self.parent_id(parent)).await? {
+    /// Reads the parent before it gets a child: the one in the store may be long gone.
+    async fn check_parent(&self, parent: &Object, orphan: &ObjectId) -> Result<(), ClaimError> {
+        match self.writer.api.read(&self.data.parent_id(parent)).await? {
             Some(now) if now.uid == parent.uid && !now.deleting => Ok(()),
             _ => Err(ClaimError::ParentGone { id: orphan.clone() }),
         }
-    }
-
-    /// Rewrites the object as it is now, and says what it became; `None` where it is gone.
-    async fn change(
-        &self,
-        id: &ObjectId,
-        uid: &Uid,
-        writer: &Writer,
-        change: impl Fn(&mut Value),
-    ) -> Result<Option<Arc<Object>>, ClaimError> {
-        let writing = self.writing(id, writer);
-        Ok(learned(writing, self.tools.rest.rewrite(id, uid, change).await?))
     }
 }
 
@@ -139,8 +130,8 @@ fn adopt(object: &mut Value, parent: &Object) {
 }
 
 fn release(object: &mut Value, parent: &Object) {
-    let ours = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str());
+    let is_parent = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str());
     list(object, "ownerReferences", |owners| {
-        owners.retain(|owner| !ours(owner));
+        owners.retain(|owner| !is_parent(owner));
     });
 }

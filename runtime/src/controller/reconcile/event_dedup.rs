@@ -1,53 +1,63 @@
-//! What was said of each parent that stays true from pass to pass: it is said once.
+//! Deduplication of Events: a warning that stays true from reconcile to reconcile is recorded once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
 
 use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 
-use crate::controller::reconcile::Reconciler;
+use crate::cluster::events::Recorder;
 use crate::sync::lock;
 
-/// What the last pass over each parent said, by reason. Nothing is kept of a parent of which there is nothing to say.
-#[derive(Debug, Default)]
-pub(crate) struct EventDedup(BTreeMap<Key, BTreeMap<EventReason, BTreeSet<String>>>);
+pub(crate) struct EventDedup {
+    recorder: Recorder,
+    warnings: Mutex<Warnings>,
+}
 
-impl Reconciler {
-    /// Warns of what is true of the parent from now on, and is not already known to be.
-    pub(crate) fn warn_once(
+/// The warnings of the last reconcile of each parent, by reason. Parents without warnings have no entry.
+#[derive(Debug, Default)]
+struct Warnings(BTreeMap<Key, BTreeMap<EventReason, BTreeSet<String>>>);
+
+impl EventDedup {
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        Self { recorder, warnings: Mutex::default() }
+    }
+
+    /// Records those of a parent's present warnings that its last reconcile did not have.
+    pub(crate) fn record(
         &self,
         parent: &Object,
         reason: EventReason,
-        now: impl IntoIterator<Item = String>,
+        warnings: impl IntoIterator<Item = String>,
     ) {
-        let now: BTreeSet<_> = now.into_iter().collect();
-        let news = lock(&self.told).news(&parent.key, reason, &now);
-        for message in news {
-            self.tools.recorder.record(parent, reason, &message);
+        let warnings: BTreeSet<_> = warnings.into_iter().collect();
+        let new = lock(&self.warnings).replace(&parent.key, reason, &warnings);
+        for message in new {
+            self.recorder.record(parent, reason, &message);
         }
     }
 
-    pub(crate) fn forget_told(&self, parent: &Key) {
-        lock(&self.told).0.remove(parent);
+    pub(crate) fn forget(&self, parent: &Key) {
+        lock(&self.warnings).0.remove(parent);
     }
 }
 
-impl EventDedup {
-    /// What was not said the last time.
-    fn news(&mut self, parent: &Key, reason: EventReason, now: &BTreeSet<String>) -> Vec<String> {
-        if now.is_empty() {
-            if let Some(told) = self.0.get_mut(parent) {
-                told.remove(&reason);
-                if told.is_empty() {
+impl Warnings {
+    /// The new ones.
+    fn replace(&mut self, parent: &Key, reason: EventReason, warnings: &BTreeSet<String>) -> Vec<String> {
+        if warnings.is_empty() {
+            if let Some(reasons) = self.0.get_mut(parent) {
+                reasons.remove(&reason);
+                if reasons.is_empty() {
                     self.0.remove(parent);
                 }
             }
             return Vec::new();
         }
-        let before =
-            self.0.entry(parent.clone()).or_default().insert(reason, now.clone()).unwrap_or_default();
-        now.difference(&before).cloned().collect()
+        let reasons = self.0.entry(parent.clone()).or_default();
+        let before = reasons.insert(reason, warnings.clone()).unwrap_or_default();
+        warnings.difference(&before).cloned().collect()
     }
 }
 
@@ -56,21 +66,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_true_is_said_once_and_again_when_it_comes_back() {
-        let (mut told, parent) = (EventDedup::default(), Key::new("n", "p"));
-        let mut say = |messages: &[&str]| {
-            told.news(
+    fn a_warning_is_recorded_once_and_again_when_it_comes_back() {
+        let mut warnings = Warnings::default();
+        let parent = Key::new("n", "p");
+        let mut replace = |messages: &[&str]| {
+            warnings.replace(
                 &parent,
                 EventReason::MissingChildren,
                 &messages.iter().map(|&message| message.to_owned()).collect(),
             )
         };
-        assert_eq!(say(&["a"]), ["a"]);
-        assert_eq!(say(&["a", "b"]), ["b"]);
-        assert!(say(&["a", "b"]).is_empty());
-        assert!(say(&[]).is_empty());
-        assert_eq!(say(&["a"]), ["a"]);
-        say(&[]);
-        assert!(told.0.is_empty(), "a parent of which there is nothing to say costs nothing");
+        assert_eq!(replace(&["a"]), ["a"]);
+        assert_eq!(replace(&["a", "b"]), ["b"]);
+        assert!(replace(&["a", "b"]).is_empty());
+        assert!(replace(&[]).is_empty());
+        assert_eq!(replace(&["a"]), ["a"]);
+        replace(&[]);
+        assert!(warnings.0.is_empty(), "a parent without warnings costs nothing");
     }
 }

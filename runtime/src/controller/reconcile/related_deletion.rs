@@ -1,4 +1,6 @@
-//! Related objects that a hook has deleted: the last that a pass does.
+//! Deletion of related objects that a hook asked for: the last writes of a reconcile.
+
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use metahook_core::api::reason::EventReason;
@@ -8,26 +10,31 @@ use metahook_core::children::write_order::WriteConcurrency;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::related::deletion;
 
-use crate::controller::reconcile::apply::WriteResult;
-use crate::controller::reconcile::{Decision, ReconcileError, Reconciler};
+use crate::cluster::api_client::ApiClient;
+use crate::controller::data::ControllerData;
+use crate::controller::reconcile::Reconcile;
+use crate::controller::reconcile::error::ReconcileError;
+use crate::controller::reconcile::write::WriteResult;
 use crate::controller::related::RelatedObjects;
-use crate::controller::related::scopes::Followed;
-use crate::queue::Streaks;
-use crate::store::{WriteGuard, Writer};
+use crate::store::Writer;
 
-impl Reconciler {
-    /// Deletes what is to be deleted, and nothing that has taken its name since. One that fails does not hold the others.
-    pub(crate) async fn delete_related(
-        &self,
-        decision: &Decision,
-        writer: &Writer,
-        streaks: Streaks,
-    ) -> Result<WriteResult, ReconcileError> {
-        let (mut deleted, mut first) = (Vec::new(), None);
-        let (mut left, mut width) = (&*decision.decided.deletions, WriteConcurrency::after(streaks.failures));
+pub(crate) struct RelatedDeleter {
+    pub(crate) data: Arc<ControllerData>,
+    pub(crate) api: ApiClient,
+    pub(crate) related: Arc<RelatedObjects>,
+}
+
+impl RelatedDeleter {
+    /// Deletes exactly the objects that the hook was shown, not others that have taken their names since. A deletion that
+    /// fails does not stop the others.
+    pub(crate) async fn delete(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
+        let mut deleted = Vec::new();
+        let mut first = None;
+        let mut left = &*reconcile.plan.deletions;
+        let mut width = WriteConcurrency::after(reconcile.streaks.failures);
         while !left.is_empty() {
             let (now, later) = width.split(left);
-            let results = join_all(now.iter().map(|op| self.delete_one(op, writer))).await;
+            let results = join_all(now.iter().map(|op| self.delete_one(op, &reconcile.writer))).await;
             width.went(results.iter().all(Result::is_ok));
             for (op, result) in now.iter().zip(results) {
                 match result {
@@ -38,50 +45,41 @@ impl Reconciler {
             }
             left = later;
         }
-        let parent = &decision.parent;
+        let parent = &reconcile.parent;
         for message in deletion::told(&parent.key.namespace, &deleted) {
-            self.tools.recorder.record(parent, EventReason::DeletedRelated, &message);
+            self.data.recorder.record(parent, EventReason::DeletedRelated, &message);
         }
-        let acted = if deleted.is_empty() { WriteResult::Nothing } else { WriteResult::Wrote };
-        first.map_or(Ok(acted), Err)
+        let result = if deleted.is_empty() { WriteResult::Nothing } else { WriteResult::Wrote };
+        first.map_or(Ok(result), Err)
     }
 
-    /// `false` where the object was gone already.
+    /// `false`: the object was gone already.
     async fn delete_one(&self, op: &Op, writer: &Writer) -> Result<bool, ReconcileError> {
         let Op::Delete { id, uid } = op else { return Ok(false) };
-        let writing = self.relations.writing(id, writer);
-        let deleted = match self.tools.rest.carry_out(op).await {
-            Ok(known) => known.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),
+        let guards = self.related.write_guards(id, writer);
+        let deleted = match self.api.carry_out(op).await {
+            Ok(events) => events.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),
             Err(error) if error.is_conflict() && self.is_replaced(id, uid).await => false,
             Err(error) => return Err(error.into()),
         };
-        for one in writing {
+        for guard in guards {
             let (key, uid) = (id.key.clone(), uid.clone());
             let event = if deleted { CacheEvent::Deleting(key, uid) } else { CacheEvent::Missing(key, uid) };
-            one.answered(vec![event]);
+            guard.answered(vec![event]);
         }
+        let controller = &self.data.object.key;
         let parent = &writer.parent;
         if deleted {
-            self.meter.counts().wrote(op.verb());
-            tracing::info!(controller = %self.object.key, %parent, op = op.verb(), object = %id, %uid, "related object deleted");
+            self.data.meter.counts().wrote(op.verb());
+            tracing::info!(%controller, %parent, op = op.verb(), object = %id, %uid, "related object deleted");
         } else {
-            tracing::debug!(controller = %self.object.key, %parent, object = %id, %uid, "related object gone before it was deleted");
+            tracing::debug!(%controller, %parent, object = %id, %uid, "related object gone before it was deleted");
         }
         Ok(deleted)
     }
 
-    /// Whether the object is gone and another one may have its name; the API server's refusal says so by its words alone.
+    /// Whether the object is gone, and another one may have its name: the API server's refusal tells that only in its text.
     async fn is_replaced(&self, id: &ObjectId, uid: &Uid) -> bool {
-        self.tools.rest.read(id).await.is_ok_and(|now| now.is_none_or(|now| now.uid != *uid))
-    }
-}
-
-impl RelatedObjects {
-    /// To be called before a related object is written, wherever it is looked at.
-    fn writing(&self, id: &ObjectId, writer: &Writer) -> Vec<WriteGuard> {
-        let state = self.lock();
-        let stores = state.places.all().map(Followed::store);
-        let stores = stores.filter(|store| *store.resource() == id.resource && store.get(&id.key).is_some());
-        stores.map(|store| store.writing(&id.key, writer)).collect()
+        self.api.read(id).await.is_ok_and(|now| now.is_none_or(|now| now.uid != *uid))
     }
 }

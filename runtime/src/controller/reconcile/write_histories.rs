@@ -1,4 +1,4 @@
-//! What a controller's own writes have taught about each parent's children.
+//! Write histories of all parents of a controller: how the API server changes the values that are written.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,49 +14,48 @@ pub(crate) struct WriteHistories(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Parents about whose children nothing is known have no entry.
-    ledgers: FastMap<Key, Arc<WriteHistory>>,
-    /// Those of them that have children with values that keep flipping: passes wait while they are counted.
-    flipping: BTreeSet<Key>,
+    /// Parents with an empty history have no entry.
+    histories: FastMap<Key, Arc<WriteHistory>>,
+    /// The parents that have children with flapping values, so that counting them takes no walk over all.
+    flapping: BTreeSet<Key>,
 }
 
 impl WriteHistories {
     pub(crate) fn of(&self, parent: &Key) -> Arc<WriteHistory> {
-        self.lock().ledgers.get(parent).cloned().unwrap_or_default()
+        self.lock().histories.get(parent).cloned().unwrap_or_default()
     }
 
     pub(crate) fn change(&self, parent: &Key, change: impl FnOnce(&mut WriteHistory)) {
         let mut state = self.lock();
-        let ledger = Arc::make_mut(state.ledgers.or_default(parent));
-        change(ledger);
-        let (flips, empty) = (ledger.is_flipping(), ledger.is_empty());
-        if flips {
-            state.flipping.insert(parent.clone());
+        let history = Arc::make_mut(state.histories.or_default(parent));
+        change(history);
+        let is_empty = history.is_empty();
+        if history.is_flipping() {
+            state.flapping.insert(parent.clone());
         } else {
-            state.flipping.remove(parent);
+            state.flapping.remove(parent);
         }
-        if empty {
-            state.ledgers.remove(parent);
+        if is_empty {
+            state.histories.remove(parent);
         }
     }
 
     pub(crate) fn forget(&self, parent: &Key) {
         let mut state = self.lock();
-        state.ledgers.remove(parent);
-        state.flipping.remove(parent);
+        state.histories.remove(parent);
+        state.flapping.remove(parent);
     }
 
-    /// How many children have values that keep flipping, and the first of them with its places.
-    pub(crate) fn flips(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
+    /// The number of children with flapping values, and the first of them with its paths.
+    pub(crate) fn flapping(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
         let state = self.lock();
-        let ledgers = state.flipping.iter().filter_map(|parent| state.ledgers.get(parent));
-        let mut flips = ledgers.flat_map(|ledger| ledger.flips());
+        let histories = state.flapping.iter().filter_map(|parent| state.histories.get(parent));
+        let mut all = histories.flat_map(|history| history.flips());
         let first =
-            flips.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
-        (usize::from(first.is_some()) + flips.count(), first)
+            all.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
+        (usize::from(first.is_some()) + all.count(), first)
     }
 
-    /// A pass that panicked leaves what it knew.
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
     }
@@ -88,23 +87,23 @@ mod tests {
     }
 
     #[test]
-    fn flips_are_counted_without_a_look_at_every_parent() {
-        let ledgers = WriteHistories::default();
-        let put_right = |parent: &Key, second| {
+    fn flapping_children_are_counted_without_a_walk() {
+        let histories = WriteHistories::default();
+        let correct = |parent: &Key, second| {
             let now = Duration::from_secs(second);
-            ledgers.change(parent, |ledger| ledger.put_right(&drift(&parent.name), now));
+            histories.change(parent, |history| history.put_right(&drift(&parent.name), now));
         };
         let parents = 20_000;
-        (0..parents).for_each(|number| put_right(&Key::new("n", &number.to_string()), 0));
-        // Looking at each of them each time would take 400 million steps, and minutes.
-        (0..parents).for_each(|_| assert_eq!(ledgers.flips(), (0, None)));
+        (0..parents).for_each(|number| correct(&Key::new("n", &number.to_string()), 0));
+        // A walk over all of them each time would take 400 million steps, and minutes.
+        (0..parents).for_each(|_| assert_eq!(histories.flapping(), (0, None)));
         let (one, two) = (Key::new("n", "1"), Key::new("n", "2"));
-        (1..9).for_each(|second| [&one, &two].into_iter().for_each(|parent| put_right(parent, second)));
-        let flips = |count, name| (count, Some((drift(name).id, vec!["spec.x".to_owned()])));
-        assert_eq!(ledgers.flips(), flips(2, "1"));
-        ledgers.forget(&one);
-        assert_eq!(ledgers.flips(), flips(1, "2"));
-        ledgers.forget(&two);
-        assert_eq!(ledgers.flips(), (0, None));
+        (1..9).for_each(|second| [&one, &two].into_iter().for_each(|parent| correct(parent, second)));
+        let flapping = |count, name| (count, Some((drift(name).id, vec!["spec.x".to_owned()])));
+        assert_eq!(histories.flapping(), flapping(2, "1"));
+        histories.forget(&one);
+        assert_eq!(histories.flapping(), flapping(1, "2"));
+        histories.forget(&two);
+        assert_eq!(histories.flapping(), (0, None));
     }
 }

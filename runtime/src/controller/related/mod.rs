@@ -1,79 +1,91 @@
-//! Related objects as passes see them: what the customize hook asks for, and whom its changes wake.
+//! Related objects: the rules of the customize hook, the objects that they find, and the parents that their changes trigger.
 
 pub(super) mod scopes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use metahook_core::api::hook::{HookName, Via};
 use metahook_core::api::reason::EventReason;
 use metahook_core::hash::Fingerprint;
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Gvr, Key, Resource, Uid};
+use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
+use metahook_core::reconcile::config::HookConfig;
+use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::plan::{HookConfig, ReconcileInput};
 use metahook_core::related::customize_cache::{self, Answer, CustomizeCache};
 use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{self, Asker, RelatedRule, RuleError};
 use metahook_core::related::scopes::StoreScopes;
 use metahook_core::related::selection::Related;
-use metahook_core::settled::Purity;
 
-use crate::cluster::discovery::DiscoveryError;
-use crate::controller::Context;
-use crate::controller::reconcile::Reconciler;
-use crate::controller::reconcile::hooks::{Callees, HookError};
+use crate::cluster::discovery::{Discovery, DiscoveryError};
+use crate::controller::Cluster;
+use crate::controller::data::ControllerData;
+use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
-use crate::controller::runner::triggers;
 use crate::queue::Queue;
-use crate::store::{Change, Store, Stores};
-use crate::sync::lock;
+use crate::store::{Change, Store, Stores, WriteGuard, Writer};
+use crate::sync::{Tasks, lock};
 
-/// What one controller knows of related objects.
+/// Related objects of the parents of one kind.
 pub(crate) struct RelatedObjects {
-    controller: Uid,
-    parents: Arc<Resource>,
+    data: Arc<ControllerData>,
+    hooks: HookCaller,
     queue: Arc<Queue<Key>>,
-    pub(crate) stores: Arc<Stores>,
-    /// Times are counted from here.
-    pub(crate) start: Instant,
+    tasks: Arc<Tasks>,
+    discovery: Arc<Discovery>,
+    stores: Arc<Stores>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
-pub(crate) struct State {
-    remembered: CustomizeCache,
-    pub(crate) interests: RelatedIndex,
-    pub(crate) places: StoreScopes<Followed>,
-    /// Only where a rule selects namespaces.
-    pub(crate) namespaces: Option<Arc<Store>>,
-    /// Parents whose rules cannot be followed yet, and why.
+struct State {
+    answers: CustomizeCache,
+    index: RelatedIndex,
+    scopes: StoreScopes<Followed>,
+    /// `Some`: a rule selects namespaces.
+    namespaces: Option<Arc<Store>>,
+    /// The parents whose rules cannot be followed yet.
     waiting: BTreeMap<Key, Wait>,
-    /// Of which rules it was said last that requests do not show all that they find.
-    told: BTreeMap<Key, Vec<(usize, Gvk)>>,
+    /// The rules with an Event because requests do not show all objects that they find.
+    recorded: BTreeMap<Key, Vec<(usize, Gvk)>>,
 }
 
-/// What a kind that a rule names has to become.
+/// The event that a rule waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
     Served(Gvr),
     Listed(Gvr),
 }
 
-/// What the customize hook said about one parent, now or before.
+/// An answer of the customize hook about one parent, of this reconcile or an earlier one.
 pub(crate) struct Customized {
     answer: Answer,
-    /// Whether the request alone brought it about; `None` where that is not known.
+    /// Whether the answer depends on the request alone; `None`: unknown.
     pub(crate) pure: Option<bool>,
 }
 
-/// Whether an answer that is remembered will do.
+/// The related objects of each state of a parent, and the answers of the customize hook about each.
+pub(crate) struct FoundObjects {
+    pub(crate) related: Vec<Related>,
+    pub(crate) customized: Vec<Customized>,
+}
+
+/// Whether a cached answer of the customize hook is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asking {
-    OnlyWhatIsNew,
+    Cached,
     Anew,
+}
+
+/// A state of a parent, and the fingerprint of the request about it.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    parent: &'a Object,
+    fingerprint: Fingerprint,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -113,72 +125,92 @@ impl RelatedError {
 }
 
 impl Customized {
-    /// What the hook answered.
-    pub(crate) fn print(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.answer.print
     }
 }
 
-impl Reconciler {
-    /// What the customize hook asks for about a parent. It is asked where its answer is not known already.
+impl RelatedObjects {
+    /// `restricted`: the controller reads with the rights of a ServiceAccount, which may end at a namespace. Its stores hold
+    /// no more than its rules may find.
+    pub(crate) fn new(
+        hooks: HookCaller,
+        queue: Arc<Queue<Key>>,
+        tasks: Arc<Tasks>,
+        cluster: &Cluster,
+        restricted: bool,
+    ) -> Self {
+        let state = State { index: RelatedIndex::new(restricted), ..State::default() };
+        Self {
+            data: Arc::clone(&hooks.data),
+            hooks,
+            queue,
+            tasks,
+            discovery: Arc::clone(&cluster.discovery),
+            stores: Arc::clone(&cluster.stores),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The answer of the customize hook about a parent. The hook is called where no answer is cached.
     async fn customize(
         &self,
         hook: &HookConfig,
-        callees: &Callees,
-        (parent, question): (&Object, Fingerprint),
+        hooks: &LoadedHooks,
+        question: Question<'_>,
         asking: Asking,
     ) -> Result<Customized, RelatedError> {
-        let relations = &self.relations;
+        let Question { parent, fingerprint } = question;
         let pure = match hook.via {
             Via::Wasm => Some(true),
             Via::Webhook => None,
         };
-        let anew = asking == Asking::Anew
-            || (hook.via == Via::Wasm
-                && self.standings().purity_of(callees.identity) == Some(Purity::Differs));
-        let recall = || relations.lock().remembered.recall(&parent.key, question, relations.start.elapsed());
-        if !anew && let Some(answer) = recall() {
+        let cached = || self.lock().answers.recall(&parent.key, fingerprint, self.data.elapsed());
+        if asking == Asking::Cached
+            && let Some(answer) = cached()
+        {
             return Ok(Customized { answer, pure });
         }
-        let request = self.terms.customize_request(parent);
-        let answered = self.ask(callees, HookName::Customize, parent, request).await?;
+        let request = input::customize_request(&self.data.config, parent);
+        let answered = self.hooks.call(hooks, HookName::Customize, parent, request).await?;
         let customize::Response { rules, warnings } = customize::rules(&answered.bytes, hook.via, hook.mode)?;
         for odd in warnings {
-            tracing::debug!(controller = %self.object.key, parent = %parent.key, "the customize hook's answer {odd}");
+            tracing::debug!(controller = %self.data.object.key, parent = %parent.key, "the customize hook's answer {odd}");
         }
         let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };
         let until = match (hook.via, answered.pure) {
-            (Via::Webhook, _) => Some(Some(relations.start.elapsed() + customize_cache::WEBHOOK)),
+            (Via::Webhook, _) => Some(Some(self.data.elapsed() + customize_cache::WEBHOOK)),
             (Via::Wasm, Some(true)) => Some(None),
             (Via::Wasm, Some(false) | None) => None,
         };
         if let Some(until) = until {
-            relations.lock().remembered.keep(&parent.key, question, answer.clone(), until);
+            self.lock().answers.keep(&parent.key, fingerprint, answer.clone(), until);
         }
         Ok(Customized { answer, pure: answered.pure })
     }
 
-    /// The objects that the rules of a parent find, and of the older states of it that its children are at. From here on
-    /// their changes wake it.
-    pub(crate) async fn related(
-        &self,
-        callees: &Callees,
+    /// Finds the related objects of each state of a parent, the present one first. From here on their changes trigger it.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        hooks: &LoadedHooks,
         states: &[Arc<Object>],
         asking: Asking,
-    ) -> Result<(Vec<Related>, Vec<Customized>), RelatedError> {
-        let Some(hook) = &self.terms.hooks.customize else {
-            return Ok((states.iter().map(|_| Related::default()).collect(), Vec::new()));
+    ) -> Result<FoundObjects, RelatedError> {
+        let Some(hook) = &self.data.config.hooks.customize else {
+            let related = states.iter().map(|_| Related::default()).collect();
+            return Ok(FoundObjects { related, customized: Vec::new() });
         };
-        let questions: Vec<_> = states.iter().map(|state| question(hook.via, callees, state)).collect();
+        let questions: Vec<_> = states.iter().map(|state| question(hook.via, hooks, state)).collect();
         if let Some(parent) = states.first() {
-            let (all, now) = (questions.iter().copied().collect(), self.relations.start.elapsed());
-            self.relations.lock().remembered.keep_only(&parent.key, &all, now);
+            let all = questions.iter().map(|question| question.fingerprint).collect();
+            self.lock().answers.keep_only(&parent.key, &all, self.data.elapsed());
         }
-        let (mut asked, mut rules) = (Vec::new(), Vec::new());
-        for (state, question) in states.iter().zip(questions) {
-            let customized = self.customize(hook, callees, (state, question), asking).await?;
-            rules.push(self.rules(hook, state, &customized).await?);
-            asked.push(customized);
+        let mut customized = Vec::new();
+        let mut rules = Vec::new();
+        for question in questions {
+            let answer = self.customize(hook, hooks, question, asking).await?;
+            rules.push(self.rules(hook, question.parent, &answer).await?);
+            customized.push(answer);
         }
         let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
         let namespaces = match all().find(|(_, rule)| rule.namespace_selector().is_some()) {
@@ -186,14 +218,14 @@ impl Reconciler {
             None => None,
         };
         let stores: Vec<_> = all().map(|(at, rule)| (at, self.store(rule))).collect();
-        // Before anything is looked at: whatever changes from now on is told.
+        // Before any object is read: from now on changes trigger the parent.
         if let Some(parent) = states.first() {
-            self.relations.lock().interests.set(&parent.key, rules.concat());
+            self.lock().index.set(&parent.key, rules.concat());
             for (at, store) in stores.iter().chain(&namespaces).filter(|(_, store)| !store.is_synced()) {
-                self.relations.wait(parent, Wait::Listed(store.resource().gvr()));
+                self.wait(parent, Wait::Listed(store.resource().gvr()));
                 filled(*at, store).await?;
             }
-            self.relations.lock().waiting.remove(&parent.key);
+            self.lock().waiting.remove(&parent.key);
         }
         let namespaces = namespaces.map(|(_, store)| store);
         let select = |rule: &RelatedRule| {
@@ -202,7 +234,7 @@ impl Reconciler {
             self.store(rule).view(|all| rule.select(all, &within.unwrap_or_default()))
         };
         let related = states.iter().zip(&rules).map(|(state, rules)| Related::find(state, rules, select));
-        Ok((related.collect(), asked))
+        Ok(FoundObjects { related: related.collect(), customized })
     }
 
     async fn rules(
@@ -214,9 +246,9 @@ impl Reconciler {
         let asker = Asker { version: hook.version, parent_namespace: &parent.key.namespace };
         let mut rules = Vec::with_capacity(customized.answer.rules.len());
         for (at, asked) in customized.answer.rules.iter().enumerate() {
-            let resource = self.tools.discovery.resolve(&asked.gvr).await;
+            let resource = self.discovery.resolve(&asked.gvr).await;
             let resource = resource.map_err(|source| {
-                self.relations.wait(parent, Wait::Served(asked.gvr.clone()));
+                self.wait(parent, Wait::Served(asked.gvr.clone()));
                 RelatedError::Kind { at, source }
             })?;
             rules.push(asked.rule(at, &resource, asker)?);
@@ -224,32 +256,33 @@ impl Reconciler {
         Ok(rules)
     }
 
-    /// Wakes whose rules name a kind that is served from now on.
-    pub(crate) async fn wake_where_kinds_appear(&self) {
-        let mut changes = self.tools.discovery.changes();
+    /// Adds the parents whose rules name a kind that is served from now on to the queue.
+    pub(crate) async fn watch_discovery(&self) {
+        let mut changes = self.discovery.changes();
         while changes.changed().await.is_ok() {
-            let waits: BTreeSet<_> = self.relations.lock().waiting.values().cloned().collect();
+            let waits: BTreeSet<_> = self.lock().waiting.values().cloned().collect();
             for wait in waits {
                 if let Wait::Served(gvr) = &wait
-                    && self.tools.discovery.resolve(gvr).await.is_ok()
+                    && self.discovery.resolve(gvr).await.is_ok()
                 {
-                    self.relations.over(&wait);
+                    self.end_wait(&wait);
                 }
             }
         }
     }
 
-    /// Says, once until the rules are others, what the hook is not shown because its version has no names for it.
-    pub(crate) fn tell_hidden(&self, seen: &ReconcileInput) {
-        let Some(hook) = self.terms.hooks.get(seen.ask) else { return };
-        let (parent, hidden) = (&seen.parent, seen.related.hidden(hook.version.naming()));
+    /// Records, once until the rules change, the rules whose objects the hook's version has no names for.
+    pub(crate) fn record_hidden(&self, input: &ReconcileInput) {
+        let Some(hook) = self.data.config.hooks.get(input.hook) else { return };
+        let parent = &input.parent;
+        let hidden = input.related.hidden(hook.version.naming());
         let which: Vec<_> = hidden.iter().map(|rule| (rule.at, rule.gvk.clone())).collect();
         let before = {
-            let told = &mut self.relations.lock().told;
+            let recorded = &mut self.lock().recorded;
             if which.is_empty() {
-                told.remove(&parent.key)
+                recorded.remove(&parent.key)
             } else {
-                told.insert(parent.key.clone(), which.clone())
+                recorded.insert(parent.key.clone(), which.clone())
             }
         };
         if which.is_empty() || before == Some(which) {
@@ -258,84 +291,73 @@ impl Reconciler {
         let rules: Vec<_> = hidden.iter().map(ToString::to_string).collect();
         let message = format!(
             "The {} hook is not shown what the customize hook asked for outside of namespace {}: {}. Declare version v2 for it and for customize",
-            seen.ask,
+            input.hook,
             parent.key.namespace,
             rules.join(", ")
         );
-        self.tools.recorder.record(parent, EventReason::RelatedHidden, &message);
-    }
-}
-
-impl RelatedObjects {
-    /// What all controllers read is shared; one that has an `account` reads with the rights of that, out of stores of its own.
-    pub(crate) fn new(
-        (controller, parents): (Uid, Arc<Resource>),
-        queue: Arc<Queue<Key>>,
-        tools: &Context,
-        account: bool,
-    ) -> Self {
-        let stores = Arc::clone(&tools.stores);
-        // The rights to read may end at a namespace: no more is read than a rule may find.
-        let state = State { interests: RelatedIndex::new(account), ..State::default() };
-        Self { controller, parents, queue, stores, start: Instant::now(), state: Mutex::new(state) }
+        self.data.recorder.record(parent, EventReason::RelatedHidden, &message);
     }
 
-    /// The parent is gone, or no longer this controller's.
+    /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         let mut state = self.lock();
-        state.remembered.forget(parent);
-        state.interests.remove(parent);
+        state.answers.forget(parent);
+        state.index.remove(parent);
         state.waiting.remove(parent);
-        state.told.remove(parent);
+        state.recorded.remove(parent);
     }
 
-    /// Why what was listed cannot be watched any more.
+    /// The error of a watch that worked before.
     pub(crate) fn trouble(&self) -> Option<String> {
         let state = self.lock();
-        state
-            .places
-            .all()
-            .map(Followed::store)
-            .filter(|store| store.is_synced())
-            .find_map(|store| store.trouble())
+        let stores = state.scopes.all().map(Followed::store);
+        stores.filter(|store| store.is_synced()).find_map(|store| store.trouble())
     }
 
     fn wait(&self, parent: &Object, wait: Wait) {
         self.lock().waiting.insert(parent.key.clone(), wait);
     }
 
-    /// What parents waited for has come: their failures lie in the past.
-    pub(crate) fn over(&self, wait: &Wait) {
-        let over = |(_, waits): &(&Key, &Wait)| waits == &wait;
-        let keys: Vec<_> = self.lock().waiting.iter().filter(over).map(|(key, _)| key.clone()).collect();
+    /// The parents that waited for this run now, and their failures are forgotten.
+    fn end_wait(&self, wait: &Wait) {
+        let ended = |(_, waits): &(&Key, &Wait)| waits == &wait;
+        let keys: Vec<_> = self.lock().waiting.iter().filter(ended).map(|(key, _)| key.clone()).collect();
         for key in keys {
-            self.queue.add_fresh(key, Duration::ZERO);
+            self.queue.add_after(key, Duration::ZERO);
         }
     }
 
-    pub(crate) fn wake(&self, resource: &Arc<Resource>, change: &Change) {
+    fn observe(&self, resource: &Arc<Resource>, change: &Change) {
         let touched = &change.touched;
         let keys = {
             let state = self.lock();
             let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
-            let mut keys = state.interests.on_object(resource, touched, namespace);
+            let mut keys = state.index.on_object(resource, touched, namespace);
             if state.namespaces.as_ref().is_some_and(|store| store.resource() == resource) {
-                keys.append(&mut state.interests.on_namespace(touched));
+                keys.append(&mut state.index.on_namespace(touched));
             }
             keys
         };
-        triggers::wake(&self.queue, keys, change, (&self.controller, &self.parents));
+        self.data.add_changed(&self.queue, keys, change);
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    /// One guard for each store that holds the object; to be called before it is written.
+    pub(crate) fn write_guards(&self, id: &ObjectId, writer: &Writer) -> Vec<WriteGuard> {
+        let state = self.lock();
+        let stores = state.scopes.all().map(Followed::store);
+        let stores = stores.filter(|store| *store.resource() == id.resource && store.get(&id.key).is_some());
+        stores.map(|store| store.writing(&id.key, writer)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 }
 
-/// What a hook is asked about a state of a parent.
-fn question(via: Via, callees: &Callees, parent: &Object) -> Fingerprint {
-    match via {
-        Via::Wasm => customize_cache::to_module(callees.identity, parent),
+fn question<'a>(via: Via, hooks: &LoadedHooks, parent: &'a Object) -> Question<'a> {
+    let fingerprint = match via {
+        Via::Wasm => customize_cache::to_module(hooks.identity, parent),
         Via::Webhook => customize_cache::to_webhook(parent),
-    }
+    };
+    Question { parent, fingerprint }
 }

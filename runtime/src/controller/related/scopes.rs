@@ -1,4 +1,4 @@
-//! The stores of related objects: opened by the first pass whose rules look there, closed a while after the last one.
+//! Stores of related objects: opened by the first rule that needs them, closed a while after the last one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,11 +9,10 @@ use metahook_core::related::scopes::{LINGER, Place};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::controller::reconcile::Reconciler;
 use crate::controller::related::{RelatedError, RelatedObjects, State, Wait};
 use crate::store::{Change, Store};
 
-/// A store whose changes wake whom they concern, for as long as this is held: others may hold the store longer.
+/// A store whose changes trigger parents as long as this is held; the store itself may live longer.
 pub(crate) struct Followed {
     store: Arc<Store>,
     _task: AbortOnDropHandle<()>,
@@ -25,23 +24,23 @@ impl Followed {
     }
 }
 
-impl Reconciler {
-    pub(crate) async fn namespaces(&self, at: usize) -> Result<Arc<Store>, RelatedError> {
-        let known = self.relations.lock().namespaces.as_ref().map(|store| Arc::clone(store.resource()));
+impl RelatedObjects {
+    pub(super) async fn namespaces(self: &Arc<Self>, at: usize) -> Result<Arc<Store>, RelatedError> {
+        let known = self.lock().namespaces.as_ref().map(|store| Arc::clone(store.resource()));
         let resource = if let Some(known) = known {
             known
         } else {
-            let resource = self.tools.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
+            let resource = self.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
             resource.map_err(|source| RelatedError::Kind { at, source })?
         };
-        // Also where it is known: what is asked for is not closed.
+        // Also where it is known: a store that is opened again stays open.
         let store = self.open((resource, None));
-        self.relations.lock().namespaces = Some(Arc::clone(&store));
+        self.lock().namespaces = Some(Arc::clone(&store));
         Ok(store)
     }
 
-    pub(crate) fn store(&self, rule: &RelatedRule) -> Arc<Store> {
-        let place = self.relations.lock().interests.place(rule);
+    pub(super) fn store(self: &Arc<Self>, rule: &RelatedRule) -> Arc<Store> {
+        let place = self.lock().index.place(rule);
         let store = self.open(place);
         if rule.asks_for_labels() {
             store.label();
@@ -49,41 +48,39 @@ impl Reconciler {
         store
     }
 
-    /// The store of a resource, whose changes wake whom they concern.
-    fn open(&self, place: Place) -> Arc<Store> {
-        let mut state = self.relations.lock();
-        if let Some(Followed { store, .. }) = state.places.get(&place) {
+    /// The store of a resource, with changes that trigger parents.
+    fn open(self: &Arc<Self>, place: Place) -> Arc<Store> {
+        let mut state = self.lock();
+        if let Some(Followed { store, .. }) = state.scopes.get(&place) {
             return Arc::clone(store);
         }
         let (resource, namespace) = &place;
-        let store = self.relations.stores.open_within(resource, namespace.as_ref());
-        let relations = Arc::downgrade(&self.relations);
-        // It ends with the place; the other one with the store's last holder, or with the controller.
-        let follow = follow(Weak::clone(&relations), Arc::clone(resource), store.changes());
+        let store = self.stores.open_within(resource, namespace.as_ref());
+        let related = Arc::downgrade(self);
+        // This task ends with the scope; the other one with the store's last holder, or with the controller.
+        let follow = follow(Weak::clone(&related), Arc::clone(resource), store.changes());
         let task = AbortOnDropHandle::new(tokio::spawn(self.tasks.watched(follow)));
-        self.tasks.spawn(listed(relations, Arc::downgrade(&store)));
-        state.places.open(place, Followed { store: Arc::clone(&store), _task: task });
+        self.tasks.spawn(listed(related, Arc::downgrade(&store)));
+        state.scopes.open(place, Followed { store: Arc::clone(&store), _task: task });
         store
     }
 
-    /// Closes places that no rule is about any longer, again and again.
-    pub(crate) async fn close_places(&self) {
+    /// Closes unused stores, again and again.
+    pub(crate) async fn close_scopes(&self) {
         let mut clock = tokio::time::interval(LINGER / 2);
         loop {
             clock.tick().await;
-            self.relations.close_places();
+            self.close_unused();
         }
     }
-}
 
-impl RelatedObjects {
-    fn close_places(&self) {
+    fn close_unused(&self) {
         let mut state = self.lock();
-        let State { interests, places, namespaces, .. } = &mut *state;
-        let selecting = namespaces.as_ref().filter(|_| interests.select_namespaces());
+        let State { index, scopes, namespaces, .. } = &mut *state;
+        let selecting = namespaces.as_ref().filter(|_| index.select_namespaces());
         let selecting = selecting.map(|store| (Arc::clone(store.resource()), None));
-        let is_used = |place: &Place| interests.look_at(place) || selecting.as_ref() == Some(place);
-        let closed = places.close(is_used, self.start.elapsed());
+        let is_used = |place: &Place| index.look_at(place) || selecting.as_ref() == Some(place);
+        let closed = scopes.close(is_used, self.data.elapsed());
         if namespaces.as_ref().is_some_and(|store| closed.contains_key(&(Arc::clone(store.resource()), None)))
         {
             *namespaces = None;
@@ -97,35 +94,35 @@ impl RelatedObjects {
 }
 
 async fn follow(
-    relations: Weak<RelatedObjects>,
+    related: Weak<RelatedObjects>,
     resource: Arc<Resource>,
     mut changes: mpsc::UnboundedReceiver<Change>,
 ) {
     while let Some(change) = changes.recv().await {
-        let Some(relations) = relations.upgrade() else { return };
-        relations.wake(&resource, &change);
+        let Some(related) = related.upgrade() else { return };
+        related.observe(&resource, &change);
     }
 }
 
-/// Wakes who waits for the first list of a store.
-async fn listed(relations: Weak<RelatedObjects>, store: Weak<Store>) {
-    // Held for moments only, so that a watch which never gets anywhere ends with its place.
+/// Adds the parents that wait for the first list of a store to the queue.
+async fn listed(related: Weak<RelatedObjects>, store: Weak<Store>) {
+    // Held for moments only, so that a watch that never succeeds ends with its scope.
     while let Some(held) = store.upgrade() {
         if tokio::time::timeout(Duration::from_secs(1), held.synced()).await.is_ok() {
-            if let Some(relations) = relations.upgrade() {
-                relations.over(&Wait::Listed(held.resource().gvr()));
+            if let Some(related) = related.upgrade() {
+                related.end_wait(&Wait::Listed(held.resource().gvr()));
             }
             return;
         }
     }
 }
 
-/// Waits a little for the first list of a store. Who finds it unfinished is woken by its end.
-pub(crate) async fn filled(at: usize, store: &Store) -> Result<(), RelatedError> {
-    const STEP: Duration = Duration::from_millis(100);
-    const STEPS: u32 = 20;
-    for _ in 0..STEPS {
-        if tokio::time::timeout(STEP, store.synced()).await.is_ok() {
+/// Waits a little for the first list of a store. Parents that do not see its end are queued at its end.
+pub(super) async fn filled(at: usize, store: &Store) -> Result<(), RelatedError> {
+    const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+    const MAX_CHECKS: u32 = 20;
+    for _ in 0..MAX_CHECKS {
+        if tokio::time::timeout(CHECK_INTERVAL, store.synced()).await.is_ok() {
             return Ok(());
         }
         if let Some(trouble) = store.trouble() {

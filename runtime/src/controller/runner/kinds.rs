@@ -117,7 +117,7 @@ impl ControllerRunner {
     /// Waits until all kinds are served; of a decorator's targets one is enough.
     pub(crate) async fn kinds(&self, checked: &CheckedSpec) -> Option<Kinds> {
         let (mut changes, mut pause, mut said) =
-            (self.tools.discovery.changes(), MIN_RETRY_DELAY, String::new());
+            (self.context.cluster.discovery.changes(), MIN_RETRY_DELAY, String::new());
         loop {
             changes.mark_unchanged();
             let error = match self.resolve(checked).await {
@@ -153,7 +153,7 @@ impl ControllerRunner {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
                 _ = changes.changed() => pause = MIN_RETRY_DELAY,
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.tools.discovery_interval),
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(self.context.options.discovery_interval),
             }
         }
     }
@@ -162,18 +162,19 @@ impl ControllerRunner {
         let parents = self.parents(checked).await?;
         let mut rules = Vec::new();
         for child in &checked.common().children {
-            let resource = self.tools.discovery.resolve(&child.resource).await?;
-            let lists = self.tools.discovery.lists(&resource.gvk).await;
-            let apply = self.tools.applying.of(child.apply);
+            let resource = self.context.cluster.discovery.resolve(&child.resource).await?;
+            let lists = self.context.cluster.discovery.lists(&resource.gvk).await;
+            let apply = self.context.options.applying.of(child.apply);
             rules.push(ChildKind { resource, method: child.method, apply, lists });
         }
         for (at, grant) in checked.common().deletions.iter().enumerate() {
-            let resolved = self.tools.discovery.resolve(&grant.resource).await;
+            let resolved = self.context.cluster.discovery.resolve(&grant.resource).await;
             resolved.map_err(|source| KindError::Deletion { at, source })?;
         }
         let revisions = if rules.iter().any(|rule| rule.method.is_rolling()) {
             Some(
-                self.tools
+                self.context
+                    .cluster
                     .discovery
                     .resolve(&Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions"))
                     .await?,
@@ -187,7 +188,7 @@ impl ControllerRunner {
     async fn parents(&self, checked: &CheckedSpec) -> Result<Vec<Option<Arc<Resource>>>, KindError> {
         let (mut all, mut missing) = (Vec::new(), None);
         for target in checked.targets() {
-            match (self.tools.discovery.resolve(&target.resource).await, checked) {
+            match (self.context.cluster.discovery.resolve(&target.resource).await, checked) {
                 (Ok(parents), CheckedSpec::Decorator(_)) => all.push(Some(parents)),
                 (Ok(parents), CheckedSpec::Composite(_)) => {
                     self.need_status(&parents).await?;
@@ -212,7 +213,7 @@ impl ControllerRunner {
         if parent.has_status {
             return Ok(());
         }
-        if !self.tools.discovery.is_custom(parent).await? {
+        if !self.context.cluster.discovery.is_custom(parent).await? {
             return Err(KindError::NeverStatus(parent.gvk.clone()));
         }
         let (api_version, kind) = (parent.gvk.api_version(), Arc::clone(&parent.gvk.kind));
@@ -221,7 +222,7 @@ impl ControllerRunner {
 
     /// Ends when a kind is no longer served, or served as another one.
     pub(crate) async fn kinds_change(&self, checked: &CheckedSpec, kinds: &Kinds) {
-        let (mut changes, mut pause) = (self.tools.discovery.changes(), MIN_RETRY_DELAY);
+        let (mut changes, mut pause) = (self.context.cluster.discovery.changes(), MIN_RETRY_DELAY);
         let is_waiting = kinds.parents.iter().any(Option::is_none);
         loop {
             tokio::select! {
@@ -230,7 +231,7 @@ impl ControllerRunner {
                     Err(_gone) => return,
                 },
                 () = tokio::time::sleep(pause), if is_waiting => {
-                    pause = (pause * 2).min(self.tools.discovery_interval);
+                    pause = (pause * 2).min(self.context.options.discovery_interval);
                 }
             }
             match self.resolve(checked).await {

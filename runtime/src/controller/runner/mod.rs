@@ -8,7 +8,7 @@ pub(super) mod stale_finalizers;
 pub(super) mod triggers;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -20,24 +20,20 @@ use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableS
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::object::Object;
 use metahook_core::object::id::Resource;
-use metahook_core::reconcile::plan::{ControllerConfig, HookConfig, KindConfig};
-use metahook_core::settled::SettledParents;
+use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Context;
-use crate::controller::reconcile::Reconciler;
-use crate::controller::reconcile::hooks::{Hook, Hooks};
-use crate::controller::reconcile::write_histories::WriteHistories;
-use crate::controller::related::RelatedObjects;
+use crate::controller::data::ControllerData;
+use crate::controller::decorator_conflicts::Decorator;
+use crate::controller::hooks::{Hook, HookCaller, Hooks};
 use crate::controller::runner::kinds::Kinds;
 use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
 use crate::hook::web::Webhook;
-use crate::queue::Queue;
-use crate::sync::Tasks;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +53,12 @@ pub(crate) struct StartRequest {
 
 /// Runs a controller until `stop`; returns when its last reconcile has ended.
 pub(crate) async fn run(
-    tools: Context,
+    context: Context,
     StartRequest { kind, object, begun }: StartRequest,
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let mut run = ControllerRunner { tools, kind, object, begun, reporter, stop };
+    let mut run = ControllerRunner { context, kind, object, begun, reporter, stop };
     if let Some(checked) = run.check() {
         run.host(&checked.spec);
         loop {
@@ -92,7 +88,7 @@ pub(crate) async fn run(
 }
 
 pub(crate) struct ControllerRunner {
-    pub(crate) tools: Context,
+    pub(crate) context: Context,
     kind: ControllerKind,
     pub(crate) object: Arc<Object>,
     begun: StartReason,
@@ -148,53 +144,61 @@ impl ControllerRunner {
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
         let hooks = Arc::new(Hooks::new(hooks));
-        let meter = self.tools.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
-        let tools = self.tools.acting_as(common.account.as_ref());
+        let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        let context = self.context.acting_as(common.account.as_ref());
         let targets = read.spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
         let parts = served.map(|(target, parents)| {
-            let queue = Arc::new(Queue::new());
-            let whose = (self.object.uid.clone(), Arc::clone(parents));
-            let relations = RelatedObjects::new(whose, Arc::clone(&queue), &tools, common.account.is_some());
-            let controller = Reconciler {
-                tools: tools.clone(),
-                object: Arc::clone(&self.object),
-                parents: self.tools.stores.open(parents),
-                selected: Mutex::default(),
-                children: kinds.claimed().map(|resource| self.tools.stores.open(resource)).collect(),
-                claimant: match self.kind {
-                    ControllerKind::Composite => None,
-                    ControllerKind::Decorator => Some(Arc::new(DecoratorId::of(&self.object))),
-                },
-                terms: ControllerConfig {
-                    controller: self.object.key.name.to_string(),
-                    kind: self.terms(&read.spec, &kinds, parents),
-                    selection: read.spec.selection(target, &self.object.key.name),
-                    rules: kinds.rules.clone(),
-                    snapshot: read.snapshot.clone(),
-                    hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
-                    max_children: self.tools.max_children,
-                    deletions: common.deletions.clone(),
-                },
-                hooks: Arc::clone(&hooks),
-                relations: Arc::new(relations),
-                tasks: Tasks::default(),
-                told: Mutex::default(),
-                standings: Mutex::new(SettledParents::new(self.tools.purity_check)),
-                ledgers: WriteHistories::default(),
-                started: Instant::now(),
-                meter: Arc::clone(&meter),
+            let config = ControllerConfig {
+                name: self.object.key.name.to_string(),
+                kind: self.kind_config(&read.spec, &kinds, parents),
+                selection: read.spec.selection(target, &self.object.key.name),
+                child_kinds: kinds.rules.clone(),
+                snapshot: read.snapshot.clone(),
+                hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
+                max_children: self.context.options.max_children,
+                deletions: common.deletions.clone(),
             };
-            ParentQueue { controller: Arc::new(controller), queue }
+            // Parents and children are read with the server's own rights, for all controllers together.
+            let stores = &self.context.cluster.stores;
+            let data = ControllerData {
+                object: Arc::clone(&self.object),
+                config,
+                parents: stores.open(parents),
+                children: kinds.claimed().map(|resource| stores.open(resource)).collect(),
+                controllers: Arc::clone(&context.controllers),
+                recorder: context.cluster.recorder.clone(),
+                meter: Arc::clone(&meter),
+                started: Instant::now(),
+            };
+            let hooks = HookCaller {
+                data: Arc::new(data),
+                hooks: Arc::clone(&hooks),
+                sources: Arc::clone(&context.hooks.sources),
+                seeds: Arc::clone(&context.hooks.seeds),
+            };
+            ParentQueue::new(hooks, self.decorator(), &context, common.account.is_some())
         });
         Some(Started { parts: parts.collect(), hooks, kinds, modules })
     }
 
-    fn terms(&self, spec: &CheckedSpec, kinds: &Kinds, parents: &Arc<Resource>) -> KindConfig {
+    fn decorator(&self) -> Option<Decorator> {
+        match self.kind {
+            ControllerKind::Composite => None,
+            ControllerKind::Decorator => Some(Decorator {
+                id: Arc::new(DecoratorId::of(&self.object)),
+                coordinator: Arc::clone(&self.context.decorators),
+            }),
+        }
+    }
+
+    fn kind_config(&self, spec: &CheckedSpec, kinds: &Kinds, parents: &Arc<Resource>) -> KindConfig {
         match spec {
             CheckedSpec::Composite(composite) => KindConfig::Composite {
                 generate_selector: composite.generate_selector,
-                rolling: kinds.rolling(composite, parents, self.tools.rest.client().default_namespace()),
+                rolling: kinds
+                    .rolling(composite, parents, self.context.cluster.api.client().default_namespace())
+                    .map(Arc::new),
             },
             CheckedSpec::Decorator(_) => KindConfig::Decorator,
         }
@@ -203,7 +207,7 @@ impl ControllerRunner {
     fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
         match &hook.call {
             Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
-                Ok(Hook::Wasm { source: self.tools.sources.follow(module, mounts), limits: *limits })
+                Ok(Hook::Wasm { source: self.context.hooks.sources.follow(module, mounts), limits: *limits })
             }
             Call::Webhook(target) => {
                 if let Some(timeout) = &target.ignored_timeout {
@@ -211,7 +215,7 @@ impl ControllerRunner {
                     tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
                 }
                 let object = &self.object;
-                let webhooks = &self.tools.metrics.webhooks;
+                let webhooks = &self.context.metrics.webhooks;
                 let meter = webhooks.meter(&object.gvk.kind, &object.key.name, name, &target.url);
                 Ok(Hook::Webhook(Arc::new(Webhook::new(target, meter)?)))
             }
@@ -220,7 +224,7 @@ impl ControllerRunner {
 
     /// `None`: the controller cannot run as it is written.
     fn check(&self) -> Option<Read> {
-        let error = match CheckedSpec::of(self.kind, &self.object, &self.tools.policy) {
+        let error = match CheckedSpec::of(self.kind, &self.object, &self.context.hooks.policy) {
             Ok((spec, snapshot)) => {
                 self.warn_of(&spec);
                 return Some(Read { spec, snapshot });
@@ -243,7 +247,7 @@ impl ControllerRunner {
         if let CheckedSpec::Decorator(decorator) = spec {
             let selection = |target| spec.selection(target, &self.object.key.name);
             let targets = decorator.targets.iter().map(|target| (target.resource.clone(), selection(target)));
-            self.tools.wishing.host(&self.object, targets.collect());
+            self.context.decorators.host(&self.object, targets.collect());
         }
     }
 
@@ -251,7 +255,7 @@ impl ControllerRunner {
     /// wait for the API server is none of these: all have to.
     pub(crate) fn stand_aside(&self) {
         if self.kind == ControllerKind::Decorator {
-            self.tools.wishing.end(&self.object);
+            self.context.decorators.end(&self.object);
         }
     }
 
@@ -304,12 +308,12 @@ impl ControllerRunner {
         Started { parts, hooks, kinds, modules }: Started,
     ) -> StopReason {
         for part in &parts {
-            if self.synced(&part.controller).await.is_none() {
+            if self.synced(&part.reconciler.data).await.is_none() {
                 return StopReason::Stopped;
             }
         }
         let name = &self.object.key;
-        self.tools.recorder.record(
+        self.context.cluster.recorder.record(
             &self.object,
             EventReason::Started,
             &format!("Started controller: {name}"),
@@ -317,7 +321,7 @@ impl ControllerRunner {
         let common = spec.common();
         for target in spec.targets() {
             let sweep = StaleFinalizers {
-                tools: self.tools.clone(),
+                context: self.context.clone(),
                 parents: target.resource.clone(),
                 account: common.account.clone(),
             };
@@ -325,8 +329,8 @@ impl ControllerRunner {
         }
         // Before the first reconcile: everything after it is a change.
         hooks.renew();
-        let period = common.resync_period.or(self.tools.resync);
-        let tasks: Vec<_> = parts.iter().map(|part| part.controller.tasks.until_dropped()).collect();
+        let period = common.resync_period.or(self.context.options.resync);
+        let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
         let mut workers = self.begin(&parts, period);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
@@ -344,21 +348,22 @@ impl ControllerRunner {
         end
     }
 
-    /// Starts reconciles; from now on other decorators wait for those of this one.
+    /// Starts the workers; from now on other decorators wait for the reconciles of this one.
     fn begin(&self, parts: &[ParentQueue], period: Option<Duration>) -> Vec<JoinSet<()>> {
-        let claimant = parts.first().and_then(|part| part.controller.claimant.as_ref());
-        if claimant.is_some() {
+        let decorator = parts.first().and_then(|part| part.reconciler.decorator.as_ref());
+        if decorator.is_some() {
             let target = |part: &ParentQueue| {
-                let Reconciler { parents, terms, .. } = &*part.controller;
-                (parents.resource().gvr(), terms.selection.clone())
+                let ControllerData { parents, config, .. } = &*part.reconciler.data;
+                (parents.resource().gvr(), config.selection.clone())
             };
-            self.tools.wishing.host(&self.object, parts.iter().map(target).collect());
+            self.context.decorators.host(&self.object, parts.iter().map(target).collect());
         }
-        let workers = parts.iter().map(|part| part.begin(self.begun, self.tools.workers, period)).collect();
-        if let Some(who) = claimant {
-            // Objects that it selected before; reconciles see those that change from here on.
-            let is_its = |uid: &_| parts.iter().any(|part| part.controller.is_about(uid));
-            self.tools.wishing.begin(who, is_its);
+        let workers = self.context.options.workers;
+        let workers = parts.iter().map(|part| part.begin(self.begun, workers, period)).collect();
+        if let Some(decorator) = decorator {
+            // Objects that it selected before and no longer does are forgotten; later changes are seen by reconciles.
+            let selects = |uid: &_| parts.iter().any(|part| part.reconciler.parents.includes(uid));
+            self.context.decorators.begin(&decorator.id, selects);
         }
         workers
     }
@@ -383,7 +388,7 @@ impl ControllerRunner {
     }
 
     /// Waits until all stores are filled, and says so where one cannot be.
-    async fn synced(&self, controller: &Reconciler) -> Option<()> {
+    async fn synced(&self, controller: &ControllerData) -> Option<()> {
         let all = async {
             for store in controller.stores() {
                 store.synced().await;
@@ -404,6 +409,6 @@ impl ControllerRunner {
     }
 
     pub(crate) fn warn(&self, reason: EventReason, message: &str) {
-        self.tools.recorder.record(&self.object, reason, message);
+        self.context.cluster.recorder.record(&self.object, reason, message);
     }
 }

@@ -8,7 +8,7 @@ use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, HookStatus};
 use tokio::sync::watch;
 
-use crate::controller::reconcile::hooks::Hook;
+use crate::controller::hooks::Hook;
 use crate::controller::runner::ControllerRunner;
 use crate::hook::wasm::source::HookSourceState;
 use crate::telemetry::timestamp;

@@ -1,4 +1,4 @@
-//! The parents of one kind that a running controller looks at: their queue, its workers, and what wakes them.
+//! Queue of the parents of one kind: its workers, and the tasks that add parents to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,47 +8,73 @@ use futures_util::future::{pending, select_all};
 use metahook_core::object::id::Key;
 use tokio::task::JoinSet;
 
-use crate::controller::reconcile::{Reconciler, after_panic};
+use crate::controller::Context;
+use crate::controller::decorator_conflicts::Decorator;
+use crate::controller::hooks::HookCaller;
+use crate::controller::reconcile::Reconciler;
+use crate::controller::related::RelatedObjects;
 use crate::controller::runner::triggers;
 use crate::controller::runner::{StartReason, StopReason};
 use crate::queue::{Queue, workers};
+use crate::sync::Tasks;
 
 pub(crate) struct ParentQueue {
-    pub(crate) controller: Arc<Reconciler>,
+    pub(crate) reconciler: Arc<Reconciler>,
     pub(crate) queue: Arc<Queue<Key>>,
+    pub(crate) tasks: Arc<Tasks>,
 }
 
 impl ParentQueue {
-    /// From now on passes are made; those that work end with the queue.
+    /// `restricted`: the controller reads related objects with the rights of a ServiceAccount.
+    pub(crate) fn new(
+        hooks: HookCaller,
+        decorator: Option<Decorator>,
+        context: &Context,
+        restricted: bool,
+    ) -> Self {
+        let queue = Arc::new(Queue::new());
+        let tasks = Arc::new(Tasks::default());
+        let related = RelatedObjects::new(
+            hooks.clone(),
+            Arc::clone(&queue),
+            Arc::clone(&tasks),
+            &context.cluster,
+            restricted,
+        );
+        let reconciler = Reconciler::new(hooks, Arc::new(related), decorator, context);
+        Self { reconciler: Arc::new(reconciler), queue, tasks }
+    }
+
+    /// Starts the workers; they end with the queue.
     pub(crate) fn begin(&self, begun: StartReason, count: usize, period: Option<Duration>) -> JoinSet<()> {
-        if let Some(who) = &self.controller.claimant {
-            self.controller.tools.wishing.works(who, &self.controller.parents, &self.queue);
+        if let Some(Decorator { id, coordinator }) = &self.reconciler.decorator {
+            coordinator.works(id, &self.reconciler.data.parents, &self.queue);
         }
-        triggers::spawn(&self.controller, &self.queue, begun);
+        triggers::spawn(self, begun);
         if let Some(period) = period {
-            let resync = triggers::resync(Arc::clone(&self.controller), Arc::clone(&self.queue), period);
-            self.controller.tasks.spawn(resync);
+            let resync = triggers::resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), period);
+            self.tasks.spawn(resync);
         }
         if begun == StartReason::Anew {
             self.sync_all();
         }
-        let pass = Arc::clone(&self.controller);
+        let reconciler = Arc::clone(&self.reconciler);
         let work = move |key, streaks| {
-            let controller = Arc::clone(&pass);
-            async move { controller.sync(&key, streaks).await }
+            let reconciler = Arc::clone(&reconciler);
+            async move { reconciler.reconcile(&key, streaks).await }
         };
-        workers::start(&self.queue, count, work, after_panic)
+        workers::start(&self.queue, count, work)
     }
 
     pub(crate) fn sync_all(&self) {
-        triggers::sync_all(&self.controller, &self.queue);
+        triggers::sync_all(&self.reconciler.parents, &self.queue);
     }
 
     async fn tend(&self) -> StopReason {
         tokio::select! {
-            () = self.controller.tasks.broken() => StopReason::Broken,
-            () = self.controller.wake_where_kinds_appear() => StopReason::Anew,
-            () = self.controller.close_places() => StopReason::Anew,
+            () = self.tasks.broken() => StopReason::Broken,
+            () = self.reconciler.related.watch_discovery() => StopReason::Anew,
+            () = self.reconciler.related.close_scopes() => StopReason::Anew,
         }
     }
 }

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
+use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
-use crate::controller::reconcile::hooks::Hook;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::error_chain::error_chain;
 use crate::store::Store;
@@ -180,22 +180,22 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, controller: &Reconciler) {
-        self.parents += controller.count_parents();
-        let callees = controller.hooks.now().ok();
+        self.parents += controller.parents.count();
+        let callees = controller.hooks.hooks.now().ok();
         {
-            let standings = controller.standings();
+            let standings = controller.parents.settled();
             self.settled += standings.settled();
             self.failing += standings.failing().len();
             let first = standings.failing().first_key_value();
             self.first = self.first.take().or_else(|| first.map(|(key, category)| (key.clone(), *category)));
             self.purity.extend(callees.and_then(|callees| standings.purity_of(callees.identity)));
         }
-        let (flipping, first) = controller.ledgers.flips();
+        let (flipping, first) = controller.histories().flapping();
         self.flipping += flipping;
         let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
         self.flips = self.flips.take().or(first);
-        let trouble = || controller.stores().find_map(|store| store.trouble());
-        self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.relations.trouble());
+        let trouble = || controller.data.stores().find_map(|store| store.trouble());
+        self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
     }
 
     fn ready(&self) -> Finding {
@@ -229,10 +229,10 @@ impl Reporter {
     /// Reports the latest calls, if there were any.
     pub(crate) fn figures(&self, parts: &[ParentQueue]) {
         // Calls are counted for all of them together.
-        let Some(ParentQueue { controller, .. }) = parts.first() else { return };
-        for (name, hook) in controller.hooks.all.iter() {
+        let Some(ParentQueue { reconciler: controller, .. }) = parts.first() else { return };
+        for (name, hook) in controller.hooks.hooks.all.iter() {
             let Hook::Wasm { limits, .. } = hook else { continue };
-            if let Some(figures) = controller.meter.counts().figures(name, limits) {
+            if let Some(figures) = controller.data.meter.counts().figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {
                         hook.latest = Some(figures);
@@ -245,10 +245,10 @@ impl Reporter {
     pub(crate) fn count(&self, parts: &[ParentQueue]) {
         let mut counts = Counts::default();
         for part in parts {
-            counts.add(&part.controller);
+            counts.add(&part.reconciler);
         }
-        if let Some(ParentQueue { controller, .. }) = parts.first() {
-            let mut counted = controller.meter.counts();
+        if let Some(ParentQueue { reconciler: controller, .. }) = parts.first() {
+            let mut counted = controller.data.meter.counts();
             counted.parents = counts.parents;
             counted.settled = counts.settled;
             counted.failing = counts.failing;

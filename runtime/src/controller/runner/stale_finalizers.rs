@@ -24,7 +24,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The parents of one kind.
 pub(crate) struct StaleFinalizers {
-    pub(crate) tools: Context,
+    pub(crate) context: Context,
     pub(crate) parents: Gvr,
     /// By whose rights the finalizers were written; the server's own are tried besides.
     pub(crate) account: Option<ServiceAccountRef>,
@@ -33,10 +33,10 @@ pub(crate) struct StaleFinalizers {
 impl StaleFinalizers {
     /// Ends when no object of the kind carries a stale finalizer, or at `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        let accounts = self.account.iter().map(|account| self.tools.rest.acting_as(account));
-        let rests: Vec<ApiClient> = accounts.chain([self.tools.rest.clone()]).collect();
+        let accounts = self.account.iter().map(|account| self.context.cluster.api.acting_as(account));
+        let rests: Vec<ApiClient> = accounts.chain([self.context.cluster.api.clone()]).collect();
         let sweeping = async {
-            self.tools.controllers.synced().await;
+            self.context.controllers.synced().await;
             for rest in rests.iter().cycle() {
                 let Err(error) = self.once(rest).await else { return };
                 tracing::warn!(parents = %self.parents, error = error_chain(error.as_ref()), "finalizers of controllers that are gone could not be taken off; tried again");
@@ -52,11 +52,11 @@ impl StaleFinalizers {
     /// Goes on after a failure, so that one parent does not hold the others; gives back the first.
     async fn once(&self, rest: &ApiClient) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         // A kind that is not served has no objects.
-        let resource = match self.tools.discovery.resolve(&self.parents).await {
+        let resource = match self.context.cluster.discovery.resolve(&self.parents).await {
             Err(error) if error.is_not_served() => return Ok(()),
             resource => resource?,
         };
-        let store = self.tools.stores.open(&resource);
+        let store = self.context.cluster.stores.open(&resource);
         store.synced().await;
         let stale = marked(&store, |finalizer| self.is_stale(finalizer));
         let mut first = Ok(());
@@ -91,7 +91,7 @@ impl StaleFinalizers {
     /// No controller of that name looks at these parents, now.
     fn is_stale(&self, finalizer: &str) -> bool {
         finalizer::controller(finalizer).is_some_and(|(kind, name)| {
-            let controller = self.tools.controllers.get(kind, name);
+            let controller = self.context.controllers.get(kind, name);
             !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
         })
     }

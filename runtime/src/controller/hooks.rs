@@ -1,24 +1,25 @@
-//! The hooks of one controller as its passes call them, and what is told of each call.
+//! Caller of the hooks of one controller, with metrics and log lines of each call.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::limits::Limits;
-use metahook_core::api::reason::EventReason;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::reconcile::plan::HookFeedback;
 
-use crate::controller::reconcile::Reconciler;
-use crate::controller::related::Customized;
+use crate::controller::data::ControllerData;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
-use crate::hook::wasm::source::{HookSource, LoadedHook};
+use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
+use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{WebError, Webhook};
 use crate::sync::lock;
+
+/// The lines of one call's stderr that are logged; the others are counted.
+const MAX_LOG_LINES: usize = 100;
 
 /// A hook that runs as long as its controller does.
 pub(crate) enum Hook {
@@ -29,32 +30,35 @@ pub(crate) enum Hook {
 /// The hooks of a running controller.
 pub(crate) struct Hooks {
     pub(crate) all: PerHook<Hook>,
-    /// As what they are called at present.
-    now: Mutex<Result<Arc<Callees>, HookName>>,
+    /// Their present versions.
+    now: Mutex<Result<Arc<LoadedHooks>, HookName>>,
 }
 
-/// All hooks as one pass calls them: it takes them once, so that it never mixes versions.
-pub(crate) struct Callees {
-    hooks: PerHook<Callee>,
+/// All hooks in their present versions. A reconcile takes them once, so that it never mixes versions.
+pub(crate) struct LoadedHooks {
+    hooks: PerHook<CallableHook>,
     pub(crate) identity: Fingerprint,
 }
 
-enum Callee {
+enum CallableHook {
     Wasm { loaded: LoadedHook, limits: Limits },
     Webhook(Arc<Webhook>),
 }
 
-/// What a hook answered.
-pub(crate) struct Answer {
+/// A hook's answer.
+pub(crate) struct HookAnswer {
     pub(crate) bytes: Vec<u8>,
     /// Whether the request alone brought it about; `None` where that is not known, as of webhooks.
     pub(crate) pure: Option<bool>,
 }
 
-/// The calls of one pass.
-pub(crate) struct Calls {
-    pure: Option<bool>,
-    answers: Fingerprinter,
+/// Calls of the hooks of one controller.
+#[derive(Clone)]
+pub(crate) struct HookCaller {
+    pub(crate) data: Arc<ControllerData>,
+    pub(crate) hooks: Arc<Hooks>,
+    pub(crate) sources: Arc<HookSources>,
+    pub(crate) seeds: Arc<Seeds>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -85,151 +89,110 @@ impl HookError {
     }
 }
 
-impl Default for Calls {
-    fn default() -> Self {
-        Self { pure: Some(true), answers: Fingerprinter::default() }
-    }
-}
-
-impl Calls {
-    pub(crate) fn add(&mut self, answer: &Answer) {
-        self.answers.add(&answer.bytes);
-        self.pure = self.pure.zip(answer.pure).map(|(before, now)| before && now);
-    }
-
-    /// What the customize hook said counts, whether now or before.
-    pub(crate) fn customized(&mut self, asked: &Customized) {
-        self.answers.add(asked.print().as_bytes());
-        self.pure = self.pure.zip(asked.pure).map(|(before, now)| before && now);
-    }
-
-    /// What all answers were, and whether the requests alone brought them about; `None` where nobody knows.
-    pub(crate) fn finish(self) -> (Fingerprint, Option<bool>) {
-        (self.answers.finish(), self.pure)
-    }
-}
-
 impl Hooks {
     pub(crate) fn new(all: PerHook<Hook>) -> Self {
-        Self { now: Mutex::new(Callees::of(&all).map(Arc::new)), all }
+        Self { now: Mutex::new(LoadedHooks::of(&all).map(Arc::new)), all }
     }
 
-    pub(crate) fn now(&self) -> Result<Arc<Callees>, HookError> {
+    pub(crate) fn now(&self) -> Result<Arc<LoadedHooks>, HookError> {
         self.lock().clone().map_err(HookError::NotLoaded)
     }
 
-    /// A module or a mount may not be what it was; whether that makes any difference.
+    /// Takes the present modules and mounts; `true`: a version changed.
     pub(crate) fn renew(&self) -> bool {
-        let now = Callees::of(&self.all).map(Arc::new);
-        let identity = |callees: &Result<Arc<Callees>, HookName>| callees.as_ref().ok().map(|it| it.identity);
+        let now = LoadedHooks::of(&self.all).map(Arc::new);
+        let identity = |hooks: &Result<Arc<LoadedHooks>, HookName>| hooks.as_ref().ok().map(|it| it.identity);
         let mut known = self.lock();
         let changed = identity(&known) != identity(&now);
         *known = now;
         changed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Result<Arc<Callees>, HookName>> {
+    fn lock(&self) -> MutexGuard<'_, Result<Arc<LoadedHooks>, HookName>> {
         lock(&self.now)
     }
 }
 
-impl Callees {
+impl LoadedHooks {
     /// # Errors
     /// The hook without a module: none of them is called.
     fn of(hooks: &PerHook<Hook>) -> Result<Self, HookName> {
         let hooks = hooks.try_map(|name, hook| match hook {
             Hook::Wasm { source, limits } => {
                 let loaded = source.loaded().ok_or(name)?;
-                Ok(Callee::Wasm { loaded, limits: *limits })
+                Ok(CallableHook::Wasm { loaded, limits: *limits })
             }
-            Hook::Webhook(webhook) => Ok(Callee::Webhook(Arc::clone(webhook))),
+            Hook::Webhook(webhook) => Ok(CallableHook::Webhook(Arc::clone(webhook))),
         })?;
         let mut identity = Fingerprinter::default();
         for (name, hook) in hooks.iter() {
             identity.add(name.as_str().as_bytes());
             match hook {
-                Callee::Wasm { loaded, .. } => identity.add(loaded.identity.as_bytes()),
-                // Where it is stands in the spec; what it is nobody knows.
-                Callee::Webhook(_) => identity.add(b"webhook"),
+                CallableHook::Wasm { loaded, .. } => identity.add(loaded.identity.as_bytes()),
+                // The spec has its URL, and it has no version.
+                CallableHook::Webhook(_) => identity.add(b"webhook"),
             }
         }
         Ok(Self { identity: identity.finish(), hooks })
     }
 }
 
-impl Reconciler {
-    /// Asks one hook about one parent.
-    pub(crate) async fn ask(
+impl HookCaller {
+    /// Calls one hook about one parent.
+    pub(crate) async fn call(
         &self,
-        callees: &Callees,
+        hooks: &LoadedHooks,
         name: HookName,
         parent: &Object,
         request: Vec<u8>,
-    ) -> Result<Answer, HookError> {
-        match callees.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
-            Callee::Wasm { loaded, limits } => {
+    ) -> Result<HookAnswer, HookError> {
+        match hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
+            CallableHook::Wasm { loaded, limits } => {
                 let call = Call {
-                    controller: &self.object.key.name,
+                    controller: &self.data.object.key.name,
                     hook: name.as_str(),
                     request: request.into(),
                     now: SystemTime::now(),
                     limits: *limits,
-                    seed: self.tools.seeds.of(&parent.uid),
+                    seed: self.seeds.of(&parent.uid),
                     mounts: loaded.mounts.folders(),
                 };
                 let start = Instant::now();
-                let called = self.tools.sources.runtime().call(&loaded.module, call).await;
+                let called = self.sources.runtime().call(&loaded.module, call).await;
                 let result =
                     called.answer.as_ref().map_or_else(CallError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), called.usage);
                 self.log(name, &parent.key, &called.log);
                 let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
-                Ok(Answer { bytes, pure: Some(called.pure) })
+                Ok(HookAnswer { bytes, pure: Some(called.pure) })
             }
-            Callee::Webhook(webhook) => {
+            CallableHook::Webhook(webhook) => {
                 let start = Instant::now();
                 let answer = webhook.call(request.into()).await;
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), Usage::default());
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
-                Ok(Answer { bytes, pure: None })
+                Ok(HookAnswer { bytes, pure: None })
             }
         }
     }
 
     fn count(&self, hook: HookName, result: &'static str, took: Duration, usage: Usage) {
         let Usage { memory, instructions } = usage;
-        self.meter.counts().called(controller_metrics::Called { hook, result, took, memory, instructions });
+        let called = controller_metrics::Called { hook, result, took, memory, instructions };
+        self.data.meter.counts().called(called);
     }
 
-    /// What the hook wants said about the parent, and what has to be said about the hook.
-    pub(crate) fn say(&self, hook: HookName, parent: &Object, said: &HookFeedback) {
-        for event in &said.events {
-            self.tools.recorder.record_of_hook(parent, event);
-        }
-        let forgot = (said.forgot > 0).then(|| {
-            format!(
-                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
-                self.terms.kind.name().children(),
-                said.forgot
-            )
-        });
-        self.warn_once(parent, EventReason::MissingChildren, forgot);
-        for odd in &said.oddities {
-            tracing::debug!(controller = %self.object.key, %hook, parent = %parent.key, "the hook's answer {odd}");
-        }
-    }
-
-    /// Each line of a hook's stderr is a log record; a flood of them is cut.
+    /// Logs each line of a hook's stderr, up to a limit.
     fn log(&self, hook: HookName, parent: &Key, log: &Log) {
-        const MOST: usize = 100;
+        let controller = &self.data.object.key;
         let mut lines = log.text.lines().filter(|line| !line.trim().is_empty());
-        for line in lines.by_ref().take(MOST) {
-            tracing::info!(target: "hook", controller = %self.object.key, %hook, %parent, "{line}");
+        for line in lines.by_ref().take(MAX_LOG_LINES) {
+            tracing::info!(target: "hook", %controller, %hook, %parent, "{line}");
         }
         let more = lines.count();
         if more > 0 || log.lost > 0 {
-            tracing::info!(target: "hook", controller = %self.object.key, %hook, %parent, "{more} more lines and {} bytes beyond limits.log were cut", log.lost);
+            tracing::info!(target: "hook", %controller, %hook, %parent, "{more} more lines and {} bytes beyond limits.log were cut", log.lost);
         }
     }
 }

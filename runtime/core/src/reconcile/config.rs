@@ -1,0 +1,173 @@
+//! Configuration of a running controller: its spec in the form that reconciles use.
+
+use std::sync::Arc;
+
+use crate::api::ControllerKind;
+use crate::api::deletion::Grant;
+use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
+use crate::api::selection::Selection;
+use crate::children::Owner;
+use crate::children::claims::{self, Maker};
+use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
+use crate::hook::response::Mode;
+use crate::object::Object;
+use crate::object::map::ChildMap;
+use crate::object::selector::Selector;
+use crate::rollout::RollingConfig;
+
+/// A controller's spec, as its reconciles use it. It stays the same as long as the controller runs: a changed spec starts
+/// another controller, without the state of this one.
+#[derive(Debug, Clone)]
+pub struct ControllerConfig {
+    pub name: String,
+    pub kind: KindConfig,
+    pub selection: Selection,
+    pub child_kinds: Vec<ChildKind>,
+    /// The controller as hooks see it.
+    pub snapshot: String,
+    pub hooks: PerHook<HookConfig>,
+    pub max_children: usize,
+    /// Kinds of related objects that hooks may delete.
+    pub deletions: Vec<Grant>,
+}
+
+/// The settings that only one of the two kinds of controllers has.
+#[derive(Debug, Clone)]
+pub enum KindConfig {
+    Composite {
+        generate_selector: bool,
+        /// `Some`: there are kinds of children that are updated one child after the other.
+        rolling: Option<Arc<RollingConfig>>,
+    },
+    Decorator,
+}
+
+/// The protocol of one hook: how its requests are written and its answers read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookConfig {
+    pub version: HookVersion,
+    pub mode: Mode,
+    pub settings: Option<String>,
+    pub via: Via,
+}
+
+impl ControllerConfig {
+    pub(crate) fn hook(&self, name: HookName) -> &HookConfig {
+        // The phase names a finalize hook only where there is one.
+        self.hooks.get(name).unwrap_or(&self.hooks.sync)
+    }
+
+    /// The owner of a parent's children, and how they are written.
+    pub fn owner<'a>(&'a self, parent: &'a Object) -> Owner<'a> {
+        let hash_secrets = self.hooks.sync.via == Via::Wasm;
+        Owner {
+            parent,
+            kind: self.kind.name(),
+            controller: &self.name,
+            rules: &self.child_kinds,
+            hash_secrets,
+        }
+    }
+
+    pub(crate) fn desired_options<'a>(
+        &'a self,
+        hook: HookName,
+        selector: Option<&'a Selector>,
+    ) -> DesiredOptions<'a> {
+        DesiredOptions {
+            rules: &self.child_kinds,
+            selector,
+            mark: match self.kind {
+                KindConfig::Composite { generate_selector: true, .. } => OwnerMark::Uid,
+                KindConfig::Composite { generate_selector: false, .. } => OwnerMark::Own,
+                KindConfig::Decorator => OwnerMark::Attached(&self.name),
+            },
+            strays: match self.hook(hook).via {
+                Via::Wasm => UnmanagedPolicy::Refused,
+                Via::Webhook => UnmanagedPolicy::Created,
+            },
+        }
+    }
+
+    /// Another controller that made the object, as the object's annotations say: as long as that controller exists, the
+    /// object is left to it. A decorator tells its own attachments by their annotation, so that the question does not arise.
+    pub fn other_maker<'a>(&self, object: &'a Object) -> Option<Maker<'a>> {
+        match self.kind {
+            KindConfig::Composite { .. } => claims::maker(object)
+                .filter(|maker| maker.kind != self.kind.name() || maker.name != self.name),
+            KindConfig::Decorator => None,
+        }
+    }
+
+    /// An empty map of children that names all declared kinds.
+    pub fn no_children(&self) -> ChildMap {
+        let mut children = ChildMap::default();
+        for kind in &self.child_kinds {
+            children.declare(&kind.resource);
+        }
+        children
+    }
+}
+
+impl KindConfig {
+    pub fn name(&self) -> ControllerKind {
+        match self {
+            Self::Composite { .. } => ControllerKind::Composite,
+            Self::Decorator => ControllerKind::Decorator,
+        }
+    }
+
+    pub fn rolling(&self) -> Option<&Arc<RollingConfig>> {
+        match self {
+            Self::Composite { rolling, .. } => rolling.as_ref(),
+            Self::Decorator => None,
+        }
+    }
+
+    pub(crate) fn generates_selector(&self) -> bool {
+        matches!(self, Self::Composite { generate_selector: true, .. })
+    }
+
+    /// Whether parents adopt children that the selectors in their own spec match.
+    pub fn adopts_by_own_selectors(&self) -> bool {
+        matches!(self, Self::Composite { generate_selector: false, .. })
+    }
+}
+
+impl HookConfig {
+    pub fn of(hook: &EnabledHook) -> Self {
+        let settings = match &hook.call {
+            Call::Wasm(wasm) => wasm.settings.as_ref().map(ToString::to_string),
+            Call::Webhook(_) => None,
+        };
+        Self { version: hook.version, mode: hook.mode(), settings, via: hook.via() }
+    }
+
+    /// A module's hook.
+    pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
+        Self { version, mode: version.mode(), settings, via: Via::Wasm }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::children::last_applied::{ATTACHED_BY, MADE_BY};
+    use crate::object::testing::Build;
+    use crate::reconcile::testing::{child, config, decorator};
+
+    #[test]
+    fn a_composite_leaves_children_of_other_controllers() {
+        let other = |config: &ControllerConfig, child: Build| {
+            let child = child.object();
+            config.other_maker(&child).map(|maker| (maker.kind, maker.name.to_owned()))
+        };
+        let made = |by: &str| child("a").annotation(MADE_BY, by);
+        assert_eq!(other(&config(), made("c")), None);
+        assert_eq!(other(&config(), made("d")), Some((ControllerKind::Composite, "d".to_owned())));
+        let attached = |by: &str| other(&config(), child("a").annotation(ATTACHED_BY, by));
+        assert_eq!(attached("c"), Some((ControllerKind::Decorator, "c".to_owned())), "of the same name");
+        assert_eq!(attached("d"), Some((ControllerKind::Decorator, "d".to_owned())));
+        assert_eq!(other(&decorator(), made("d")), None);
+    }
+}

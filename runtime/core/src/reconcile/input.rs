@@ -1,0 +1,243 @@
+//! Input of a reconcile: the objects and settings that decide about a parent, and their fingerprint.
+
+use std::sync::Arc;
+
+use crate::api::hook::HookName;
+use crate::children::claims::{self, Claim, ClaimedObject};
+use crate::hash::{Fingerprint, Fingerprinter};
+use crate::hook::{customize, request};
+use crate::object::Object;
+use crate::object::child_selector::{self, ChildSelectorError};
+use crate::object::id::Resource;
+use crate::object::map::ChildMap;
+use crate::object::selector::Selector;
+use crate::reconcile::config::{ControllerConfig, KindConfig};
+use crate::reconcile::rollout::RolloutState;
+use crate::related::selection::Related;
+
+/// Everything that a reconcile reads and that may be different the next time. Its decisions are made from this alone, and
+/// the fingerprint covers all of it.
+#[derive(Debug)]
+pub struct ReconcileInput {
+    pub parent: Arc<Object>,
+    /// The hook that decides about the parent; follows from the parent.
+    pub hook: HookName,
+    /// The versions of all hooks: their modules, and the files that they may read.
+    pub hooks: Fingerprint,
+    /// The objects that the customize hook asked for. Its rules have no other effect than these objects.
+    pub related: Related,
+    /// The selector of the parent's children, from its uid or its spec. `None`: the objects that it controls.
+    pub selector: Option<Selector>,
+    /// The parent's children, and the objects that it adopts; without those that it leaves alone.
+    pub claims: Vec<ClaimedObject>,
+    /// The revisions of the parent, where children are updated one after the other.
+    pub rollout: Option<RolloutState>,
+    /// The decorations that older decorators want for the parent; `None` for parents of CompositeControllers.
+    pub older_decorators: Option<Fingerprint>,
+}
+
+/// The part of the input that is known before any child is read.
+#[derive(Debug)]
+pub struct InputParts {
+    pub hook: HookName,
+    pub hooks: Fingerprint,
+    pub related: Related,
+    pub rollout: Option<RolloutState>,
+    pub older_decorators: Option<Fingerprint>,
+}
+
+/// A state of the parent that a hook is asked about: the present one, or that of an older revision.
+#[derive(Debug, Clone, Copy)]
+pub struct ParentState<'a> {
+    pub parent: &'a Object,
+    pub related: &'a Related,
+}
+
+impl ReconcileInput {
+    /// `candidates` gives the objects of a kind that the parent controls, and those without a controller that the selector
+    /// matches.
+    ///
+    /// # Errors
+    /// The parent has no usable selector of its children. One that is finalized keeps the objects that it controls instead,
+    /// or it could never be deleted.
+    pub fn of(
+        config: &ControllerConfig,
+        parent: &Arc<Object>,
+        parts: InputParts,
+        candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
+    ) -> Result<Self, ChildSelectorError> {
+        let InputParts { hook, hooks, related, rollout, older_decorators } = parts;
+        let selector = match config.kind {
+            KindConfig::Decorator => None,
+            KindConfig::Composite { generate_selector, .. } => {
+                match child_selector::selector(parent, generate_selector) {
+                    Ok(selector) => Some(selector),
+                    Err(_) if hook == HookName::Finalize => None,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let mut claims = Vec::new();
+        for kind in &config.child_kinds {
+            for object in candidates(&kind.resource, selector.as_ref()) {
+                let claim = match config.kind {
+                    KindConfig::Composite { .. } => claims::of_composite(parent, selector.as_ref(), &object),
+                    KindConfig::Decorator => claims::of_decorator(parent, &config.name, &object),
+                };
+                if claim != Claim::Leave {
+                    claims.push(ClaimedObject { resource: Arc::clone(&kind.resource), object, claim });
+                }
+            }
+        }
+        let parent = Arc::clone(parent);
+        Ok(Self { parent, hook, hooks, related, selector, claims, rollout, older_decorators })
+    }
+
+    /// The present state of the parent.
+    pub fn state(&self) -> ParentState<'_> {
+        ParentState { parent: &self.parent, related: &self.related }
+    }
+
+    /// The request to the hook about a state of the parent.
+    pub fn request(&self, config: &ControllerConfig, state: ParentState<'_>, children: &ChildMap) -> Vec<u8> {
+        let hook = config.hook(self.hook);
+        let request = request::Sync {
+            kind: config.kind.name(),
+            controller: &config.snapshot,
+            parent: state.parent,
+            children,
+            related: &state.related.objects,
+            settings: hook.settings.as_deref(),
+            naming: hook.version.naming(),
+            finalizing: self.hook == HookName::Finalize,
+        };
+        request.bytes()
+    }
+
+    /// A number that is the same for two reconciles exactly if they read the same. Objects are identified by uid, version,
+    /// and a deletion that was asked for and that their version does not show yet.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let mut all = Fingerprinter::default();
+        all.add(self.hooks.as_bytes());
+        all.add(self.older_decorators.as_ref().map_or(&[], Fingerprint::as_bytes));
+        let rollout = self.rollout.iter();
+        let older = rollout.clone().flat_map(|rollout| &rollout.related);
+        for related in std::iter::once(&self.related).chain(older) {
+            related.fingerprint(&mut all);
+        }
+        let claims = self.claims.iter().chain(rollout.flat_map(|rollout| &rollout.revisions));
+        for object in std::iter::once(&self.parent).chain(claims.map(|claimed| &claimed.object)) {
+            all.add(object.uid.as_str().as_bytes());
+            all.add(object.version.as_str().as_bytes());
+            all.add(&[u8::from(object.deleting)]);
+        }
+        all.finish()
+    }
+}
+
+/// The request to the customize hook about a parent.
+pub fn customize_request(config: &ControllerConfig, parent: &Object) -> Vec<u8> {
+    let settings = config.hooks.customize.as_ref().and_then(|hook| hook.settings.as_deref());
+    customize::Request { controller: &config.snapshot, parent, settings }.bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::children::last_applied::ATTACHED_BY;
+    use crate::object::child_selector::UID_LABEL;
+    use crate::object::testing::{Build, a, resource};
+    use crate::reconcile::testing::{child, config, decorator, input, parent, parts};
+    use crate::related::rule::{Finds, Place, RelatedRule};
+
+    fn fingerprint(parent: Build, parts: InputParts, pods: Vec<Build>) -> Fingerprint {
+        let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
+        input(&config(), parent, parts, &pods).fingerprint()
+    }
+
+    /// The input where the customize hook asked for all Secrets, and these are there.
+    fn with_related(secrets: Vec<Build>) -> Fingerprint {
+        let secrets: Vec<_> = secrets.into_iter().map(Build::object).collect();
+        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        let rule = RelatedRule { resource: resource("v1", "Secret"), finds };
+        let related = Related::find(&parent().object(), &[rule], |_| secrets.clone());
+        fingerprint(parent(), InputParts { related, ..parts() }, vec![child("a")])
+    }
+
+    #[test]
+    fn the_fingerprint_covers_all_that_a_reconcile_reads() {
+        let usual = || fingerprint(parent(), parts(), vec![child("a")]);
+        assert_eq!(usual(), usual());
+        let with_child = |child: Build| fingerprint(parent(), parts(), vec![child]);
+        let orphan = a("v1", "Pod", "n/o").label(UID_LABEL, "p");
+        let other = Fingerprint::of(b"other");
+        for (what, different) in [
+            ("the parent's version", fingerprint(parent().version("2"), parts(), vec![child("a")])),
+            ("another parent of that name", fingerprint(parent().uid("q"), parts(), vec![child("a")])),
+            ("the hook", fingerprint(parent(), InputParts { hooks: other, ..parts() }, vec![child("a")])),
+            ("a child's version", with_child(child("a").version("2"))),
+            ("another child of that name", with_child(child("a").uid("b"))),
+            ("a deletion that was asked for", with_child(child("a").deleting())),
+            ("a child that went", fingerprint(parent(), parts(), vec![])),
+            ("a child that came", fingerprint(parent(), parts(), vec![child("a"), child("b")])),
+            ("an orphan that matches", fingerprint(parent(), parts(), vec![child("a"), orphan])),
+            ("a kind that the customize hook asked for", with_related(vec![])),
+            (
+                "decorations of older decorators",
+                fingerprint(
+                    parent(),
+                    InputParts { older_decorators: Some(other), ..parts() },
+                    vec![child("a")],
+                ),
+            ),
+        ] {
+            assert_ne!(usual(), different, "{what}");
+        }
+        let secret = || a("v1", "Secret", "n/s");
+        assert_ne!(with_related(vec![secret()]), with_related(vec![]));
+        assert_ne!(with_related(vec![secret()]), with_related(vec![secret().version("2")]));
+    }
+
+    #[test]
+    fn the_fingerprint_leaves_out_objects_that_are_left_alone() {
+        let stranger = a("v1", "Pod", "n/x");
+        assert_eq!(fingerprint(parent(), parts(), vec![stranger]), fingerprint(parent(), parts(), vec![]));
+    }
+
+    #[test]
+    fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
+        let kind = KindConfig::Composite { generate_selector: false, rolling: None };
+        let config = ControllerConfig { kind, ..config() };
+        let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
+        let input = |hook| {
+            let parts = InputParts { hook, ..parts() };
+            ReconcileInput::of(&config, &parent().object(), parts, |_, _| pods.to_vec())
+        };
+        assert!(input(HookName::Sync).is_err());
+        let finalized = input(HookName::Finalize).unwrap();
+        assert_eq!(finalized.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn a_decorator_keeps_its_own_attachments_and_adopts_nothing() {
+        let attachment = |name: &str, by: &str| {
+            a("v1", "Pod", &format!("n/{name}")).controlled_by("p").annotation(ATTACHED_BY, by)
+        };
+        let pods = [
+            attachment("ours", "c").object(),
+            attachment("theirs", "d").object(),
+            a("v1", "Pod", "n/child").controlled_by("p").object(),
+            a("v1", "Pod", "n/orphan").label(UID_LABEL, "p").object(),
+        ];
+        let config = decorator();
+        let input = input(&config, parent().with("spec.selector", json!("no selector")), parts(), &pods);
+        assert_eq!(input.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["ours"]);
+        assert_eq!(input.selector, None);
+        let request = input.request(&config, input.state(), &config.no_children());
+        let request: Value = serde_json::from_slice(&request).unwrap();
+        assert_eq!(request["object"]["metadata"]["name"], "p");
+        assert_eq!((&request["attachments"], request.get("children")), (&json!({"Pod.v1": {}}), None));
+    }
+}

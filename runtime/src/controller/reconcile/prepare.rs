@@ -1,0 +1,256 @@
+//! First half of a reconcile: finalizer, input, claims, hook calls, plan.
+
+use std::sync::Arc;
+
+use futures_util::future::{try_join, try_join_all};
+use metahook_core::api::hook::{HookName, Via};
+use metahook_core::api::reason::EventReason;
+use metahook_core::children::plan::read_late;
+use metahook_core::children::write_history::PastWrites;
+use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::object::Object;
+use metahook_core::object::id::Resource;
+use metahook_core::object::map::ChildMap;
+use metahook_core::object::selector::Selector;
+use metahook_core::reconcile::input::{InputParts, ParentState, ReconcileInput};
+use metahook_core::reconcile::outcome::Streaks;
+use metahook_core::reconcile::phase::{self, Phase};
+use metahook_core::reconcile::plan::{Answers, HookFeedback, ReconcilePlan};
+use metahook_core::reconcile::rollout::RolloutState;
+use metahook_core::settled::{HookNeed, Purity, SettledState};
+
+use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
+use crate::controller::reconcile::error::ReconcileError;
+use crate::controller::reconcile::{Progress, Reconcile, Reconciler};
+use crate::controller::related::{Asking, Customized};
+use crate::store::Writer;
+
+/// A parent after its finalizer is in order.
+enum Entered {
+    /// A hook decides about it; `wrote`: a finalizer was added or dropped.
+    Ask { parent: Arc<Object>, hook: HookName, wrote: bool },
+    /// The reconcile ends here.
+    End(Progress),
+}
+
+/// The input of a reconcile, and the answers of the customize hook that it is made with.
+struct Gathered {
+    input: ReconcileInput,
+    fingerprint: Fingerprint,
+    customized: Vec<Customized>,
+}
+
+/// A plan, and the answers that it is made from.
+struct Planned {
+    plan: ReconcilePlan,
+    answers: Vec<HookAnswer>,
+}
+
+impl Reconciler {
+    /// From the parent to a plan. Claims are carried out on the way, so that the hook is shown their result.
+    pub(super) async fn prepare(
+        &self,
+        parent: Arc<Object>,
+        writer: Writer,
+        streaks: Streaks,
+    ) -> Result<Progress, ReconcileError> {
+        let (parent, hook, entered) = match self.enter(parent, &writer).await? {
+            Entered::Ask { parent, hook, wrote } => (parent, hook, wrote),
+            Entered::End(progress) => return Ok(progress),
+        };
+        let hooks = self.hooks.hooks.now()?;
+        // Before anything is read: later changes give another revision.
+        let revision = self.parents.cache_revision(&parent, &hooks, self.data.controllers.changes());
+        let mut gathered = self.gather(&hooks, &parent, hook, Asking::Cached).await?;
+        let need = self.parents.settled().look(&parent.key, gathered.fingerprint);
+        let expected = match need {
+            HookNeed::Nothing => {
+                self.parents.settled().stamp(&parent.key, gathered.fingerprint, revision);
+                return Ok(Progress::Settled);
+            }
+            HookNeed::Call => None,
+            HookNeed::Check(answer) => {
+                gathered = self.gather(&hooks, &parent, hook, Asking::Anew).await?;
+                Some(answer)
+            }
+        };
+        let Gathered { input, fingerprint, customized } = gathered;
+        let claimed = self.claims.claim(&parent, &input.claims, &writer).await;
+        let claimed = claimed.map_err(ReconcileError::Claim)?;
+        if let Some(rollout) = &input.rollout {
+            let revisions = self.claims.claim(&parent, &rollout.revisions, &writer).await;
+            if revisions.map_err(ReconcileError::Claim)?.wrote {
+                // The content of revisions is read once they are the parent's.
+                return Ok(Progress::Wrote);
+            }
+        }
+        let Planned { plan, answers } = self.plan(&hooks, &input, &claimed.children).await?;
+        self.record_feedback(&input, &plan.feedback);
+        if !customized.is_empty() {
+            self.related.record_hidden(&input);
+        }
+        self.children.record_overlaps(&input);
+        let (answer, pure) = summary(&customized, &answers);
+        if let Some(pure) = pure {
+            let differs = expected.is_some_and(|expected| expected != answer);
+            self.check_purity(&input, pure, differs);
+        }
+        let state = SettledState { seen: fingerprint, answer, stamp: revision };
+        let wrote = entered || claimed.wrote;
+        Ok(Progress::Planned(Box::new(Reconcile { parent, plan, writer, streaks, state, pure, wrote })))
+    }
+
+    /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it.
+    async fn enter(&self, mut parent: Arc<Object>, writer: &Writer) -> Result<Entered, ReconcileError> {
+        let mut wrote = false;
+        loop {
+            let change = match phase::decide(&parent, &self.data.config.selection) {
+                Phase::Ignore if wrote => return Ok(Entered::End(Progress::Wrote)),
+                Phase::Ignore => return Ok(Entered::End(Progress::Ignored)),
+                Phase::Ask(hook) => return Ok(Entered::Ask { parent, hook, wrote }),
+                // Another client undoes the write: that is left to another reconcile, which the queue throttles.
+                Phase::AddFinalizer | Phase::DropFinalizer if wrote => {
+                    return Ok(Entered::End(Progress::Wrote));
+                }
+                Phase::AddFinalizer => self.claims.add_finalizer(&parent, writer).await,
+                Phase::DropFinalizer => self.claims.drop_finalizer(&parent, writer).await,
+            };
+            let Some(now) = change.map_err(ReconcileError::Finalizer)? else {
+                return Ok(Entered::End(Progress::Ignored));
+            };
+            parent = now;
+            wrote = true;
+        }
+    }
+
+    /// Reads everything that decides about the parent.
+    async fn gather(
+        &self,
+        hooks: &LoadedHooks,
+        parent: &Arc<Object>,
+        hook: HookName,
+        asking: Asking,
+    ) -> Result<Gathered, ReconcileError> {
+        let config = &self.data.config;
+        let candidates = |resource: &Arc<Resource>, selector: Option<&Selector>| {
+            self.data.candidates(parent, resource, selector)
+        };
+        let mut rollout = RolloutState::of(config, parent, candidates);
+        let mut states = vec![Arc::clone(parent)];
+        if let Some(rollout) = rollout.as_ref().filter(|_| config.hooks.customize.is_some()) {
+            states.extend(rollout.history()?.older.iter().map(|older| Arc::clone(&older.parent)));
+        }
+        // Cached answers of a module that gave two answers to one request are not used.
+        let is_wasm = config.hooks.customize.as_ref().is_some_and(|customize| customize.via == Via::Wasm);
+        let differs = self.parents.settled().purity_of(hooks.identity) == Some(Purity::Differs);
+        let asking = if is_wasm && differs { Asking::Anew } else { asking };
+        let mut found = self.related.find(hooks, &states, asking).await?;
+        if let Some(rollout) = &mut rollout {
+            rollout.related = found.related.split_off(1);
+        }
+        let parts = InputParts {
+            hook,
+            hooks: hooks.identity,
+            related: found.related.pop().unwrap_or_default(),
+            rollout,
+            older_decorators: self.parents.older_decorators(parent),
+        };
+        let input = ReconcileInput::of(config, parent, parts, candidates)?;
+        Ok(Gathered { fingerprint: input.fingerprint(), input, customized: found.customized })
+    }
+
+    /// Asks the hook about the parent and its older revisions, and plans by its answers.
+    async fn plan(
+        &self,
+        hooks: &LoadedHooks,
+        input: &ReconcileInput,
+        children: &ChildMap,
+    ) -> Result<Planned, ReconcileError> {
+        let ReconcileInput { parent, hook, .. } = input;
+        let config = &self.data.config;
+        let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
+        let ask_older = older.into_iter().map(async |(revision, state)| {
+            let older = |source| ReconcileError::Older { hook: *hook, revision: revision.to_owned(), source };
+            self.ask(hooks, input, state, children).await.map_err(older)
+        });
+        let latest = async { Ok(self.ask(hooks, input, input.state(), children).await?) };
+        let (latest, older) = try_join(latest, try_join_all(ask_older)).await?;
+        let histories = &self.children.histories;
+        let mut history = histories.of(&parent.key);
+        let late = read_late(&history, config.owner(parent), children);
+        if !late.is_empty() {
+            drop(history);
+            histories.change(&parent.key, |history| history.read(late));
+            history = histories.of(&parent.key);
+        }
+        let past = PastWrites { ledger: &history, now: self.data.elapsed() };
+        let older_bytes: Vec<_> = older.iter().map(|answer| &*answer.bytes).collect();
+        let answers = Answers { latest: &latest.bytes, older: &older_bytes };
+        let plan = config.plan(input, children, answers, past);
+        let plan = plan.map_err(|error| ReconcileError::Answer(*hook, error))?;
+        if !history.is_empty() {
+            drop(history);
+            histories.change(&parent.key, |history| history.keep(children, &plan.desired));
+        }
+        Ok(Planned { plan, answers: std::iter::once(latest).chain(older).collect() })
+    }
+
+    async fn ask(
+        &self,
+        hooks: &LoadedHooks,
+        input: &ReconcileInput,
+        state: ParentState<'_>,
+        children: &ChildMap,
+    ) -> Result<HookAnswer, HookError> {
+        let request = input.request(&self.data.config, state, children);
+        self.hooks.call(hooks, input.hook, state.parent, request).await
+    }
+
+    /// Records what a call tells of the hook; `differs`: it gave another answer to the same request before.
+    fn check_purity(&self, input: &ReconcileInput, pure: bool, differs: bool) {
+        let mut settled = self.parents.settled();
+        settled.called(input.hooks, pure);
+        if differs && settled.differed(input.hooks) {
+            drop(settled);
+            let message = format!(
+                "The {} hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
+                input.hook, input.parent.key
+            );
+            self.data.recorder.record(&self.data.object, EventReason::ImpureHook, &message);
+        }
+    }
+
+    /// Records the hook's own Events, and warnings about its answer.
+    fn record_feedback(&self, input: &ReconcileInput, feedback: &HookFeedback) {
+        let ReconcileInput { parent, hook, .. } = input;
+        for event in &feedback.events {
+            self.data.recorder.record_of_hook(parent, event);
+        }
+        let missing = (feedback.missing_children > 0).then(|| {
+            format!(
+                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
+                self.data.config.kind.name().children(),
+                feedback.missing_children
+            )
+        });
+        self.children.events.record(parent, EventReason::MissingChildren, missing);
+        for odd in &feedback.warnings {
+            tracing::debug!(controller = %self.data.object.key, %hook, parent = %parent.key, "the hook's answer {odd}");
+        }
+    }
+}
+
+/// The fingerprint of all answers, and whether they depend on the requests alone; `None`: unknown.
+fn summary(customized: &[Customized], answers: &[HookAnswer]) -> (Fingerprint, Option<bool>) {
+    let mut all = Fingerprinter::default();
+    let mut pure = Some(true);
+    for one in customized {
+        all.add(one.fingerprint().as_bytes());
+        pure = pure.zip(one.pure).map(|(before, now)| before && now);
+    }
+    for answer in answers {
+        all.add(&answer.bytes);
+        pure = pure.zip(answer.pure).map(|(before, now)| before && now);
+    }
+    (all.finish(), pure)
+}
