@@ -56,6 +56,8 @@ mod borrow;
 mod customize;
 mod decode;
 mod decorate;
+#[doc(hidden)]
+pub mod fuzzing;
 mod json;
 mod object;
 mod place;

@@ -11,6 +11,7 @@ mod check;
 mod children;
 mod demo;
 mod docs;
+mod fuzz;
 mod guests;
 mod image;
 mod steps;
@@ -41,6 +42,8 @@ enum Command {
     Docs,
     /// Builds the Wasm guests and prints their sizes
     Guests,
+    /// Runs the targets of tests/fuzz under libFuzzer
+    Fuzz(fuzz::Options),
     /// Measures: what a call of a hook costs, what a bad neighbour costs others, how fast parents converge
     Bench(bench::Options),
     /// Finds or builds the Kubernetes binaries and prints their folder
@@ -80,6 +83,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Check(options) => return check::run(&options),
         Command::Docs => return docs::run(),
         Command::Guests => guests::build_all()?,
+        Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Bench(options) => bench::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => cargo::become_program("crds", check.then_some("--check"))?,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cargo::{self, Counts, cargo, run_tests};
 use crate::steps::{Steps, usual_time};
-use crate::{check, children, guests};
+use crate::{check, children, fuzz, guests};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -38,9 +38,11 @@ enum Part {
     Sandbox,
     /// The server against a real control plane
     Acceptance,
+    /// Random input under libFuzzer
+    Fuzz,
 }
 
-const ALL: [Part; 4] = [Part::Check, Part::Unit, Part::Sandbox, Part::Acceptance];
+const ALL: [Part; 5] = [Part::Check, Part::Unit, Part::Sandbox, Part::Acceptance, Part::Fuzz];
 
 /// How one part ended, once.
 struct Row {
@@ -115,6 +117,7 @@ impl Part {
             Self::Check => "check",
             Self::Unit => "unit",
             Self::Sandbox => "sandbox",
+            Self::Fuzz => "fuzz",
             Self::Acceptance => "acceptance",
         }
     }
@@ -124,6 +127,7 @@ impl Part {
             Self::Check => usual_time("five minutes", "a minute"),
             Self::Unit => usual_time("ten minutes", "a minute"),
             Self::Sandbox => "a minute".to_owned(),
+            Self::Fuzz => usual_time("three minutes", "a minute"),
             Self::Acceptance => "four minutes".to_owned(),
         }
     }
@@ -155,6 +159,7 @@ impl Part {
                 Ok((counts, units && documentation))
             }
             Self::Sandbox => tests(&["--test", "sandbox"], filter),
+            Self::Fuzz => fuzz::part(filter),
             Self::Acceptance => tests(&["--test", "suite"], filter),
         }
     }

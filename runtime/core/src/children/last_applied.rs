@@ -78,7 +78,7 @@ impl Wanted {
 }
 
 /// What was applied to an object last but for what the API server says, and the text it is recorded as.
-pub(super) fn last_applied(observed: &Value) -> Result<Option<(Value, &str)>, Problem> {
+pub fn last_applied(observed: &Value) -> Result<Option<(Value, &str)>, Problem> {
     match annotation(observed, LAST_APPLIED) {
         None | Some("") => Ok(None),
         Some(text) => match serde_json::from_str(text) {
