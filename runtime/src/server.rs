@@ -72,6 +72,19 @@ pub enum ServeError {
     Listen(#[from] ListenError),
 }
 
+impl Settings {
+    fn options(&self) -> Options {
+        Options {
+            applying: self.applying.clone(),
+            workers: self.workers,
+            max_children: self.max_children,
+            purity_check: self.purity_check,
+            resync: self.resync,
+            discovery_interval: self.discovery_interval,
+        }
+    }
+}
+
 /// Runs until `stop`; reconciles under way end first.
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
     let background = CancellationToken::new();
@@ -86,6 +99,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = connection::wait_until_reachable(&rest) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
+    let options = settings.options();
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
         limits: settings.hook_policy.limits,
@@ -120,14 +134,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
             seeds: Arc::new(seeds),
             policy: Arc::new(settings.hook_policy),
         },
-        options: Options {
-            applying: settings.applying,
-            workers: settings.workers,
-            max_children: settings.max_children,
-            purity_check: settings.purity_check,
-            resync: settings.resync,
-            discovery_interval: settings.discovery_interval,
-        },
+        options,
         cluster: Cluster { api: rest, stores, discovery, recorder },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");

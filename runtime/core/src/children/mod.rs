@@ -75,7 +75,7 @@ pub enum Op {
         manager: Arc<str>,
     },
     /// A dry run of `write`, a `Replace` or an `Apply`. What comes of it decides what is done: see
-    /// [`children::judge`].
+    /// [`plan::judge`].
     Probe {
         write: Box<Op>,
         otherwise: Box<Op>,

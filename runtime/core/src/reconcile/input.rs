@@ -12,7 +12,7 @@ use crate::object::id::Resource;
 use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::reconcile::config::{ControllerConfig, KindConfig};
-use crate::reconcile::rollout::RolloutState;
+use crate::reconcile::rollout::{ParentState, RolloutState};
 use crate::related::selection::Related;
 
 /// Everything that a reconcile reads and that may be different the next time. Its decisions are made from this alone, and
@@ -44,13 +44,6 @@ pub struct InputParts {
     pub related: Related,
     pub rollout: Option<RolloutState>,
     pub older_decorators: Option<Fingerprint>,
-}
-
-/// A state of the parent that a hook is asked about: the present one, or that of an older revision.
-#[derive(Debug, Clone, Copy)]
-pub struct ParentState<'a> {
-    pub parent: &'a Object,
-    pub related: &'a Related,
 }
 
 impl ReconcileInput {

@@ -8,7 +8,6 @@ use crate::object::child_selector;
 use crate::object::id::Resource;
 use crate::object::selector::Selector;
 use crate::reconcile::config::ControllerConfig;
-use crate::reconcile::input::ParentState;
 use crate::reconcile::phase;
 use crate::related::selection::Related;
 use crate::rollout::revisions::{History, RevisionError};
@@ -26,6 +25,13 @@ pub struct RolloutState {
     /// The content of the revisions. It is read on demand: to read it takes a hundred times as long as to compare versions,
     /// which is enough for a settled parent.
     history: OnceLock<History>,
+}
+
+/// A state of the parent that a hook is asked about: the present one, or that of an older revision.
+#[derive(Debug, Clone, Copy)]
+pub struct ParentState<'a> {
+    pub parent: &'a Object,
+    pub related: &'a Related,
 }
 
 impl RolloutState {
@@ -161,17 +167,17 @@ mod tests {
     }
 
     /// The plan where the hook answers this about image 2, and that about image 1.
-    fn plan(latest: &[u8], older: Vec<u8>) -> Result<ReconcilePlan, AnswerError> {
+    fn plan(latest: &[u8], older: &[u8]) -> Result<ReconcilePlan, AnswerError> {
         let config = config();
         let input = usual(&config, parent());
         assert_eq!(input.rollout.as_ref().unwrap().history().unwrap().older.len(), 1);
-        let answers = Answers { latest, older: &[&older] };
+        let answers = Answers { latest, older: &[older] };
         config.plan(&input, &kept(&config, &input), answers, no_past(&WriteHistory::default()))
     }
 
     #[test]
     fn claims_are_written_before_the_one_child_that_moves() {
-        let plan = plan(&answer(2, &json!({})), answer(1, &json!({}))).unwrap();
+        let plan = plan(&answer(2, &json!({})), &answer(1, &json!({}))).unwrap();
         let verbs = |ops: &[Op]| {
             ops.iter().map(|op| format!("{} {}", op.verb(), op.id().key.name)).collect::<Vec<_>>()
         };
@@ -221,7 +227,7 @@ mod tests {
     #[test]
     fn the_latest_answer_gives_the_status_and_all_agree_on_the_end() {
         let said = |status: &str, seconds: f64, finalized: bool| json!({"status": {"is": status}, "resyncAfterSeconds": seconds, "finalized": finalized});
-        let all = |latest: Value, older: Value| plan(&answer(2, &latest), answer(1, &older)).unwrap();
+        let all = |latest: Value, older: Value| plan(&answer(2, &latest), &answer(1, &older)).unwrap();
         let found = all(said("new", 7.0, true), said("old", 3.0, false));
         assert_eq!(
             (&found.decoration.status.as_ref().unwrap()["is"], found.resync_after),
@@ -236,9 +242,11 @@ mod tests {
 
     #[test]
     fn a_bad_answer_about_an_older_state_names_the_revision() {
-        let error = plan(&answer(2, &json!({})), b"{".to_vec()).unwrap_err();
+        let error = plan(&answer(2, &json!({})), b"{").unwrap_err();
         assert_eq!(error.to_string(), "asked about the parent as it was at ControllerRevision r1");
-        assert!(plan(&answer(2, &json!({})), answer(1, &json!({"children": [{"kind": "Secret"}]}))).is_err());
+        assert!(
+            plan(&answer(2, &json!({})), &answer(1, &json!({"children": [{"kind": "Secret"}]}))).is_err()
+        );
     }
 
     #[test]

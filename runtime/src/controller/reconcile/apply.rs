@@ -64,7 +64,9 @@ impl Reconciler {
         }
         let WriteResults { result, error } = self.children.write_all(reconcile).await;
         results.add(Ok(result));
-        error.into_iter().for_each(|error| results.add(Err(error)));
+        if let Some(error) = error {
+            results.add(Err(error));
+        }
         results.finish()
     }
 

@@ -74,7 +74,9 @@ impl ChildWriter {
                 let (now, later) = width.split(left);
                 let written = join_all(now.iter().map(|op| self.write(op, reconcile))).await;
                 width.went(written.iter().all(Result::is_ok));
-                written.into_iter().for_each(|result| results.add(result));
+                for result in written {
+                    results.add(result);
+                }
                 left = later;
             }
         }

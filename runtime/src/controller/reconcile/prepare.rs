@@ -12,11 +12,11 @@ use metahook_core::object::Object;
 use metahook_core::object::id::Resource;
 use metahook_core::object::map::ChildMap;
 use metahook_core::object::selector::Selector;
-use metahook_core::reconcile::input::{InputParts, ParentState, ReconcileInput};
+use metahook_core::reconcile::input::{InputParts, ReconcileInput};
 use metahook_core::reconcile::outcome::Streaks;
 use metahook_core::reconcile::phase::{self, Phase};
 use metahook_core::reconcile::plan::{Answers, HookFeedback, ReconcilePlan};
-use metahook_core::reconcile::rollout::RolloutState;
+use metahook_core::reconcile::rollout::{ParentState, RolloutState};
 use metahook_core::settled::{HookNeed, Purity, SettledState};
 
 use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};

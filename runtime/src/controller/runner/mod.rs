@@ -5,7 +5,6 @@ pub(super) mod modules;
 pub(super) mod parent_queue;
 pub(super) mod report;
 pub(super) mod stale_finalizers;
-pub(super) mod triggers;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

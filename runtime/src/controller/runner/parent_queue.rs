@@ -1,22 +1,31 @@
-//! Queue of the parents of one kind: its workers, and the tasks that add parents to it.
+//! Queue of the parents of one kind: its workers, and the triggers that add parents to it: changes of objects, another hook,
+//! the time.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{pending, select_all};
+use metahook_core::cache::ObjectChange;
+use metahook_core::cache::orphan_adopters::OrphanAdopters;
+use metahook_core::cache::trigger;
 use metahook_core::object::id::Key;
+use metahook_core::pacing::resync::{self, ResyncRounds};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
+use crate::controller::reconcile::parents::Parents;
 use crate::controller::related::RelatedObjects;
-use crate::controller::runner::triggers;
 use crate::controller::runner::{StartReason, StopReason};
 use crate::queue::{Queue, workers};
-use crate::sync::Tasks;
+use crate::store::{Change, Store};
+use crate::sync::{Tasks, lock};
 
 pub(crate) struct ParentQueue {
     pub(crate) reconciler: Arc<Reconciler>,
@@ -50,9 +59,9 @@ impl ParentQueue {
         if let Some(Decorator { id, coordinator }) = &self.reconciler.decorator {
             coordinator.works(id, &self.reconciler.data.parents, &self.queue);
         }
-        triggers::spawn(self, begun);
+        spawn_triggers(self, begun);
         if let Some(period) = period {
-            let resync = triggers::resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), period);
+            let resync = resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), period);
             self.tasks.spawn(resync);
         }
         if begun == StartReason::Anew {
@@ -67,7 +76,7 @@ impl ParentQueue {
     }
 
     pub(crate) fn sync_all(&self) {
-        triggers::sync_all(&self.reconciler.parents, &self.queue);
+        add_all(&self.reconciler.parents, &self.queue);
     }
 
     async fn tend(&self) -> StopReason {
@@ -79,10 +88,120 @@ impl ParentQueue {
     }
 }
 
-/// Does what is done again and again, until one of the parts can go on no longer.
+/// Runs the periodic work of all parts, until one of them stops.
 pub(crate) async fn tend(parts: &[ParentQueue]) -> StopReason {
     if parts.is_empty() {
         return pending().await;
     }
     select_all(parts.iter().map(|part| part.tend().boxed())).await.0
+}
+
+/// Adds all parents, not all at once: as after a failure that lies in the past.
+fn add_all(parents: &Parents, queue: &Queue<Key>) {
+    let keys = parents.keys();
+    let total = keys.len();
+    for (nth, key) in keys.into_iter().enumerate() {
+        queue.add_after(key, resync::delay(nth, total));
+    }
+}
+
+/// Parents that a resync checks before other tasks of the thread get their turn.
+const RESYNC_CHUNK: usize = 128;
+
+/// Checks all parents once in each period. Those that need a reconcile are added evenly over the period; to check the
+/// settled ones costs next to nothing.
+async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Duration) {
+    let mut next = Instant::now() + period;
+    loop {
+        tokio::time::sleep_until(next).await;
+        let start = std::mem::replace(&mut next, Instant::now() + period);
+        let mut rounds = ResyncRounds::new(reconciler.parents.count(), period);
+        let mut last = None;
+        loop {
+            let some = reconciler.parents.after(last.as_ref(), RESYNC_CHUNK);
+            let Some(end) = some.last() else { break };
+            last = Some(end.key.clone());
+            let found = reconciler.parents.needing_reconcile(&some);
+            let mut waiting = found.as_slice();
+            while !waiting.is_empty() {
+                let (count, next) = rounds.next(waiting.len());
+                let (now, later) = waiting.split_at(count);
+                queue.add_all_if_idle(now);
+                waiting = later;
+                tokio::time::sleep_until(start + next).await;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Spawns a task for each store that adds the parents of changed objects to the queue.
+fn spawn_triggers(part: &ParentQueue, begun: StartReason) {
+    let data = &part.reconciler.data;
+    let adopts = data.config.kind.adopts_by_own_selectors();
+    let adopters = adopts.then(|| Arc::new(Mutex::new(OrphanAdopters::default())));
+    let spawn = |store: &Arc<Store>, child| {
+        let trigger = Trigger {
+            reconciler: Arc::clone(&part.reconciler),
+            queue: Arc::clone(&part.queue),
+            adopters: adopters.clone(),
+            child,
+        };
+        let changes = match begun {
+            StartReason::First => store.listen(),
+            StartReason::Anew => store.changes(),
+        };
+        part.tasks.spawn(trigger.run(changes));
+    };
+    spawn(&data.parents, false);
+    // From here on changes arrive. The parents that were listed before are observed here.
+    data.parents.view(|parents| {
+        for parent in parents.all() {
+            let change = ObjectChange { before: None, after: Some(Arc::clone(parent)) };
+            part.reconciler.parents.observe(&change);
+            if let Some(adopters) = &adopters {
+                lock(adopters).learn(&change);
+            }
+        }
+    });
+    data.children.iter().for_each(|store| spawn(store, true));
+}
+
+/// The changes of one store, as keys for the queue.
+struct Trigger {
+    reconciler: Arc<Reconciler>,
+    queue: Arc<Queue<Key>>,
+    /// Only for parents with selectors of their own.
+    adopters: Option<Arc<Mutex<OrphanAdopters>>>,
+    child: bool,
+}
+
+impl Trigger {
+    async fn run(self, mut changes: mpsc::UnboundedReceiver<Change>) {
+        while let Some(change) = changes.recv().await {
+            let touched = &change.touched;
+            let keys = if self.child { self.child(touched) } else { self.parent(touched) };
+            self.reconciler.data.add_changed(&self.queue, keys, &change);
+        }
+    }
+
+    fn parent(&self, change: &ObjectChange) -> BTreeSet<Key> {
+        if let Some(adopters) = &self.adopters {
+            lock(adopters).learn(change);
+        }
+        self.reconciler.parents.observe(change).into_iter().collect()
+    }
+
+    fn child(&self, change: &ObjectChange) -> BTreeSet<Key> {
+        let data = &self.reconciler.data;
+        data.parents.view(|parents| {
+            let mut keys = match &self.adopters {
+                Some(adopters) => trigger::on_child(change, parents, Some(&lock(adopters))),
+                None => trigger::on_child(change, parents, None),
+            };
+            // Objects that the controller does not select may own children of the same kinds.
+            keys.retain(|key| parents.get(key).is_some_and(|parent| data.config.selection.includes(parent)));
+            keys
+        })
+    }
 }
