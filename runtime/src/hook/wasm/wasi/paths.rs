@@ -177,10 +177,10 @@ pub(super) fn list(
 fn dirent(entry: &Entry, next: u64) -> Result<Vec<u8>, Errno> {
     let len = length(entry.name.len())?;
     let mut bytes = Vec::with_capacity(HEADER + entry.name.len());
-    bytes.extend(next.to_le_bytes());
-    bytes.extend(entry.inode.to_le_bytes());
-    bytes.extend(len.to_le_bytes());
-    bytes.extend([entry.kind.number(), 0, 0, 0]);
-    bytes.extend(entry.name.bytes());
+    bytes.extend_from_slice(&next.to_le_bytes());
+    bytes.extend_from_slice(&entry.inode.to_le_bytes());
+    bytes.extend_from_slice(&len.to_le_bytes());
+    bytes.extend_from_slice(&[entry.kind.number(), 0, 0, 0]);
+    bytes.extend_from_slice(entry.name.as_bytes());
     Ok(bytes)
 }
