@@ -140,7 +140,7 @@ async fn a_peer_releases_no_throttled_key_and_is_not_lost() {
     assert_eq!(now(&queue).await, Some(1), "also where it waits for a time");
 }
 
-/// How two keys go on of which each is told of what the other one did, over ten minutes: passes at once, and after.
+/// Two keys, each added by the other's writes, over ten minutes: the reconciles in the first moment, and those after it.
 async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
     let (queue, start) = (Queue::new(), Instant::now());
     let (mut at_once, mut later) = (0, 0);

@@ -26,7 +26,7 @@ pub(super) enum Habit {
     Respells,
     /// Each list gets an item, as an admission plugin adds tolerations; each object a member.
     Adds,
-    /// Only when it is made; and what is not metadata cannot be changed later.
+    /// The server respells values at the creation only, and refuses later changes outside of metadata.
     RespellsForGood,
 }
 

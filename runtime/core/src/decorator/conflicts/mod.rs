@@ -106,8 +106,8 @@ impl Resolution {
 }
 
 impl DecoratorConflicts {
-    /// A controller is about these objects from now on, whether it works already or is about to. What it said before
-    /// stands until it says something else; gives back who has to look at which object again.
+    /// A controller is about these objects from now on, whether it works already or is about to. Its earlier decorations
+    /// stay until it has others. Returns the objects to reconcile again, each with its decorator.
     pub fn host(&mut self, who: DecoratorId, targets: Vec<(Gvr, Selection)>) -> Vec<(Uid, DecoratorId)> {
         match self.hosted.get_mut(&who) {
             Some(before) if *before == targets => Vec::new(),
@@ -126,8 +126,8 @@ impl DecoratorConflicts {
         }
     }
 
-    /// A controller works, and these objects are its: what it said about others is forgotten. Gives back who has to look at
-    /// which object again.
+    /// A controller works, and these objects are its: its decorations of all others are forgotten. Returns the objects to
+    /// reconcile again, each with its decorator.
     pub fn begin(&mut self, who: &DecoratorId, is_its: impl Fn(&Uid) -> bool) -> Vec<(Uid, DecoratorId)> {
         self.forget(who, |uid| !is_its(uid))
     }
@@ -150,7 +150,7 @@ impl DecoratorConflicts {
         again
     }
 
-    /// The object is no longer selected by this controller; gives back who has to look at it again.
+    /// The controller no longer selects the object. Returns the decorators that have to reconcile the object again.
     pub fn leave(&mut self, object: &Uid, who: &DecoratorId) -> Vec<DecoratorId> {
         let Some(said) = self.objects.get_mut(object) else { return Vec::new() };
         let again = left(said, who);
@@ -165,8 +165,8 @@ impl DecoratorConflicts {
         self.objects.remove(object);
     }
 
-    /// A reconcile of a controller over the object got no answer: no other one waits for it any longer. What it said
-    /// before stands; gives back who has to look again.
+    /// A reconcile of a controller over the object got no answer: no other one waits for it any longer. Its
+    /// earlier decoration stays. Returns the decorators that have to reconcile the object again.
     pub fn passed(&mut self, object: &Uid, who: &Arc<DecoratorId>) -> Vec<DecoratorId> {
         let said = self.objects.entry(object.clone()).or_default();
         if said.has(who) {
