@@ -8,6 +8,7 @@ pub mod go;
 mod needs;
 pub mod node;
 pub mod paths;
+pub mod story;
 
 use std::process::ExitCode;
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use binaries::exit_code;
-use clap::{Parser, ValueEnum};
+use binaries::story::Story;
+use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use cluster::Cluster;
@@ -39,49 +40,27 @@ struct Options {
     install: bool,
 }
 
-/// Each is a file of its own.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Story {
-    /// The tutorial: a Pod that prints a greeting
-    Hello,
-    /// A container that comes back when its Pod is deleted or has ended
-    Immortal,
-    /// Pods that are restarted when the ConfigMap that they read changes
-    ConfigRestart,
+/// The kind of the controller, and fields that the CRD of that kind must have.
+fn needs(story: Story) -> (&'static str, &'static [&'static str]) {
+    match story {
+        Story::Hello | Story::Immortal => ("compositecontrollers", &["wasm"]),
+        Story::ConfigRestart => ("decoratorcontrollers", &["wasm", "relatedDeletion"]),
+    }
 }
 
-impl Story {
-    /// Its guest's.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Hello => "hello",
-            Self::Immortal => "immortal",
-            Self::ConfigRestart => "config-restart",
-        }
+/// Images of containers that run until they are ended.
+fn images(story: Story) -> &'static [&'static str] {
+    match story {
+        Story::Hello | Story::ConfigRestart => &[],
+        Story::Immortal => &immortal::IMAGES,
     }
+}
 
-    /// The kind of its controller, and what the CRD of that kind must know.
-    fn needs(self) -> (&'static str, &'static [&'static str]) {
-        match self {
-            Self::Hello | Self::Immortal => ("compositecontrollers", &["wasm"]),
-            Self::ConfigRestart => ("decoratorcontrollers", &["wasm", "relatedDeletion"]),
-        }
-    }
-
-    /// Of containers that run until they are ended.
-    fn images(self) -> &'static [&'static str] {
-        match self {
-            Self::Hello | Self::ConfigRestart => &[],
-            Self::Immortal => &immortal::IMAGES,
-        }
-    }
-
-    async fn show(self, demo: &mut Demo<'_>) -> Result<()> {
-        match self {
-            Self::Hello => hello::show(demo).await,
-            Self::Immortal => immortal::show(demo).await,
-            Self::ConfigRestart => config_restart::show(demo).await,
-        }
+async fn show_story(story: Story, demo: &mut Demo<'_>) -> Result<()> {
+    match story {
+        Story::Hello => hello::show(demo).await,
+        Story::Immortal => immortal::show(demo).await,
+        Story::ConfigRestart => config_restart::show(demo).await,
     }
 }
 
@@ -110,11 +89,11 @@ async fn listen(mut signals: Signal, interrupt: Arc<Interrupt>) {
 
 async fn show(options: &Options, interrupt: &Arc<Interrupt>) -> Result<()> {
     let mut cluster = match &options.context {
-        None => Cluster::own(options.install, options.story.images()).await?,
-        Some(name) => Cluster::of_context(name, options.use_existing, options.story.needs()).await?,
+        None => Cluster::own(options.install, images(options.story)).await?,
+        Some(name) => Cluster::of_context(name, options.use_existing, needs(options.story)).await?,
     };
     let mut demo = Demo::of(options.story.name(), &cluster, interrupt);
-    let shown = options.story.show(&mut demo).await;
+    let shown = show_story(options.story, &mut demo).await;
     if let Err(why) = &shown {
         eprintln!("\nerror: {why:#}\n{}", demo.evidence());
     }

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use binaries::cluster::Binaries;
 use binaries::node::Parts;
-use clap::{Args, ValueEnum};
+use binaries::story::Story;
+use clap::Args;
 
 use crate::cargo;
 use crate::guests;
@@ -27,27 +28,6 @@ pub(crate) struct Options {
     /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
     #[arg(long, conflicts_with = "context")]
     install: bool,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Story {
-    /// The tutorial: a Pod that prints a greeting
-    Hello,
-    /// A container that comes back when its Pod is deleted or has ended
-    Immortal,
-    /// Pods that are restarted when the ConfigMap that they read changes
-    ConfigRestart,
-}
-
-impl Story {
-    /// Its guest's.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Hello => "hello",
-            Self::Immortal => "immortal",
-            Self::ConfigRestart => "config-restart",
-        }
-    }
 }
 
 impl Options {
