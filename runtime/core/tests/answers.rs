@@ -60,7 +60,7 @@ fn pass(
         older_decorators: None,
     };
     let input = ReconcileInput::of(&config, &parent, parts, |_, _| Vec::new()).unwrap();
-    let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
+    let past = PastWrites { history: &WriteHistory::default(), now: Duration::ZERO };
     let answers = Answers { latest: answer, older: &[] };
     let plan = config.plan(&input, &children, answers, past).map_err(|error| error.to_string())?;
     let ReconcilePlan { children: plan, decoration, .. } = plan;

@@ -73,10 +73,10 @@ fn plan_of(case: &Path) -> String {
     }
     let selector = child_selector::selector(&parent, true).unwrap();
     let bounds = DesiredOptions {
-        rules: &rules,
+        child_kinds: &rules,
         selector: Some(&selector),
         mark: OwnerMark::Uid,
-        strays: UnmanagedPolicy::Refused,
+        unmanaged: UnmanagedPolicy::Refused,
     };
     match children::desired::desired(
         &parent,
@@ -89,10 +89,10 @@ fn plan_of(case: &Path) -> String {
                 parent: &parent,
                 kind: ControllerKind::Composite,
                 controller: "c",
-                rules: &rules,
+                child_kinds: &rules,
                 hash_secrets,
             };
-            let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
+            let past = PastWrites { history: &WriteHistory::default(), now: Duration::ZERO };
             children::plan::children(owner, &observed, &wanted.desired, past).to_string()
         }
         Err(error) => format!("refused: {error}\n"),

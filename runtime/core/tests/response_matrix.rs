@@ -25,12 +25,12 @@ fn decorator(via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
 }
 
 fn read_of(kind: ControllerKind, via: Via, mode: Mode, answer: &str) -> Result<Response, String> {
-    let told = |error: &dyn std::error::Error| match error.source() {
+    let text = |error: &dyn std::error::Error| match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
     response::sync(answer.as_bytes(), ReadOptions { kind, via, mode, max_children: 10, deletes: false })
-        .map_err(|error| told(&error))
+        .map_err(|error| text(&error))
 }
 
 /// An answer that is in order but for this field.
@@ -83,8 +83,8 @@ fn what_is_wrong_for_everybody_says_where() {
 
 #[test]
 fn what_is_absent_or_null_has_its_default() {
-    let wish = Decoration { status: Some(Map::new()), ..Decoration::default() };
-    let nothing = Response { wish, ..Response::default() };
+    let decoration = Decoration { status: Some(Map::new()), ..Decoration::default() };
+    let nothing = Response { decoration, ..Response::default() };
     for field in ["status", "resyncAfterSeconds", "finalized", "events"] {
         for (via, mode) in ALL {
             assert_eq!(read(via, mode, r#"{"children":[]}"#).unwrap(), nothing, "{via:?} {mode:?}");
@@ -150,7 +150,10 @@ fn repeated_fields_within_children_are_the_childs_affair() {
 fn whole_numbers_stay_whole() {
     let answer =
         read(Via::Webhook, Mode::Strict, &with("status", r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#));
-    assert_eq!(json!(answer.unwrap().wish.status).to_string(), r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#);
+    assert_eq!(
+        json!(answer.unwrap().decoration.status).to_string(),
+        r#"{"a":1,"b":1.0,"c":-9223372036854775808}"#
+    );
 }
 
 #[test]
@@ -241,7 +244,7 @@ fn what_a_decorator_does_not_say_stays_as_it_is() {
         }
     }
     let answer = decorator(Via::Webhook, Mode::Strict, &decorated("status", "{}")).unwrap();
-    assert_eq!(answer.wish.status, Some(Map::new()), "no field is a status, too");
+    assert_eq!(answer.decoration.status, Some(Map::new()), "no field is a status, too");
 }
 
 #[test]
@@ -249,8 +252,8 @@ fn a_decorators_texts_set_and_its_nulls_take_off() {
     for (via, mode) in ALL {
         let answer = decorator(via, mode, r#"{"attachments":[],"labels":{"a":"","b":null}}"#).unwrap();
         let labels = [("a".to_owned(), Some(String::new())), ("b".to_owned(), None)];
-        assert_eq!(answer.wish.labels, labels.into());
-        assert!(answer.wish.annotations.is_empty() && answer.wish.status.is_none());
+        assert_eq!(answer.decoration.labels, labels.into());
+        assert!(answer.decoration.annotations.is_empty() && answer.decoration.status.is_none());
     }
 }
 
@@ -324,8 +327,8 @@ fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
                 assert!(unasked.unwrap_err().ends_with("has the unknown field deleteRelated"));
             }
             (Via::Webhook, Mode::Loose) => {
-                let told: Vec<_> = unasked.unwrap().warnings.iter().map(ToString::to_string).collect();
-                assert_eq!(told, ["has the unknown field deleteRelated"]);
+                let warnings: Vec<_> = unasked.unwrap().warnings.iter().map(ToString::to_string).collect();
+                assert_eq!(warnings, ["has the unknown field deleteRelated"]);
             }
         }
     }

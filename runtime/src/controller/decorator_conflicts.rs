@@ -99,7 +99,7 @@ impl Decorator {
         recorder: &Recorder,
     ) -> Resolution {
         let mut state = self.coordinator.lock();
-        let mut resolution = state.conflicts.say(target, object, &self.id, decoration);
+        let mut resolution = state.conflicts.resolve(target, object, &self.id, decoration);
         state.add_object(&object.uid, std::mem::take(&mut resolution.again));
         for conflict in &resolution.conflicts {
             state.record_conflict(conflict, object, recorder);
@@ -110,7 +110,7 @@ impl Decorator {
     /// The reconcile of the object failed before its hook answered.
     pub(crate) fn failed(&self, object: &Uid) {
         let mut state = self.coordinator.lock();
-        let again = state.conflicts.passed(object, &self.id);
+        let again = state.conflicts.unanswered(object, &self.id);
         state.add_object(object, again);
     }
 

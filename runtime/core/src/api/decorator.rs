@@ -94,8 +94,9 @@ impl DecoratorControllerSpec {
             let Target { resource, rules } = target.check(&format!("spec.resources[{nth}]"))?;
             if let Some(first) = targets.iter_mut().find(|first| first.resource.is_kin(&resource)) {
                 first.rules.extend(rules);
-                let told = if first.resource == resource { &mut declared_again } else { &mut other_versions };
-                told.insert(resource);
+                let repeated =
+                    if first.resource == resource { &mut declared_again } else { &mut other_versions };
+                repeated.insert(resource);
             } else {
                 targets.push(Target { resource, rules });
             }

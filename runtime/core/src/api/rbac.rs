@@ -221,11 +221,11 @@ mod tests {
         });
         let spec = serde_json::from_value(spec).unwrap();
         let needs = RequiredRights::of_composite("c", &spec, ApplyStrategy::DynamicApply);
-        needs.roles(&server()).iter().map(told).collect()
+        needs.roles(&server()).iter().map(text).collect()
     }
 
     /// A role by its rules, a binding by its subject.
-    fn told(role: &Value) -> String {
+    fn text(role: &Value) -> String {
         let place = role["metadata"]["namespace"].as_str().map(|place| format!(" in {place}"));
         let head = format!(
             "{} {}{}",
@@ -297,7 +297,7 @@ mod tests {
         let needs = RequiredRights::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
         assert!(needs.customizes);
         assert_eq!(needs.related(), "metahook-decorator-d-reads");
-        let roles: Vec<_> = needs.roles(&server()).iter().map(told).collect();
+        let roles: Vec<_> = needs.roles(&server()).iter().map(text).collect();
         assert_eq!(
             roles[2],
             "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete; pods delete"

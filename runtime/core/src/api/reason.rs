@@ -117,7 +117,7 @@ event_reasons! {
     DeletedRelated "DeletedRelated" Parents Normal "";
 }
 
-/// Type of a condition in the status of a controller.
+/// Type of a condition in the status of a controller, or, `Updated`, of a parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConditionType {
     Ready,
@@ -125,6 +125,8 @@ pub enum ConditionType {
     KindsServed,
     Pure,
     ChildrenStable,
+    /// The children of a parent follow its latest revision.
+    Updated,
 }
 
 impl ConditionType {
@@ -135,6 +137,7 @@ impl ConditionType {
             Self::KindsServed => "KindsServed",
             Self::Pure => "Pure",
             Self::ChildrenStable => "ChildrenStable",
+            Self::Updated => "Updated",
         }
     }
 }

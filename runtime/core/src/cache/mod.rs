@@ -218,7 +218,7 @@ impl Cache {
     }
 
     /// As long as these numbers stay, a parent has the same candidates whatever its selector is.
-    pub fn stamp(&self, parent: &Uid) -> [u64; 2] {
+    pub fn changes_for(&self, parent: &Uid) -> [u64; 2] {
         [self.owned.get(parent).map_or(0, |owned| owned.at), self.orphans_at]
     }
 

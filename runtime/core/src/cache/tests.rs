@@ -226,11 +226,11 @@ proptest! {
             }
             let known = |child: &Arc<Object>| index.get(&child.key).is_some_and(|it| Arc::ptr_eq(it, child));
             prop_assert!(index.owned.get("p").into_iter().flat_map(|owned| &owned.children).all(known));
-            let (stamp, found) = (index.stamp(&Uid::new("p")), seen(&index));
+            let (revision, found) = (index.changes_for(&Uid::new("p")), seen(&index));
             if let Some((before, then)) = &last {
-                prop_assert!(stamp != *before || found == *then, "a change without a number");
+                prop_assert!(revision != *before || found == *then, "a change without a number");
             }
-            last = Some((stamp, found));
+            last = Some((revision, found));
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::object::id::ObjectId;
 pub(super) struct Child<'a> {
     pub(super) owner: Owner<'a>,
     /// `None`: the controller declares no such kind; the child is made and then left alone.
-    pub(super) rule: Option<&'a ChildKind>,
+    pub(super) kind: Option<&'a ChildKind>,
     pub(super) desired: &'a Value,
     pub(super) id: &'a ObjectId,
 }
@@ -34,7 +34,7 @@ pub(super) struct Child<'a> {
 pub(super) enum Decision {
     Do(Op),
     /// Another client changed these values.
-    PutRight(Op, Vec<Difference>),
+    CorrectDrift(Op, Vec<Difference>),
     Leave(Skip),
     /// Another client keeps changing these values: they are left alone for a while.
     Wait(Duration, Vec<Difference>),
@@ -53,18 +53,18 @@ pub(super) struct Compared<'a> {
 
 impl Child<'_> {
     pub(super) fn apply(&self) -> &Apply {
-        self.rule.map_or(&Apply::Dynamic, |rule| &rule.apply)
+        self.kind.map_or(&Apply::Dynamic, |kind| &kind.apply)
     }
 
     fn method(&self) -> UpdateMethod {
-        self.rule.map(|rule| rule.method).unwrap_or_default()
+        self.kind.map(|kind| kind.method).unwrap_or_default()
     }
 
     pub(super) fn recreates(&self) -> bool {
         matches!(self.method(), UpdateMethod::Recreate | UpdateMethod::RollingRecreate)
     }
 
-    /// What is wanted, for the ledger.
+    /// Hash of the desired state, for the write history.
     pub(super) fn print(&self) -> u64 {
         hash_json(self.desired)
     }
@@ -112,7 +112,7 @@ impl Child<'_> {
     }
 
     pub(super) fn update(&self, object: &Object, past: PastWrites<'_>) -> Result<Decision, Problem> {
-        if past.ledger.rests(self.id, object, || self.print()) {
+        if past.history.is_settled(self.id, object, || self.print()) {
             return Ok(Decision::Leave(Skip::Unchanged));
         }
         let observed = object.value().map_err(|_invalid| Problem::Observed)?;
@@ -124,19 +124,19 @@ impl Child<'_> {
 
     fn merge(&self, object: &Object, observed: &Value, past: PastWrites<'_>) -> Result<Decision, Problem> {
         let compared = self.compare(observed)?;
-        let drift = self.unknown(past.ledger, object, compared.differences);
+        let drift = self.unknown(past.history, object, compared.differences);
         if drift.is_empty() && compared.recorded {
             return Ok(Decision::Leave(Skip::Unchanged));
         }
         if object.deleting {
             return Ok(Decision::Leave(Skip::BeingDeleted));
         }
-        let put_right = compared.recorded && !drift.is_empty();
+        let drifted = compared.recorded && !drift.is_empty();
         let replace = Op::Replace { id: self.id.clone(), body: compared.merged.into_owned() };
         let op = match self.method() {
             UpdateMethod::OnDelete => return Ok(Decision::Leave(Skip::OnDelete)),
             // What the API server made of it when it was new may be what cannot be written any more.
-            UpdateMethod::InPlace | UpdateMethod::RollingInPlace if object.generation == 1 && put_right => {
+            UpdateMethod::InPlace | UpdateMethod::RollingInPlace if object.generation == 1 && drifted => {
                 Op::Probe { otherwise: Box::new(replace.clone()), write: Box::new(replace) }
             }
             UpdateMethod::InPlace | UpdateMethod::RollingInPlace => replace,
@@ -149,7 +149,7 @@ impl Child<'_> {
                 Op::Probe { write: Box::new(replace), otherwise: Box::new(self.recreate(object)) }
             }
         };
-        Ok(self.put_right(op, if put_right { drift } else { Vec::new() }, past))
+        Ok(self.correct_drift(op, if drifted { drift } else { Vec::new() }, past))
     }
 
     fn apply_server_side(
@@ -160,8 +160,8 @@ impl Child<'_> {
         past: PastWrites<'_>,
     ) -> Decision {
         let (mut body, differences) = self.compare_applied(observed);
-        let differences = self.unknown(past.ledger, object, differences);
-        let applied = past.ledger.has_applied(self.id, object, server_side_apply::print(&body));
+        let differences = self.unknown(past.history, object, differences);
+        let applied = past.history.has_applied(self.id, object, server_side_apply::print(&body));
         if applied && differences.is_empty() {
             return Decision::Leave(Skip::Unchanged);
         }
@@ -192,16 +192,16 @@ impl Child<'_> {
             }
             UpdateMethod::OnDelete | UpdateMethod::InPlace | UpdateMethod::RollingInPlace => write,
         };
-        self.put_right(op, if applied { differences } else { Vec::new() }, past)
+        self.correct_drift(op, if applied { differences } else { Vec::new() }, past)
     }
 
-    fn put_right(&self, op: Op, drift: Vec<Difference>, past: PastWrites<'_>) -> Decision {
+    fn correct_drift(&self, op: Op, drift: Vec<Difference>, past: PastWrites<'_>) -> Decision {
         if drift.is_empty() {
             return Decision::Do(op);
         }
         match past.wait(self.id, &drift) {
             Some(pause) => Decision::Wait(pause, drift),
-            None => Decision::PutRight(op, drift),
+            None => Decision::CorrectDrift(op, drift),
         }
     }
 
@@ -215,7 +215,7 @@ impl Child<'_> {
             }
             last
         });
-        let lists = self.rule.map(|rule| rule.lists.as_ref());
+        let lists = self.kind.map(|kind| kind.lists.as_ref());
         let stays = changes_nothing(observed, before.as_deref(), &wanted.object, lists);
         let (mut merged, differences) = if stays {
             (Cow::Borrowed(observed), Vec::new())
@@ -239,11 +239,11 @@ impl Child<'_> {
     /// Differences that a write would end.
     pub(super) fn unknown(
         &self,
-        ledger: &WriteHistory,
+        history: &WriteHistory,
         object: &Object,
         all: Vec<Difference>,
     ) -> Vec<Difference> {
-        ledger.unknown(self.id, object, all, |answer| self.server_defaults(answer))
+        history.unknown(self.id, object, all, |answer| self.server_defaults(answer))
     }
 
     /// What the API server made of what dynamic apply sent: where its answer is not what the record in it says.
@@ -257,7 +257,7 @@ impl Child<'_> {
     /// What is applied, and where `observed` is not so.
     pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
         let body = server_side_apply::body(self.owner, self.wanted(), Some(observed));
-        let lists = self.rule.map(|rule| rule.lists.as_ref());
+        let lists = self.kind.map(|kind| kind.lists.as_ref());
         let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)
     }

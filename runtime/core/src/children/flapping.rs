@@ -18,7 +18,7 @@ const RESET_INTERVAL: Duration = Duration::from_mins(15);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flapping {
     places: BTreeMap<String, Place>,
-    told: bool,
+    reported: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,8 @@ struct Place {
 }
 
 impl Flapping {
-    /// `drift` was put right at `now`.
-    pub fn put_right(&mut self, drift: &[Difference], now: Duration) {
+    /// `drift` was corrected at `now`.
+    pub fn drift_corrected(&mut self, drift: &[Difference], now: Duration) {
         self.places.retain(|_, place| now.saturating_sub(place.last) < RESET_INTERVAL);
         for difference in drift {
             let place = self
@@ -38,10 +38,10 @@ impl Flapping {
                 .or_insert(Place { times: 0, last: Duration::ZERO });
             *place = Place { times: place.times.saturating_add(1), last: now };
         }
-        self.told = false;
+        self.reported = false;
     }
 
-    /// How long `drift` is left alone from `now` on; `None` where it is put right at once, as it is whole as soon as one
+    /// How long `drift` is left alone from `now` on; `None` where it is corrected at once, as it is whole as soon as one
     /// place of it is due.
     pub fn wait(&self, drift: &[Difference], now: Duration) -> Option<Duration> {
         let left = |difference: &Difference| {
@@ -58,9 +58,9 @@ impl Flapping {
         noticed.map(|(path, _)| path.as_str()).collect()
     }
 
-    /// `true` the first time since it was put right.
-    pub(super) fn tell(&mut self) -> bool {
-        !std::mem::replace(&mut self.told, true)
+    /// `true` the first time since the last correction.
+    pub(super) fn mark_reported(&mut self) -> bool {
+        !std::mem::replace(&mut self.reported, true)
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     fn after(times: u32, every: Duration) -> (Flapping, Duration) {
         let mut flip = Flapping::default();
         for time in 0..times {
-            flip.put_right(&drift(&["a"]), every * time);
+            flip.drift_corrected(&drift(&["a"]), every * time);
         }
         (flip, every * (times - 1))
     }
@@ -151,8 +151,8 @@ mod tests {
     fn values_that_change_in_turns_flip_both() {
         let mut flip = Flapping::default();
         for time in 0..MAX_UNDELAYED {
-            flip.put_right(&drift(&["a"]), Duration::from_secs((2 * time).into()));
-            flip.put_right(&drift(&["b"]), Duration::from_secs((2 * time + 1).into()));
+            flip.drift_corrected(&drift(&["a"]), Duration::from_secs((2 * time).into()));
+            flip.drift_corrected(&drift(&["b"]), Duration::from_secs((2 * time + 1).into()));
         }
         assert_eq!(flip.noticed(), BTreeSet::from(["a", "b"]));
         let now = Duration::from_secs((2 * MAX_UNDELAYED).into());

@@ -43,7 +43,7 @@ pub struct Owner<'a> {
     pub kind: ControllerKind,
     /// The controller's name.
     pub controller: &'a str,
-    pub rules: &'a [ChildKind],
+    pub child_kinds: &'a [ChildKind],
     /// The values of Secrets are recorded as hashes; Metacontroller cannot go on from there.
     pub hash_secrets: bool,
 }
@@ -108,7 +108,7 @@ pub enum Skip {
     OnDelete,
     BeingDeleted,
     /// Another client keeps changing it back: its drift is corrected later.
-    Flips,
+    Flapping,
 }
 
 /// # Guarantees
@@ -122,7 +122,7 @@ pub struct Plan {
     /// Drift that operations correct: the desired values are the same as before.
     pub drifts: Vec<Drift>,
     /// Drift that another client keeps causing, and that is left alone for a while.
-    pub flips: Vec<Drift>,
+    pub flapping: Vec<Drift>,
     /// When something that is left now is due.
     pub again: Option<Duration>,
 }
@@ -188,8 +188,8 @@ impl Op {
 }
 
 impl Owner<'_> {
-    fn rule(&self, resource: &Resource) -> Option<&ChildKind> {
-        self.rules.iter().find(|rule| *rule.resource == *resource)
+    fn child_kind(&self, resource: &Resource) -> Option<&ChildKind> {
+        self.child_kinds.iter().find(|kind| *kind.resource == *resource)
     }
 
     /// Who made them, as their annotation says. What attachments are wanted with says it already.

@@ -33,21 +33,21 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
     for (resource, group) in desired {
         for (key, desired) in group {
             let id = ObjectId { resource: Arc::clone(resource), key: key.clone() };
-            let child = Child { owner, rule: owner.rule(resource), desired, id: &id };
+            let child = Child { owner, kind: owner.child_kind(resource), desired, id: &id };
             let Some(object) = observed.get(resource, key) else {
                 plan.ops.push(child.create());
                 continue;
             };
             match child.update(object, past) {
                 Ok(Decision::Do(op)) => plan.ops.push(op),
-                Ok(Decision::PutRight(op, values)) => {
+                Ok(Decision::CorrectDrift(op, values)) => {
                     plan.ops.push(op);
                     plan.drifts.push(Drift { id, uid: object.uid.clone(), values });
                 }
                 Ok(Decision::Leave(skip)) => plan.skips.push((id, skip)),
                 Ok(Decision::Wait(pause, values)) => {
-                    plan.skips.push((id.clone(), Skip::Flips));
-                    plan.flips.push(Drift { id, uid: object.uid.clone(), values });
+                    plan.skips.push((id.clone(), Skip::Flapping));
+                    plan.flapping.push(Drift { id, uid: object.uid.clone(), values });
                     plan.again = Some(plan.again.map_or(pause, |other| other.min(pause)));
                 }
                 Err(problem) => plan.problems.push((id, problem)),
@@ -89,7 +89,7 @@ pub fn judge(
     (write, otherwise): (Op, Op),
     observed: &Object,
     probed: &DryRunResult,
-    ledger: &WriteHistory,
+    history: &WriteHistory,
 ) -> Result<DryRunVerdict, Problem> {
     let value = |object: &Object| object.value().map_err(|_invalid| Problem::Observed);
     let before = value(observed)?;
@@ -102,7 +102,7 @@ pub fn judge(
         }
         DryRunResult::Refused => return Ok(DryRunVerdict::Do(otherwise)),
         DryRunResult::Forbidden | DryRunResult::Unable => {
-            let sure = ledger.has_answer(observed) || !matches!(otherwise, Op::Recreate { .. });
+            let sure = history.has_answer(observed) || !matches!(otherwise, Op::Recreate { .. });
             return Ok(if sure { DryRunVerdict::Do(otherwise) } else { DryRunVerdict::Unknown });
         }
     };
@@ -129,27 +129,29 @@ fn records(write: &Op, before: &Value) -> bool {
 }
 
 /// What an answer to a write of a child teaches, or that to a dry run after which it was left as it is.
-pub fn learn(ledger: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired: &Value, answer: &Object) {
-    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired: &Value, answer: &Object) {
+    let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
     let Ok(observed) = answer.value() else { return };
     if child.recreates() {
-        ledger.answered(&answer.uid);
+        history.answered(&answer.uid);
     }
     let wanted = child.print();
     match child.apply() {
         Apply::Dynamic => {
             if let Ok(Compared { differences, recorded, .. }) = child.compare(&observed) {
-                let rest = recorded.then_some(wanted);
-                ledger
-                    .learn(id, &WriteOutcome { answer, applied: None, server_defaults: &differences, rest });
+                let settled = recorded.then_some(wanted);
+                history.learn(
+                    id,
+                    &WriteOutcome { answer, applied: None, server_defaults: &differences, settled },
+                );
             }
         }
         Apply::ServerSide(_) => {
             let (body, server_defaults) = child.compare_applied(&observed);
             let applied = Some(server_side_apply::print(&body));
-            ledger.learn(
+            history.learn(
                 id,
-                &WriteOutcome { answer, applied, server_defaults: &server_defaults, rest: Some(wanted) },
+                &WriteOutcome { answer, applied, server_defaults: &server_defaults, settled: Some(wanted) },
             );
         }
     }
@@ -157,9 +159,9 @@ pub fn learn(ledger: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desired
 
 /// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
 /// the child is another than in the answer, which most never are: until then the answer is kept as it is.
-pub fn wrote(ledger: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Value, answer: &Arc<Object>) {
+pub fn wrote(history: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Value, answer: &Arc<Object>) {
     let id = op.id();
-    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+    let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
     let record = match op {
         // Of Secrets the record is not what was sent.
         Op::Create { body, .. } | Op::Replace { body, .. } | Op::Recreate { body, .. }
@@ -170,21 +172,21 @@ pub fn wrote(ledger: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Val
         _ => None,
     };
     if record.is_none_or(|record| answer.annotations().get(LAST_APPLIED).is_none_or(|text| text != record)) {
-        return learn(ledger, owner, id, desired, answer);
+        return learn(history, owner, id, desired, answer);
     }
     if child.recreates() {
-        ledger.answered(&answer.uid);
+        history.answered(&answer.uid);
     }
-    ledger.wrote(id, child.print(), answer);
+    history.wrote(id, child.print(), answer);
 }
 
 /// Reads answers about children that are others by now; empty nearly always.
-pub fn read_late(ledger: &WriteHistory, owner: Owner<'_>, observed: &ChildMap) -> Vec<LateOutcome> {
+pub fn read_late(history: &WriteHistory, owner: Owner<'_>, observed: &ChildMap) -> Vec<LateOutcome> {
     let read = |(id, answer): (&ObjectId, &Arc<Object>)| {
-        let child = Child { owner, rule: owner.rule(&id.resource), desired: &Value::Null, id };
+        let child = Child { owner, kind: owner.child_kind(&id.resource), desired: &Value::Null, id };
         LateOutcome { id: id.clone(), server_defaults: child.server_defaults(answer) }
     };
-    ledger.overtaken(observed).map(read).collect()
+    history.overtaken(observed).map(read).collect()
 }
 
 /// Whether writing a child would change nothing.
@@ -193,9 +195,9 @@ pub fn is_as_wanted(
     id: &ObjectId,
     object: &Object,
     desired: &Value,
-    ledger: &WriteHistory,
+    history: &WriteHistory,
 ) -> bool {
-    let child = Child { owner, rule: owner.rule(&id.resource), desired, id };
+    let child = Child { owner, kind: owner.child_kind(&id.resource), desired, id };
     let Ok(observed) = object.value() else { return false };
     let differences = match child.apply() {
         Apply::Dynamic => match child.compare(&observed) {
@@ -207,18 +209,18 @@ pub fn is_as_wanted(
             let (body, differences) = child.compare_applied(&observed);
             // A field that is not sent any longer is no difference, and goes with the next apply all the same. After a
             // restart nothing is known to have been applied: then it is applied once where the child is now.
-            if !ledger.has_applied(id, object, server_side_apply::print(&body)) {
+            if !history.has_applied(id, object, server_side_apply::print(&body)) {
                 return false;
             }
             differences
         }
     };
-    child.unknown(ledger, object, differences).is_empty()
+    child.unknown(history, object, differences).is_empty()
 }
 
 /// The object to create for an unmanaged child.
 pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
-    Child { owner, rule: None, desired, id }.new_object()
+    Child { owner, kind: None, desired, id }.new_object()
 }
 
 /// What of an object can differ between two that are the same to its owner.
@@ -257,7 +259,7 @@ mod tests {
     }
 
     /// What is done where the image is not as wanted, nor maybe a label.
-    fn judged(observed: Build, label: bool, probed: &DryRunResult, ledger: &WriteHistory) -> &'static str {
+    fn judged(observed: Build, label: bool, probed: &DryRunResult, history: &WriteHistory) -> &'static str {
         let observed = observed.object();
         let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
         let mut body = observed.value().unwrap();
@@ -267,7 +269,7 @@ mod tests {
         }
         let write = Op::Replace { id: id.clone(), body: body.clone() };
         let anew = Op::Recreate { id, uid: observed.uid.clone(), body, manager: None };
-        match judge((write, anew), &observed, probed, ledger).unwrap() {
+        match judge((write, anew), &observed, probed, history).unwrap() {
             DryRunVerdict::Do(op) => op.verb(),
             DryRunVerdict::AsItIs => "as it is",
             DryRunVerdict::Unknown => "unknown",
@@ -306,7 +308,7 @@ mod tests {
             parent: &parent,
             kind: ControllerKind::Composite,
             controller: "c",
-            rules: &rules,
+            child_kinds: &rules,
             hash_secrets: true,
         };
         let late = |kind: &str, record: &str| {
@@ -316,11 +318,11 @@ mod tests {
             let sent = annotation(&body, LAST_APPLIED).unwrap_or_default().replace("Yg==", record);
             let made = a("v1", kind, "n/x").with("metadata.annotations", json!({ LAST_APPLIED: sent }));
             let answer = made.with("data", json!({"a": "Yg=="})).object();
-            let mut ledger = WriteHistory::default();
-            wrote(&mut ledger, owner, &Op::Create { id: id.clone(), body }, &wanted, &answer);
-            let rests =
-                ledger.rests(&id, &answer, || Child { owner, rule: None, desired: &wanted, id: &id }.print());
-            (read_late(&ledger, owner, &ChildMap::default()).len(), rests)
+            let mut history = WriteHistory::default();
+            wrote(&mut history, owner, &Op::Create { id: id.clone(), body }, &wanted, &answer);
+            let rests = history
+                .is_settled(&id, &answer, || Child { owner, kind: None, desired: &wanted, id: &id }.print());
+            (read_late(&history, owner, &ChildMap::default()).len(), rests)
         };
         assert_eq!(late("Pod", "Yg=="), (1, true));
         assert_eq!(late("Pod", "other"), (0, false), "somebody changed the record");
@@ -336,7 +338,7 @@ mod tests {
             parent: &parent,
             kind: ControllerKind::Composite,
             controller: "c",
-            rules: &rules,
+            child_kinds: &rules,
             hash_secrets: false,
         };
         let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
@@ -346,9 +348,9 @@ mod tests {
             let made = a("v1", "Pod", "n/x").with("spec", spec(items));
             made.with("metadata.ownerReferences", json!([owner_reference(&parent)])).object()
         };
-        let mut ledger = WriteHistory::default();
-        learn(&mut ledger, owner, &id, &wanted, &made(json!([{"name": "a"}])));
-        assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &ledger));
-        assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &ledger));
+        let mut history = WriteHistory::default();
+        learn(&mut history, owner, &id, &wanted, &made(json!([{"name": "a"}])));
+        assert!(is_as_wanted(owner, &id, &made(json!([{"name": "a"}])), &wanted, &history));
+        assert!(!is_as_wanted(owner, &id, &made(json!([{"name": "a"}, {"name": "b"}])), &wanted, &history));
     }
 }

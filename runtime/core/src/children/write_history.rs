@@ -24,7 +24,7 @@ use crate::object::{Object, Version};
 /// What a plan is made from besides what is observed and wanted.
 #[derive(Debug, Clone, Copy)]
 pub struct PastWrites<'a> {
-    pub ledger: &'a WriteHistory,
+    pub history: &'a WriteHistory,
     /// Since the server's start.
     pub now: Duration,
 }
@@ -46,8 +46,8 @@ struct Known {
     /// The unread answer that shows them. The cache holds the same `Arc`, so that it takes no memory.
     unread: Option<Arc<Object>>,
     /// As what it was answered, and what was wanted: as long as both stay, there is nothing to compare.
-    rest: Option<(Version, u64)>,
-    flip: Option<Flapping>,
+    settled: Option<(Version, u64)>,
+    flapping: Option<Flapping>,
 }
 
 /// What a write of a child showed, or a dry run after which it was left as it is.
@@ -57,7 +57,7 @@ pub(super) struct WriteOutcome<'a> {
     pub(super) applied: Option<Fingerprint>,
     pub(super) server_defaults: &'a [Difference],
     /// What was wanted, where nothing of it is left to be written.
-    pub(super) rest: Option<u64>,
+    pub(super) settled: Option<u64>,
 }
 
 /// What was read off an answer when its child was another already.
@@ -74,20 +74,20 @@ impl Known {
             applied: None,
             server_defaults: BTreeSet::new(),
             unread: None,
-            rest: None,
-            flip: None,
+            settled: None,
+            flapping: None,
         }
     }
 }
 
 impl PastWrites<'_> {
-    /// How long drift is left alone; `None` where it is put right at once.
+    /// How long drift is left alone; `None` where it is corrected at once.
     pub(super) fn wait(&self, id: &ObjectId, drift: &[Difference]) -> Option<Duration> {
-        self.ledger.known.get(id)?.flip.as_ref()?.wait(drift, self.now)
+        self.history.known.get(id)?.flapping.as_ref()?.wait(drift, self.now)
     }
 }
 
-/// What a child's drift was when it was put right.
+/// What a child's drift was when it was corrected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drift {
     pub id: ObjectId,
@@ -101,21 +101,21 @@ impl WriteHistory {
         self.known.is_empty() && self.answered.is_empty()
     }
 
-    pub(super) fn learn(&mut self, id: &ObjectId, lesson: &WriteOutcome<'_>) {
-        let known = self.known(id, &lesson.answer.uid);
-        known.applied = lesson.applied;
-        known.server_defaults = lesson.server_defaults.iter().map(Difference::fingerprint).collect();
+    pub(super) fn learn(&mut self, id: &ObjectId, outcome: &WriteOutcome<'_>) {
+        let known = self.known(id, &outcome.answer.uid);
+        known.applied = outcome.applied;
+        known.server_defaults = outcome.server_defaults.iter().map(Difference::fingerprint).collect();
         known.unread = None;
-        known.rest = lesson.rest.map(|rest| (lesson.answer.version.clone(), rest));
+        known.settled = outcome.settled.map(|settled| (outcome.answer.version.clone(), settled));
         self.tidy(id);
     }
 
     /// A write left nothing to do; what the API server made of what was `wanted` is read off its answer when it matters.
     pub(super) fn wrote(&mut self, id: &ObjectId, wanted: u64, answer: &Arc<Object>) {
         let known = self.known(id, &answer.uid);
-        let rest = Some((answer.version.clone(), wanted));
+        let settled = Some((answer.version.clone(), wanted));
         let unread = Some(Arc::clone(answer));
-        *known = Known { unread, rest, flip: known.flip.take(), ..Known::nothing(&answer.uid) };
+        *known = Known { unread, settled, flapping: known.flapping.take(), ..Known::nothing(&answer.uid) };
     }
 
     /// Unread answers about children that have changed since.
@@ -128,8 +128,8 @@ impl WriteHistory {
     }
 
     /// Notes what was read late; the answers go.
-    pub fn read(&mut self, lessons: Vec<LateOutcome>) {
-        for LateOutcome { id, server_defaults } in lessons {
+    pub fn read(&mut self, outcomes: Vec<LateOutcome>) {
+        for LateOutcome { id, server_defaults } in outcomes {
             if let Some(known) = self.known.get_mut(&id) {
                 (known.unread, known.server_defaults) = (None, server_defaults);
             }
@@ -137,9 +137,9 @@ impl WriteHistory {
     }
 
     /// Whether a child is unchanged since a write of the same left nothing to do.
-    pub(super) fn rests(&self, id: &ObjectId, object: &Object, wanted: impl FnOnce() -> u64) -> bool {
-        let rest = self.of(id, object).and_then(|known| known.rest.as_ref());
-        rest.is_some_and(|(version, print)| *version == object.version && *print == wanted())
+    pub(super) fn is_settled(&self, id: &ObjectId, object: &Object, wanted: impl FnOnce() -> u64) -> bool {
+        let settled = self.of(id, object).and_then(|known| known.settled.as_ref());
+        settled.is_some_and(|(version, print)| *version == object.version && *print == wanted())
     }
 
     /// The answer to a write of this object was seen.
@@ -152,15 +152,18 @@ impl WriteHistory {
         self.answered.contains(&object.uid)
     }
 
-    /// Drift was put right at `now`. Whatever object has the name since: making it anew is one way to put it right.
-    pub fn put_right(&mut self, drift: &Drift, now: Duration) {
+    /// Drift was corrected at `now`. Whatever object has the name since: making it anew is one way to correct it.
+    pub fn drift_corrected(&mut self, drift: &Drift, now: Duration) {
         let known = self.known.entry(drift.id.clone()).or_insert_with(|| Known::nothing(&drift.uid));
-        known.flip.get_or_insert_default().put_right(&drift.values, now);
+        known.flapping.get_or_insert_default().drift_corrected(&drift.values, now);
     }
 
-    /// Whether a flip is news: it is told once each time it was put right.
-    pub fn tell(&mut self, flip: &Drift) -> bool {
-        self.known.get_mut(&flip.id).and_then(|known| known.flip.as_mut()).is_some_and(Flapping::tell)
+    /// Whether flapping drift has not been reported since it was corrected last.
+    pub fn mark_reported(&mut self, flapping: &Drift) -> bool {
+        self.known
+            .get_mut(&flapping.id)
+            .and_then(|known| known.flapping.as_mut())
+            .is_some_and(Flapping::mark_reported)
     }
 
     /// Forgets children that are neither there nor wanted.
@@ -176,14 +179,15 @@ impl WriteHistory {
     }
 
     /// Values that keep coming back, each with its child.
-    pub fn flips(&self) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
-        let noticed = self.known.iter().filter_map(|(id, known)| Some((id, known.flip.as_ref()?.noticed())));
+    pub fn flapping(&self) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
+        let noticed =
+            self.known.iter().filter_map(|(id, known)| Some((id, known.flapping.as_ref()?.noticed())));
         noticed.filter(|(_, places)| !places.is_empty())
     }
 
     /// Whether there are such.
-    pub fn is_flipping(&self) -> bool {
-        self.flips().next().is_some()
+    pub fn is_flapping(&self) -> bool {
+        self.flapping().next().is_some()
     }
 
     pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
@@ -210,11 +214,11 @@ impl WriteHistory {
         self.known.get(id).filter(|known| known.uid == object.uid)
     }
 
-    /// A child that is made anew keeps what flips in it.
+    /// A child that is made anew keeps its flapping values.
     fn known(&mut self, id: &ObjectId, uid: &Uid) -> &mut Known {
         let known = self.known.entry(id.clone()).or_insert_with(|| Known::nothing(uid));
         if known.uid != *uid {
-            *known = Known { flip: known.flip.take(), ..Known::nothing(uid) };
+            *known = Known { flapping: known.flapping.take(), ..Known::nothing(uid) };
         }
         known
     }
@@ -225,8 +229,8 @@ impl WriteHistory {
             known.applied.is_none()
                 && known.server_defaults.is_empty()
                 && known.unread.is_none()
-                && known.rest.is_none()
-                && known.flip.is_none()
+                && known.settled.is_none()
+                && known.flapping.is_none()
         };
         if self.known.get(id).is_some_and(nothing) {
             self.known.remove(id);
@@ -254,62 +258,66 @@ mod tests {
         Drift { id: child(), uid: Uid::new(uid), values: vec![difference()] }
     }
 
-    fn unknown(ledger: &WriteHistory, object: &Object) -> Vec<Difference> {
-        ledger.unknown(&child(), object, vec![difference()], |_| panic!("there is nothing to be read"))
+    fn unknown(history: &WriteHistory, object: &Object) -> Vec<Difference> {
+        history.unknown(&child(), object, vec![difference()], |_| panic!("there is nothing to be read"))
     }
 
-    fn learn(ledger: &mut WriteHistory, uid: &str, server_defaults: &[Difference]) {
+    fn learn(history: &mut WriteHistory, uid: &str, server_defaults: &[Difference]) {
         let answer = a("v1", "Pod", "n/x").uid(uid).object();
-        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, server_defaults, rest: None });
+        history.learn(
+            &child(),
+            &WriteOutcome { answer: &answer, applied: None, server_defaults, settled: None },
+        );
     }
 
     #[test]
     fn a_child_rests_until_it_changes_or_something_else_is_wanted() {
         let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
-        let (mut ledger, answer) = (WriteHistory::default(), pod("1", "5"));
-        let rest = Some(1);
-        ledger.learn(&child(), &WriteOutcome { answer: &answer, applied: None, server_defaults: &[], rest });
-        let rests = |object: &Object, wanted| ledger.rests(&child(), object, || wanted);
+        let (mut history, answer) = (WriteHistory::default(), pod("1", "5"));
+        let settled = Some(1);
+        history
+            .learn(&child(), &WriteOutcome { answer: &answer, applied: None, server_defaults: &[], settled });
+        let rests = |object: &Object, wanted| history.is_settled(&child(), object, || wanted);
         assert!(rests(&answer, 1));
         assert!(!rests(&answer, 2) && !rests(&pod("1", "6"), 1) && !rests(&pod("2", "5"), 1));
     }
 
     #[test]
     fn what_flips_is_remembered_though_each_time_another_object_is_made() {
-        let mut ledger = WriteHistory::default();
+        let mut history = WriteHistory::default();
         for round in 0..6_u8 {
             // In the order of a pass: the answer is the new object, the drift was the old one's.
-            learn(&mut ledger, &(round + 1).to_string(), &[]);
-            ledger.put_right(&drift(&round.to_string()), Duration::from_secs(round.into()));
+            learn(&mut history, &(round + 1).to_string(), &[]);
+            history.drift_corrected(&drift(&round.to_string()), Duration::from_secs(round.into()));
         }
-        let past = PastWrites { ledger: &ledger, now: Duration::from_secs(6) };
+        let past = PastWrites { history: &history, now: Duration::from_secs(6) };
         assert!(past.wait(&child(), &[difference()]).is_some());
-        assert_eq!(ledger.flips().count(), 1);
-        assert!(ledger.tell(&drift("6")) && !ledger.tell(&drift("6")), "told once");
+        assert_eq!(history.flapping().count(), 1);
+        assert!(history.mark_reported(&drift("6")) && !history.mark_reported(&drift("6")), "told once");
     }
 
     #[test]
     fn putting_right_forgets_nothing_of_the_new_object() {
-        let (mut ledger, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
+        let (mut history, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
         let applied = Fingerprint::of(b"body");
-        let lesson = WriteOutcome {
+        let outcome = WriteOutcome {
             answer: &new,
             applied: Some(applied),
             server_defaults: &[difference()],
-            rest: None,
+            settled: None,
         };
-        ledger.learn(&child(), &lesson);
-        ledger.put_right(&drift("1"), Duration::ZERO);
-        assert!(ledger.has_applied(&child(), &new, applied));
-        assert_eq!(unknown(&ledger, &new), []);
+        history.learn(&child(), &outcome);
+        history.drift_corrected(&drift("1"), Duration::ZERO);
+        assert!(history.has_applied(&child(), &new, applied));
+        assert_eq!(unknown(&history, &new), []);
     }
 
     #[test]
     fn what_was_learned_of_another_object_says_nothing() {
-        let (mut ledger, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
-        learn(&mut ledger, "1", &[difference()]);
-        assert_eq!(unknown(&ledger, &new), [difference()]);
-        learn(&mut ledger, "2", &[]);
-        assert!(ledger.is_empty(), "nothing known takes no place");
+        let (mut history, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
+        learn(&mut history, "1", &[difference()]);
+        assert_eq!(unknown(&history, &new), [difference()]);
+        learn(&mut history, "2", &[]);
+        assert!(history.is_empty(), "nothing known takes no place");
     }
 }

@@ -25,8 +25,8 @@ pub struct Decoration {
 
 /// The write of the status of a decorated object, where it is another one and a resource of its own. It comes first; the
 /// object in its answer is the one to call [`object_write`] with.
-pub fn status_write(id: &ObjectId, object: &Object, wish: &Decoration) -> Option<Op> {
-    let wanted = wish.status.as_ref().filter(|_| id.resource.has_status)?;
+pub fn status_write(id: &ObjectId, object: &Object, decoration: &Decoration) -> Option<Op> {
+    let wanted = decoration.status.as_ref().filter(|_| id.resource.has_status)?;
     let body = status::replaced(object, Value::Object(wanted.clone()))?;
     Some(Op::Status { id: id.clone(), body })
 }
@@ -36,22 +36,28 @@ pub fn status_write(id: &ObjectId, object: &Object, wish: &Decoration) -> Option
 ///
 /// # Guarantees
 /// Nothing where nothing differs. Nothing else of the object changes.
-pub fn object_write(id: &ObjectId, object: &Object, wish: &Decoration, without: Option<&str>) -> Option<Op> {
+pub fn object_write(
+    id: &ObjectId,
+    object: &Object,
+    decoration: &Decoration,
+    without: Option<&str>,
+) -> Option<Op> {
     let finalized = without.is_some_and(|ours| object.finalizers.iter().any(|one| one == ours));
-    let unannotated = wish.annotations.is_empty() || is_so(&object.annotations(), &wish.annotations);
-    let has_status = id.resource.has_status || wish.status.is_none();
-    if !finalized && is_so(&object.labels, &wish.labels) && unannotated && has_status {
+    let unannotated =
+        decoration.annotations.is_empty() || is_so(&object.annotations(), &decoration.annotations);
+    let has_status = id.resource.has_status || decoration.status.is_none();
+    if !finalized && is_so(&object.labels, &decoration.labels) && unannotated && has_status {
         return None;
     }
     let before = object.value().ok()?;
     let mut body = before.clone();
     let metadata = body.get_mut("metadata")?.as_object_mut()?;
-    change(metadata, "labels", &wish.labels);
-    change(metadata, "annotations", &wish.annotations);
+    change(metadata, "labels", &decoration.labels);
+    change(metadata, "annotations", &decoration.annotations);
     if let (Some(ours), Some(Value::Array(all))) = (without, metadata.get_mut("finalizers")) {
         all.retain(|one| one.as_str() != Some(ours));
     }
-    if let (false, Some(status)) = (id.resource.has_status, &wish.status) {
+    if let (false, Some(status)) = (id.resource.has_status, &decoration.status) {
         body.as_object_mut()?.insert("status".to_owned(), Value::Object(status.clone()));
     }
     (!same(&before, &body)).then(|| Op::Replace { id: id.clone(), body })
@@ -111,14 +117,14 @@ mod tests {
         })
     }
 
-    fn written(build: Build, wish: &Decoration) -> Option<Value> {
-        body(object_write(&id(true), &build.object(), wish, None))
+    fn written(build: Build, decoration: &Decoration) -> Option<Value> {
+        body(object_write(&id(true), &build.object(), decoration, None))
     }
 
     #[test]
     fn labels_and_annotations_are_set_and_taken_off_and_others_stay() {
         let found = || thing().label("a", "1").label("b", "2").annotation("c", "3").annotation("d", "4");
-        let wish = Decoration {
+        let decoration = Decoration {
             labels: changes(json!({"a": "x", "b": null, "new": "y", "gone": null})),
             annotations: changes(json!({"c": null})),
             status: None,
@@ -126,7 +132,7 @@ mod tests {
         let mut expected = found().object().value().unwrap();
         expected["metadata"]["labels"] = json!({"a": "x", "new": "y"});
         expected["metadata"]["annotations"] = json!({"d": "4"});
-        assert_eq!(written(found(), &wish), Some(expected));
+        assert_eq!(written(found(), &decoration), Some(expected));
     }
 
     #[test]
@@ -138,16 +144,17 @@ mod tests {
             r#"{"apiVersion":"e.com/v1","kind":"Thing","metadata":{"name":"x","annotations":{"a":"\u0062/"},"labels":null}}"#,
             None,
         );
-        let wish = Decoration { annotations: changes(json!({"a": "b/"})), ..labels(json!({"x": null})) };
-        assert_eq!(object_write(&id(true), &escaped.unwrap(), &wish, None), None);
+        let decoration =
+            Decoration { annotations: changes(json!({"a": "b/"})), ..labels(json!({"x": null})) };
+        assert_eq!(object_write(&id(true), &escaped.unwrap(), &decoration, None), None);
         assert!(written(thing(), &labels(json!({"a": ""}))).is_some(), "an empty text is one");
     }
 
     #[test]
     fn the_finalizer_goes_with_the_same_write() {
         let finalized = || thing().with("metadata.finalizers", json!(["other", "ours"]));
-        let without = |build: Build, wish: &Decoration| {
-            body(object_write(&id(true), &build.object(), wish, Some("ours")))
+        let without = |build: Build, decoration: &Decoration| {
+            body(object_write(&id(true), &build.object(), decoration, Some("ours")))
         };
         let found = without(finalized(), &Decoration::default()).unwrap();
         assert_eq!(found["metadata"]["finalizers"], json!(["other"]));
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn a_status_is_replaced_as_a_whole_where_it_differs() {
         let found = || thing().with("status", json!({"a": 1, "b": {"c": null}})).object();
-        let write = |wish: &Decoration| body(status_write(&id(true), &found(), wish));
+        let write = |decoration: &Decoration| body(status_write(&id(true), &found(), decoration));
         let other = write(&says(&json!({"a": 2}))).unwrap();
         assert_eq!(
             (&other["status"], &other["metadata"]["resourceVersion"]),
@@ -181,9 +188,9 @@ mod tests {
     #[test]
     fn a_status_that_is_no_resource_goes_with_the_object() {
         let found = thing().with("status", json!({"a": 1})).object();
-        let wish = says(&json!({"a": 2}));
-        assert_eq!(status_write(&id(false), &found, &wish), None);
-        let whole = body(object_write(&id(false), &found, &wish, None)).unwrap();
+        let decoration = says(&json!({"a": 2}));
+        assert_eq!(status_write(&id(false), &found, &decoration), None);
+        let whole = body(object_write(&id(false), &found, &decoration, None)).unwrap();
         assert_eq!((&whole["status"], &whole["spec"]), (&json!({"a": 2}), &json!({"a": [1, null]})));
         assert_eq!(object_write(&id(false), &found, &says(&json!({"a": 1})), None), None);
     }
@@ -197,7 +204,7 @@ mod tests {
         )
     }
 
-    fn any_wish() -> impl Strategy<Value = Decoration> {
+    fn any_decoration() -> impl Strategy<Value = Decoration> {
         let status =
             prop::option::of(any_json().prop_map(|value| Map::from_iter([("is".to_owned(), value)])));
         (any_changes(), any_changes(), status).prop_map(|(labels, annotations, status)| Decoration {
@@ -248,21 +255,21 @@ mod tests {
     proptest! {
         /// Both writes lead to what is wanted, another look finds nothing to do, and nothing else was touched.
         #[test]
-        fn once_is_enough_and_nothing_else_is_touched(before in any_thing(), wish in any_wish(), has_status in any::<bool>()) {
+        fn once_is_enough_and_nothing_else_is_touched(before in any_thing(), decoration in any_decoration(), has_status in any::<bool>()) {
             let (id, parse) = (id(has_status), |value: &Value| Object::parse(&value.to_string(), None).unwrap());
-            let middle = carry_out(&before, status_write(&id, &parse(&before), &wish));
-            let now = carry_out(&middle, object_write(&id, &parse(&middle), &wish, Some("ours")));
+            let middle = carry_out(&before, status_write(&id, &parse(&before), &decoration));
+            let now = carry_out(&middle, object_write(&id, &parse(&middle), &decoration, Some("ours")));
             let after = parse(&now);
-            prop_assert_eq!(status_write(&id, &after, &wish), None);
-            prop_assert_eq!(object_write(&id, &after, &wish, Some("ours")), None);
-            prop_assert!(is_so(&after.labels, &wish.labels) && is_so(&after.annotations(), &wish.annotations));
+            prop_assert_eq!(status_write(&id, &after, &decoration), None);
+            prop_assert_eq!(object_write(&id, &after, &decoration, Some("ours")), None);
+            prop_assert!(is_so(&after.labels, &decoration.labels) && is_so(&after.annotations(), &decoration.annotations));
             prop_assert_eq!(&after.finalizers, &["x"]);
-            if let Some(wanted) = &wish.status {
+            if let Some(wanted) = &decoration.status {
                 prop_assert!(same(&now["status"], &json!(wanted)));
             } else {
                 prop_assert_eq!(now.get("status"), before.get("status"));
             }
-            for (field, changes) in [("labels", &wish.labels), ("annotations", &wish.annotations)] {
+            for (field, changes) in [("labels", &decoration.labels), ("annotations", &decoration.annotations)] {
                 for (key, text) in before["metadata"][field].as_object().into_iter().flatten() {
                     prop_assert!(changes.contains_key(key) || now["metadata"][field].get(key) == Some(text));
                 }

@@ -67,9 +67,9 @@ mod tests {
         let pod = with("name", json!("a"));
         let list = json!([node, pod, pod, with("uid", json!("w"))]);
         let read = read(&list, UnmarshallMode::Strict).unwrap();
-        let told = |one: &Deletion| format!("{} {} {} {}", one.at, one.gvk, one.key, one.uid);
+        let text = |one: &Deletion| format!("{} {} {} {}", one.at, one.gvk, one.key, one.uid);
         assert_eq!(
-            read.iter().map(told).collect::<Vec<_>>(),
+            read.iter().map(text).collect::<Vec<_>>(),
             ["0 v1 Node x v", "1 v1 Pod n/a u", "3 v1 Pod n/a w"]
         );
     }

@@ -18,7 +18,7 @@ use crate::related::deletion::Deletion;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Response {
     /// Changes of the parent itself. A CompositeController's answer always has a status: an absent one is empty.
-    pub wish: Decoration,
+    pub decoration: Decoration,
     pub children: Vec<Map<String, Value>>,
     /// A webhook's answer had no list of children at all, which is hardly what its author means.
     pub forgot_children: bool,
@@ -69,7 +69,7 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
         }
         read => read?,
     };
-    let wish = decoration(kind, &mut answer)?;
+    let decoration = decoration(kind, &mut answer)?;
     let children = answer.list(list)?;
     let forgot_children = children.is_none();
     if forgot_children && via == Via::Wasm {
@@ -98,7 +98,7 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     };
     answer.end(&mut warnings);
     Ok(Response {
-        wish,
+        decoration,
         children,
         forgot_children,
         resync_after: resync_after.and_then(resync_delay),
@@ -200,7 +200,7 @@ mod tests {
             r#"{"status":{"a":1},"children":[{"kind":"Pod"}],"resyncAfterSeconds":1.5,"finalized":true,"events":[{"type":"Warning","reason":"R","message":"m"}]}"#,
         )
         .unwrap();
-        assert_eq!(answer.wish.status, json!({"a": 1}).as_object().cloned());
+        assert_eq!(answer.decoration.status, json!({"a": 1}).as_object().cloned());
         assert_eq!(answer.children.len(), 1);
         assert_eq!((answer.resync_after, answer.finalized), (Some(Duration::from_millis(1500)), true));
         let event = HookEvent { kind: EventKind::Warning, reason: "R".to_owned(), message: "m".to_owned() };

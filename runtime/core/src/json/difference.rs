@@ -89,10 +89,10 @@ fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
     of.get(name).unwrap_or(&Value::Null)
 }
 
-fn at(path: &mut String, step: &str, look: impl FnOnce(&mut String)) {
+fn at(path: &mut String, step: &str, visit: impl FnOnce(&mut String)) {
     let length = path.len();
     path.push_str(step);
-    look(path);
+    visit(path);
     path.truncate(length);
 }
 

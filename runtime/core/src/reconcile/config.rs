@@ -64,7 +64,7 @@ impl ControllerConfig {
             parent,
             kind: self.kind.name(),
             controller: &self.name,
-            rules: &self.child_kinds,
+            child_kinds: &self.child_kinds,
             hash_secrets,
         }
     }
@@ -75,14 +75,14 @@ impl ControllerConfig {
         selector: Option<&'a Selector>,
     ) -> DesiredOptions<'a> {
         DesiredOptions {
-            rules: &self.child_kinds,
+            child_kinds: &self.child_kinds,
             selector,
             mark: match self.kind {
                 KindConfig::Composite { generate_selector: true, .. } => OwnerMark::Uid,
                 KindConfig::Composite { generate_selector: false, .. } => OwnerMark::Own,
                 KindConfig::Decorator => OwnerMark::Attached(&self.name),
             },
-            strays: match self.hook(hook).via {
+            unmanaged: match self.hook(hook).via {
                 Via::Wasm => UnmanagedPolicy::Refused,
                 Via::Webhook => UnmanagedPolicy::Created,
             },

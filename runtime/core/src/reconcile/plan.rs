@@ -115,7 +115,7 @@ impl ControllerConfig {
         let resyncs = older.iter().filter_map(|(_, one)| one.resync_after).chain(latest.resync_after);
         let mut plan = ReconcilePlan {
             resync_after: resyncs.min(),
-            decoration: latest.wish,
+            decoration: latest.decoration,
             finalized: finalized && deletions.is_empty(),
             deletions,
             feedback: HookFeedback { events: latest.events, warnings: latest.warnings, missing_children: 0 },
@@ -149,7 +149,7 @@ impl ControllerConfig {
         } else {
             plan.plan_children(owner, children, wanted.desired, past);
         }
-        plan.unmanaged = wanted.strays;
+        plan.unmanaged = wanted.unmanaged;
         if latest.forgot_children && plan.children.ops.len() > 1 {
             plan.feedback.missing_children = plan.children.ops.len();
         }
@@ -203,7 +203,7 @@ impl ControllerConfig {
             latest: At { claims: &history.latest.claims, desired: &latest.desired },
             sequence: &latest.sequence,
             older: &older,
-            up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.ledger),
+            up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.history),
         };
         situation.step()
     }

@@ -49,7 +49,7 @@ pub(crate) fn decorator() -> ControllerConfig {
 pub(crate) fn rolling() -> RollingConfig {
     RollingConfig {
         paths: vec![FieldPath::new("spec.image")],
-        rules: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+        kinds: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
         parents: resource("e/v1", "P"),
         revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
         home: "server".into(),
@@ -92,6 +92,6 @@ pub(crate) fn kept(config: &ControllerConfig, input: &ReconcileInput) -> ChildMa
     children
 }
 
-pub(crate) fn no_past(ledger: &WriteHistory) -> PastWrites<'_> {
-    PastWrites { ledger, now: Duration::ZERO }
+pub(crate) fn no_past(history: &WriteHistory) -> PastWrites<'_> {
+    PastWrites { history, now: Duration::ZERO }
 }

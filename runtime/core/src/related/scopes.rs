@@ -10,7 +10,7 @@ use crate::object::id::Resource;
 pub type Place = (Arc<Resource>, Option<Arc<str>>);
 
 /// Rules come back, and opening a scope costs a list: an unused one stays open for this time.
-pub const LINGER: Duration = Duration::from_mins(1);
+pub const CLOSE_DELAY: Duration = Duration::from_mins(1);
 
 /// What is open at each place. Times are counted from the controller's start.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl<T> StoreScopes<T> {
         for (place, open) in &mut self.0 {
             open.unused = if is_used(place) { None } else { open.unused.or(Some(now)) };
         }
-        let over = |open: &Open<T>| open.unused.is_some_and(|since| now.saturating_sub(since) >= LINGER);
+        let over = |open: &Open<T>| open.unused.is_some_and(|since| now.saturating_sub(since) >= CLOSE_DELAY);
         let closed = self.0.extract_if(.., |_, open| over(open));
         closed.map(|(place, open)| (place, open.what)).collect()
     }
@@ -79,9 +79,9 @@ mod tests {
         let (mut all, start) = (opened(), Duration::from_hours(1));
         let mut close = |now| all.close(|used| *used == place("n"), now).into_values().collect::<Vec<_>>();
         assert!(close(start).is_empty());
-        assert!(close(start + LINGER / 2).is_empty());
-        assert_eq!(close(start + LINGER), ["m"]);
-        assert!(close(start + LINGER * 100).is_empty(), "the other one is used");
+        assert!(close(start + CLOSE_DELAY / 2).is_empty());
+        assert_eq!(close(start + CLOSE_DELAY), ["m"]);
+        assert!(close(start + CLOSE_DELAY * 100).is_empty(), "the other one is used");
         assert_eq!(all.get(&place("m")), None);
         assert_eq!(all.get(&place("n")), Some(&"n"));
     }
@@ -91,8 +91,8 @@ mod tests {
         let (mut all, start) = (opened(), Duration::from_hours(1));
         assert!(all.close(|_| false, start).is_empty());
         assert_eq!(all.get(&place("m")), Some(&"m"), "a pass is about to use it");
-        assert_eq!(all.close(|_| false, start + LINGER).into_values().collect::<Vec<_>>(), ["n"]);
-        assert!(all.close(|_| true, start + LINGER).is_empty());
-        assert!(all.close(|_| false, start + LINGER * 2).is_empty());
+        assert_eq!(all.close(|_| false, start + CLOSE_DELAY).into_values().collect::<Vec<_>>(), ["n"]);
+        assert!(all.close(|_| true, start + CLOSE_DELAY).is_empty());
+        assert!(all.close(|_| false, start + CLOSE_DELAY * 2).is_empty());
     }
 }

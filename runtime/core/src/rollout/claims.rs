@@ -12,13 +12,13 @@ pub type Claims = BTreeSet<ObjectId>;
 
 /// What a ControllerRevision of a parent in `home` (empty: cluster-scoped) claims. A name may stand with its namespace or,
 /// where that is the parent's, without. Kinds that are no longer rolled out are left out.
-pub fn read(home: &str, rules: &[RollingKind], stored: &[RevisionChildren]) -> Claims {
+pub fn read(home: &str, kinds: &[RollingKind], stored: &[RevisionChildren]) -> Claims {
     let mut claims = Claims::new();
     for group in stored {
-        let rule = rules.iter().find(|rule| {
-            *rule.resource.gvk.group == *group.api_group && *rule.resource.gvk.kind == *group.kind
+        let kind = kinds.iter().find(|kind| {
+            *kind.resource.gvk.group == *group.api_group && *kind.resource.gvk.kind == *group.kind
         });
-        let Some(RollingKind { resource, .. }) = rule else {
+        let Some(RollingKind { resource, .. }) = kind else {
             continue;
         };
         let home = if resource.namespaced { home } else { "" };
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::object::testing::{cluster_resource, resource};
 
-    fn rules() -> Vec<RollingKind> {
+    fn kinds() -> Vec<RollingKind> {
         [resource("v1", "Pod"), resource("apps/v1", "Deployment"), cluster_resource("v1", "Namespace")]
             .map(|resource| RollingKind { resource, in_place: true, checks: vec![] })
             .into()
@@ -64,12 +64,12 @@ mod tests {
     }
 
     fn reprint(home: &str, stored: &[RevisionChildren]) -> Vec<RevisionChildren> {
-        write(home, &read(home, &rules(), stored))
+        write(home, &read(home, &kinds(), stored))
     }
 
     #[test]
     fn one_child_is_one_claim_however_it_is_named() {
-        let claims = read("n", &rules(), &[group("", "Pod", &["b", "n/a", "a"])]);
+        let claims = read("n", &kinds(), &[group("", "Pod", &["b", "n/a", "a"])]);
         let keys: Vec<_> = claims.iter().map(|id| id.key.clone()).collect();
         assert_eq!(keys, [Key::new("n", "a"), Key::new("n", "b")]);
         assert_eq!(write("n", &claims), [group("", "Pod", &["a", "b"])]);

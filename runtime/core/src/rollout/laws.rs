@@ -68,7 +68,7 @@ impl Cluster {
         // The number of children is no part of a revision.
         RollingConfig {
             paths: vec![FieldPath::new("spec.image")],
-            rules: vec![RollingKind { resource: pods(), in_place, checks }],
+            kinds: vec![RollingKind { resource: pods(), in_place, checks }],
             parents: resource("e/v1", "P"),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),
@@ -90,8 +90,8 @@ impl Cluster {
             .map(|pod| pod.as_object().unwrap().clone())
             .collect();
         let (rules, selector) = (self.rules(), Selector::equals("controller-uid", "p"));
-        let (selector, strays) = (Some(&selector), UnmanagedPolicy::Refused);
-        let bounds = DesiredOptions { rules: &rules, selector, mark: OwnerMark::Uid, strays };
+        let (selector, unmanaged) = (Some(&selector), UnmanagedPolicy::Refused);
+        let bounds = DesiredOptions { child_kinds: &rules, selector, mark: OwnerMark::Uid, unmanaged };
         let wanted = desired(parent, bounds, pods).unwrap();
         (wanted.desired, wanted.sequence)
     }
@@ -124,11 +124,11 @@ impl Cluster {
             parent: &parent,
             kind: ControllerKind::Composite,
             controller: "c",
-            rules: &rules,
+            child_kinds: &rules,
             hash_secrets: false,
         };
         let writes = record::writes(&rolling, owner, true, &history, &step.claims);
-        let past = PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO };
+        let past = PastWrites { history: &WriteHistory::default(), now: Duration::ZERO };
         let plan = children::plan::children(owner, &observed, &step.desired, past);
         (step, writes, plan.ops)
     }

@@ -27,7 +27,7 @@ use revisions::FieldPath;
 pub struct RollingConfig {
     /// What a revision keeps of a parent.
     pub paths: Vec<FieldPath>,
-    pub rules: Vec<RollingKind>,
+    pub kinds: Vec<RollingKind>,
     pub parents: Arc<Resource>,
     /// The kind of revisions: ControllerRevision.
     pub revisions: Arc<Resource>,
@@ -45,8 +45,8 @@ pub struct RollingKind {
 }
 
 impl RollingConfig {
-    pub fn rule(&self, resource: &Resource) -> Option<&RollingKind> {
-        self.rules.iter().find(|rule| *rule.resource == *resource)
+    pub fn kind(&self, resource: &Resource) -> Option<&RollingKind> {
+        self.kinds.iter().find(|kind| *kind.resource == *resource)
     }
 }
 
@@ -56,6 +56,6 @@ fn name_in(home: &str, key: &Key) -> String {
 }
 
 /// A child as conditions name it.
-fn told(home: &str, id: &ObjectId) -> String {
+fn child_name(home: &str, id: &ObjectId) -> String {
     format!("{} {}", id.resource.gvk.kind, name_in(home, &id.key))
 }

@@ -28,7 +28,7 @@ pub enum NotReady {
 ///
 /// `up_to_date`: applying what the latest revision wants would change nothing.
 pub fn check(
-    rule: &RollingKind,
+    kind: &RollingKind,
     child: Option<&Object>,
     up_to_date: impl FnOnce(&Object) -> bool,
 ) -> Result<(), NotReady> {
@@ -41,10 +41,10 @@ pub fn check(
     }
     let Status { observed_generation, conditions } = Status::of(child);
     // 0: its controller does not tell which generation it has seen.
-    if rule.in_place && observed_generation > 0 && observed_generation < child.generation {
+    if kind.in_place && observed_generation > 0 && observed_generation < child.generation {
         return Err(NotReady::NotObserved { observed: observed_generation, generation: child.generation });
     }
-    rule.checks.iter().try_for_each(|check| holds(check, &conditions))
+    kind.checks.iter().try_for_each(|check| holds(check, &conditions))
 }
 
 fn holds(check: &ConditionCheck, conditions: &[Value]) -> Result<(), NotReady> {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::object::testing::{Build, a, resource};
 
-    fn rule(in_place: bool, checks: Value) -> RollingKind {
+    fn kind(in_place: bool, checks: Value) -> RollingKind {
         RollingKind {
             resource: resource("v1", "Pod"),
             in_place,
@@ -99,8 +99,8 @@ mod tests {
         }
     }
 
-    fn says(rule: &RollingKind, child: Build) -> String {
-        check(rule, Some(&child.object()), |_| true)
+    fn says(kind: &RollingKind, child: Build) -> String {
+        check(kind, Some(&child.object()), |_| true)
             .map_or_else(|blocked| blocked.to_string(), |()| "open".to_owned())
     }
 
@@ -110,11 +110,11 @@ mod tests {
 
     #[test]
     fn a_child_has_to_be_there_and_as_wanted() {
-        let rule = rule(true, json!([]));
-        assert_eq!(check(&rule, None, |_| true), Err(NotReady::Missing));
-        assert_eq!(check(&rule, Some(&pod().object()), |_| false), Err(NotReady::Outdated));
-        assert_eq!(check(&rule, Some(&pod().deleting().object()), |_| true), Err(NotReady::BeingDeleted));
-        assert_eq!(check(&rule, Some(&pod().object()), |_| true), Ok(()));
+        let kind = kind(true, json!([]));
+        assert_eq!(check(&kind, None, |_| true), Err(NotReady::Missing));
+        assert_eq!(check(&kind, Some(&pod().object()), |_| false), Err(NotReady::Outdated));
+        assert_eq!(check(&kind, Some(&pod().deleting().object()), |_| true), Err(NotReady::BeingDeleted));
+        assert_eq!(check(&kind, Some(&pod().object()), |_| true), Ok(()));
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
         for (in_place, observed, expected) in
             [(true, 3, behind), (true, 4, "open"), (true, 5, "open"), (true, 0, "open"), (false, 3, "open")]
         {
-            assert_eq!(says(&rule(in_place, json!([])), seen(observed)), expected, "{in_place} {observed}");
+            assert_eq!(says(&kind(in_place, json!([])), seen(observed)), expected, "{in_place} {observed}");
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
     fn every_check_has_to_hold_of_the_first_condition_of_its_type() {
         let checks = json!([{"type": "Here"}, {"type": "Ready", "status": "True", "reason": "Up"}]);
         let with = |conditions: Value| {
-            says(&rule(true, checks.clone()), pod().with("status.conditions", conditions))
+            says(&kind(true, checks.clone()), pod().with("status.conditions", conditions))
         };
         let here = json!({"type": "Here", "status": "False"});
         let ready = |status: &str, reason: &str| json!({"type": "Ready", "status": status, "reason": reason});

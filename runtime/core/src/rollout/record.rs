@@ -151,7 +151,7 @@ mod tests {
     fn rolling() -> RollingConfig {
         RollingConfig {
             paths: vec![FieldPath::new("spec.image")],
-            rules: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+            kinds: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
             parents: parents(),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),
@@ -215,7 +215,13 @@ mod tests {
     }
 
     fn owner(parent: &Object) -> Owner<'_> {
-        Owner { parent, kind: ControllerKind::Composite, controller: "c", rules: &[], hash_secrets: false }
+        Owner {
+            parent,
+            kind: ControllerKind::Composite,
+            controller: "c",
+            child_kinds: &[],
+            hash_secrets: false,
+        }
     }
 
     fn stored(name: &str, image: i64, pods: &[&str]) -> Arc<Object> {

@@ -155,7 +155,7 @@ impl History {
         for object in sorted {
             let stored: ControllerRevision = read(object)?;
             let (patch, children) = (Value::Object(stored.parent_patch), stored.children.unwrap_or_default());
-            let claims = claims::read(&parent.key.namespace, &rolling.rules, &children);
+            let claims = claims::read(&parent.key.namespace, &rolling.kinds, &children);
             let known = std::iter::once(&mut latest).chain(&mut older).find(|one| same(&one.patch, &patch));
             let (name, stored) = (object.key.name.to_string(), Some(Arc::clone(object)));
             if let Some(known) = known {
@@ -205,7 +205,7 @@ mod tests {
     fn rolling(paths: &[&str]) -> RollingConfig {
         RollingConfig {
             paths: paths.iter().map(|path| FieldPath::new(path)).collect(),
-            rules: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
+            kinds: vec![RollingKind { resource: resource("v1", "Pod"), in_place: true, checks: vec![] }],
             parents: resource("e/v1", "P"),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::api::reason::ConditionType;
 use crate::children::desired::Desired;
 use crate::object::Object;
 use crate::object::id::ObjectId;
 use crate::object::map::ChildMap;
 use crate::rollout::claims::Claims;
 use crate::rollout::readiness::{self, NotReady};
-use crate::rollout::{RollingConfig, RollingKind, told};
+use crate::rollout::{RollingConfig, RollingKind, child_name};
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]
@@ -109,7 +110,7 @@ impl Situation<'_> {
     /// The rolling children that the latest revision wants.
     fn in_order(&self) -> impl Iterator<Item = (ObjectId, &Value)> {
         let rank: BTreeMap<_, _> = self.sequence.iter().enumerate().map(|(nth, id)| (id, nth)).collect();
-        let mut all: Vec<_> = ids(self.latest.desired).filter(|(id, _)| self.rule(id).is_some()).collect();
+        let mut all: Vec<_> = ids(self.latest.desired).filter(|(id, _)| self.kind(id).is_some()).collect();
         all.sort_by_key(|(id, _)| rank.get(id).copied().unwrap_or(usize::MAX));
         all.into_iter()
     }
@@ -117,10 +118,10 @@ impl Situation<'_> {
     /// The first child that the latest revision claims and that is not in order.
     fn gate(&self, latest: Option<&Claims>) -> Option<(ObjectId, NotReady)> {
         latest.into_iter().flatten().find_map(|id| {
-            let (rule, wanted) = (self.rule(id)?, find(self.latest.desired, id)?);
+            let (kind, wanted) = (self.kind(id)?, find(self.latest.desired, id)?);
             let child = self.observed.get(&id.resource, &id.key).map(|child| &**child);
             let blocked =
-                readiness::check(rule, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
+                readiness::check(kind, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
             Some((id.clone(), blocked))
         })
     }
@@ -148,8 +149,8 @@ impl Situation<'_> {
         child.is_some_and(|child| (self.up_to_date)(id, child, wanted))
     }
 
-    fn rule(&self, id: &ObjectId) -> Option<&RollingKind> {
-        self.rolling.rule(&id.resource)
+    fn kind(&self, id: &ObjectId) -> Option<&RollingKind> {
+        self.rolling.kind(&id.resource)
     }
 }
 
@@ -179,17 +180,16 @@ impl Progress {
     pub fn condition(&self, home: &str, latest: &str) -> Value {
         let (status, reason, message) = match self {
             Self::Done => ("True", "OnLatestRevision", format!("latest ControllerRevision: {latest}")),
-            Self::Moved(child) => ("False", "RolloutProgressing", format!("updating {}", told(home, child))),
+            Self::Moved(child) => {
+                ("False", "RolloutProgressing", format!("updating {}", child_name(home, child)))
+            }
             Self::Waits(child, blocked) => {
-                ("False", "RolloutWaiting", format!("waiting for {}: {blocked}", told(home, child)))
+                ("False", "RolloutWaiting", format!("waiting for {}: {blocked}", child_name(home, child)))
             }
         };
-        json!({"type": CONDITION, "status": status, "reason": reason, "message": message})
+        json!({"type": ConditionType::Updated.as_str(), "status": status, "reason": reason, "message": message})
     }
 }
-
-/// The type of the condition that tells of a rolling update.
-const CONDITION: &str = "Updated";
 
 /// Puts the condition into the status that a hook wants; one that the hook echoes is replaced. Conditions that are no list
 /// are the hook's own affair.
@@ -199,7 +199,8 @@ pub fn put_condition(status: &mut Map<String, Value>, condition: Value) {
         *conditions = json!([]);
     }
     if let Value::Array(conditions) = conditions {
-        conditions.retain(|one| one.get("type").and_then(Value::as_str) != Some(CONDITION));
+        conditions
+            .retain(|one| one.get("type").and_then(Value::as_str) != Some(ConditionType::Updated.as_str()));
         conditions.push(condition);
     }
 }
@@ -221,10 +222,10 @@ mod tests {
 
     fn rolling() -> RollingConfig {
         let checks = serde_json::from_value(json!([{"type": "Ready", "status": "True"}])).unwrap();
-        let rule = RollingKind { resource: resource("v1", "Pod"), in_place: true, checks };
+        let kind = RollingKind { resource: resource("v1", "Pod"), in_place: true, checks };
         RollingConfig {
             paths: vec![FieldPath::new("spec")],
-            rules: vec![rule],
+            kinds: vec![kind],
             parents: resource("e/v1", "P"),
             revisions: resource("metacontroller.k8s.io/v1alpha1", "ControllerRevision"),
             home: "server".into(),
@@ -344,19 +345,16 @@ mod tests {
 
     #[test]
     fn conditions_name_the_child_and_what_is_waited_for() {
-        let told = |progress: Progress| progress.condition("n", "ps.e-1");
+        let of = |progress: Progress| progress.condition("n", "ps.e-1");
         let condition = |status: &str, reason: &str, message: &str| json!({"type": "Updated", "status": status, "reason": reason, "message": message});
         assert_eq!(
-            told(Progress::Done),
+            of(Progress::Done),
             condition("True", "OnLatestRevision", "latest ControllerRevision: ps.e-1")
         );
-        assert_eq!(
-            told(Progress::Moved(pod("a"))),
-            condition("False", "RolloutProgressing", "updating Pod a")
-        );
+        assert_eq!(of(Progress::Moved(pod("a"))), condition("False", "RolloutProgressing", "updating Pod a"));
         let waits = Progress::Waits(pod("a"), NotReady::NoCondition("Ready".into()));
         let message = "waiting for Pod a: status.conditions has no Ready";
-        assert_eq!(told(waits), condition("False", "RolloutWaiting", message));
+        assert_eq!(of(waits), condition("False", "RolloutWaiting", message));
     }
 
     #[test]

@@ -40,12 +40,12 @@ pub struct SettledParents {
 pub struct SettledState {
     pub seen: Fingerprint,
     pub answer: Fingerprint,
-    /// What was known before it was seen.
-    pub stamp: CacheRevision,
+    /// The revision of the caches before the input was read.
+    pub revision: CacheRevision,
 }
 
-/// A number for the state of all that a look at a parent would read. Where it is the same nothing is different; another
-/// one says nothing.
+/// A number for the state of all that a reconcile of a parent would read. Where it is the same, nothing changed; another
+/// number proves nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheRevision(u64);
 
@@ -54,12 +54,12 @@ impl CacheRevision {
     pub fn of(
         parent: &Object,
         hooks: Fingerprint,
-        elders: Option<Fingerprint>,
+        older_decorators: Option<Fingerprint>,
         numbers: impl IntoIterator<Item = u64>,
     ) -> Self {
         let mut all = hash64();
         (parent.uid.as_str(), parent.version.as_str(), parent.deleting).hash(&mut all);
-        (hooks.as_bytes(), elders.as_ref().map(Fingerprint::as_bytes)).hash(&mut all);
+        (hooks.as_bytes(), older_decorators.as_ref().map(Fingerprint::as_bytes)).hash(&mut all);
         numbers.into_iter().for_each(|number| all.write_u64(number));
         Self(all.finish())
     }
@@ -103,9 +103,9 @@ impl SettledParents {
         }
     }
 
-    /// Whether there is nothing for a pass about a parent, as far as its stamp tells.
-    pub fn rests(&mut self, parent: &Key, stamp: CacheRevision) -> bool {
-        if self.settled.get(parent).is_none_or(|rest| rest.stamp != stamp) {
+    /// Whether a parent needs no reconcile, as far as the cache revision shows.
+    pub fn is_settled(&mut self, parent: &Key, revision: CacheRevision) -> bool {
+        if self.settled.get(parent).is_none_or(|state| state.revision != revision) {
             return false;
         }
         // A sampled parent stays so until its reconcile has called the hook.
@@ -116,18 +116,18 @@ impl SettledParents {
         !check
     }
 
-    /// A parent looks as it did when it came to rest, and was stamped before that look.
-    pub fn stamp(&mut self, parent: &Key, seen: Fingerprint, stamp: CacheRevision) {
-        if let Some(rest) = self.settled.get_mut(parent).filter(|rest| rest.seen == seen) {
-            rest.stamp = stamp;
+    /// Notes the revision at which a parent's input was found to be the same as when it settled.
+    pub fn renew(&mut self, parent: &Key, seen: Fingerprint, revision: CacheRevision) {
+        if let Some(state) = self.settled.get_mut(parent).filter(|state| state.seen == seen) {
+            state.revision = revision;
         }
     }
 
     /// Whether a reconcile that reads this has to call the hook.
-    pub fn look(&mut self, parent: &Key, seen: Fingerprint) -> HookNeed {
+    pub fn hook_need(&mut self, parent: &Key, seen: Fingerprint) -> HookNeed {
         match self.settled.get(parent) {
-            Some(rest) if rest.seen == seen => {
-                let answer = rest.answer;
+            Some(state) if state.seen == seen => {
+                let answer = state.answer;
                 if self.checks.remove(parent) || self.is_sampled() {
                     HookNeed::Check(answer)
                 } else {
@@ -168,10 +168,10 @@ impl SettledParents {
     }
 
     /// A reconcile ended with nothing to do, after a pure call.
-    pub fn settle(&mut self, parent: &Key, rest: SettledState) {
+    pub fn settle(&mut self, parent: &Key, state: SettledState) {
         self.unsettle(parent);
         if !matches!(self.hook, Some((_, Purity::Differs))) {
-            self.settled.insert(parent.clone(), rest);
+            self.settled.insert(parent.clone(), state);
         }
     }
 
@@ -238,19 +238,19 @@ mod tests {
         Fingerprint::of(text.as_bytes())
     }
 
-    fn rest(answer: &str) -> SettledState {
-        SettledState { seen: print("seen"), answer: print(answer), stamp: stamp(0) }
+    fn state(answer: &str) -> SettledState {
+        SettledState { seen: print("seen"), answer: print(answer), revision: revision(0) }
     }
 
-    fn stamp(number: u64) -> CacheRevision {
+    fn revision(number: u64) -> CacheRevision {
         CacheRevision::of(&a("e/v1", "P", "n/p").object(), print("hook"), None, [number])
     }
 
     fn settled(check_every: u64) -> (SettledParents, Key) {
         let (mut all, key) = (SettledParents::new(check_every), Key::new("n", "p"));
-        assert_eq!(all.look(&key, print("seen")), HookNeed::Call);
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
         all.called(print("hook"), true);
-        all.settle(&key, rest("answer"));
+        all.settle(&key, state("answer"));
         (all, key)
     }
 
@@ -258,7 +258,7 @@ mod tests {
     fn a_settled_parent_that_looks_the_same_is_not_asked_about() {
         let (mut all, key) = settled(0);
         for _ in 0..3 {
-            assert_eq!(all.look(&key, print("seen")), HookNeed::Nothing);
+            assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Nothing);
         }
         assert_eq!(all.settled(), 1);
     }
@@ -266,8 +266,8 @@ mod tests {
     #[test]
     fn one_that_looks_different_is_and_stays_so_until_it_settles_again() {
         let (mut all, key) = settled(0);
-        assert_eq!(all.look(&key, print("changed")), HookNeed::Call);
-        assert_eq!(all.look(&key, print("seen")), HookNeed::Call, "also when it looks as before again");
+        assert_eq!(all.hook_need(&key, print("changed")), HookNeed::Call);
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call, "also when it looks as before again");
         assert_eq!(all.settled(), 0);
     }
 
@@ -275,7 +275,7 @@ mod tests {
     fn a_failing_parent_is_called_about_whatever_it_looks_like() {
         let (mut all, key) = settled(0);
         all.fail(&key, "HookTrap");
-        assert_eq!(all.look(&key, print("seen")), HookNeed::Call);
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
         assert_eq!(*all.failing(), BTreeMap::from([(key.clone(), "HookTrap")]));
         assert_eq!(all.settled(), 0, "no parent is both");
         all.unsettle(&key);
@@ -298,11 +298,11 @@ mod tests {
         let parents: Vec<_> = (0..10).map(|number| Key::new("n", &format!("p{number}"))).collect();
         let mut all = SettledParents::new(10);
         for parent in &parents {
-            all.settle(parent, rest("answer"));
+            all.settle(parent, state("answer"));
         }
         let mut checked = BTreeMap::new();
         for parent in parents.iter().cycle().take(10_000) {
-            if let HookNeed::Check(_) = all.look(parent, print("seen")) {
+            if let HookNeed::Check(_) = all.hook_need(parent, print("seen")) {
                 *checked.entry(parent).or_insert(0) += 1;
             }
         }
@@ -313,22 +313,22 @@ mod tests {
     #[test]
     fn a_parent_that_is_drawn_does_not_rest_and_its_pass_checks() {
         let (mut all, key) = settled(1);
-        assert!(!all.rests(&key, stamp(0)));
+        assert!(!all.is_settled(&key, revision(0)));
         all.check_every = 0;
-        assert!(!all.rests(&key, stamp(0)), "until it is asked about");
-        assert_eq!(all.look(&key, print("seen")), HookNeed::Check(print("answer")));
-        assert_eq!(all.look(&key, print("seen")), HookNeed::Nothing, "once");
-        assert!(all.rests(&key, stamp(0)));
+        assert!(!all.is_settled(&key, revision(0)), "until it is asked about");
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Check(print("answer")));
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Nothing, "once");
+        assert!(all.is_settled(&key, revision(0)));
     }
 
     #[test]
     fn another_number_is_looked_into() {
         let (mut all, key) = settled(0);
-        assert!(all.rests(&key, stamp(0)) && !all.rests(&key, stamp(1)));
-        all.stamp(&key, print("changed"), stamp(1));
-        assert!(!all.rests(&key, stamp(1)), "it looks different");
-        all.stamp(&key, print("seen"), stamp(1));
-        assert!(all.rests(&key, stamp(1)), "it looks as before");
+        assert!(all.is_settled(&key, revision(0)) && !all.is_settled(&key, revision(1)));
+        all.renew(&key, print("changed"), revision(1));
+        assert!(!all.is_settled(&key, revision(1)), "it looks different");
+        all.renew(&key, print("seen"), revision(1));
+        assert!(all.is_settled(&key, revision(1)), "it looks as before");
     }
 
     #[test]
@@ -337,13 +337,13 @@ mod tests {
         assert!(all.differed(print("hook")), "news");
         assert!(!all.differed(print("hook")), "no news");
         all.called(print("hook"), true);
-        all.settle(&key, rest("other"));
+        all.settle(&key, state("other"));
         assert_eq!(
-            (all.look(&key, print("seen")), all.purity_of(print("hook"))),
+            (all.hook_need(&key, print("seen")), all.purity_of(print("hook"))),
             (HookNeed::Call, Some(Purity::Differs))
         );
         all.called(print("next hook"), true);
-        all.settle(&key, rest("other"));
+        all.settle(&key, state("other"));
         assert_eq!((all.settled(), all.purity_of(print("next hook"))), (1, Some(Purity::Pure)));
     }
 

@@ -123,7 +123,7 @@ pub(crate) struct Server {
     pub(crate) interests: RelatedIndex,
     queue: BTreeSet<Key>,
     module: u8,
-    ledgers: BTreeMap<Key, WriteHistory>,
+    write_histories: BTreeMap<Key, WriteHistory>,
 }
 
 /// No case takes more reconciles to settle.
@@ -137,7 +137,7 @@ impl Server {
         let rolling = method.is_rolling().then(|| {
             Arc::new(RollingConfig {
                 paths: vec![FieldPath::new("spec")],
-                rules: vec![RollingKind {
+                kinds: vec![RollingKind {
                     resource: Arc::clone(&child_kind),
                     in_place: true,
                     checks: vec![],
@@ -182,7 +182,7 @@ impl Server {
             interests: RelatedIndex::default(),
             queue: BTreeSet::new(),
             module: 0,
-            ledgers: BTreeMap::new(),
+            write_histories: BTreeMap::new(),
         }
     }
 
@@ -358,19 +358,19 @@ impl Server {
             |_: &Arc<Resource>, selector: Option<&_>| self.children.candidates(&parent.uid, "n", selector);
         let parts =
             InputParts { hook: HookName::Sync, hooks: hook, related, rollout, older_decorators: None };
-        let stamp = CacheRevision::of(&parent, hook, None, self.children.stamp(&parent.uid));
+        let revision = CacheRevision::of(&parent, hook, None, self.children.changes_for(&parent.uid));
         let input = ReconcileInput::of(&self.config, &parent, parts, candidates).unwrap();
         let print = match self.saving {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => input.fingerprint(),
         };
-        let expected = match self.standings.look(key, print) {
+        let expected = match self.standings.hook_need(key, print) {
             HookNeed::Nothing if self.saving != Saving::Nothing => return,
             HookNeed::Nothing | HookNeed::Call => None,
             HookNeed::Check(expected) => Some(expected),
         };
         match self.decide_and_act(&input, expected) {
-            Ok((false, answer)) => self.standings.settle(key, SettledState { seen: print, answer, stamp }),
+            Ok((false, answer)) => self.standings.settle(key, SettledState { seen: print, answer, revision }),
             Ok((true, _)) => {
                 self.standings.unsettle(key);
                 self.queue.insert(key.clone());
@@ -395,14 +395,14 @@ impl Server {
         if expected.is_some_and(|expected| expected != print) {
             self.standings.differed(input.hooks);
         }
-        let mut ledger = self.ledgers.remove(&input.parent.key).unwrap_or_default();
+        let mut history = self.write_histories.remove(&input.parent.key).unwrap_or_default();
         let older: Vec<_> = older.iter().map(Vec::as_slice).collect();
         let answers = Answers { latest: &answer, older: &older };
-        let past = PastWrites { ledger: &ledger, now: Duration::ZERO };
+        let past = PastWrites { history: &history, now: Duration::ZERO };
         let plan = self.config.plan(input, &children, answers, past).unwrap();
         for op in &plan.revisions {
             if let Err(conflict) = self.write(op, &input.parent.key) {
-                self.ledgers.insert(input.parent.key.clone(), ledger);
+                self.write_histories.insert(input.parent.key.clone(), history);
                 return Err(conflict);
             }
             wrote = true;
@@ -416,13 +416,13 @@ impl Server {
                     let desired =
                         plan.desired.get(&op.id().resource).and_then(|group| group.get(&op.id().key));
                     if let (Some(answer), Some(desired)) = (answer, desired) {
-                        learn(&mut ledger, self.config.owner(&input.parent), op.id(), desired, &answer);
+                        learn(&mut history, self.config.owner(&input.parent), op.id(), desired, &answer);
                     }
                 }
                 Err(conflict) => result = Err(conflict),
             }
         }
-        self.ledgers.insert(input.parent.key.clone(), ledger);
+        self.write_histories.insert(input.parent.key.clone(), history);
         wrote |= wrote_children;
         let due = self.standings.take_status_due(&input.parent.key);
         let so_far = WrittenSoFar { wrote_children, failed: result.is_err(), due };

@@ -108,7 +108,7 @@ impl ChildWriter {
         }
         if let Some(drift) = reconcile.plan.children.drifts.iter().find(|drift| drift.id == *id) {
             let now = self.data.elapsed();
-            self.histories.change(&parent.key, |history| history.put_right(drift, now));
+            self.histories.change(&parent.key, |history| history.drift_corrected(drift, now));
         }
         Ok(WriteResult::of(written.changed))
     }
@@ -209,9 +209,9 @@ impl ChildWriter {
     /// Records values that another client keeps changing back.
     async fn record_flapping(&self, reconcile: &Reconcile) {
         let parent = &reconcile.parent;
-        for flapping in &reconcile.plan.children.flips {
+        for flapping in &reconcile.plan.children.flapping {
             let mut is_new = false;
-            self.histories.change(&parent.key, |history| is_new = history.tell(flapping));
+            self.histories.change(&parent.key, |history| is_new = history.mark_reported(flapping));
             if !is_new {
                 continue;
             }

@@ -66,7 +66,7 @@ impl ParentWriter {
         let resolution = self.decorator.as_ref().map(|decorator| {
             decorator.resolve(&id.resource.gvr(), parent, &plan.decoration, &self.data.recorder)
         });
-        let decoration = resolution.as_ref().map_or(&plan.decoration, |resolution| &resolution.wish);
+        let decoration = resolution.as_ref().map_or(&plan.decoration, |resolution| &resolution.decoration);
         let may_go =
             plan.finalized && resolution.as_ref().is_none_or(|resolution| resolution.lets_go(parent));
         let finalizer = may_go.then_some(self.data.config.selection.finalizer.as_str());

@@ -86,7 +86,7 @@ impl Parents {
             parents.iter().map(|parent| self.cache_revision(parent, &hooks, controllers)).collect();
         let mut settled = self.settled();
         let needs_reconcile = |(parent, revision): &(&Arc<Object>, CacheRevision)| {
-            let is_settled = settled.rests(&parent.key, *revision);
+            let is_settled = settled.is_settled(&parent.key, *revision);
             if is_settled {
                 tracing::debug!(controller = %self.data.object.key, parent = %parent.key, "at rest");
             }
@@ -107,7 +107,7 @@ impl Parents {
         controllers: [u64; 2],
     ) -> CacheRevision {
         let children =
-            self.data.children.iter().flat_map(|store| store.view(|cache| cache.stamp(&parent.uid)));
+            self.data.children.iter().flat_map(|store| store.view(|cache| cache.changes_for(&parent.uid)));
         let older_decorators = self.older_decorators(parent);
         CacheRevision::of(parent, hooks.identity, older_decorators, children.chain(controllers))
     }

@@ -62,10 +62,10 @@ impl Reconciler {
         // Before anything is read: later changes give another revision.
         let revision = self.parents.cache_revision(&parent, &hooks, self.data.controllers.changes());
         let mut gathered = self.gather(&hooks, &parent, hook, Asking::Cached).await?;
-        let need = self.parents.settled().look(&parent.key, gathered.fingerprint);
+        let need = self.parents.settled().hook_need(&parent.key, gathered.fingerprint);
         let expected = match need {
             HookNeed::Nothing => {
-                self.parents.settled().stamp(&parent.key, gathered.fingerprint, revision);
+                self.parents.settled().renew(&parent.key, gathered.fingerprint, revision);
                 return Ok(Progress::Settled);
             }
             HookNeed::Call => None,
@@ -95,7 +95,7 @@ impl Reconciler {
             let differs = expected.is_some_and(|expected| expected != answer);
             self.check_purity(&input, pure, differs);
         }
-        let state = SettledState { seen: fingerprint, answer, stamp: revision };
+        let state = SettledState { seen: fingerprint, answer, revision };
         let wrote = entered || claimed.wrote;
         Ok(Progress::Planned(Box::new(Reconcile { parent, plan, writer, streaks, state, pure, wrote })))
     }
@@ -183,7 +183,7 @@ impl Reconciler {
             histories.change(&parent.key, |history| history.read(late));
             history = histories.of(&parent.key);
         }
-        let past = PastWrites { ledger: &history, now: self.data.elapsed() };
+        let past = PastWrites { history: &history, now: self.data.elapsed() };
         let older_bytes: Vec<_> = older.iter().map(|answer| &*answer.bytes).collect();
         let answers = Answers { latest: &latest.bytes, older: &older_bytes };
         let plan = config.plan(input, children, answers, past);

@@ -46,7 +46,7 @@ impl RelatedDeleter {
             left = later;
         }
         let parent = &reconcile.parent;
-        for message in deletion::told(&parent.key.namespace, &deleted) {
+        for message in deletion::event_messages(&parent.key.namespace, &deleted) {
             self.data.recorder.record(parent, EventReason::DeletedRelated, &message);
         }
         let result = if deleted.is_empty() { WriteResult::Nothing } else { WriteResult::Wrote };

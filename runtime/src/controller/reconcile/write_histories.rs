@@ -30,7 +30,7 @@ impl WriteHistories {
         let history = Arc::make_mut(state.histories.or_default(parent));
         change(history);
         let is_empty = history.is_empty();
-        if history.is_flipping() {
+        if history.is_flapping() {
             state.flapping.insert(parent.clone());
         } else {
             state.flapping.remove(parent);
@@ -50,7 +50,7 @@ impl WriteHistories {
     pub(crate) fn flapping(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
         let state = self.lock();
         let histories = state.flapping.iter().filter_map(|parent| state.histories.get(parent));
-        let mut all = histories.flat_map(|history| history.flips());
+        let mut all = histories.flat_map(|history| history.flapping());
         let first =
             all.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
         (usize::from(first.is_some()) + all.count(), first)
@@ -91,7 +91,7 @@ mod tests {
         let histories = WriteHistories::default();
         let correct = |parent: &Key, second| {
             let now = Duration::from_secs(second);
-            histories.change(parent, |history| history.put_right(&drift(&parent.name), now));
+            histories.change(parent, |history| history.drift_corrected(&drift(&parent.name), now));
         };
         let parents = 20_000;
         (0..parents).for_each(|number| correct(&Key::new("n", &number.to_string()), 0));

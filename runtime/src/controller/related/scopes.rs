@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metahook_core::object::id::{Gvr, Resource};
 use metahook_core::related::rule::RelatedRule;
-use metahook_core::related::scopes::{LINGER, Place};
+use metahook_core::related::scopes::{CLOSE_DELAY, Place};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -67,7 +67,7 @@ impl RelatedObjects {
 
     /// Closes unused stores, again and again.
     pub(crate) async fn close_scopes(&self) {
-        let mut clock = tokio::time::interval(LINGER / 2);
+        let mut clock = tokio::time::interval(CLOSE_DELAY / 2);
         loop {
             clock.tick().await;
             self.close_unused();
@@ -79,7 +79,7 @@ impl RelatedObjects {
         let State { index, scopes, namespaces, .. } = &mut *state;
         let selecting = namespaces.as_ref().filter(|_| index.select_namespaces());
         let selecting = selecting.map(|store| (Arc::clone(store.resource()), None));
-        let is_used = |place: &Place| index.look_at(place) || selecting.as_ref() == Some(place);
+        let is_used = |place: &Place| index.has_rules_for(place) || selecting.as_ref() == Some(place);
         let closed = scopes.close(is_used, self.data.elapsed());
         if namespaces.as_ref().is_some_and(|store| closed.contains_key(&(Arc::clone(store.resource()), None)))
         {

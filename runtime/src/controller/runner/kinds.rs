@@ -54,7 +54,7 @@ impl Kinds {
             self.rules.iter().zip(&checked.common.children).filter(|(rule, _)| rule.method.is_rolling());
         Some(RollingConfig {
             paths: checked.revision_paths.iter().map(|path| FieldPath::new(path)).collect(),
-            rules: rolling
+            kinds: rolling
                 .map(|(rule, declared)| RollingKind {
                     resource: Arc::clone(&rule.resource),
                     in_place: rule.method == UpdateMethod::RollingInPlace,

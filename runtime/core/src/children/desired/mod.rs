@@ -67,12 +67,12 @@ impl ChildKind {
 /// What a controller lets its hook ask for.
 #[derive(Debug, Clone, Copy)]
 pub struct DesiredOptions<'a> {
-    pub rules: &'a [ChildKind],
+    pub child_kinds: &'a [ChildKind],
     /// `None`: the parent's own is not valid, and any labels will do.
     pub selector: Option<&'a Selector>,
     pub mark: OwnerMark<'a>,
     /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
-    pub strays: UnmanagedPolicy,
+    pub unmanaged: UnmanagedPolicy,
 }
 
 /// What the server puts on every child, so that it finds it again.
@@ -132,7 +132,7 @@ pub struct Wanted {
     pub desired: Desired,
     /// The desired children in the order of the answer.
     pub sequence: Vec<ObjectId>,
-    pub strays: Vec<UnmanagedChild>,
+    pub unmanaged: Vec<UnmanagedChild>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -182,11 +182,11 @@ pub fn desired(
             Place::Declared(resource) => {
                 wanted.sequence.push(ObjectId { resource: Arc::clone(&resource), key: key.clone() });
                 let twice = wanted.desired.entry(resource).or_default().insert(key.clone(), body);
-                if twice.is_some() && bounds.strays == UnmanagedPolicy::Refused {
+                if twice.is_some() && bounds.unmanaged == UnmanagedPolicy::Refused {
                     return Err(DesiredError::Twice { at, gvk, key });
                 }
             }
-            Place::Stray(why) => wanted.strays.push(UnmanagedChild { gvk, key, body, why }),
+            Place::Unmanaged(why) => wanted.unmanaged.push(UnmanagedChild { gvk, key, body, why }),
         }
     }
     Ok(wanted)
@@ -201,7 +201,7 @@ struct Child {
 
 enum Place {
     Declared(Arc<Resource>),
-    Stray(DesiredError),
+    Unmanaged(DesiredError),
 }
 
 fn one(
@@ -231,16 +231,16 @@ fn one(
         });
     }
     let given = given_namespace(at, metadata)?;
-    let placed = match bounds.rules.iter().find(|rule| rule.resource.gvk == gvk) {
-        Some(rule) => namespace(parent, &rule.resource, at, &given)
-            .map(|namespace| (namespace, Place::Declared(Arc::clone(&rule.resource)))),
-        None => Err(undeclared(bounds.rules, at, &gvk)),
+    let placed = match bounds.child_kinds.iter().find(|kind| kind.resource.gvk == gvk) {
+        Some(kind) => namespace(parent, &kind.resource, at, &given)
+            .map(|namespace| (namespace, Place::Declared(Arc::clone(&kind.resource)))),
+        None => Err(undeclared(bounds.child_kinds, at, &gvk)),
     };
-    let (namespace, place) = match (placed, bounds.strays) {
+    let (namespace, place) = match (placed, bounds.unmanaged) {
         (Ok(placed), _) => placed,
-        (Err(why), UnmanagedPolicy::Created) if why.is_a_stray() => {
+        (Err(why), UnmanagedPolicy::Created) if why.is_unmanaged() => {
             let home = &parent.key.namespace;
-            (if given.is_empty() { home.to_string() } else { given }, Place::Stray(why))
+            (if given.is_empty() { home.to_string() } else { given }, Place::Unmanaged(why))
         }
         (Err(error), _) => return Err(error),
     };
@@ -280,11 +280,11 @@ fn mark(metadata: &mut Map<String, Value>, parent: &Object, mark: OwnerMark<'_>)
 }
 
 /// In another version it would be the same object twice: seen in one, and made in the other.
-fn undeclared(rules: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
-    let same = |rule: &&ChildKind| rule.resource.gvk.group == gvk.group && rule.resource.gvk.kind == gvk.kind;
-    match rules.iter().find(same) {
-        Some(rule) => {
-            DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: rule.resource.gvk.api_version() }
+fn undeclared(child_kinds: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
+    let same = |kind: &&ChildKind| kind.resource.gvk.group == gvk.group && kind.resource.gvk.kind == gvk.kind;
+    match child_kinds.iter().find(same) {
+        Some(kind) => {
+            DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: kind.resource.gvk.api_version() }
         }
         None => DesiredError::Undeclared { at, gvk: gvk.clone() },
     }
@@ -292,7 +292,7 @@ fn undeclared(rules: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
 
 impl DesiredError {
     /// The API server would take it, but no reconcile would manage it.
-    fn is_a_stray(&self) -> bool {
+    fn is_unmanaged(&self) -> bool {
         match self {
             Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,
             Self::Field { .. }

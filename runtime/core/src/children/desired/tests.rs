@@ -7,15 +7,15 @@ fn try_it(parent: &str, children: Value) -> Result<Desired, String> {
     try_as(UnmanagedPolicy::Refused, parent, children).map(|wanted| wanted.desired)
 }
 
-fn try_as(strays: UnmanagedPolicy, parent: &str, children: Value) -> Result<Wanted, String> {
+fn try_as(unmanaged: UnmanagedPolicy, parent: &str, children: Value) -> Result<Wanted, String> {
     let selector = Selector::equals("controller-uid", "u");
-    try_with(OwnerMark::Uid, Some(&selector), strays, parent, children)
+    try_with(OwnerMark::Uid, Some(&selector), unmanaged, parent, children)
 }
 
 fn try_with(
     mark: OwnerMark<'_>,
     selector: Option<&Selector>,
-    strays: UnmanagedPolicy,
+    unmanaged: UnmanagedPolicy,
     parent: &str,
     children: Value,
 ) -> Result<Wanted, String> {
@@ -24,7 +24,7 @@ fn try_with(
         ChildKind::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
     ];
     let parent = a("e/v1", "P", parent).uid("u").object();
-    let bounds = DesiredOptions { rules: &rules, selector, mark, strays };
+    let bounds = DesiredOptions { child_kinds: &rules, selector, mark, unmanaged };
     let Value::Array(children) = children else { panic!() };
     let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
     desired(&parent, bounds, children).map_err(|error| error.to_string())
@@ -121,7 +121,7 @@ fn a_parent_without_namespace_owns_anywhere_but_has_to_say_where() {
 #[test]
 fn a_webhooks_strays_are_kept_apart_and_the_last_of_twins_wins() {
     let child = |kind: &str, namespace: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": namespace}});
-    let Wanted { desired, strays, .. } = try_as(
+    let Wanted { desired, unmanaged, .. } = try_as(
         UnmanagedPolicy::Created,
         "n/p",
         json!([
@@ -135,7 +135,7 @@ fn a_webhooks_strays_are_kept_apart_and_the_last_of_twins_wins() {
     .unwrap();
     assert_eq!(desired[&resource("v1", "Pod")].len(), 1);
     let found: Vec<_> =
-        strays.iter().map(|one| (one.gvk.to_string(), one.key.to_string(), one.why.to_string())).collect();
+        unmanaged.iter().map(|one| (one.gvk.to_string(), one.key.to_string(), one.why.to_string())).collect();
     let says = ["metadata.namespace is \"m\"", "does not declare", "has no namespace"];
     let expected = [("v1 Pod", "m/x"), ("v1 Secret", "n/x"), ("v1 Namespace", "n/x")];
     for ((found, says), expected) in found.iter().zip(says).zip(expected) {

@@ -30,8 +30,8 @@ fn parent() -> Arc<Object> {
     a("e/v1", "P", "n/p").uid("p").object()
 }
 
-fn owner<'a>(parent: &'a Object, rules: &'a [ChildKind]) -> Owner<'a> {
-    Owner { parent, kind: ControllerKind::Composite, controller: "c", rules, hash_secrets: false }
+fn owner<'a>(parent: &'a Object, child_kinds: &'a [ChildKind]) -> Owner<'a> {
+    Owner { parent, kind: ControllerKind::Composite, controller: "c", child_kinds, hash_secrets: false }
 }
 
 fn wanted(things: &[(String, Value)]) -> Desired {
@@ -98,21 +98,21 @@ fn settle(
     server: &mut Server,
     desired: &Desired,
     way: Way,
-    ledger: &mut WriteHistory,
+    history: &mut WriteHistory,
     passes: usize,
 ) -> Result<usize, TestCaseError> {
     let (parent, rules) = (parent(), way.rules());
     let owner = owner(&parent, &rules);
     let mut written = 0;
     for _ in 0..passes {
-        ledger.read(read_late(ledger, owner, &server.observed()));
-        let plan = children(owner, &server.observed(), desired, PastWrites { ledger, now: Duration::ZERO });
+        history.read(read_late(history, owner, &server.observed()));
+        let plan = children(owner, &server.observed(), desired, PastWrites { history, now: Duration::ZERO });
         prop_assert!(plan.problems.is_empty());
         for op in plan.ops {
-            written += usize::from(server.carry_out(op, desired, owner, ledger));
+            written += usize::from(server.carry_out(op, desired, owner, history));
         }
     }
-    let plan = children(owner, &server.observed(), desired, PastWrites { ledger, now: Duration::ZERO });
+    let plan = children(owner, &server.observed(), desired, PastWrites { history, now: Duration::ZERO });
     prop_assert_eq!(plan.ops, Vec::<Op>::new());
     Ok(written)
 }
@@ -137,12 +137,12 @@ proptest! {
             stored.value["metadata"]["generation"] = json!(2);
         }
         let (desired, observed) = (if same { sent } else { wanted(&second) }, server.observed());
-        let plan = |ledger: &WriteHistory| children(owner, &observed, &desired, PastWrites { ledger, now: Duration::ZERO });
+        let plan = |history: &WriteHistory| children(owner, &observed, &desired, PastWrites { history, now: Duration::ZERO });
         let expected = plan(&at_once);
         prop_assert_eq!(&plan(&late), &expected);
-        let lessons = read_late(&late, owner, &observed);
-        prop_assert_eq!(lessons.len(), if way.server_side { 0 } else { server.objects.len() });
-        late.read(lessons);
+        let outcomes = read_late(&late, owner, &observed);
+        prop_assert_eq!(outcomes.len(), if way.server_side { 0 } else { server.objects.len() });
+        late.read(outcomes);
         prop_assert!(read_late(&late, owner, &observed).is_empty());
         prop_assert_eq!(&plan(&late), &expected);
     }
@@ -154,10 +154,10 @@ proptest! {
     ) {
         prop_assume!(habit != Habit::RespellsForGood || way.method != UpdateMethod::InPlace);
         prop_assume!(habit != Habit::RespellsForGood || was.method != UpdateMethod::InPlace);
-        let (mut server, mut ledger) = (Server::new(habit), WriteHistory::default());
-        settle(&mut server, &wanted(&first), was, &mut ledger, 1)?;
-        ledger = WriteHistory::default();
-        settle(&mut server, &wanted(&second), way, &mut ledger, 2)?;
+        let (mut server, mut history) = (Server::new(habit), WriteHistory::default());
+        settle(&mut server, &wanted(&first), was, &mut history, 1)?;
+        history = WriteHistory::default();
+        settle(&mut server, &wanted(&second), way, &mut history, 2)?;
     }
 
     /// What was written is found again: nothing is made anew, whatever is forgotten and whichever strategy comes next.
@@ -195,12 +195,12 @@ proptest! {
     fn a_hook_that_answers_with_the_children_it_sees_comes_to_rest(
         all in things(), way in ways(), habit in habits(),
     ) {
-        let (mut server, mut ledger) = (Server::new(habit), WriteHistory::default());
-        settle(&mut server, &wanted(&all), way, &mut ledger, 1)?;
+        let (mut server, mut history) = (Server::new(habit), WriteHistory::default());
+        settle(&mut server, &wanted(&all), way, &mut history, 1)?;
         let before = server.counter;
         for _ in 0..3 {
             let desired = echoed(&server, &all);
-            settle(&mut server, &desired, way, &mut ledger, 1)?;
+            settle(&mut server, &desired, way, &mut history, 1)?;
         }
         prop_assert_eq!(server.counter, before);
     }
@@ -210,8 +210,8 @@ proptest! {
         let mut server = Server::new(Habit::Keeps);
         settle(&mut server, &wanted(&observed), way, &mut WriteHistory::default(), 1)?;
         let (parent, rules) = (parent(), way.rules());
-        let owner = Owner { parent: &parent, kind: ControllerKind::Composite, controller: "c", rules: &rules, hash_secrets: false };
-        let plan = children(owner, &server.observed(), &wanted(&desired), PastWrites { ledger: &WriteHistory::default(), now: Duration::ZERO });
+        let owner = Owner { parent: &parent, kind: ControllerKind::Composite, controller: "c", child_kinds: &rules, hash_secrets: false };
+        let plan = children(owner, &server.observed(), &wanted(&desired), PastWrites { history: &WriteHistory::default(), now: Duration::ZERO });
         for op in &plan.ops {
             let name = &*op.id().key.name;
             prop_assert!(observed.iter().chain(&desired).any(|(known, _)| known == name));
@@ -225,15 +225,15 @@ proptest! {
         let mut server = Server::new(habit);
         settle(&mut server, &wanted(&observed), way, &mut WriteHistory::default(), 1)?;
         let (parent, rules) = (parent(), way.rules());
-        let owner = Owner { parent: &parent, kind: ControllerKind::Composite, controller: "c", rules: &rules, hash_secrets: false };
+        let owner = Owner { parent: &parent, kind: ControllerKind::Composite, controller: "c", child_kinds: &rules, hash_secrets: false };
         let mut turned = ChildMap::default();
-        let ledger = WriteHistory::default();
+        let history = WriteHistory::default();
         for stored in server.objects.values().rev() {
             turned.insert(&thing(), Arc::new(parse(&stored.value)));
         }
         let last_first: Vec<_> = desired.iter().rev().cloned().collect();
         let plan = |observed: &ChildMap, desired: &[(String, Value)]| {
-            children(owner, observed, &wanted(desired), PastWrites { ledger: &ledger, now: Duration::ZERO }).to_string()
+            children(owner, observed, &wanted(desired), PastWrites { history: &history, now: Duration::ZERO }).to_string()
         };
         prop_assert_eq!(plan(&server.observed(), &desired), plan(&turned, &last_first));
     }

@@ -140,7 +140,7 @@ impl Server {
         op: Op,
         desired: &Desired,
         owner: Owner<'_>,
-        ledger: &mut WriteHistory,
+        history: &mut WriteHistory,
     ) -> bool {
         let id = op.id().clone();
         let wanted = || &desired[&thing()][&id.key];
@@ -152,19 +152,19 @@ impl Server {
                     Ok((value, _)) => DryRunResult::Becomes(Box::new(parse(&value))),
                     Err(Refused) => DryRunResult::Refused,
                 };
-                match judge((*write, *otherwise), &observed, &probed, ledger).unwrap() {
-                    DryRunVerdict::Do(op) => return self.carry_out(op, desired, owner, ledger),
+                match judge((*write, *otherwise), &observed, &probed, history).unwrap() {
+                    DryRunVerdict::Do(op) => return self.carry_out(op, desired, owner, history),
                     DryRunVerdict::AsItIs => {}
                     DryRunVerdict::Unknown => return false,
                 }
-                learn(ledger, owner, &id, wanted(), &observed);
+                learn(history, owner, &id, wanted(), &observed);
                 return false;
             }
             op => match self.written(&op) {
                 Ok((value, applied)) => {
                     let answer = self.put(&id.key, value, applied);
                     if !matches!(op, Op::HandOver { .. }) {
-                        wrote(ledger, owner, &op, wanted(), &answer.into());
+                        wrote(history, owner, &op, wanted(), &answer.into());
                     }
                 }
                 Err(Refused) => assert!(!matches!(op, Op::Recreate { .. })),

@@ -33,7 +33,7 @@ enum Step {
 
 /// Controllers over one object; the first is the oldest.
 struct World {
-    wishes: DecoratorConflicts,
+    conflicts: DecoratorConflicts,
     wants: Vec<Changes>,
     running: BTreeSet<usize>,
     /// Those that do not work yet.
@@ -42,12 +42,12 @@ struct World {
     /// Who has to look at the object.
     queue: BTreeSet<usize>,
     /// What the controllers that had nothing to write saw: one that sees the same again does nothing.
-    rests: BTreeMap<usize, (Value, Fingerprint)>,
+    settled: BTreeMap<usize, (Value, Fingerprint)>,
     /// Writes since the last step, by controller and label.
     writes: BTreeMap<(usize, String), usize>,
 }
 
-fn claimant(nth: usize) -> Arc<DecoratorId> {
+fn decorator_id(nth: usize) -> Arc<DecoratorId> {
     Arc::new(DecoratorId { created: "2026".into(), name: nth.to_string().into() })
 }
 
@@ -64,13 +64,13 @@ impl World {
     fn new(labels: &BTreeMap<String, String>, wants: Vec<Changes>) -> Self {
         let object = a("e.com/v1", "Thing", "n/x").uid("x").with("metadata.labels", json!(labels)).object();
         let mut world = Self {
-            wishes: DecoratorConflicts::default(),
+            conflicts: DecoratorConflicts::default(),
             wants,
             running: BTreeSet::new(),
             expected: BTreeSet::new(),
             object: object.value().unwrap(),
             queue: BTreeSet::new(),
-            rests: BTreeMap::new(),
+            settled: BTreeMap::new(),
             writes: BTreeMap::new(),
         };
         (0..CONTROLLERS).for_each(|nth| world.expect(nth));
@@ -85,52 +85,53 @@ impl World {
     fn expect(&mut self, nth: usize) {
         self.running.remove(&nth);
         self.queue.remove(&nth);
-        let again = self.wishes.host(DecoratorId::clone(&claimant(nth)), everything());
-        self.wake(again.into_iter().map(|(_, who)| who));
+        let again = self.conflicts.host(DecoratorId::clone(&decorator_id(nth)), everything());
+        self.wake(again.into_iter().map(|(_, other)| other));
         self.expected.insert(nth);
     }
 
     fn start(&mut self, nth: usize) {
         self.expect(nth);
-        let again = self.wishes.begin(&claimant(nth), |_| true);
-        self.wake(again.into_iter().map(|(_, who)| who));
+        let again = self.conflicts.begin(&decorator_id(nth), |_| true);
+        self.wake(again.into_iter().map(|(_, other)| other));
         self.expected.remove(&nth);
         self.running.insert(nth);
-        self.rests.remove(&nth);
+        self.settled.remove(&nth);
         self.queue.insert(nth);
     }
 
     /// Also of one that never could start.
     fn end(&mut self, nth: usize) {
-        let again = self.wishes.forget_controller(&claimant(nth));
-        self.wake(again.into_iter().map(|(_, who)| who));
+        let again = self.conflicts.forget_controller(&decorator_id(nth));
+        self.wake(again.into_iter().map(|(_, other)| other));
         self.expected.remove(&nth);
         self.running.remove(&nth);
         self.queue.remove(&nth);
     }
 
-    fn wake(&mut self, who: impl Iterator<Item = DecoratorId>) {
-        let who = who.map(|who| who.name.parse::<usize>().unwrap());
-        self.queue.extend(who.filter(|nth| self.running.contains(nth)));
+    fn wake(&mut self, other: impl Iterator<Item = DecoratorId>) {
+        let other = other.map(|other| other.name.parse::<usize>().unwrap());
+        self.queue.extend(other.filter(|nth| self.running.contains(nth)));
     }
 
     fn pass(&mut self, nth: usize) {
         self.queue.remove(&nth);
-        let view = self.wishes.view(&id().resource.gvr(), &self.object(), &claimant(nth));
+        let view = self.conflicts.view(&id().resource.gvr(), &self.object(), &decorator_id(nth));
         let seen = (self.object.clone(), view);
-        if self.rests.get(&nth) == Some(&seen) {
+        if self.settled.get(&nth) == Some(&seen) {
             return;
         }
-        let wish = Decoration { labels: self.wants[nth].clone(), ..Decoration::default() };
-        let verdict = self.wishes.say(&id().resource.gvr(), &self.object(), &claimant(nth), &wish);
-        self.wake(verdict.again.into_iter());
+        let decoration = Decoration { labels: self.wants[nth].clone(), ..Decoration::default() };
+        let resolution =
+            self.conflicts.resolve(&id().resource.gvr(), &self.object(), &decorator_id(nth), &decoration);
+        self.wake(resolution.again.into_iter());
         let Some(Op::Replace { body, .. }) =
-            decorator::object_write(&id(), &self.object(), &verdict.wish, None)
+            decorator::object_write(&id(), &self.object(), &resolution.decoration, None)
         else {
-            self.rests.insert(nth, seen);
+            self.settled.insert(nth, seen);
             return;
         };
-        for key in verdict.wish.labels.into_keys() {
+        for key in resolution.decoration.labels.into_keys() {
             if body["metadata"]["labels"].get(&key) != self.object["metadata"]["labels"].get(&key) {
                 *self.writes.entry((nth, key)).or_default() += 1;
             }
@@ -148,12 +149,12 @@ impl World {
             _ if !self.running.contains(&nth) => self.start(nth),
             Step::Passes => self.pass(nth),
             Step::Fails => {
-                let again = self.wishes.passed(&Uid::new("x"), &claimant(nth));
+                let again = self.conflicts.unanswered(&Uid::new("x"), &decorator_id(nth));
                 self.wake(again.into_iter());
             }
             Step::Wants(wants) => {
                 self.wants[nth] = wants;
-                self.rests.remove(&nth);
+                self.settled.remove(&nth);
                 self.queue.insert(nth);
             }
         }
@@ -273,7 +274,7 @@ proptest! {
         }
     }
 
-    /// Once all have looked, one change of wishes is one write of each label that it concerns.
+    /// Once all have looked, one change of conflicts is one write of each label that it concerns.
     #[test]
     fn a_label_is_written_once_for_each_change_of_wishes(
         (labels, wants) in world(),

@@ -9,9 +9,9 @@
 
 #[cfg(test)]
 mod laws;
-mod said;
 #[cfg(test)]
 mod tests;
+mod wants;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use crate::json::difference::same;
 use crate::json::go;
 use crate::object::Object;
 use crate::object::id::{Gvr, Uid};
-use said::{Heard, Said, Wants};
+use wants::{DecoratorWants, ObjectWants, Wants};
 
 /// A DecoratorController; the older ones come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub enum Field {
     Status,
 }
 
-/// What all decorators of this server said about their objects.
+/// What all decorators of this server want of their objects.
 ///
 /// # Guarantees
 /// Of what two controllers want to be different, the older one's stands and the younger one leaves it alone. As long as
@@ -56,14 +56,14 @@ pub enum Field {
 pub struct DecoratorConflicts {
     /// Those that work or are about to, and what they are about.
     hosted: BTreeMap<DecoratorId, Vec<(Gvr, Selection)>>,
-    objects: BTreeMap<Uid, Said>,
+    objects: BTreeMap<Uid, ObjectWants>,
 }
 
 /// The part of a decoration that may be written, and the conflicts.
 #[derive(Debug, PartialEq)]
 pub struct Resolution {
     /// What of it may be written.
-    pub wish: Decoration,
+    pub decoration: Decoration,
     /// Some of it has to wait until older controllers have looked at the object.
     pub waits: bool,
     pub conflicts: Vec<Conflict>,
@@ -98,7 +98,7 @@ impl DecoratorId {
 }
 
 impl Resolution {
-    /// Whether the object may be let go with what is written of the wish: cleaning up that has to wait would be lost. In
+    /// Whether the object may be let go with what is written of the decoration: cleaning up that has to wait would be lost. In
     /// an object that is being deleted it is lost in any case, and no controller waits for that.
     pub fn lets_go(&self, object: &Object) -> bool {
         !self.waits || object.deleting
@@ -108,19 +108,19 @@ impl Resolution {
 impl DecoratorConflicts {
     /// A controller is about these objects from now on, whether it works already or is about to. Its earlier decorations
     /// stay until it has others. Returns the objects to reconcile again, each with its decorator.
-    pub fn host(&mut self, who: DecoratorId, targets: Vec<(Gvr, Selection)>) -> Vec<(Uid, DecoratorId)> {
-        match self.hosted.get_mut(&who) {
+    pub fn host(&mut self, id: DecoratorId, targets: Vec<(Gvr, Selection)>) -> Vec<(Uid, DecoratorId)> {
+        match self.hosted.get_mut(&id) {
             Some(before) if *before == targets => Vec::new(),
             Some(before) => {
                 *before = targets;
                 // Who waits for it may have done so for what it was about.
-                let waiting = |(uid, said): (&Uid, &Said)| {
-                    concerned(said, &who, true, &[]).map(|other| (uid.clone(), other)).collect::<Vec<_>>()
+                let waiting = |(uid, all): (&Uid, &ObjectWants)| {
+                    concerned(all, &id, true, &[]).map(|other| (uid.clone(), other)).collect::<Vec<_>>()
                 };
                 self.objects.iter().flat_map(waiting).collect()
             }
             None => {
-                self.hosted.insert(who, targets);
+                self.hosted.insert(id, targets);
                 Vec::new()
             }
         }
@@ -128,33 +128,33 @@ impl DecoratorConflicts {
 
     /// A controller works, and these objects are its: its decorations of all others are forgotten. Returns the objects to
     /// reconcile again, each with its decorator.
-    pub fn begin(&mut self, who: &DecoratorId, is_its: impl Fn(&Uid) -> bool) -> Vec<(Uid, DecoratorId)> {
-        self.forget(who, |uid| !is_its(uid))
+    pub fn begin(&mut self, id: &DecoratorId, is_its: impl Fn(&Uid) -> bool) -> Vec<(Uid, DecoratorId)> {
+        self.forget(id, |uid| !is_its(uid))
     }
 
-    /// A controller has ended, or cannot start: no other one waits for it, and what it wanted counts no longer. Gives back who
+    /// A controller has ended, or cannot start: no other one waits for it, and what it wanted counts no longer. Gives back id
     /// has to look at which object again.
-    pub fn forget_controller(&mut self, who: &DecoratorId) -> Vec<(Uid, DecoratorId)> {
-        self.hosted.remove(who);
-        self.forget(who, |_| true)
+    pub fn forget_controller(&mut self, id: &DecoratorId) -> Vec<(Uid, DecoratorId)> {
+        self.hosted.remove(id);
+        self.forget(id, |_| true)
     }
 
-    fn forget(&mut self, who: &DecoratorId, what: impl Fn(&Uid) -> bool) -> Vec<(Uid, DecoratorId)> {
+    fn forget(&mut self, id: &DecoratorId, what: impl Fn(&Uid) -> bool) -> Vec<(Uid, DecoratorId)> {
         let mut again = Vec::new();
-        self.objects.retain(|uid, said| {
+        self.objects.retain(|uid, all| {
             if what(uid) {
-                again.extend(left(said, who).into_iter().map(|other| (uid.clone(), other)));
+                again.extend(left(all, id).into_iter().map(|other| (uid.clone(), other)));
             }
-            !said.is_empty()
+            !all.is_empty()
         });
         again
     }
 
     /// The controller no longer selects the object. Returns the decorators that have to reconcile the object again.
-    pub fn leave(&mut self, object: &Uid, who: &DecoratorId) -> Vec<DecoratorId> {
-        let Some(said) = self.objects.get_mut(object) else { return Vec::new() };
-        let again = left(said, who);
-        if said.is_empty() {
+    pub fn leave(&mut self, object: &Uid, id: &DecoratorId) -> Vec<DecoratorId> {
+        let Some(all) = self.objects.get_mut(object) else { return Vec::new() };
+        let again = left(all, id);
+        if all.is_empty() {
             self.objects.remove(object);
         }
         again
@@ -167,65 +167,70 @@ impl DecoratorConflicts {
 
     /// A reconcile of a controller over the object got no answer: no other one waits for it any longer. Its
     /// earlier decoration stays. Returns the decorators that have to reconcile the object again.
-    pub fn passed(&mut self, object: &Uid, who: &Arc<DecoratorId>) -> Vec<DecoratorId> {
-        let said = self.objects.entry(object.clone()).or_default();
-        if said.has(who) {
+    pub fn unanswered(&mut self, object: &Uid, id: &Arc<DecoratorId>) -> Vec<DecoratorId> {
+        let all = self.objects.entry(object.clone()).or_default();
+        if all.has(id) {
             return Vec::new();
         }
-        said.insert(Heard { who: Arc::clone(who), wants: Wants::default(), waits: false });
-        concerned(said, who, true, &[]).collect()
+        all.insert(DecoratorWants { id: Arc::clone(id), wants: Wants::default(), waits: false });
+        concerned(all, id, true, &[]).collect()
     }
 
     /// A hook of this controller wants this of an object, which is so now.
-    pub fn say(
+    pub fn resolve(
         &mut self,
         target: &Gvr,
         object: &Object,
-        who: &Arc<DecoratorId>,
-        wish: &Decoration,
+        id: &Arc<DecoratorId>,
+        decoration: &Decoration,
     ) -> Resolution {
-        let unheard = self.unheard(target, object, who).next().is_some();
-        let said = self.objects.entry(object.uid.clone()).or_default();
-        let mut verdict =
-            Resolution { wish: wish.clone(), waits: false, conflicts: Vec::new(), again: Vec::new() };
+        let pending = self.pending(target, object, id).next().is_some();
+        let all = self.objects.entry(object.uid.clone()).or_default();
+        let mut resolution = Resolution {
+            decoration: decoration.clone(),
+            waits: false,
+            conflicts: Vec::new(),
+            again: Vec::new(),
+        };
         let (found, mut wants) = (Found::of(object), Vec::new());
-        for (field, wanted) in fields(wish) {
+        for (field, wanted) in fields(decoration) {
             let print = field.print();
             wants.push((print, wanted));
-            let oldest = said.older(who).find_map(|one| Some((&one.who, one.wants.get(print)?)));
+            let oldest = all.older(id).find_map(|one| Some((&one.id, one.wants.get(print)?)));
             if let Some((other, _)) = oldest.filter(|(_, theirs)| *theirs != wanted) {
-                verdict.conflicts.push(conflict(&field, other, who));
-                withhold(&mut verdict.wish, &field);
-            } else if unheard && found.differs(&field, wish) {
-                verdict.waits = true;
-                withhold(&mut verdict.wish, &field);
+                resolution.conflicts.push(conflict(&field, other, id));
+                withhold(&mut resolution.decoration, &field);
+            } else if pending && found.differs(&field, decoration) {
+                resolution.waits = true;
+                withhold(&mut resolution.decoration, &field);
             } else if oldest.is_none() {
-                let differs = |one: &&Heard| one.wants.get(print).is_some_and(|theirs| theirs != wanted);
-                let younger = said.younger(who).filter(differs);
-                verdict.conflicts.extend(younger.map(|one| conflict(&field, who, &one.who)));
+                let differs =
+                    |one: &&DecoratorWants| one.wants.get(print).is_some_and(|theirs| theirs != wanted);
+                let younger = all.younger(id).filter(differs);
+                resolution.conflicts.extend(younger.map(|one| conflict(&field, id, &one.id)));
             }
         }
         let wants = Wants::of(wants);
-        let now = Heard { who: Arc::clone(who), wants: wants.clone(), waits: verdict.waits };
-        let before = said.insert(now);
+        let now = DecoratorWants { id: Arc::clone(id), wants: wants.clone(), waits: resolution.waits };
+        let before = all.insert(now);
         let first = before.is_none();
         let before = before.map(|before| before.wants).unwrap_or_default();
         let changed: Vec<_> = wants.without(&before).chain(before.without(&wants)).collect();
-        verdict.again = concerned(said, who, first, &changed).collect();
-        verdict
+        resolution.again = concerned(all, id, first, &changed).collect();
+        resolution
     }
 
     /// What a pass of this controller has to know of the others: the same as before where nothing of it changed.
-    pub fn view(&self, target: &Gvr, object: &Object, who: &DecoratorId) -> Fingerprint {
+    pub fn view(&self, target: &Gvr, object: &Object, id: &DecoratorId) -> Fingerprint {
         let mut all = Fingerprinter::default();
-        for other in self.unheard(target, object, who) {
+        for other in self.pending(target, object, id) {
             all.add(b"unheard");
             all.add(other.name.as_bytes());
         }
-        let said = self.objects.get(&object.uid);
-        for one in said.iter().flat_map(|said| said.older(who)) {
+        let wants = self.objects.get(&object.uid);
+        for one in wants.iter().flat_map(|wants| wants.older(id)) {
             all.add(b"heard");
-            all.add(one.who.name.as_bytes());
+            all.add(one.id.name.as_bytes());
             for (field, wanted) in one.wants.iter() {
                 all.add(field.as_bytes());
                 all.add(wanted.as_bytes());
@@ -235,16 +240,16 @@ impl DecoratorConflicts {
     }
 
     /// Older controllers that select the object and have not looked at it.
-    fn unheard<'a>(
+    fn pending<'a>(
         &'a self,
         target: &'a Gvr,
         object: &'a Object,
-        who: &'a DecoratorId,
+        id: &'a DecoratorId,
     ) -> impl Iterator<Item = &'a DecoratorId> {
-        let said = self.objects.get(&object.uid);
-        let older = self.hosted.range(..who);
-        let unheard = older.filter(move |(other, _)| !said.is_some_and(|said| said.has(other)));
-        let selecting = unheard.filter(move |(_, targets)| {
+        let all = self.objects.get(&object.uid);
+        let older = self.hosted.range(..id);
+        let pending = older.filter(move |(other, _)| !all.is_some_and(|all| all.has(other)));
+        let selecting = pending.filter(move |(_, targets)| {
             targets.iter().any(|(kind, selection)| kind.is_kin(target) && selection.includes(object))
         });
         selecting.map(|(other, _)| other)
@@ -254,46 +259,46 @@ impl DecoratorConflicts {
 /// The younger controllers that these fields concern, and where an older one was `first` heard, or will never be, those
 /// that wait for it.
 fn concerned(
-    said: &Said,
-    who: &DecoratorId,
+    all: &ObjectWants,
+    id: &DecoratorId,
     first: bool,
     fields: &[Fingerprint],
 ) -> impl Iterator<Item = DecoratorId> {
-    let concerns = move |one: &&Heard| {
+    let concerns = move |one: &&DecoratorWants| {
         (first && one.waits) || fields.iter().any(|field| one.wants.get(*field).is_some())
     };
-    said.younger(who).filter(concerns).map(|one| DecoratorId::clone(&one.who))
+    all.younger(id).filter(concerns).map(|one| DecoratorId::clone(&one.id))
 }
 
 /// A controller has nothing to say about an object any more; gives back whom that concerns.
-fn left(said: &mut Said, who: &DecoratorId) -> Vec<DecoratorId> {
-    let before = said.remove(who).map(|before| before.wants).unwrap_or_default();
+fn left(all: &mut ObjectWants, id: &DecoratorId) -> Vec<DecoratorId> {
+    let before = all.remove(id).map(|before| before.wants).unwrap_or_default();
     let fields: Vec<_> = before.iter().map(|(field, _)| field).collect();
-    concerned(said, who, true, &fields).collect()
+    concerned(all, id, true, &fields).collect()
 }
 
 fn conflict(field: &Field, has: &DecoratorId, leaves: &DecoratorId) -> Conflict {
     Conflict { field: field.clone(), has: has.clone(), leaves: leaves.clone() }
 }
 
-/// What a wish is about, with prints of what is wanted.
-fn fields(wish: &Decoration) -> impl Iterator<Item = (Field, Fingerprint)> {
+/// What a decoration is about, with prints of what is wanted.
+fn fields(decoration: &Decoration) -> impl Iterator<Item = (Field, Fingerprint)> {
     let texts = |changes: &Changes, of: fn(String) -> Field| -> Vec<_> {
         let print = |text: &Option<String>| Fingerprint::of(format!("{text:?}").as_bytes());
         changes.iter().map(|(key, text)| (of(key.clone()), print(text))).collect()
     };
-    let status = wish.status.as_ref().map(|status| go::to_string(&Value::Object(status.clone())));
-    texts(&wish.labels, Field::Label)
+    let status = decoration.status.as_ref().map(|status| go::to_string(&Value::Object(status.clone())));
+    texts(&decoration.labels, Field::Label)
         .into_iter()
-        .chain(texts(&wish.annotations, Field::Annotation))
+        .chain(texts(&decoration.annotations, Field::Annotation))
         .chain(status.map(|status| (Field::Status, Fingerprint::of(status.as_bytes()))))
 }
 
-fn withhold(wish: &mut Decoration, field: &Field) {
+fn withhold(decoration: &mut Decoration, field: &Field) {
     match field {
-        Field::Label(key) => drop(wish.labels.remove(key)),
-        Field::Annotation(key) => drop(wish.annotations.remove(key)),
-        Field::Status => wish.status = None,
+        Field::Label(key) => drop(decoration.labels.remove(key)),
+        Field::Annotation(key) => drop(decoration.annotations.remove(key)),
+        Field::Status => decoration.status = None,
     }
 }
 
@@ -309,19 +314,19 @@ impl<'a> Found<'a> {
     }
 
     /// Something else is wanted than what is there.
-    fn differs(&self, field: &Field, wish: &Decoration) -> bool {
+    fn differs(&self, field: &Field, decoration: &Decoration) -> bool {
         let text = |found: &BTreeMap<String, String>, changes: &Changes, key: &str| {
             found.get(key) != changes.get(key).and_then(Option::as_ref)
         };
         match field {
-            Field::Label(key) => text(&self.object.labels, &wish.labels, key),
+            Field::Label(key) => text(&self.object.labels, &decoration.labels, key),
             Field::Annotation(key) => {
-                text(self.annotations.get_or_init(|| self.object.annotations()), &wish.annotations, key)
+                text(self.annotations.get_or_init(|| self.object.annotations()), &decoration.annotations, key)
             }
             Field::Status => {
                 let status =
                     self.object.value().ok().and_then(|mut object| Some(object.get_mut("status")?.take()));
-                let wanted = wish.status.clone().map(Value::Object).unwrap_or_default();
+                let wanted = decoration.status.clone().map(Value::Object).unwrap_or_default();
                 !status.is_some_and(|status| same(&status, &wanted))
             }
         }

@@ -12,8 +12,8 @@ fn controller(name: &str) -> DecoratorId {
     DecoratorId { created: format!("2026-01-01T00:00:0{name}Z").into(), name: name.into() }
 }
 
-fn passed(wishes: &mut DecoratorConflicts, who: &str) -> Vec<DecoratorId> {
-    wishes.passed(&Uid::new("x"), &Arc::new(controller(who)))
+fn unanswered(conflicts: &mut DecoratorConflicts, name: &str) -> Vec<DecoratorId> {
+    conflicts.unanswered(&Uid::new("x"), &Arc::new(controller(name)))
 }
 
 fn things() -> Gvr {
@@ -35,15 +35,20 @@ fn selecting(labels: Selector) -> Vec<(Gvr, Selection)> {
 
 /// These controllers are about all things.
 fn hosting(names: &[&str]) -> DecoratorConflicts {
-    let mut wishes = DecoratorConflicts::default();
+    let mut conflicts = DecoratorConflicts::default();
     for name in names {
-        assert_eq!(wishes.host(controller(name), selecting(Selector::default())), []);
+        assert_eq!(conflicts.host(controller(name), selecting(Selector::default())), []);
     }
-    wishes
+    conflicts
 }
 
-fn say(wishes: &mut DecoratorConflicts, who: &str, found: Build, wish: &Decoration) -> Resolution {
-    wishes.say(&things(), &found.object(), &Arc::new(controller(who)), wish)
+fn resolve(
+    conflicts: &mut DecoratorConflicts,
+    name: &str,
+    found: Build,
+    decoration: &Decoration,
+) -> Resolution {
+    conflicts.resolve(&things(), &found.object(), &Arc::new(controller(name)), decoration)
 }
 
 fn named(conflicts: &[Conflict]) -> Vec<String> {
@@ -64,14 +69,14 @@ fn the_older_controller_is_the_one_that_was_created_earlier_and_else_the_first_b
 
 #[test]
 fn the_older_one_has_the_label_and_both_hear_of_it() {
-    let mut wishes = hosting(&["1", "2"]);
-    let first = say(&mut wishes, "1", thing(), &labels(json!({"k": "a", "mine": "1"})));
-    assert_eq!((first.wish.labels.len(), named(&first.conflicts)), (2, vec![]));
+    let mut conflicts = hosting(&["1", "2"]);
+    let first = resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a", "mine": "1"})));
+    assert_eq!((first.decoration.labels.len(), named(&first.conflicts)), (2, vec![]));
     let found = || thing().label("k", "a");
-    let second = say(&mut wishes, "2", found(), &labels(json!({"k": "b", "other": "2"})));
-    assert_eq!(second.wish, labels(json!({"other": "2"})));
+    let second = resolve(&mut conflicts, "2", found(), &labels(json!({"k": "b", "other": "2"})));
+    assert_eq!(second.decoration, labels(json!({"other": "2"})));
     assert_eq!(named(&second.conflicts), ["the label k: 1 not 2"]);
-    let again = say(&mut wishes, "1", found(), &labels(json!({"k": "a", "mine": "1"})));
+    let again = resolve(&mut conflicts, "1", found(), &labels(json!({"k": "a", "mine": "1"})));
     assert_eq!(named(&again.conflicts), ["the label k: 1 not 2"]);
     assert_eq!(again.again, [], "nothing changed");
     let says = second.conflicts[0].to_string();
@@ -80,178 +85,195 @@ fn the_older_one_has_the_label_and_both_hear_of_it() {
 
 #[test]
 fn what_both_want_alike_is_no_conflict_and_a_null_is_a_wish() {
-    let mut wishes = hosting(&["1", "2"]);
-    say(&mut wishes, "1", thing(), &labels(json!({"same": "a", "gone": null})));
-    let second = say(&mut wishes, "2", thing(), &labels(json!({"same": "a", "gone": "b"})));
-    assert_eq!(second.wish, labels(json!({"same": "a"})));
+    let mut conflicts = hosting(&["1", "2"]);
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"same": "a", "gone": null})));
+    let second = resolve(&mut conflicts, "2", thing(), &labels(json!({"same": "a", "gone": "b"})));
+    assert_eq!(second.decoration, labels(json!({"same": "a"})));
     assert_eq!(named(&second.conflicts), ["the label gone: 1 not 2"]);
 }
 
 #[test]
 fn annotations_and_statuses_are_had_in_the_same_way() {
-    let wish = |text: &str| Decoration {
+    let decoration = |text: &str| Decoration {
         annotations: [("k".to_owned(), Some(text.to_owned()))].into(),
         status: json!({ "is": text }).as_object().cloned(),
         ..labels(json!({"k": "same"}))
     };
-    let mut wishes = hosting(&["1", "2"]);
-    say(&mut wishes, "1", thing(), &wish("a"));
-    let second = say(&mut wishes, "2", thing(), &wish("b"));
-    assert_eq!(second.wish, labels(json!({"k": "same"})));
+    let mut conflicts = hosting(&["1", "2"]);
+    resolve(&mut conflicts, "1", thing(), &decoration("a"));
+    let second = resolve(&mut conflicts, "2", thing(), &decoration("b"));
+    assert_eq!(second.decoration, labels(json!({"k": "same"})));
     assert_eq!(named(&second.conflicts), ["the annotation k: 1 not 2", "the status: 1 not 2"]);
 }
 
 #[test]
 fn nothing_changes_until_all_older_ones_have_looked() {
-    let mut wishes = hosting(&["1", "2", "3"]);
+    let mut conflicts = hosting(&["1", "2", "3"]);
     let found = || {
         let found = thing().label("k", "a").annotation("k", "a");
         found.with("status", json!({"is": "a"}))
     };
-    let wish = Decoration {
+    let decoration = Decoration {
         annotations: [("k".to_owned(), None), ("new".to_owned(), Some("b".to_owned()))].into(),
         status: json!({"is": "b"}).as_object().cloned(),
         ..labels(json!({"k": "b", "new": "b"}))
     };
-    let verdict = say(&mut wishes, "3", found(), &wish);
-    assert_eq!((verdict.wish, verdict.conflicts, verdict.waits), (Decoration::default(), vec![], true));
-    let alike = say(&mut wishes, "3", found(), &labels(json!({"k": "a", "gone": null})));
+    let resolution = resolve(&mut conflicts, "3", found(), &decoration);
+    assert_eq!(
+        (resolution.decoration, resolution.conflicts, resolution.waits),
+        (Decoration::default(), vec![], true)
+    );
+    let alike = resolve(&mut conflicts, "3", found(), &labels(json!({"k": "a", "gone": null})));
     assert!(!alike.waits, "it is so already");
-    say(&mut wishes, "3", found(), &wish);
-    assert_eq!(passed(&mut wishes, "2"), [controller("3")], "it failed");
-    assert!(say(&mut wishes, "3", found(), &wish).waits);
-    let first = say(&mut wishes, "1", found(), &labels(json!({})));
+    resolve(&mut conflicts, "3", found(), &decoration);
+    assert_eq!(unanswered(&mut conflicts, "2"), [controller("3")], "it failed");
+    assert!(resolve(&mut conflicts, "3", found(), &decoration).waits);
+    let first = resolve(&mut conflicts, "1", found(), &labels(json!({})));
     assert_eq!(first.again, [controller("3")], "it waited");
-    let heard = say(&mut wishes, "3", found(), &wish);
-    assert_eq!((heard.wish, heard.waits), (wish.clone(), false));
+    let heard = resolve(&mut conflicts, "3", found(), &decoration);
+    assert_eq!((heard.decoration, heard.waits), (decoration.clone(), false));
     let bare = || thing().with("status", json!({}));
     let mut fresh = hosting(&["1", "2"]);
-    let verdict = say(&mut fresh, "2", bare(), &labels(json!({"k": "b"})));
-    assert_eq!((verdict.wish, verdict.waits), (Decoration::default(), true), "also what is missing");
+    let resolution = resolve(&mut fresh, "2", bare(), &labels(json!({"k": "b"})));
+    assert_eq!(
+        (resolution.decoration, resolution.waits),
+        (Decoration::default(), true),
+        "also what is missing"
+    );
 }
 
 #[test]
 fn a_cleanup_of_what_an_older_one_has_does_not_wait() {
-    let mut wishes = hosting(&["1", "2"]);
+    let mut conflicts = hosting(&["1", "2"]);
     let cleanup = labels(json!({"k": null}));
     let found = || thing().label("k", "a");
-    let waits = say(&mut wishes, "2", found(), &cleanup);
+    let waits = resolve(&mut conflicts, "2", found(), &cleanup);
     assert!(!waits.lets_go(&found().object()), "it would be lost");
     assert!(waits.lets_go(&found().deleting().object()), "it goes with the object");
-    say(&mut wishes, "1", thing().label("k", "a"), &labels(json!({"k": "a"})));
-    let verdict = say(&mut wishes, "2", thing().label("k", "a"), &cleanup);
-    assert!(verdict.lets_go(&found().object()));
-    assert_eq!(verdict.wish, Decoration::default());
+    resolve(&mut conflicts, "1", thing().label("k", "a"), &labels(json!({"k": "a"})));
+    let resolution = resolve(&mut conflicts, "2", thing().label("k", "a"), &cleanup);
+    assert!(resolution.lets_go(&found().object()));
+    assert_eq!(resolution.decoration, Decoration::default());
 }
 
 #[test]
 fn nobody_waits_for_one_that_cannot_start() {
-    let mut wishes = hosting(&["1", "2"]);
-    let wish = labels(json!({"k": "b"}));
-    assert!(say(&mut wishes, "2", thing(), &wish).waits);
-    assert_eq!(wishes.forget_controller(&controller("1")), [(Uid::new("x"), controller("2"))]);
-    assert_eq!(say(&mut wishes, "2", thing(), &wish).wish, wish);
-    wishes.host(controller("1"), selecting(Selector::default()));
-    assert!(say(&mut wishes, "2", thing(), &wish).waits, "it is about to work");
+    let mut conflicts = hosting(&["1", "2"]);
+    let decoration = labels(json!({"k": "b"}));
+    assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits);
+    assert_eq!(conflicts.forget_controller(&controller("1")), [(Uid::new("x"), controller("2"))]);
+    assert_eq!(resolve(&mut conflicts, "2", thing(), &decoration).decoration, decoration);
+    conflicts.host(controller("1"), selecting(Selector::default()));
+    assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits, "it is about to work");
 }
 
 #[test]
 fn what_was_said_with_another_spec_stands_until_something_else_is_said() {
-    let mut wishes = hosting(&["1", "2"]);
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    let wish = labels(json!({"k": "b"}));
-    say(&mut wishes, "2", thing().label("k", "a"), &wish);
-    assert_eq!(wishes.host(controller("1"), selecting(Selector::equals("on", "1"))), []);
-    assert_eq!(say(&mut wishes, "2", thing().label("k", "a"), &wish).wish, Decoration::default());
-    assert_eq!(wishes.begin(&controller("1"), |uid| uid.as_str() == "x"), []);
-    assert_eq!(say(&mut wishes, "2", thing().label("k", "a"), &wish).wish, Decoration::default());
-    let again = wishes.begin(&controller("1"), |uid| uid.as_str() == "y");
+    let mut conflicts = hosting(&["1", "2"]);
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    let decoration = labels(json!({"k": "b"}));
+    resolve(&mut conflicts, "2", thing().label("k", "a"), &decoration);
+    assert_eq!(conflicts.host(controller("1"), selecting(Selector::equals("on", "1"))), []);
+    assert_eq!(
+        resolve(&mut conflicts, "2", thing().label("k", "a"), &decoration).decoration,
+        Decoration::default()
+    );
+    assert_eq!(conflicts.begin(&controller("1"), |uid| uid.as_str() == "x"), []);
+    assert_eq!(
+        resolve(&mut conflicts, "2", thing().label("k", "a"), &decoration).decoration,
+        Decoration::default()
+    );
+    let again = conflicts.begin(&controller("1"), |uid| uid.as_str() == "y");
     assert_eq!(again, [(Uid::new("x"), controller("2"))], "it is no longer about that one");
-    assert_eq!(say(&mut wishes, "2", thing().label("k", "a"), &wish).wish, wish);
+    assert_eq!(resolve(&mut conflicts, "2", thing().label("k", "a"), &decoration).decoration, decoration);
 }
 
 #[test]
 fn who_waits_looks_again_when_the_older_one_is_about_other_objects() {
-    let mut wishes = hosting(&["1", "2"]);
-    let wish = labels(json!({"k": "b"}));
-    assert!(say(&mut wishes, "2", thing(), &wish).waits);
-    assert_eq!(wishes.host(controller("1"), selecting(Selector::default())), [], "the same");
+    let mut conflicts = hosting(&["1", "2"]);
+    let decoration = labels(json!({"k": "b"}));
+    assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits);
+    assert_eq!(conflicts.host(controller("1"), selecting(Selector::default())), [], "the same");
     let others = selecting(Selector::equals("on", "1"));
-    assert_eq!(wishes.host(controller("1"), others), [(Uid::new("x"), controller("2"))]);
-    assert_eq!(say(&mut wishes, "2", thing(), &wish).wish, wish);
+    assert_eq!(conflicts.host(controller("1"), others), [(Uid::new("x"), controller("2"))]);
+    assert_eq!(resolve(&mut conflicts, "2", thing(), &decoration).decoration, decoration);
 }
 
 #[test]
 fn nobody_waits_for_controllers_that_do_not_select_the_object() {
-    let mut wishes = hosting(&["2"]);
-    wishes.host(controller("1"), selecting(Selector::equals("a", "b")));
-    let wish = labels(json!({"k": "x"}));
-    assert_eq!(say(&mut wishes, "2", thing().label("k", "y"), &wish).wish, wish);
-    assert_ne!(say(&mut wishes, "2", thing().label("k", "y").label("a", "b"), &wish).wish, wish);
+    let mut conflicts = hosting(&["2"]);
+    conflicts.host(controller("1"), selecting(Selector::equals("a", "b")));
+    let decoration = labels(json!({"k": "x"}));
+    assert_eq!(resolve(&mut conflicts, "2", thing().label("k", "y"), &decoration).decoration, decoration);
+    assert_ne!(
+        resolve(&mut conflicts, "2", thing().label("k", "y").label("a", "b"), &decoration).decoration,
+        decoration
+    );
     let others = Gvr::new("v1", "pods");
     assert_eq!(
-        wishes
-            .say(
+        conflicts
+            .resolve(
                 &others,
                 &thing().label("k", "y").label("a", "b").object(),
                 &Arc::new(controller("2")),
-                &wish
+                &decoration
             )
-            .wish,
-        wish
+            .decoration,
+        decoration
     );
 }
 
 #[test]
 fn a_younger_one_is_told_when_the_older_one_changes_its_mind_leaves_or_ends() {
-    let mut wishes = hosting(&["1", "2", "3"]);
+    let mut conflicts = hosting(&["1", "2", "3"]);
     let x = Uid::new("x");
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    say(&mut wishes, "2", thing(), &labels(json!({"k": "b"})));
-    say(&mut wishes, "3", thing(), &labels(json!({"other": "c"})));
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    resolve(&mut conflicts, "2", thing(), &labels(json!({"k": "b"})));
+    resolve(&mut conflicts, "3", thing(), &labels(json!({"other": "c"})));
     let again =
-        |verdict: Resolution| verdict.again.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
-    assert_eq!(again(say(&mut wishes, "1", thing(), &labels(json!({})))), ["2"]);
-    assert_eq!(again(say(&mut wishes, "1", thing(), &labels(json!({"k": "x"})))), ["2"]);
-    assert_eq!(wishes.leave(&x, &controller("1")), [controller("2")]);
-    wishes.host(controller("1"), selecting(Selector::equals("on", "1")));
-    let second = say(&mut wishes, "2", thing(), &labels(json!({"k": "b"})));
-    assert_eq!((second.wish, second.conflicts), (labels(json!({"k": "b"})), vec![]));
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    assert_eq!(wishes.forget_controller(&controller("1")), [(x.clone(), controller("2"))]);
-    assert_eq!(wishes.forget_controller(&controller("3")), []);
+        |resolution: Resolution| resolution.again.iter().map(|one| one.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(again(resolve(&mut conflicts, "1", thing(), &labels(json!({})))), ["2"]);
+    assert_eq!(again(resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "x"})))), ["2"]);
+    assert_eq!(conflicts.leave(&x, &controller("1")), [controller("2")]);
+    conflicts.host(controller("1"), selecting(Selector::equals("on", "1")));
+    let second = resolve(&mut conflicts, "2", thing(), &labels(json!({"k": "b"})));
+    assert_eq!((second.decoration, second.conflicts), (labels(json!({"k": "b"})), vec![]));
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    assert_eq!(conflicts.forget_controller(&controller("1")), [(x.clone(), controller("2"))]);
+    assert_eq!(conflicts.forget_controller(&controller("3")), []);
 }
 
 #[test]
 fn a_view_changes_exactly_with_what_older_ones_said() {
-    let mut wishes = hosting(&["1", "2", "3"]);
-    let view = |wishes: &DecoratorConflicts| wishes.view(&things(), &thing().object(), &controller("2"));
-    let unheard = view(&wishes);
-    say(&mut wishes, "3", thing(), &labels(json!({"k": "c"})));
-    assert_eq!(view(&wishes), unheard, "it is younger");
-    passed(&mut wishes, "1");
-    let heard = view(&wishes);
-    assert_ne!(heard, unheard);
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    let wants = view(&wishes);
+    let mut conflicts = hosting(&["1", "2", "3"]);
+    let view =
+        |conflicts: &DecoratorConflicts| conflicts.view(&things(), &thing().object(), &controller("2"));
+    let pending = view(&conflicts);
+    resolve(&mut conflicts, "3", thing(), &labels(json!({"k": "c"})));
+    assert_eq!(view(&conflicts), pending, "it is younger");
+    unanswered(&mut conflicts, "1");
+    let heard = view(&conflicts);
+    assert_ne!(heard, pending);
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    let wants = view(&conflicts);
     assert_ne!(wants, heard);
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    assert_eq!(view(&wishes), wants);
-    say(&mut wishes, "1", thing(), &labels(json!({"k": null})));
-    assert_ne!(view(&wishes), wants);
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    assert_eq!(view(&conflicts), wants);
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": null})));
+    assert_ne!(view(&conflicts), wants);
 }
 
 #[test]
 fn nothing_is_kept_of_what_is_gone() {
-    let mut wishes = hosting(&["1", "2"]);
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    wishes.forget_object(&Uid::new("x"));
-    assert!(wishes.objects.is_empty());
-    say(&mut wishes, "1", thing(), &labels(json!({"k": "a"})));
-    assert_eq!(wishes.leave(&Uid::new("x"), &controller("1")), []);
-    assert!(wishes.objects.is_empty());
-    say(&mut wishes, "2", thing(), &labels(json!({"k": "a"})));
-    wishes.forget_controller(&controller("1"));
-    wishes.forget_controller(&controller("2"));
-    assert!(wishes.objects.is_empty() && wishes.hosted.is_empty());
+    let mut conflicts = hosting(&["1", "2"]);
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    conflicts.forget_object(&Uid::new("x"));
+    assert!(conflicts.objects.is_empty());
+    resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
+    assert_eq!(conflicts.leave(&Uid::new("x"), &controller("1")), []);
+    assert!(conflicts.objects.is_empty());
+    resolve(&mut conflicts, "2", thing(), &labels(json!({"k": "a"})));
+    conflicts.forget_controller(&controller("1"));
+    conflicts.forget_controller(&controller("2"));
+    assert!(conflicts.objects.is_empty() && conflicts.hosted.is_empty());
 }

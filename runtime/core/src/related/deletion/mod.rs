@@ -130,13 +130,13 @@ const NAMES: usize = 512;
 /// What the parent's Events say of objects that one pass deleted: one per kind, so that a large pass is no flood. A name that
 /// is in another namespace than the parent comes with its namespace; where not all names fit, the rest is
 /// counted.
-pub fn told(home: &str, deleted: &[ObjectId]) -> Vec<String> {
+pub fn event_messages(home: &str, deleted: &[ObjectId]) -> Vec<String> {
     let mut kinds = BTreeMap::<_, Vec<_>>::new();
     for ObjectId { resource, key } in deleted {
         let name = if *key.namespace == *home { key.name.to_string() } else { key.to_string() };
         kinds.entry(&resource.gvk).or_default().push(name);
     }
-    let told = kinds.into_iter().map(|(gvk, mut names)| {
+    let messages = kinds.into_iter().map(|(gvk, mut names)| {
         names.sort_unstable();
         let (count, mut length) = (names.len(), 0);
         names.retain(|name| {
@@ -147,5 +147,5 @@ pub fn told(home: &str, deleted: &[ObjectId]) -> Vec<String> {
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
         format!("Deleted {count} of {gvk}, as the hook asked: {}{more}", names.join(", "))
     });
-    told.collect()
+    messages.collect()
 }

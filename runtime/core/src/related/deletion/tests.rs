@@ -178,10 +178,10 @@ fn what_one_pass_deleted_is_told_by_kind_with_its_names() {
     let mut all = deleted(&pods(), &["n/b", "m/a", "n/a"]);
     all.extend(deleted(&nodes(), &["x"]));
     assert_eq!(
-        told("n", &all),
+        event_messages("n", &all),
         ["Deleted 1 of v1 Node, as the hook asked: x", "Deleted 3 of v1 Pod, as the hook asked: a, b, m/a"]
     );
-    assert!(told("n", &[]).is_empty());
+    assert!(event_messages("n", &[]).is_empty());
 }
 
 fn any_key() -> impl Strategy<Value = (&'static str, u8)> {
@@ -198,10 +198,10 @@ proptest! {
         let resource = resource(&format!("{group}/v1"), &kind);
         let keys: Vec<_> = names.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
         let keys: Vec<_> = keys.iter().map(String::as_str).collect();
-        let told = told("n", &deleted(&resource, &keys));
+        let messages = event_messages("n", &deleted(&resource, &keys));
         let count = format!("Deleted {} of ", names.len());
-        prop_assert!(told.len() == 1 && told[0].len() <= 1024 && told[0].starts_with(&count), "{told:?}");
-        let (_, listed) = told[0].split_once(": ").unwrap();
+        prop_assert!(messages.len() == 1 && messages[0].len() <= 1024 && messages[0].starts_with(&count), "{messages:?}");
+        let (_, listed) = messages[0].split_once(": ").unwrap();
         let (listed, more) = listed.split_once(" and ").unwrap_or((listed, "0 more"));
         let more: usize = more.strip_suffix(" more").unwrap().parse().unwrap();
         prop_assert_eq!(listed.split(", ").count() + more, names.len());

@@ -53,7 +53,7 @@ impl RelatedIndex {
     }
 
     /// Whether there is a rule that looks there.
-    pub fn look_at(&self, place: &scopes::Place) -> bool {
+    pub fn has_rules_for(&self, place: &scopes::Place) -> bool {
         self.places.contains_key(place)
     }
 
@@ -128,10 +128,10 @@ impl RelatedIndex {
             side.as_ref().is_some_and(|namespace| selector.matches(&namespace.labels))
         };
         let all = self.kinds.values().flat_map(|kind| &kind.selected);
-        let flipped = all.filter(|(selector, _)| {
+        let changed = all.filter(|(selector, _)| {
             selected(selector, &touched.before) != selected(selector, &touched.after)
         });
-        flipped.flat_map(|(_, parents)| parents.all()).cloned().collect()
+        changed.flat_map(|(_, parents)| parents.all()).cloned().collect()
     }
 }
 

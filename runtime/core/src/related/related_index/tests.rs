@@ -72,11 +72,13 @@ fn a_place_is_looked_at_as_long_as_a_rule_may_find_something_there() {
         all.set(&one, vec![here(), by_name(Some("n"), &["a"]), here()]);
         all.set(&two, vec![here()]);
         assert_eq!(all.place(&here()), place);
-        assert!(all.look_at(&place) && !all.look_at(&elsewhere));
+        assert!(all.has_rules_for(&place) && !all.has_rules_for(&elsewhere));
         all.remove(&one);
-        assert!(all.look_at(&place));
+        assert!(all.has_rules_for(&place));
         all.set(&two, vec![by_label(Place::Namespaces(selector("a=b")), "")]);
-        assert!(all.look_at(&pods(None)) && !all.look_at(&pods(Some("n"))) && all.select_namespaces());
+        assert!(
+            all.has_rules_for(&pods(None)) && !all.has_rules_for(&pods(Some("n"))) && all.select_namespaces()
+        );
         all.remove(&two);
         assert!(all.places.is_empty() && !all.select_namespaces(), "nothing is left behind");
     }

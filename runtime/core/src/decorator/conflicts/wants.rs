@@ -7,12 +7,12 @@ use crate::hash::Fingerprint;
 
 /// By age of the controllers.
 #[derive(Debug, Default)]
-pub(super) struct Said(Box<[Heard]>);
+pub(super) struct ObjectWants(Box<[DecoratorWants]>);
 
-/// What one controller said; wants nothing, too, if its passes came to no answer.
+/// What one controller wants; nothing, too, if its reconciles got no answer.
 #[derive(Debug)]
-pub(super) struct Heard {
-    pub(super) who: Arc<DecoratorId>,
+pub(super) struct DecoratorWants {
+    pub(super) id: Arc<DecoratorId>,
     pub(super) wants: Wants,
     /// Something is left as it is until older controllers have looked at the object.
     pub(super) waits: bool,
@@ -22,19 +22,19 @@ pub(super) struct Heard {
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Wants(Box<[(Fingerprint, Fingerprint)]>);
 
-impl Said {
+impl ObjectWants {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn has(&self, who: &DecoratorId) -> bool {
-        self.place(who).is_ok()
+    pub(super) fn has(&self, id: &DecoratorId) -> bool {
+        self.place(id).is_ok()
     }
 
-    /// Gives back what the same controller said before.
-    pub(super) fn insert(&mut self, heard: Heard) -> Option<Heard> {
+    /// Returns what the same controller wanted before.
+    pub(super) fn insert(&mut self, heard: DecoratorWants) -> Option<DecoratorWants> {
         let mut all = std::mem::take(&mut self.0).into_vec();
-        let before = match all.binary_search_by(|one| one.who.cmp(&heard.who)) {
+        let before = match all.binary_search_by(|one| one.id.cmp(&heard.id)) {
             Ok(at) => all.get_mut(at).map(|one| std::mem::replace(one, heard)),
             Err(at) => {
                 all.reserve_exact(1);
@@ -46,24 +46,24 @@ impl Said {
         before
     }
 
-    pub(super) fn remove(&mut self, who: &DecoratorId) -> Option<Heard> {
-        let at = self.place(who).ok()?;
+    pub(super) fn remove(&mut self, id: &DecoratorId) -> Option<DecoratorWants> {
+        let at = self.place(id).ok()?;
         let mut all = std::mem::take(&mut self.0).into_vec();
         let removed = all.remove(at);
         self.0 = all.into_boxed_slice();
         Some(removed)
     }
 
-    pub(super) fn older(&self, who: &DecoratorId) -> impl Iterator<Item = &Heard> {
-        self.0.iter().take_while(move |one| *one.who < *who)
+    pub(super) fn older(&self, id: &DecoratorId) -> impl Iterator<Item = &DecoratorWants> {
+        self.0.iter().take_while(move |one| *one.id < *id)
     }
 
-    pub(super) fn younger(&self, who: &DecoratorId) -> impl Iterator<Item = &Heard> {
-        self.0.iter().skip_while(move |one| *one.who <= *who)
+    pub(super) fn younger(&self, id: &DecoratorId) -> impl Iterator<Item = &DecoratorWants> {
+        self.0.iter().skip_while(move |one| *one.id <= *id)
     }
 
-    fn place(&self, who: &DecoratorId) -> Result<usize, usize> {
-        self.0.binary_search_by(|one| (*one.who).cmp(who))
+    fn place(&self, id: &DecoratorId) -> Result<usize, usize> {
+        self.0.binary_search_by(|one| (*one.id).cmp(id))
     }
 }
 
