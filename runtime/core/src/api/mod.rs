@@ -23,6 +23,7 @@ pub mod webhook;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::api::reason::EventReason;
 use crate::api::selection::Selection;
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
@@ -117,15 +118,55 @@ impl CheckedSpec {
 
     /// Selects among the objects of one target. `name`: the controller's.
     pub fn selection(&self, target: &Target, name: &str) -> Selection {
-        let kind = match self {
-            Self::Composite(_) => ControllerKind::Composite,
-            Self::Decorator(_) => ControllerKind::Decorator,
-        };
         Selection {
             rules: target.rules.clone(),
-            finalizer: finalizer::name(kind, name),
+            finalizer: finalizer::name(self.kind(), name),
             finalizes: self.common().hooks.finalize.is_some(),
         }
+    }
+
+    fn kind(&self) -> ControllerKind {
+        match self {
+            Self::Composite(_) => ControllerKind::Composite,
+            Self::Decorator(_) => ControllerKind::Decorator,
+        }
+    }
+
+    /// Events about parts of the spec that are most likely mistakes.
+    pub fn warnings(&self) -> Vec<(EventReason, String)> {
+        let mut all = Vec::new();
+        let common = self.common();
+        for hook in &common.disabled_hooks {
+            let text =
+                format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
+            all.push((EventReason::DisabledHook, text));
+        }
+        for kind in &common.declared_again {
+            let declares = self.kind().declares();
+            let text = format!(
+                "{declares} declares {kind} more than once: the last entry counts, so take the others out"
+            );
+            all.push((EventReason::KindDeclaredAgain, text));
+        }
+        if let Self::Decorator(decorator) = self {
+            for kind in &decorator.declared_again {
+                let text = format!(
+                    "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
+                );
+                all.push((EventReason::KindDeclaredAgain, text));
+            }
+            for kind in &decorator.other_versions {
+                let text = format!(
+                    "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"
+                );
+                all.push((EventReason::KindInTwoVersions, text));
+            }
+        }
+        if let Some(seconds) = common.short_resync {
+            let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
+            all.push((EventReason::ShortResync, text));
+        }
+        all
     }
 
     /// Kinds of parents; a CompositeController has one.
@@ -190,4 +231,49 @@ fn resource(field: &str, api_version: &str, plural: &str) -> Result<Gvr, SpecErr
         return Err(SpecError::new(format!("{field}.resource"), problem));
     }
     Ok(Gvr::new(api_version, plural))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_likely_mistake_of_a_spec_gets_a_warning() {
+        let pods = json!({"apiVersion": "v1", "resource": "pods"});
+        let target = |version: &str| json!({"apiVersion": version, "resource": "deployments"});
+        let controller = json!({
+            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController",
+            "metadata": {"name": "d", "uid": "d", "resourceVersion": "1"},
+            "spec": {
+                "resources": [target("apps/v1"), target("apps/v1"), target("apps/v1beta1")],
+                "attachments": [pods, pods],
+                "hooks": {"sync": {"webhook": {"url": "http://hook/sync"}}, "finalize": {}},
+                "resyncPeriodSeconds": 0,
+            },
+        });
+        let controller = Object::parse(&controller.to_string(), None).unwrap();
+        let (spec, _) =
+            CheckedSpec::of(ControllerKind::Decorator, &controller, &HookPolicy::default()).unwrap();
+        let warnings = spec.warnings();
+        let [disabled, child, target, version, resync] = warnings.as_slice() else {
+            panic!("{warnings:?}");
+        };
+        let reasons = [disabled, child, target, version, resync].map(|(reason, _)| *reason);
+        let again = EventReason::KindDeclaredAgain;
+        assert_eq!(
+            reasons,
+            [
+                EventReason::DisabledHook,
+                again,
+                again,
+                EventReason::KindInTwoVersions,
+                EventReason::ShortResync
+            ]
+        );
+        assert!(disabled.1.starts_with("spec.hooks.finalize names neither"), "{}", disabled.1);
+        assert!(child.1.starts_with("spec.attachments declares v1 pods more"), "{}", child.1);
+        assert!(target.1.starts_with("spec.resources names apps/v1 deployments more"), "{}", target.1);
+        assert!(version.1.starts_with("spec.resources names apps/v1beta1 deployments in"), "{}", version.1);
+        assert!(resync.1.starts_with("spec.resyncPeriodSeconds: 0 is taken for 1"), "{}", resync.1);
+    }
 }

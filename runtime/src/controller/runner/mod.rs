@@ -225,7 +225,9 @@ impl ControllerRunner {
     fn check(&self) -> Option<Read> {
         let error = match CheckedSpec::of(self.kind, &self.object, &self.context.hooks.policy) {
             Ok((spec, snapshot)) => {
-                self.warn_of(&spec);
+                for (reason, message) in spec.warnings() {
+                    self.warn(reason, &message);
+                }
                 return Some(Read { spec, snapshot });
             }
             Err(error) => error,
@@ -255,41 +257,6 @@ impl ControllerRunner {
     pub(crate) fn stand_aside(&self) {
         if self.kind == ControllerKind::Decorator {
             self.context.decorators.end(&self.object);
-        }
-    }
-
-    /// Warns of parts of a spec that are most likely mistakes.
-    fn warn_of(&self, spec: &CheckedSpec) {
-        let common = spec.common();
-        for hook in &common.disabled_hooks {
-            let text =
-                format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
-            self.warn(EventReason::DisabledHook, &text);
-        }
-        for kind in &common.declared_again {
-            let declares = self.kind.declares();
-            let text = format!(
-                "{declares} declares {kind} more than once: the last entry counts, so take the others out"
-            );
-            self.warn(EventReason::KindDeclaredAgain, &text);
-        }
-        if let CheckedSpec::Decorator(decorator) = spec {
-            for kind in &decorator.declared_again {
-                let text = format!(
-                    "spec.resources names {kind} more than once: an object is decorated where any of these entries selects it"
-                );
-                self.warn(EventReason::KindDeclaredAgain, &text);
-            }
-            for kind in &decorator.other_versions {
-                let text = format!(
-                    "spec.resources names {kind} in more than one version: the first entry's counts, with the selectors of all"
-                );
-                self.warn(EventReason::KindInTwoVersions, &text);
-            }
-        }
-        if let Some(seconds) = common.short_resync {
-            let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
-            self.warn(EventReason::ShortResync, &text);
         }
     }
 
