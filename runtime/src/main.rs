@@ -35,7 +35,7 @@ async fn server() -> ExitCode {
 
 async fn run(serve: Serve) -> anyhow::Result<()> {
     metahook::start_log(&serve)?;
-    for warning in serve.peer.warnings() {
+    for warning in serve.metacontroller_flags.warnings() {
         tracing::warn!("{warning}");
     }
     let settings = serve.settings()?;

@@ -94,9 +94,9 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let scrapes = settings.metrics.map(|address| Listener::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let rest = connection::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
+    let api = connection::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
     tokio::select! {
-        reached = connection::wait_until_reachable(&rest) => reached?,
+        reached = connection::wait_until_reachable(&api) => reached?,
         () = stop.cancelled() => return Ok(()),
     }
     let options = settings.options();
@@ -110,24 +110,24 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     if let Some(listener) = scrapes {
         answer_scrapes(listener, metrics.clone(), background.clone());
     }
-    let (recorder, events) = Recorder::start(rest.clone(), background.clone());
-    let discovery = Arc::new(Discovery::new(rest.clone()));
+    let (recorder, events) = Recorder::start(api.clone(), background.clone());
+    let discovery = Arc::new(Discovery::new(api.clone()));
     let (fresh, interval) = (Arc::clone(&discovery), settings.discovery_interval);
     let freshness = tokio::spawn({
         let stop = background.clone();
         async move { fresh.keep_fresh(interval, stop).await }
     });
-    let seeds = Seeds::new(seed::read_or_make(&rest).await?);
+    let seeds = Seeds::new(seed::read_or_make(&api).await?);
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
-    let stores = Arc::new(Stores::new(rest.clone()));
+    let stores = Arc::new(Stores::new(api.clone()));
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
         metrics,
         hooks: HookRuntime {
             sources: Arc::new(HookSources::new(
-                rest.clone(),
+                api.clone(),
                 modules,
                 MountMemory::new(settings.mount_memory),
             )),
@@ -135,7 +135,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
             policy: Arc::new(settings.hook_policy),
         },
         options,
-        cluster: Cluster { api: rest, stores, discovery, recorder },
+        cluster: Cluster { api, stores, discovery, recorder },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     Host::new(context, settings.selector).run(&ready, stop).await;

@@ -215,7 +215,7 @@ mod tests {
         .unwrap();
         assert_eq!(serve.workers, 7);
         assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
-        assert_eq!(serve.peer.warnings().len(), 2, "no leader, and --events-qps");
+        assert_eq!(serve.metacontroller_flags.warnings().len(), 2, "no leader, and --events-qps");
     }
 
     #[test]

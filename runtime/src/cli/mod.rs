@@ -93,7 +93,7 @@ pub struct Serve {
     #[command(flatten)]
     pub modules: hook_flags::ModuleFlags,
     #[command(flatten)]
-    pub peer: metacontroller_flags::MetacontrollerFlags,
+    pub metacontroller_flags: metacontroller_flags::MetacontrollerFlags,
 }
 
 /// A flag whose value does not go with another's.
@@ -107,11 +107,11 @@ pub enum FlagError {
 
 impl Serve {
     pub fn log_format(&self) -> Format {
-        self.peer.log_format().unwrap_or(self.log_format)
+        self.metacontroller_flags.log_format().unwrap_or(self.log_format)
     }
 
     pub fn log_level(&self) -> String {
-        self.peer.log_level().unwrap_or_else(|| self.log_level.clone())
+        self.metacontroller_flags.log_level().unwrap_or_else(|| self.log_level.clone())
     }
 
     pub fn settings(self) -> Result<Settings, FlagError> {
@@ -124,14 +124,14 @@ impl Serve {
             resync: Some(self.cache_flush_interval).filter(|interval| !interval.is_zero()),
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             max_children: self.max_children,
-            applying: self.peer.applying(),
+            applying: self.metacontroller_flags.applying(),
             purity_check: self.purity_check,
             #[cfg(debug_assertions)]
             seed_each_call: self.seed_each_call,
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
             mount_memory: self.hook_policy.mount_memory_max,
             modules: self.modules.settings(cores),
-            rate: self.peer.rate()?,
+            rate: self.metacontroller_flags.rate()?,
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,
         })

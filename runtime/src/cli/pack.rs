@@ -108,17 +108,17 @@ fn describe(packed: &Packed, Place { namespace, name, key }: &Place, say: &mut i
 
 /// Parts first: only the ConfigMap that is written last names them.
 async fn apply(
-    rest: &ApiClient,
+    api: &ApiClient,
     packed: &Packed,
     place: &Place,
     say: &mut impl Write,
 ) -> Result<(), PackCommandError> {
     let main = Key::new(&place.namespace, &place.name);
-    let before = rest.read_config_map(&main).await?;
+    let before = api.read_config_map(&main).await?;
     for part in packed.parts.iter().chain([&packed.main]) {
         let name = part.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
         let key = Key::new(&place.namespace, name);
-        let now = rest.apply_config_map(&key, part, FIELD_MANAGER).await?;
+        let now = api.apply_config_map(&key, part, FIELD_MANAGER).await?;
         writeln!(say, "applied ConfigMap {key}")?;
         if key == main {
             one_module(&now, &main, place, packed.parts.is_empty())?;
@@ -127,7 +127,7 @@ async fn apply(
     for name in before.map(|map| parts(&map, place)).unwrap_or_default() {
         if !packed.parts.iter().any(|part| part.pointer("/metadata/name").is_some_and(|now| *now == *name)) {
             let key = Key::new(&place.namespace, &name);
-            rest.delete_config_map(&key).await?;
+            api.delete_config_map(&key).await?;
             writeln!(say, "removed ConfigMap {key}, a part of the module before")?;
         }
     }

@@ -285,18 +285,18 @@ mod tests {
     #[tokio::test]
     async fn a_busy_api_server_is_no_refusal() {
         for (status, header, seconds) in [(429, None, 1), (429, Some("7"), 7), (503, Some("0"), 1)] {
-            let rest = fake::answering(move |_| {
+            let api = fake::answering(move |_| {
                 let mut answer = Response::builder().status(status);
                 if let Some(header) = header {
                     answer = answer.header("retry-after", header);
                 }
                 Some(answer.body("{}".to_owned()).unwrap())
             });
-            let error = rest.get("/api").await.err().unwrap();
+            let error = api.get("/api").await.err().unwrap();
             assert_eq!(error.busy(), Some(Duration::from_secs(seconds)), "{error}");
         }
-        let rest = fake::answering(|_| Response::builder().status(503).body("{}".to_owned()).ok());
-        assert_eq!(rest.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+        let api = fake::answering(|_| Response::builder().status(503).body("{}".to_owned()).ok());
+        assert_eq!(api.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]

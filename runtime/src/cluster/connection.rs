@@ -59,11 +59,11 @@ pub(crate) async fn connect(
 }
 
 /// Waits until the API server answers: six tries, five seconds apart.
-pub(crate) async fn wait_until_reachable(rest: &ApiClient) -> Result<(), ConnectError> {
+pub(crate) async fn wait_until_reachable(api: &ApiClient) -> Result<(), ConnectError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match rest.get("/api").await {
+        match api.get("/api").await {
             Ok(_) => return Ok(()),
             Err(error) if tries == 6 => return Err(ConnectError::Unreachable(error)),
             Err(error) => {

@@ -21,7 +21,7 @@ use crate::error_chain::error_chain;
 use crate::sync::lock;
 
 pub(crate) struct Discovery {
-    rest: ApiClient,
+    api: ApiClient,
     /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
     changed: watch::Sender<()>,
@@ -65,10 +65,10 @@ impl DiscoveryError {
 }
 
 impl Discovery {
-    pub(crate) fn new(rest: ApiClient) -> Self {
+    pub(crate) fn new(api: ApiClient) -> Self {
         Self {
-            published: OpenApi::new(rest.clone()),
-            rest,
+            published: OpenApi::new(api.clone()),
+            api,
             known: Mutex::default(),
             changed: watch::Sender::new(()),
         }
@@ -99,7 +99,7 @@ impl Discovery {
         let Resource { gvk, plural, .. } = resource;
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let path = format!("{definitions}/{plural}.{}", gvk.group);
-        let answer = self.rest.get(&path).await.map_err(DiscoveryError::Unreachable)?;
+        let answer = self.api.get(&path).await.map_err(DiscoveryError::Unreachable)?;
         Ok(answer.status.is_success())
     }
 
@@ -115,7 +115,7 @@ impl Discovery {
         }
         let version = Gvk::new(api_version, "");
         let path = version_path(&version.group, &version.version);
-        let answer = self.rest.get(&path).await.map_err(DiscoveryError::Unreachable)?;
+        let answer = self.api.get(&path).await.map_err(DiscoveryError::Unreachable)?;
         let Some(fresh) = parse(&answer, api_version)?.map(Arc::new) else {
             return Ok(None);
         };
@@ -132,7 +132,7 @@ impl Discovery {
             namespaced: false,
             has_status: true,
         });
-        let mut events = std::pin::pin!(watch_resource(self.rest.client(), &crds, &Scope::All));
+        let mut events = std::pin::pin!(watch_resource(self.api.client(), &crds, &Scope::All));
         let mut clock = tokio::time::interval(interval);
         loop {
             tokio::select! {
@@ -190,7 +190,7 @@ type Addresses = BTreeMap<String, String>;
 
 /// Published schemas: read once for all concurrent callers.
 pub(crate) struct OpenApi {
-    rest: ApiClient,
+    api: ApiClient,
     addresses: Mutex<Arc<OnceCell<Addresses>>>,
     known: Mutex<BTreeMap<Gvk, Known>>,
 }
@@ -213,8 +213,8 @@ impl Known {
 struct Unread;
 
 impl OpenApi {
-    pub(crate) fn new(rest: ApiClient) -> Self {
-        Self { rest, addresses: Mutex::default(), known: Mutex::default() }
+    pub(crate) fn new(api: ApiClient) -> Self {
+        Self { api, addresses: Mutex::default(), known: Mutex::default() }
     }
 
     /// Something may be published anew.
@@ -290,7 +290,7 @@ impl OpenApi {
     }
 
     async fn read(&self, path: &str) -> Result<String, Unread> {
-        let why = match self.rest.get(path).await {
+        let why = match self.api.get(path).await {
             Ok(answer) if answer.status.is_success() => return Ok(answer.body),
             Ok(answer) => answer.message(),
             Err(error) => error_chain(&error),

@@ -47,10 +47,10 @@ struct Note {
 
 impl Recorder {
     /// The recorder, and the task behind it, which ends once `stop` is called and the last note is written.
-    pub(crate) fn start(rest: ApiClient, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    pub(crate) fn start(api: ApiClient, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         // Far more than one reconcile records; when the API server is slow, further Events are dropped, never work.
         let (sender, receiver) = mpsc::channel(1024);
-        (Self { sender }, tokio::spawn(write_all(rest, receiver, stop)))
+        (Self { sender }, tokio::spawn(write_all(api, receiver, stop)))
     }
 
     pub(crate) fn record(&self, about: &Object, reason: EventReason, message: &str) {
@@ -84,7 +84,7 @@ impl Recorder {
     }
 }
 
-async fn write_all(rest: ApiClient, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
+async fn write_all(api: ApiClient, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
     let mut memory = Memory::default();
     loop {
         let note = tokio::select! {
@@ -96,16 +96,16 @@ async fn write_all(rest: ApiClient, mut notes: mpsc::Receiver<Note>, stop: Cance
         let now = Instant::now();
         memory.forget(now);
         if memory.allows(&note, now) {
-            write(&rest, &mut memory, note, now).await;
+            write(&api, &mut memory, note, now).await;
         }
     }
 }
 
-async fn write(rest: &ApiClient, memory: &mut Memory, note: Note, now: Instant) {
+async fn write(api: &ApiClient, memory: &mut Memory, note: Note, now: Instant) {
     let time = timestamp();
     let list = format!("/api/v1/namespaces/{}/events", note.namespace);
     if let Some(seen) = memory.written.get_mut(&note.identity())
-        && seen.repeat(rest, &list, &time).await
+        && seen.repeat(api, &list, &time).await
     {
         seen.last = now;
         return;
@@ -114,7 +114,7 @@ async fn write(rest: &ApiClient, memory: &mut Memory, note: Note, now: Instant) 
     let involved = note.involved.get("name").and_then(Value::as_str).unwrap_or_default();
     let name = format!("{involved}.{:x}.{:x}", jiff::Timestamp::now().as_nanosecond(), memory.serial);
     let event = note.event(&name, &time);
-    match rest.send(Method::POST, &list, Some(&event)).await {
+    match api.send(Method::POST, &list, Some(&event)).await {
         Ok(answer) if answer.status.is_success() => {
             memory.written.insert(note.identity(), Written { name, count: 1, last: now });
         }
@@ -176,9 +176,9 @@ struct Written {
 
 impl Written {
     /// Counts one more; `false` where the Event is gone.
-    async fn repeat(&mut self, rest: &ApiClient, list: &str, time: &str) -> bool {
+    async fn repeat(&mut self, api: &ApiClient, list: &str, time: &str) -> bool {
         let patch = json!({"count": self.count + 1, "lastTimestamp": time});
-        let answer = rest.send(Method::PATCH, &format!("{list}/{}", self.name), Some(&patch)).await;
+        let answer = api.send(Method::PATCH, &format!("{list}/{}", self.name), Some(&patch)).await;
         let repeated = answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND);
         self.count += u64::from(repeated);
         repeated

@@ -19,12 +19,12 @@ use crate::sync::lock;
 /// All objects that are followed at the moment. Nothing else of their kinds is asked for, so that a right to just these
 /// (`resourceNames`) suffices.
 pub(crate) struct ObjectWatches {
-    rest: ApiClient,
-    watched: Mutex<BTreeMap<Read, Weak<Watched>>>,
+    api: ApiClient,
+    watched: Mutex<BTreeMap<WatchKey, Weak<Watched>>>,
 }
 
 /// The account that reads, and the object.
-type Read = (Option<ServiceAccountRef>, Reference);
+type WatchKey = (Option<ServiceAccountRef>, Reference);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Reference {
@@ -62,8 +62,8 @@ pub(crate) struct Follower {
 }
 
 impl ObjectWatches {
-    pub(crate) fn new(rest: ApiClient) -> Self {
-        Self { rest, watched: Mutex::default() }
+    pub(crate) fn new(api: ApiClient) -> Self {
+        Self { api, watched: Mutex::default() }
     }
 
     /// `reader`: whose rights it is read with; ours where there is none.
@@ -73,8 +73,8 @@ impl ObjectWatches {
         let key = (reader.cloned(), name.clone());
         let watched = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let (sender, known) = watch::channel(Known::NotYet);
-            let rest = reader.map_or_else(|| self.rest.clone(), |reader| self.rest.acting_as(reader));
-            let task = tokio::spawn(feed(rest, name.clone(), sender));
+            let api = reader.map_or_else(|| self.api.clone(), |reader| self.api.acting_as(reader));
+            let task = tokio::spawn(feed(api, name.clone(), sender));
             let watched = Arc::new(Watched { known, _task: AbortOnDropHandle::new(task) });
             all.insert(key, Arc::downgrade(&watched));
             watched
@@ -114,10 +114,10 @@ pub(crate) async fn any_changed<'a>(followers: impl Iterator<Item = &'a mut Foll
     futures_util::future::select_all(waits).await;
 }
 
-async fn feed(rest: ApiClient, name: Reference, known: watch::Sender<Known>) {
+async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
     let resource = Arc::new(name.kind.resource());
     let scope = Scope::One { namespace: name.namespace, name: name.name };
-    let mut events = std::pin::pin!(watch_resource(rest.client(), &resource, &scope));
+    let mut events = std::pin::pin!(watch_resource(api.client(), &resource, &scope));
     let mut listed = false;
     while let Some(event) = events.next().await {
         if let Ok(CacheEvent::ListBegins) = event {

@@ -30,17 +30,17 @@ enum SeedError {
 
 /// The key, made if it is not there yet. Where that is not allowed, one that this server forgets when it ends: hooks
 /// answer the same way as long as it runs.
-pub(crate) async fn read_or_make(rest: &ApiClient) -> Result<SeedKey, getrandom::Error> {
+pub(crate) async fn read_or_make(api: &ApiClient) -> Result<SeedKey, getrandom::Error> {
     let mut fresh = SeedKey::default();
     getrandom::fill(&mut fresh)?;
-    Ok(settle_on(rest, fresh).await.unwrap_or_else(|error| {
+    Ok(settle_on(api, fresh).await.unwrap_or_else(|error| {
         tracing::warn!(error = error_chain(&error), "the Secret {NAME} cannot be used: hooks that ask for random numbers get others after a restart; let the server get and create Secrets in its namespace");
         fresh
     }))
 }
 
-async fn settle_on(rest: &ApiClient, fresh: SeedKey) -> Result<SeedKey, SeedError> {
-    let namespace = rest.client().default_namespace().to_owned();
+async fn settle_on(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, SeedError> {
+    let namespace = api.client().default_namespace().to_owned();
     let secrets = Resource {
         gvk: Gvk::new("v1", "Secret"),
         plural: "secrets".into(),
@@ -48,7 +48,7 @@ async fn settle_on(rest: &ApiClient, fresh: SeedKey) -> Result<SeedKey, SeedErro
         has_status: false,
     };
     let path = object_path(&secrets, &Key::new(&namespace, NAME));
-    let found = rest.get(&path).await?;
+    let found = api.get(&path).await?;
     if found.status != StatusCode::NOT_FOUND {
         return key_in(&found, namespace);
     }
@@ -58,10 +58,10 @@ async fn settle_on(rest: &ApiClient, fresh: SeedKey) -> Result<SeedKey, SeedErro
         "immutable": true,
         "data": {FIELD: ByteString(fresh.to_vec())},
     });
-    let made = rest.send(Method::POST, &list_path(&secrets, &namespace), Some(&secret)).await?;
+    let made = api.send(Method::POST, &list_path(&secrets, &namespace), Some(&secret)).await?;
     match made.status {
         // Another server was faster.
-        StatusCode::CONFLICT => key_in(&rest.get(&path).await?, namespace),
+        StatusCode::CONFLICT => key_in(&api.get(&path).await?, namespace),
         status if status.is_success() => Ok(fresh),
         _ => Err(SeedError::Refused(made.message())),
     }

@@ -158,7 +158,7 @@ impl ApiClient {
         let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let theirs = controller(&live);
         let uid = |owner: Option<&Value>| owner.and_then(|owner| owner.get("uid")).cloned();
-        if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && stamps(&live) == stamps(body) {
+        if uid(theirs).is_some() && uid(theirs) == uid(controller(body)) && makers(&live) == makers(body) {
             return Ok(Why::Unobserved);
         }
         Ok(Why::Exists(holder(&live)))
@@ -177,7 +177,7 @@ fn controller(object: &Value) -> Option<&Value> {
 }
 
 /// Which controllers it says made it: one of composites, one of decorators.
-fn stamps(object: &Value) -> [Option<&str>; 2] {
+fn makers(object: &Value) -> [Option<&str>; 2] {
     let annotations = object.pointer("/metadata/annotations");
     [MADE_BY, ATTACHED_BY].map(|name| annotations?.get(name)?.as_str())
 }
@@ -190,7 +190,7 @@ fn holder(live: &Value) -> String {
         Some(owner) => Cow::Owned(format!("{} {} controls it", text(owner, "kind"), text(owner, "name"))),
         None => Cow::Borrowed("nobody controls it, and it does not match what the parent selects"),
     };
-    match stamps(live).into_iter().flatten().next() {
+    match makers(live).into_iter().flatten().next() {
         Some(maker) => format!("{owner}, made by the controller {maker}"),
         None => owner.into_owned(),
     }
@@ -205,8 +205,8 @@ mod tests {
         let owner = json!({"kind": "ReplicaSet", "name": "x", "uid": "u", "controller": true});
         let held = json!({"metadata": {"ownerReferences": [{"kind": "A", "name": "a"}, owner]}});
         assert_eq!(holder(&held), "ReplicaSet x controls it");
-        let stamped = json!({"metadata": {"annotations": {"metahook.dev/controller": "other"}, "ownerReferences": [owner]}});
-        assert_eq!(holder(&stamped), "ReplicaSet x controls it, made by the controller other");
+        let marked = json!({"metadata": {"annotations": {"metahook.dev/controller": "other"}, "ownerReferences": [owner]}});
+        assert_eq!(holder(&marked), "ReplicaSet x controls it, made by the controller other");
         let attached = json!({"metadata": {"annotations": {"metacontroller.k8s.io/decorator-controller": "d"}, "ownerReferences": [owner]}});
         assert_eq!(holder(&attached), "ReplicaSet x controls it, made by the controller d");
         assert!(holder(&json!({"metadata": {}})).starts_with("nobody controls it"));

@@ -72,7 +72,7 @@ impl ControllerData {
                     queue.add_from_peer(key);
                 }
                 // A child may be gone long after the reconcile that deleted it.
-                Some(_) if change.touched.after.is_none() => queue.add_if_idle(key),
+                Some(_) if change.object.after.is_none() => queue.add_if_idle(key),
                 // The reconcile that wrote is followed by another one anyway.
                 Some(_) => {}
             }

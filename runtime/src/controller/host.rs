@@ -82,8 +82,7 @@ impl Host {
     }
 
     fn take_in(&mut self, kind: ControllerKind, change: &Change) {
-        let Some(key) =
-            change.touched.after.as_ref().or(change.touched.before.as_ref()).map(|o| o.key.clone())
+        let Some(key) = change.object.after.as_ref().or(change.object.before.as_ref()).map(|o| o.key.clone())
         else {
             return;
         };
@@ -103,22 +102,22 @@ impl Host {
     /// Starts a controller, once the one of that name before it has ended.
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
-        let (context, begun, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
-        let how = if before.is_some() { StartReason::Anew } else { StartReason::First };
+        let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
+        let reason = if before.is_some() { StartReason::Anew } else { StartReason::First };
         let ended = before.map(|before| self.ended(kind, before));
         let task = tokio::spawn(async move {
             if let Some(ended) = ended {
                 ended.await;
             }
-            let name = begun.key.to_string();
+            let name = controller.key.to_string();
             context.cluster.recorder.record(
-                &begun,
+                &controller,
                 EventReason::Starting,
                 &format!("Starting controller: {name}"),
             );
             let store = Arc::clone(context.controllers.of(kind));
-            let reporter = Reporter::start(context.cluster.api.clone(), store, &begun, stopped.clone());
-            let what = StartRequest { kind, object: begun, begun: how };
+            let reporter = Reporter::start(context.cluster.api.clone(), store, &controller, stopped.clone());
+            let what = StartRequest { kind, object: controller, reason };
             runner::run(context, what, reporter, stopped).await;
         });
         Hosted { object, spec: Some(spec), stop, task }

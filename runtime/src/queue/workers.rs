@@ -1,4 +1,4 @@
-//! Workers that take keys from a queue: a panic fails its key alone, and a run that has begun ends before its worker does.
+//! Workers that take keys from a queue: a panic fails its key alone, and a run ends before its worker does.
 
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;

@@ -27,7 +27,7 @@ use own_writes::OwnWrites;
 
 /// All stores in use.
 pub(crate) struct Stores {
-    rest: ApiClient,
+    api: ApiClient,
     open: Mutex<BTreeMap<Place, Weak<Store>>>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 struct State {
-    index: Cache,
-    ours: OwnWrites,
+    cache: Cache,
+    own_writes: OwnWrites,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
     trouble: Option<Trouble>,
 }
@@ -61,7 +61,7 @@ struct Trouble {
 /// is longer than the longest pause between two tries, is whole again.
 const TROUBLE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A watch that breaks so often in a row is in trouble; others are taken up again before anybody could read of it.
+/// A watch that breaks so often in a row is in trouble; others are taken up again before a user could read of it.
 const MAX_BREAKS: u32 = 3;
 
 /// A panic in a store's task is followed by a pause, so that a bug heats nothing.
@@ -70,7 +70,7 @@ const PANIC_DELAY: Duration = Duration::from_secs(1);
 /// An object changed, and whose write it was if it was one of ours.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
-    pub(crate) touched: ObjectChange,
+    pub(crate) object: ObjectChange,
     pub(crate) by: Option<Writer>,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct Writer {
 }
 
 impl Stores {
-    pub(crate) fn new(rest: ApiClient) -> Self {
-        Self { rest, open: Mutex::default() }
+    pub(crate) fn new(api: ApiClient) -> Self {
+        Self { api, open: Mutex::default() }
     }
 
     /// The store of a resource; the first call starts its watch.
@@ -110,7 +110,7 @@ impl Stores {
         });
         let scope = namespace.map_or(Scope::All, |namespace| Scope::Within(namespace.to_string()));
         let of = (Arc::clone(resource), scope);
-        let task = tokio::spawn(follow(Arc::downgrade(&store), of, self.rest.clone()));
+        let task = tokio::spawn(follow(Arc::downgrade(&store), of, self.api.clone()));
         *lock(&store.task) = Some(task.abort_handle());
         open.insert(place, Arc::downgrade(&store));
         store
@@ -126,7 +126,7 @@ pub(crate) struct WriteGuard {
 
 impl Change {
     fn key(&self) -> Option<&Key> {
-        let ObjectChange { before, after } = &self.touched;
+        let ObjectChange { before, after } = &self.object;
         after.as_ref().or(before.as_ref()).map(|object| &object.key)
     }
 }
@@ -136,7 +136,7 @@ impl WriteGuard {
     pub(crate) fn answered(self, events: Vec<CacheEvent>) {
         let mut state = lock(&self.store.state);
         for event in events {
-            state.ours.learn(&self.key, &event, &self.by);
+            state.own_writes.learn(&self.key, &event, &self.by);
             state.apply(event, Some(&self.by));
         }
     }
@@ -145,7 +145,7 @@ impl WriteGuard {
 impl Drop for WriteGuard {
     fn drop(&mut self) {
         let mut state = lock(&self.store.state);
-        for change in state.ours.end(&self.key) {
+        for change in state.own_writes.end(&self.key) {
             state.tell(&change);
         }
     }
@@ -158,12 +158,12 @@ impl Store {
 
     /// To be called before one of the objects is written.
     pub(crate) fn writing(self: &Arc<Self>, key: &Key, by: &Writer) -> WriteGuard {
-        lock(&self.state).ours.begin(key);
+        lock(&self.state).own_writes.begin(key);
         WriteGuard { store: Arc::clone(self), key: key.clone(), by: by.clone() }
     }
 
     /// Takes in the answer to a write that no reconcile made.
-    pub(crate) fn absorb(&self, events: Vec<CacheEvent>) {
+    pub(crate) fn observe_write(&self, events: Vec<CacheEvent>) {
         let mut state = lock(&self.state);
         for event in events {
             state.apply(event, None);
@@ -176,10 +176,10 @@ impl Store {
     pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Change> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut state = lock(&self.state);
-        for object in state.index.all() {
-            let touched = ObjectChange { before: None, after: Some(Arc::clone(object)) };
+        for object in state.cache.all() {
+            let object = ObjectChange { before: None, after: Some(Arc::clone(object)) };
             // The receiver is still in our hands: this cannot fail.
-            sender.send(Change { touched, by: None }).unwrap_or_default();
+            sender.send(Change { object, by: None }).unwrap_or_default();
         }
         state.listeners.push(sender);
         receiver
@@ -208,14 +208,14 @@ impl Store {
         let listed = self.is_synced();
         let state = lock(&self.state);
         let trouble = state.trouble.as_ref();
-        let told = trouble
+        let trouble = trouble
             .filter(|one| !listed || (one.times >= MAX_BREAKS && one.last.elapsed() < TROUBLE_TIMEOUT))?;
         let what = if listed { "watched" } else { "listed" };
-        Some(format!("{} cannot be {what}: {}", self.resource.gvk, told.why))
+        Some(format!("{} cannot be {what}: {}", self.resource.gvk, trouble.why))
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
-        lock(&self.state).index.get(key).cloned()
+        lock(&self.state).cache.get(key).cloned()
     }
 
     pub(crate) fn candidates(
@@ -224,17 +224,17 @@ impl Store {
         namespace: &str,
         selector: Option<&Selector>,
     ) -> Vec<Arc<Object>> {
-        lock(&self.state).index.candidates(parent, namespace, selector)
+        lock(&self.state).cache.candidates(parent, namespace, selector)
     }
 
     /// From now on objects are found by their labels without a walk over the others.
     pub(crate) fn label(&self) {
-        lock(&self.state).index.label();
+        lock(&self.state).cache.label();
     }
 
-    /// A look at the whole index; short, because everybody else waits meanwhile.
-    pub(crate) fn view<T>(&self, look: impl FnOnce(&Cache) -> T) -> T {
-        look(&lock(&self.state).index)
+    /// Reads the whole cache under its lock: keep it short.
+    pub(crate) fn view<T>(&self, read: impl FnOnce(&Cache) -> T) -> T {
+        read(&lock(&self.state).cache)
     }
 }
 
@@ -245,10 +245,10 @@ impl State {
     }
 
     fn apply(&mut self, event: CacheEvent, by: Option<&Writer>) {
-        for touched in self.index.apply(event) {
+        for object in self.cache.apply(event) {
             let change = match by {
-                Some(by) => Some(Change { touched, by: Some(by.clone()) }),
-                None => self.ours.sort(touched),
+                Some(by) => Some(Change { object, by: Some(by.clone()) }),
+                None => self.own_writes.sort(object),
             };
             if let Some(change) = change {
                 self.tell(&change);
@@ -270,15 +270,15 @@ impl Drop for Store {
 }
 
 /// Feeds a store from its watch as long as it has a holder, also after a panic.
-async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), rest: ApiClient) {
-    while AssertUnwindSafe(feed(&store, &resource, &scope, &rest)).catch_unwind().await.is_err() {
+async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), api: ApiClient) {
+    while AssertUnwindSafe(feed(&store, &resource, &scope, &api)).catch_unwind().await.is_err() {
         tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
         tokio::time::sleep(PANIC_DELAY).await;
     }
 }
 
-async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest: &ApiClient) {
-    let mut events = std::pin::pin!(watch_resource(rest.client(), resource, scope));
+async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, api: &ApiClient) {
+    let mut events = std::pin::pin!(watch_resource(api.client(), resource, scope));
     while let Some(event) = events.next().await {
         let event = match event {
             Ok(event) => event,
@@ -291,32 +291,32 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, rest
         };
         let complete = matches!(event, CacheEvent::ListEnds);
         let works = complete || matches!(event, CacheEvent::Applied(_) | CacheEvent::Deleted(_));
-        let doubtful = {
+        let unconfirmed = {
             let Some(store) = store.upgrade() else { return };
             let mut state = lock(&store.state);
             state.apply(event, None);
             if works {
                 state.trouble = None;
             }
-            if complete { state.index.unconfirmed() } else { Vec::new() }
+            if complete { state.cache.unconfirmed() } else { Vec::new() }
         };
-        look_again(store, resource, rest, doubtful).await;
+        confirm(store, resource, api, unconfirmed).await;
         if complete && let Some(store) = store.upgrade() {
             store.synced.send_replace(true);
         }
     }
 }
 
-/// Reads the objects that only our own writes told of and that a complete list did not name.
-async fn look_again(
+/// Reads the objects that only our own writes named and that are missing in a complete list.
+async fn confirm(
     store: &Weak<Store>,
     resource: &Arc<Resource>,
-    rest: &ApiClient,
-    doubtful: Vec<Arc<Object>>,
+    api: &ApiClient,
+    unconfirmed: Vec<Arc<Object>>,
 ) {
-    for object in doubtful {
+    for object in unconfirmed {
         let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
-        let found = rest.read(&id).await;
+        let found = api.read(&id).await;
         let Some(store) = store.upgrade() else { return };
         let mut state = lock(&store.state);
         match found {

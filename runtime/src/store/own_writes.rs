@@ -13,8 +13,7 @@ use crate::store::{Change, Writer};
 /// Deletions that are remembered; the end of one that is forgotten counts as another client's.
 const MAX_DELETIONS: usize = 4096;
 
-/// An event may come before the answer to the write that it tells of: what is told of an object while it is being written
-/// waits for the answer, which says whose it is.
+/// The writes under way and the changes that wait for their answers, and the deletions whose end has not been seen.
 #[derive(Default)]
 pub(super) struct OwnWrites {
     under_way: BTreeMap<Key, UnderWay>,
@@ -33,9 +32,9 @@ impl OwnWrites {
     }
 
     /// A change from the watch: the change, with its writer where that is known, unless it has to wait.
-    pub(super) fn sort(&mut self, touched: ObjectChange) -> Option<Change> {
-        let by = gone(&touched).and_then(|uid| self.deleted.remove(uid));
-        let change = Change { touched, by };
+    pub(super) fn sort(&mut self, object: ObjectChange) -> Option<Change> {
+        let by = gone(&object).and_then(|uid| self.deleted.remove(uid));
+        let change = Change { object, by };
         let under_way = change.key().and_then(|key| self.under_way.get_mut(key));
         match under_way {
             Some(under_way) if change.by.is_none() => {
@@ -52,12 +51,12 @@ impl OwnWrites {
         match answer {
             CacheEvent::Wrote(object) => {
                 let same = |change: &&mut Change| {
-                    let after = change.touched.after.as_ref();
-                    after.is_some_and(|told| told.uid == object.uid && told.version == object.version)
+                    let after = change.object.after.as_ref();
+                    after.is_some_and(|seen| seen.uid == object.uid && seen.version == object.version)
                 };
                 waiting.filter(same).for_each(|change| change.by = Some(by.clone()));
             }
-            CacheEvent::Deleting(_, uid) => match waiting.find(|change| gone(&change.touched) == Some(uid)) {
+            CacheEvent::Deleting(_, uid) => match waiting.find(|change| gone(&change.object) == Some(uid)) {
                 Some(change) => change.by = Some(by.clone()),
                 None => self.remember(uid, by),
             },
@@ -89,6 +88,6 @@ impl OwnWrites {
 }
 
 /// Which object is no longer there.
-fn gone(touched: &ObjectChange) -> Option<&Uid> {
-    touched.before.as_ref().filter(|_| touched.after.is_none()).map(|before| &before.uid)
+fn gone(change: &ObjectChange) -> Option<&Uid> {
+    change.before.as_ref().filter(|_| change.after.is_none()).map(|before| &before.uid)
 }

@@ -39,8 +39,8 @@ fn watched(store: &Store, event: CacheEvent) {
     lock(&store.state).apply(event, None);
 }
 
-/// Whether the next changes are our own, as far as they have been told.
-fn told(changes: &mut mpsc::UnboundedReceiver<Change>) -> Vec<bool> {
+/// Whether the next changes are our own, as far as listeners were sent them.
+fn sent(changes: &mut mpsc::UnboundedReceiver<Change>) -> Vec<bool> {
     std::iter::from_fn(|| changes.try_recv().ok()).map(|change| change.by == Some(writer())).collect()
 }
 
@@ -51,12 +51,12 @@ fn an_event_that_comes_before_the_answer_to_its_write_is_our_own() {
     let writing = store.writing(&key, &writer());
     watched(&store, CacheEvent::Applied(object("1", 5)));
     watched(&store, CacheEvent::Applied(object("1", 6)));
-    assert!(told(&mut changes).is_empty(), "nobody knows yet whose it is");
+    assert!(sent(&mut changes).is_empty(), "its writer is unknown yet");
     assert!(store.get(&key).is_some(), "but what is there can be seen");
     writing.answered(vec![CacheEvent::Wrote(object("1", 5).into())]);
-    assert_eq!(told(&mut changes), [true, false], "the second one is somebody else's");
+    assert_eq!(sent(&mut changes), [true, false], "the second one is another client's");
     watched(&store, CacheEvent::Applied(object("1", 7)));
-    assert_eq!(told(&mut changes), [false], "nothing is held any more");
+    assert_eq!(sent(&mut changes), [false], "nothing is held any more");
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn what_came_while_a_write_failed_is_somebody_elses() {
         (store.writing(&Key::new("n", "a"), &writer()), store.writing(&Key::new("n", "a"), &writer()));
     watched(&store, CacheEvent::Applied(object("1", 5)));
     drop(one);
-    assert!(told(&mut changes).is_empty());
+    assert!(sent(&mut changes).is_empty());
     drop(another);
-    assert_eq!(told(&mut changes), [false]);
+    assert_eq!(sent(&mut changes), [false]);
 }
 
 #[test]
@@ -78,17 +78,17 @@ fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
     watched(&store, CacheEvent::Applied(object("1", 1)));
     store.writing(&key, &writer()).answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("1"))]);
     watched(&store, CacheEvent::Deleted(object("1", 2)));
-    assert_eq!(told(&mut changes), [false, true, true], "its beginning, its marking, its end");
+    assert_eq!(sent(&mut changes), [false, true, true], "its beginning, its marking, its end");
 
     watched(&store, CacheEvent::Applied(object("2", 3)));
     let writing = store.writing(&key, &writer());
     watched(&store, CacheEvent::Deleted(object("2", 4)));
     writing.answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("2"))]);
-    assert_eq!(told(&mut changes), [false, true], "also before the answer");
+    assert_eq!(sent(&mut changes), [false, true], "also before the answer");
 
     watched(&store, CacheEvent::Applied(object("3", 5)));
     watched(&store, CacheEvent::Deleted(object("3", 6)));
-    assert_eq!(told(&mut changes), [false, false], "somebody else's deletion is none of ours");
+    assert_eq!(sent(&mut changes), [false, false], "another client's deletion is none of ours");
 }
 
 fn answer(status: u16, body: &str) -> Option<Response<String>> {
@@ -121,12 +121,12 @@ async fn until(so: impl Fn() -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_is_told_while_it_lasts_before_the_first_list_and_after() {
+async fn trouble_is_reported_while_it_lasts_before_the_first_list_and_after() {
     let lists = Arc::new(AtomicUsize::new(0));
     let watches = Arc::new(AtomicUsize::new(0));
     let counted = (Arc::clone(&lists), Arc::clone(&watches));
     // Five lists and eight watches fail; the ninth stays open.
-    let rest = fake::answering(move |request| {
+    let api = fake::answering(move |request| {
         if is_watch(request) {
             if counted.1.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { None }
         } else if counted.0.fetch_add(1, Ordering::Relaxed) < 5 {
@@ -135,7 +135,7 @@ async fn trouble_is_told_while_it_lasts_before_the_first_list_and_after() {
             list()
         }
     });
-    let store = Stores::new(rest).open(&config_maps());
+    let store = Stores::new(api).open(&config_maps());
     until(|| store.trouble().is_some_and(|why| why.contains("ConfigMap cannot be listed"))).await;
     store.synced().await;
     assert_eq!(store.trouble(), None, "it could be listed");
@@ -149,12 +149,12 @@ async fn trouble_is_told_while_it_lasts_before_the_first_list_and_after() {
 async fn a_watch_that_breaks_once_is_no_trouble() {
     let watches = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&watches);
-    let rest = fake::answering(move |request| match is_watch(request) {
+    let api = fake::answering(move |request| match is_watch(request) {
         true if counted.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
         true => None,
         false => list(),
     });
-    let store = Stores::new(rest).open(&config_maps());
+    let store = Stores::new(api).open(&config_maps());
     until(|| watches.load(Ordering::Relaxed) == 2).await;
     assert_eq!(store.trouble(), None);
 }
@@ -162,9 +162,9 @@ async fn a_watch_that_breaks_once_is_no_trouble() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_does_not_leave_a_store_deaf() {
     let lists = AtomicUsize::new(0);
-    let rest = fake::answering(move |request| {
+    let api = fake::answering(move |request| {
         assert!(lists.fetch_add(1, Ordering::Relaxed) > 0, "a bug");
         if is_watch(request) { None } else { list() }
     });
-    Stores::new(rest).open(&config_maps()).synced().await;
+    Stores::new(api).open(&config_maps()).synced().await;
 }

@@ -55,11 +55,11 @@ impl Metrics {
     pub(crate) fn text(&self) -> String {
         let mut registry = Registry::with_prefix("metahook");
         registry.register_collector(Box::new(self.clone()));
-        let mut peer = Registry::default();
-        peer.register_collector(Box::new(self.webhooks.clone()));
+        let mut webhooks = Registry::default();
+        webhooks.register_collector(Box::new(self.webhooks.clone()));
         let mut out = String::new();
         let encoded = text::encode_registry(&mut out, &registry)
-            .and_then(|()| text::encode_registry(&mut out, &peer))
+            .and_then(|()| text::encode_registry(&mut out, &webhooks))
             .and_then(|()| text::encode_eof(&mut out));
         match encoded {
             Ok(()) => out,

@@ -133,7 +133,7 @@ impl Scenario {
     }
 
     fn observe(&self, resource: &Resource) {
-        self.store(resource).absorb(vec![CacheEvent::Applied(object(resource))]);
+        self.store(resource).observe_write(vec![CacheEvent::Applied(object(resource))]);
     }
 
     /// The version that the store holds, and whether a deletion was asked for.

@@ -328,13 +328,13 @@ impl RelatedObjects {
     }
 
     fn observe(&self, resource: &Arc<Resource>, change: &Change) {
-        let touched = &change.touched;
+        let object = &change.object;
         let keys = {
             let state = self.lock();
             let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
-            let mut keys = state.index.on_object(resource, touched, namespace);
+            let mut keys = state.index.on_object(resource, object, namespace);
             if state.namespaces.as_ref().is_some_and(|store| store.resource() == resource) {
-                keys.append(&mut state.index.on_namespace(touched));
+                keys.append(&mut state.index.on_namespace(object));
             }
             keys
         };

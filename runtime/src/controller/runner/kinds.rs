@@ -226,7 +226,7 @@ impl ControllerRunner {
         let is_waiting = kinds.parents.iter().any(Option::is_none);
         loop {
             tokio::select! {
-                told = changes.changed() => match told {
+                news = changes.changed() => match news {
                     Ok(()) => pause = MIN_RETRY_DELAY,
                     Err(_gone) => return,
                 },

@@ -47,17 +47,17 @@ pub(crate) enum StartReason {
 pub(crate) struct StartRequest {
     pub(crate) kind: ControllerKind,
     pub(crate) object: Arc<Object>,
-    pub(crate) begun: StartReason,
+    pub(crate) reason: StartReason,
 }
 
 /// Runs a controller until `stop`; returns when its last reconcile has ended.
 pub(crate) async fn run(
     context: Context,
-    StartRequest { kind, object, begun }: StartRequest,
+    StartRequest { kind, object, reason }: StartRequest,
     reporter: Reporter,
     stop: CancellationToken,
 ) {
-    let mut run = ControllerRunner { context, kind, object, begun, reporter, stop };
+    let mut run = ControllerRunner { context, kind, object, reason, reporter, stop };
     if let Some(checked) = run.check() {
         run.host(&checked.spec);
         loop {
@@ -79,7 +79,7 @@ pub(crate) async fn run(
                     }
                 }
             }
-            run.begun = StartReason::Anew;
+            run.reason = StartReason::Anew;
         }
     }
     run.stop.cancelled().await;
@@ -90,13 +90,13 @@ pub(crate) struct ControllerRunner {
     pub(crate) context: Context,
     kind: ControllerKind,
     pub(crate) object: Arc<Object>,
-    begun: StartReason,
+    reason: StartReason,
     pub(crate) reporter: Reporter,
     pub(crate) stop: CancellationToken,
 }
 
 /// Spec of a controller.
-struct Read {
+struct CheckedController {
     spec: CheckedSpec,
     /// The controller as hooks see it.
     snapshot: String,
@@ -120,7 +120,7 @@ pub(crate) enum StopReason {
 }
 
 /// Parts of a controller that works.
-struct Started {
+struct RunningController {
     /// One for each kind of parents.
     parts: Vec<ParentQueue>,
     hooks: Arc<Hooks>,
@@ -130,9 +130,9 @@ struct Started {
 
 impl ControllerRunner {
     /// `None`: the controller was stopped.
-    async fn start(&self, read: &Read) -> Option<Started> {
-        let common = read.spec.common();
-        let kinds = self.kinds(&read.spec).await?;
+    async fn start(&self, checked: &CheckedController) -> Option<RunningController> {
+        let common = checked.spec.common();
+        let kinds = self.kinds(&checked.spec).await?;
         let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
             Ok(hooks) => hooks,
             Err(error) => {
@@ -145,15 +145,15 @@ impl ControllerRunner {
         let hooks = Arc::new(Hooks::new(hooks));
         let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
         let context = self.context.acting_as(common.account.as_ref());
-        let targets = read.spec.targets().iter().zip(&kinds.parents);
+        let targets = checked.spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
         let parts = served.map(|(target, parents)| {
             let config = ControllerConfig {
                 name: self.object.key.name.to_string(),
-                kind: self.kind_config(&read.spec, &kinds, parents),
-                selection: read.spec.selection(target, &self.object.key.name),
+                kind: self.kind_config(&checked.spec, &kinds, parents),
+                selection: checked.spec.selection(target, &self.object.key.name),
                 child_kinds: kinds.rules.clone(),
-                snapshot: read.snapshot.clone(),
+                snapshot: checked.snapshot.clone(),
                 hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
                 max_children: self.context.options.max_children,
                 deletions: common.deletions.clone(),
@@ -178,7 +178,7 @@ impl ControllerRunner {
             };
             ParentQueue::new(hooks, self.decorator(), &context, common.account.is_some())
         });
-        Some(Started { parts: parts.collect(), hooks, kinds, modules })
+        Some(RunningController { parts: parts.collect(), hooks, kinds, modules })
     }
 
     fn decorator(&self) -> Option<Decorator> {
@@ -222,13 +222,13 @@ impl ControllerRunner {
     }
 
     /// `None`: the controller cannot run as it is written.
-    fn check(&self) -> Option<Read> {
+    fn check(&self) -> Option<CheckedController> {
         let error = match CheckedSpec::of(self.kind, &self.object, &self.context.hooks.policy) {
             Ok((spec, snapshot)) => {
                 for (reason, message) in spec.warnings() {
                     self.warn(reason, &message);
                 }
-                return Some(Read { spec, snapshot });
+                return Some(CheckedController { spec, snapshot });
             }
             Err(error) => error,
         };
@@ -271,7 +271,7 @@ impl ControllerRunner {
     async fn serve(
         &self,
         spec: &CheckedSpec,
-        Started { parts, hooks, kinds, modules }: Started,
+        RunningController { parts, hooks, kinds, modules }: RunningController,
     ) -> StopReason {
         for part in &parts {
             if self.synced(&part.reconciler.data).await.is_none() {
@@ -325,7 +325,7 @@ impl ControllerRunner {
             self.context.decorators.host(&self.object, parts.iter().map(target).collect());
         }
         let workers = self.context.options.workers;
-        let workers = parts.iter().map(|part| part.begin(self.begun, workers, period)).collect();
+        let workers = parts.iter().map(|part| part.begin(self.reason, workers, period)).collect();
         if let Some(decorator) = decorator {
             // Objects that it selected before and no longer does are forgotten; later changes are seen by reconciles.
             let selects = |uid: &_| parts.iter().any(|part| part.reconciler.parents.includes(uid));

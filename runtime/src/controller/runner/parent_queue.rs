@@ -55,16 +55,16 @@ impl ParentQueue {
     }
 
     /// Starts the workers; they end with the queue.
-    pub(crate) fn begin(&self, begun: StartReason, count: usize, period: Option<Duration>) -> JoinSet<()> {
+    pub(crate) fn begin(&self, reason: StartReason, count: usize, period: Option<Duration>) -> JoinSet<()> {
         if let Some(Decorator { id, coordinator }) = &self.reconciler.decorator {
             coordinator.works(id, &self.reconciler.data.parents, &self.queue);
         }
-        spawn_triggers(self, begun);
+        spawn_triggers(self, reason);
         if let Some(period) = period {
             let resync = resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), period);
             self.tasks.spawn(resync);
         }
-        if begun == StartReason::Anew {
+        if reason == StartReason::Anew {
             self.sync_all();
         }
         let reconciler = Arc::clone(&self.reconciler);
@@ -136,7 +136,7 @@ async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Dur
 }
 
 /// Spawns a task for each store that adds the parents of changed objects to the queue.
-fn spawn_triggers(part: &ParentQueue, begun: StartReason) {
+fn spawn_triggers(part: &ParentQueue, reason: StartReason) {
     let data = &part.reconciler.data;
     let adopts = data.config.kind.adopts_by_own_selectors();
     let adopters = adopts.then(|| Arc::new(Mutex::new(OrphanAdopters::default())));
@@ -147,7 +147,7 @@ fn spawn_triggers(part: &ParentQueue, begun: StartReason) {
             adopters: adopters.clone(),
             child,
         };
-        let changes = match begun {
+        let changes = match reason {
             StartReason::First => store.listen(),
             StartReason::Anew => store.changes(),
         };
@@ -179,8 +179,8 @@ struct Trigger {
 impl Trigger {
     async fn run(self, mut changes: mpsc::UnboundedReceiver<Change>) {
         while let Some(change) = changes.recv().await {
-            let touched = &change.touched;
-            let keys = if self.child { self.child(touched) } else { self.parent(touched) };
+            let object = &change.object;
+            let keys = if self.child { self.child(object) } else { self.parent(object) };
             self.reconciler.data.add_changed(&self.queue, keys, &change);
         }
     }

@@ -46,13 +46,13 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     pub(crate) fn start(
-        rest: ApiClient,
+        api: ApiClient,
         store: Arc<Store>,
         controller: &Object,
         stop: CancellationToken,
     ) -> Self {
         let report = watch::Sender::new(Report { generation: controller.generation, ..Report::default() });
-        let task = tokio::spawn(write_all(rest, store, controller.key.clone(), report.subscribe(), stop));
+        let task = tokio::spawn(write_all(api, store, controller.key.clone(), report.subscribe(), stop));
         Self { report, task }
     }
 
@@ -72,7 +72,7 @@ impl Reporter {
 }
 
 async fn write_all(
-    rest: ApiClient,
+    api: ApiClient,
     store: Arc<Store>,
     key: Key,
     mut report: watch::Receiver<Report>,
@@ -92,7 +92,7 @@ async fn write_all(
             () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
         }
         let now = report.borrow_and_update().clone();
-        written = match write(&rest, &store, &key, &now).await {
+        written = match write(&api, &store, &key, &now).await {
             Ok(true) => {
                 dropped = false;
                 true
@@ -131,7 +131,7 @@ impl Pace {
 }
 
 /// `Ok(false)`: the API server took the write and dropped what was in it.
-async fn write(rest: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report) -> Result<bool, String> {
+async fn write(api: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report) -> Result<bool, String> {
     let Some(object) = store.get(key) else {
         return Ok(true);
     };
@@ -145,12 +145,12 @@ async fn write(rest: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report)
         "status": status,
     });
     let id = ObjectId { resource: Arc::clone(store.resource()), key: key.clone() };
-    let known = rest.carry_out(&Op::Status { id, body }).await.map_err(|error| error_chain(&error))?;
+    let known = api.carry_out(&Op::Status { id, body }).await.map_err(|error| error_chain(&error))?;
     let kept = known.iter().all(|event| match event {
         CacheEvent::Wrote(object) => !seen(object).conditions.is_empty(),
         _ => true,
     });
-    store.absorb(known);
+    store.observe_write(known);
     Ok(kept)
 }
 
@@ -173,27 +173,27 @@ struct Counts {
     first: Option<(Key, &'static str)>,
     /// Purity of the hooks, for each kind of parents.
     purity: BTreeSet<Purity>,
-    flipping: usize,
-    flips: Option<String>,
+    flapping: usize,
+    first_flapping: Option<String>,
     trouble: Option<String>,
 }
 
 impl Counts {
     fn add(&mut self, controller: &Reconciler) {
         self.parents += controller.parents.count();
-        let callees = controller.hooks.hooks.now().ok();
+        let hooks = controller.hooks.hooks.now().ok();
         {
-            let standings = controller.parents.settled();
-            self.settled += standings.settled();
-            self.failing += standings.failing().len();
-            let first = standings.failing().first_key_value();
+            let settled = controller.parents.settled();
+            self.settled += settled.settled();
+            self.failing += settled.failing().len();
+            let first = settled.failing().first_key_value();
             self.first = self.first.take().or_else(|| first.map(|(key, category)| (key.clone(), *category)));
-            self.purity.extend(callees.and_then(|callees| standings.purity_of(callees.identity)));
+            self.purity.extend(hooks.and_then(|hooks| settled.purity_of(hooks.identity)));
         }
-        let (flipping, first) = controller.histories().flapping();
-        self.flipping += flipping;
+        let (flapping, first) = controller.histories().flapping();
+        self.flapping += flapping;
         let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
-        self.flips = self.flips.take().or(first);
+        self.first_flapping = self.first_flapping.take().or(first);
         let trouble = || controller.data.stores().find_map(|store| store.trouble());
         self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
     }
@@ -216,10 +216,12 @@ impl Counts {
     }
 
     fn stable(&self) -> Finding {
-        let Some(first) = &self.flips else { return Finding::new(ConditionReason::NobodyInterferes, "") };
+        let Some(first) = &self.first_flapping else {
+            return Finding::new(ConditionReason::NobodyInterferes, "");
+        };
         let message = format!(
             "{} children are changed back again and again, the first is {first}; see its parent's Events",
-            self.flipping
+            self.flapping
         );
         Finding::new(ConditionReason::ValueFlips, message)
     }

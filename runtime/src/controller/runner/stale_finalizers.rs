@@ -34,11 +34,11 @@ impl StaleFinalizers {
     /// Ends when no object of the kind carries a stale finalizer, or at `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let accounts = self.account.iter().map(|account| self.context.cluster.api.acting_as(account));
-        let rests: Vec<ApiClient> = accounts.chain([self.context.cluster.api.clone()]).collect();
+        let clients: Vec<ApiClient> = accounts.chain([self.context.cluster.api.clone()]).collect();
         let sweeping = async {
             self.context.controllers.synced().await;
-            for rest in rests.iter().cycle() {
-                let Err(error) = self.once(rest).await else { return };
+            for api in clients.iter().cycle() {
+                let Err(error) = self.once(api).await else { return };
                 tracing::warn!(parents = %self.parents, error = error_chain(error.as_ref()), "finalizers of controllers that are gone could not be taken off; tried again");
                 tokio::time::sleep(RETRY_DELAY).await;
             }
@@ -50,7 +50,7 @@ impl StaleFinalizers {
     }
 
     /// Goes on after a failure, so that one parent does not hold the others; gives back the first.
-    async fn once(&self, rest: &ApiClient) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn once(&self, api: &ApiClient) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         // A kind that is not served has no objects.
         let resource = match self.context.cluster.discovery.resolve(&self.parents).await {
             Err(error) if error.is_not_served() => return Ok(()),
@@ -62,7 +62,7 @@ impl StaleFinalizers {
         let mut first = Ok(());
         for object in stale {
             let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
-            match self.clean(rest, &id, &object, &store).await {
+            match self.clean(api, &id, &object, &store).await {
                 Ok(()) => {
                     tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
                 }
@@ -74,7 +74,7 @@ impl StaleFinalizers {
 
     async fn clean(
         &self,
-        rest: &ApiClient,
+        api: &ApiClient,
         id: &ObjectId,
         object: &Object,
         store: &Store,
@@ -84,7 +84,7 @@ impl StaleFinalizers {
                 all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
             });
         };
-        store.absorb(rest.rewrite(id, &object.uid, clean).await?);
+        store.observe_write(api.rewrite(id, &object.uid, clean).await?);
         Ok(())
     }
 
@@ -182,7 +182,7 @@ mod tests {
                 "metadata": { "name": name, "uid": name, "resourceVersion": "1", "finalizers": finalizers },
             });
             let object = Object::parse(&object.to_string(), None).unwrap();
-            store.absorb(vec![CacheEvent::Applied(object)]);
+            store.observe_write(vec![CacheEvent::Applied(object)]);
         }
         store
     }

@@ -98,8 +98,8 @@ impl LoadedHook {
 }
 
 impl HookSources {
-    pub(crate) fn new(rest: ApiClient, registry: Arc<ModuleRegistry>, memory: MountMemory) -> Self {
-        let objects = Arc::new(ObjectWatches::new(rest));
+    pub(crate) fn new(api: ApiClient, registry: Arc<ModuleRegistry>, memory: MountMemory) -> Self {
+        let objects = Arc::new(ObjectWatches::new(api));
         let modules = ModuleSources::new(Arc::clone(&objects), registry);
         Self { objects, modules, memory: Arc::new(memory) }
     }
