@@ -96,7 +96,9 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
 fn logged(test: &mut Fixture, row: &Row) -> Result<BTreeSet<String>> {
     let log = std::fs::read_to_string(test.server().log())?;
     let records = log.lines().filter_map(|line| serde_json::from_str(line).ok());
-    let its = |record: &Value| record["target"] == "hook" && record["controller"] == row.controller(test);
+    let its = |record: &Value| {
+        record["target"] == "hook" && record["spans"][0]["controller"] == row.controller(test)
+    };
     Ok(records.filter(its).map(|record| text(&record, "/message").to_owned()).collect())
 }
 

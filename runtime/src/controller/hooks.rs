@@ -8,8 +8,8 @@ use metahook_core::api::limits::Limits;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::object::Object;
-use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
+use tracing::Instrument;
 
 use crate::controller::data::ControllerData;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
@@ -146,6 +146,7 @@ impl HookCaller {
         parent: &Object,
         request: Vec<u8>,
     ) -> Result<HookAnswer, HookError> {
+        let span = tracing::info_span!("hook", hook = %name);
         match hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
             CallableHook::Wasm { loaded, limits } => {
                 let call = Call {
@@ -158,17 +159,17 @@ impl HookCaller {
                     mounts: loaded.mounts.folders(),
                 };
                 let start = Instant::now();
-                let called = self.sources.runtime().call(&loaded.module, call).await;
+                let called = self.sources.runtime().call(&loaded.module, call).instrument(span.clone()).await;
                 let result =
                     called.answer.as_ref().map_or_else(CallError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), called.usage);
-                self.log(name, &parent.key, &called.log);
+                span.in_scope(|| log_stderr(&called.log));
                 let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
                 Ok(HookAnswer { bytes, pure: Some(called.pure) })
             }
             CallableHook::Webhook(webhook) => {
                 let start = Instant::now();
-                let answer = webhook.call(request.into()).await;
+                let answer = webhook.call(request.into()).instrument(span).await;
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), Usage::default());
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
@@ -182,17 +183,16 @@ impl HookCaller {
         let called = controller_metrics::Called { hook, result, took, memory, instructions };
         self.data.meter.counts().called(called);
     }
+}
 
-    /// Logs each line of a hook's stderr, up to a limit.
-    fn log(&self, hook: HookName, parent: &Key, log: &Log) {
-        let controller = &self.data.object.key;
-        let mut lines = log.text.lines().filter(|line| !line.trim().is_empty());
-        for line in lines.by_ref().take(MAX_LOG_LINES) {
-            tracing::info!(target: "hook", %controller, %hook, %parent, "{line}");
-        }
-        let more = lines.count();
-        if more > 0 || log.lost > 0 {
-            tracing::info!(target: "hook", %controller, %hook, %parent, "{more} more lines and {} bytes beyond limits.log were cut", log.lost);
-        }
+/// Logs each line of a hook's stderr, up to a limit.
+fn log_stderr(log: &Log) {
+    let mut lines = log.text.lines().filter(|line| !line.trim().is_empty());
+    for line in lines.by_ref().take(MAX_LOG_LINES) {
+        tracing::info!(target: "hook", "{line}");
+    }
+    let more = lines.count();
+    if more > 0 || log.lost > 0 {
+        tracing::info!(target: "hook", "{more} more lines and {} bytes beyond limits.log were cut", log.lost);
     }
 }

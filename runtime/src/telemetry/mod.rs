@@ -27,7 +27,7 @@ pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {
     let filter = EnvFilter::try_new(level).map_err(|error| LogError::Level(level.to_owned(), error))?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        Format::Json => lines.json().flatten_event(true).try_init(),
+        Format::Json => lines.json().flatten_event(true).with_current_span(false).try_init(),
         Format::Text => lines.with_ansi(false).try_init(),
     }
     .map_err(LogError::Twice)

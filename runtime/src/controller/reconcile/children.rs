@@ -125,7 +125,7 @@ impl ChildWriter {
             return Ok(DryRun::Stop(WriteResult::Wrote));
         };
         let tried = self.writer.api.probe(write).await?;
-        tracing::debug!(controller = %self.data.object.key, parent = %parent.key, object = %id, "tried by a dry run");
+        tracing::debug!(object = %id, "tried by a dry run");
         let history = self.histories.of(&parent.key);
         let verdict = judge((write.clone(), otherwise.clone()), &observed, &tried, &history)
             .map_err(|source| ReconcileError::Child { id: Box::new(id.clone()), source })?;

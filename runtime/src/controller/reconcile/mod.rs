@@ -24,6 +24,7 @@ use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Retry, Streak
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::settled::SettledState;
 use serde_json::Value;
+use tracing::Instrument;
 
 use crate::controller::Context;
 use crate::controller::data::ControllerData;
@@ -142,7 +143,10 @@ impl Reconciler {
             return Outcome::Settled(None);
         }
         // On the heap: most reconciles end above, and their futures stay small.
-        let outcome = Box::pin(self.run(key, Arc::clone(&parent), streaks)).await;
+        let run = Box::pin(self.run(key, Arc::clone(&parent), streaks));
+        // At the level of errors: warnings keep it where less is not logged.
+        let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
+        let outcome = run.instrument(span).await;
         self.parents.forget_if_gone(&parent.uid);
         outcome
     }
@@ -153,7 +157,7 @@ impl Reconciler {
         let result = match self.prepare(Arc::clone(&parent), writer, streaks).await {
             Ok(Progress::Settled) => {
                 self.data.meter.counts().skipped(1);
-                tracing::debug!(controller = %self.data.object.key, parent = %key, "at rest");
+                tracing::debug!("at rest");
                 return Outcome::Settled(None);
             }
             Ok(Progress::Ignored) => {
@@ -196,7 +200,6 @@ impl Reconciler {
     }
 
     fn log(&self, parent: &Key, result: &Result<Changed, Failure>) {
-        let controller = &self.data.object.key;
         match result {
             Ok(changed) => {
                 let wrote = *changed != Changed::Nothing;
@@ -205,20 +208,20 @@ impl Reconciler {
                 } else {
                     ReconcileResult::Unchanged
                 });
-                tracing::debug!(%controller, %parent, wrote, "synced");
+                tracing::debug!(wrote, "synced");
             }
             Err(Failure { retry: Retry::Quiet, message, .. }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Conflict);
-                tracing::debug!(%controller, %parent, reason = message, "tried again");
+                tracing::debug!(reason = message, "tried again");
             }
             Err(Failure { retry: Retry::After(again), message, .. }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Postponed);
-                tracing::debug!(%controller, %parent, ?again, reason = message, "postponed");
+                tracing::debug!(?again, reason = message, "postponed");
             }
             Err(Failure { retry: Retry::Loud, message, category }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Failed);
                 self.parents.settled().fail(parent, category);
-                tracing::warn!(%controller, %parent, category, reason = message, "sync failed");
+                tracing::warn!(category, reason = message, "sync failed");
             }
         }
     }

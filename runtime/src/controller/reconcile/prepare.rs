@@ -186,7 +186,7 @@ impl Reconciler {
         let past = PastWrites { history: &history, now: self.data.elapsed() };
         let older_bytes: Vec<_> = older.iter().map(|answer| &*answer.bytes).collect();
         let answers = Answers { latest: &latest.bytes, older: &older_bytes };
-        let plan = config.plan(input, children, answers, past);
+        let plan = tracing::debug_span!("plan").in_scope(|| config.plan(input, children, answers, past));
         let plan = plan.map_err(|error| ReconcileError::Answer(*hook, error))?;
         if !history.is_empty() {
             drop(history);
@@ -235,7 +235,7 @@ impl Reconciler {
         });
         self.children.events.record(parent, EventReason::MissingChildren, missing);
         for odd in &feedback.warnings {
-            tracing::debug!(controller = %self.data.object.key, %hook, parent = %parent.key, "the hook's answer {odd}");
+            tracing::debug!(%hook, "the hook's answer {odd}");
         }
     }
 }

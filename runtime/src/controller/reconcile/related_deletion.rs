@@ -67,13 +67,11 @@ impl RelatedDeleter {
             let event = if deleted { CacheEvent::Deleting(key, uid) } else { CacheEvent::Missing(key, uid) };
             guard.answered(vec![event]);
         }
-        let controller = &self.data.object.key;
-        let parent = &writer.parent;
         if deleted {
             self.data.meter.counts().wrote(op.verb());
-            tracing::info!(%controller, %parent, op = op.verb(), object = %id, %uid, "related object deleted");
+            tracing::info!(op = op.verb(), object = %id, %uid, "related object deleted");
         } else {
-            tracing::debug!(%controller, %parent, object = %id, %uid, "related object gone before it was deleted");
+            tracing::debug!(object = %id, %uid, "related object gone before it was deleted");
         }
         Ok(deleted)
     }

@@ -7,6 +7,7 @@ use metahook_core::children::Op;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::Value;
+use tracing::Instrument;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::apply::{ApplyError, RewriteError};
@@ -45,8 +46,9 @@ impl WriteResult {
 
 impl ObjectWriter {
     pub(crate) async fn write(&self, op: &Op, writer: &Writer) -> Result<Written, ApplyError> {
+        let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         let guard = self.data.write_guard(op.id(), writer);
-        let events = self.api.carry_out(op).await?;
+        let events = self.api.carry_out(op).instrument(span.clone()).await?;
         let changed = op.is_answered_by_a_change(&events);
         if changed {
             self.data.meter.counts().wrote(op.verb());
@@ -54,9 +56,9 @@ impl ObjectWriter {
         let message = if changed { "written" } else { "written in vain" };
         // Every change of a child ends with a write of the status.
         if changed && !matches!(op, Op::Status { .. }) {
-            tracing::info!(controller = %self.data.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "{message}");
+            tracing::info!(parent: &span, "{message}");
         } else {
-            tracing::debug!(controller = %self.data.object.key, parent = %writer.parent, op = op.verb(), object = %op.id(), "{message}");
+            tracing::debug!(parent: &span, "{message}");
         }
         Ok(Written { changed, object: observe(guard, events) })
     }

@@ -175,7 +175,7 @@ impl RelatedObjects {
         let answered = self.hooks.call(hooks, HookName::Customize, parent, request).await?;
         let customize::Response { rules, warnings } = customize::rules(&answered.bytes, hook.via, hook.mode)?;
         for odd in warnings {
-            tracing::debug!(controller = %self.data.object.key, parent = %parent.key, "the customize hook's answer {odd}");
+            tracing::debug!("the customize hook's answer {odd}");
         }
         let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };
         let until = match (hook.via, answered.pure) {
