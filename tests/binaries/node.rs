@@ -21,7 +21,7 @@ const STATIC: [&str; 7] = [
     "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
     "github.com/containernetworking/plugins/plugins/ipam/host-local",
     "github.com/containernetworking/plugins/plugins/main/bridge",
-    "./gate",
+    "./apiserver-forwarder",
     "./pause",
     "./registry",
 ];
@@ -136,7 +136,7 @@ fn module() -> PathBuf {
 fn fingerprint() -> Result<String> {
     let module = module();
     let mut files = vec![module.join("go.sum"), module.join("go.mod")];
-    for program in ["gate", "pause", "registry"] {
+    for program in ["apiserver-forwarder", "pause", "registry"] {
         let folder = module.join(program);
         let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
         files.extend(entries.flatten().map(|entry| entry.path()));

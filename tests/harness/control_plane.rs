@@ -16,7 +16,7 @@ use crate::cluster::Binaries;
 use crate::folder::Folder;
 use crate::kubectl::Kubectl;
 use crate::node::config::{Config as NodeConfig, registry_flags, tokens};
-use crate::node::{self, Gate, Image, Namespaces, Parts};
+use crate::node::{self, ApiServerForwarder, Image, Namespaces, Parts};
 use crate::objects::is_true;
 use crate::pki::{Authority, Certified};
 use crate::process::Process;
@@ -25,7 +25,7 @@ use crate::wait::{Seen, until};
 /// How long a start may take; three to five seconds are usual.
 const START: Duration = Duration::from_secs(90);
 
-/// Between being found free and being bound, a port can be taken by somebody else.
+/// Between being found free and being bound, another process can take a port.
 const ATTEMPTS: usize = 4;
 
 /// Runs until it is dropped; leaves nothing behind but kept logs.
@@ -42,7 +42,7 @@ pub struct ControlPlane {
 #[derive(Debug)]
 struct Node {
     namespaces: Namespaces,
-    _gate: Gate,
+    _forwarder: ApiServerForwarder,
     port: u16,
     parts: Parts,
     images: Vec<Image>,
@@ -156,9 +156,15 @@ impl ControlPlane {
         let folder = plane.folder.path().join("node");
         let namespaces = Namespaces::make(&folder, &name, parts, &plane.log("node")).await?;
         let api = format!("127.0.0.1:{}", node::SECURE_PORT);
-        let (gate, port) = namespaces.gate(parts, &api, &plane.log("gate"))?;
-        plane.node =
-            Some(Node { namespaces, _gate: gate, port, parts: parts.clone(), images: images.to_vec() });
+        let (forwarder, port) =
+            namespaces.forward_apiserver(parts, &api, &plane.log("apiserver-forwarder"))?;
+        plane.node = Some(Node {
+            namespaces,
+            _forwarder: forwarder,
+            port,
+            parts: parts.clone(),
+            images: images.to_vec(),
+        });
         Ok(plane)
     }
 
@@ -312,9 +318,9 @@ impl Ports {
         Ok(Self { client: port(client)?, peer: port(peer)?, secure: port(secure)?, ours: port(secure)? })
     }
 
-    /// Those of a network namespace of its own, where nobody else can have them.
-    fn inside(gate: u16) -> Self {
-        Self { client: 2379, peer: 2380, secure: node::SECURE_PORT, ours: gate }
+    /// Those of a network namespace of its own, where no other process can have them.
+    fn inside(forwarder: u16) -> Self {
+        Self { client: 2379, peer: 2380, secure: node::SECURE_PORT, ours: forwarder }
     }
 }
 
@@ -422,7 +428,7 @@ fn alone() -> Vec<String> {
         "--bind-address=127.0.0.1".to_owned(),
         "--advertise-address=127.0.0.1".to_owned(),
         "--authorization-mode=RBAC".to_owned(),
-        // Nobody mounts tokens, and a Pod need not wait for its ServiceAccount.
+        // No Pod mounts tokens, so none needs to wait for its ServiceAccount.
         "--disable-admission-plugins=ServiceAccount".to_owned(),
     ]
 }

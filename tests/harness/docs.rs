@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use crate::expected_messages;
 use crate::paths;
-use crate::said;
 
 /// The tables of the page on limits, with the messages under the server's default flags.
 fn tables() -> [String; 4] {
@@ -12,15 +12,20 @@ fn tables() -> [String; 4] {
 
 fn limits_in_specs() -> String {
     let limits = [
-        ["`memory`", "64Mi", "512Mi", &code(&said::memory("80Mi", "64Mi"))],
-        ["`instructions`", "1000000000", "100000000000", &code(&said::instructions(1_000_000_000, "main"))],
-        ["`timeout`", "10s", "60s", &code(&said::timeout("10s"))],
-        ["`output` (stdout)", "4Mi", "32Mi", &code(&said::output("4Mi"))],
+        ["`memory`", "64Mi", "512Mi", &code(&expected_messages::memory("80Mi", "64Mi"))],
+        [
+            "`instructions`",
+            "1000000000",
+            "100000000000",
+            &code(&expected_messages::instructions(1_000_000_000, "main")),
+        ],
+        ["`timeout`", "10s", "60s", &code(&expected_messages::timeout("10s"))],
+        ["`output` (stdout)", "4Mi", "32Mi", &code(&expected_messages::output("4Mi"))],
         [
             "`log` (stderr)",
             "64Ki",
             "1Mi",
-            &format!("none; the server's log says {}", code(&said::log(0, 100))),
+            &format!("none; the server's log says {}", code(&expected_messages::log(0, 100))),
         ],
     ];
     rows(["limit", "default", "ceiling", "message"], &limits)
@@ -28,27 +33,42 @@ fn limits_in_specs() -> String {
 
 fn other_limits_of_calls() -> String {
     let bounds = [
-        ["size of a request", "32Mi", "", &code(&said::request(33_554_433))],
-        ["children in an answer", "10000", "`--max-children`", &code(&said::children(10_001, 10_000))],
-        ["labels in an answer; annotations in an answer", "1000", "", &code(&said::keys("labels", 1001))],
-        ["memory to read an answer", "128 MiB", "", &code(said::VALUES)],
-        ["nesting of an answer", "127", "", &code(&said::no_json(said::DEEP))],
+        ["size of a request", "32Mi", "", &code(&expected_messages::request(33_554_433))],
+        [
+            "children in an answer",
+            "10000",
+            "`--max-children`",
+            &code(&expected_messages::children(10_001, 10_000)),
+        ],
+        [
+            "labels in an answer; annotations in an answer",
+            "1000",
+            "",
+            &code(&expected_messages::keys("labels", 1001)),
+        ],
+        ["memory to read an answer", "128 MiB", "", &code(expected_messages::VALUES)],
+        ["nesting of an answer", "127", "", &code(&expected_messages::no_json(expected_messages::DEEP))],
         [
             "elements of a table",
             "50000",
             "`--module-functions-max`",
-            &code(&said::table_then_trap(50_001, "main")),
+            &code(&expected_messages::table_then_trap(50_001, "main")),
         ],
-        ["random bytes at once", "16Ki", "", &code(&said::random("main", 16_385))],
-        ["mounts of a hook", "4Mi, 4000 files", "", &code(&said::mounts(5 << 20, 5))],
+        ["random bytes at once", "16Ki", "", &code(&expected_messages::random("main", 16_385))],
+        ["mounts of a hook", "4Mi, 4000 files", "", &code(&expected_messages::mounts(5 << 20, 5))],
         [
             "mounts of all hooks",
             "64Mi",
             "`--mount-memory-max`",
-            &code(&said::mount_memory("hello/greeting", 1_048_707, "64Mi")),
+            &code(&expected_messages::mount_memory("hello/greeting", 1_048_707, "64Mi")),
         ],
-        ["open files of a hook", "32Mi, 1000 files", "", &code(&said::open_files("main"))],
-        ["lines on stderr", "100", "", &format!("none; the server's log says {}", code(&said::log(1, 0)))],
+        ["open files of a hook", "32Mi, 1000 files", "", &code(&expected_messages::open_files("main"))],
+        [
+            "lines on stderr",
+            "100",
+            "",
+            &format!("none; the server's log says {}", code(&expected_messages::log(1, 0))),
+        ],
     ];
     rows(["limit", "value", "flag", "message"], &bounds)
 }
@@ -59,30 +79,63 @@ fn limits_of_modules() -> String {
             "size as stored, compressed",
             "16Mi",
             "`--module-packed-max`",
-            &code(&said::packed("zstd", 16_777_217, "16Mi")),
+            &code(&expected_messages::packed("zstd", 16_777_217, "16Mi")),
         ],
-        ["size, unpacked", "64Mi", "`--module-size-max`", &code(&said::size("64Mi"))],
-        ["window of zstd", "8Mi", "", &code(said::WINDOW)],
-        ["functions", "50000", "`--module-functions-max`", &code(&said::functions(50_001, 50_000))],
-        ["elements of the table", "50000", "`--module-functions-max`", &code(&said::table(50_001))],
-        ["initial memory", "512Mi", "`--hook-memory-max`", &code(&said::first_memory("513Mi"))],
-        ["time to compile", "60s", "`--module-compile-timeout`", &code(&said::compile_time("60s"))],
-        ["memory to compile", "1Gi", "`--module-compile-memory`", &code(&said::compile_memory("1Gi"))],
-        ["WebAssembly features", "those of WebAssembly 2", "", &code(&said::feature("memory64", "memory64"))],
-        ["imports", "WASI preview 1", "", &code(&said::imports("env.launch"))],
-        ["kind of module", "a command", "", &format!("{}; {}", code(said::NO_START), code(said::COMPONENT))],
+        ["size, unpacked", "64Mi", "`--module-size-max`", &code(&expected_messages::size("64Mi"))],
+        ["window of zstd", "8Mi", "", &code(expected_messages::WINDOW)],
+        [
+            "functions",
+            "50000",
+            "`--module-functions-max`",
+            &code(&expected_messages::functions(50_001, 50_000)),
+        ],
+        [
+            "elements of the table",
+            "50000",
+            "`--module-functions-max`",
+            &code(&expected_messages::table(50_001)),
+        ],
+        ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
+        [
+            "time to compile",
+            "60s",
+            "`--module-compile-timeout`",
+            &code(&expected_messages::compile_time("60s")),
+        ],
+        [
+            "memory to compile",
+            "1Gi",
+            "`--module-compile-memory`",
+            &code(&expected_messages::compile_memory("1Gi")),
+        ],
+        [
+            "WebAssembly features",
+            "those of WebAssembly 2",
+            "",
+            &code(&expected_messages::feature("memory64", "memory64")),
+        ],
+        ["imports", "WASI preview 1", "", &code(&expected_messages::imports("env.launch"))],
+        [
+            "kind of module",
+            "a command",
+            "",
+            &format!("{}; {}", code(expected_messages::NO_START), code(expected_messages::COMPONENT)),
+        ],
     ];
     rows(["limit", "value", "flag", "message"], &modules)
 }
 
 fn failures() -> String {
     let failures = [
-        ["traps", &code(&said::trap("main", said::UNREACHABLE))],
-        ["recurses without end", &code(&said::trap("main", said::TOO_DEEP))],
-        ["exits with 3", &code(&format!("{}; its last words: no greeting today", said::exit(3)))],
-        ["prints nothing", &code(said::NOTHING)],
-        ["prints half an answer", &code(&said::no_json(said::HALF))],
-        ["prints two answers", &code(&said::no_json(said::TWO))],
+        ["traps", &code(&expected_messages::trap("main", expected_messages::UNREACHABLE))],
+        ["recurses without end", &code(&expected_messages::trap("main", expected_messages::TOO_DEEP))],
+        [
+            "exits with 3",
+            &code(&format!("{}; its last words: no greeting today", expected_messages::exit(3))),
+        ],
+        ["prints nothing", &code(expected_messages::NOTHING)],
+        ["prints half an answer", &code(&expected_messages::no_json(expected_messages::HALF))],
+        ["prints two answers", &code(&expected_messages::no_json(expected_messages::TWO))],
     ];
     rows(["the hook …", "message"], &failures)
 }

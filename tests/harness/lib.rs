@@ -6,6 +6,7 @@ pub mod api;
 pub mod control_plane;
 #[cfg(test)]
 mod docs;
+pub mod expected_messages;
 pub mod fixture;
 pub mod folder;
 pub mod kubectl;
@@ -14,7 +15,6 @@ pub mod objects;
 mod pki;
 pub mod process;
 pub mod proxy;
-pub mod said;
 pub mod server;
 pub mod wait;
 pub mod webhook;

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 pub(crate) struct Authority {
     certificate: String,
-    /// Nobody else knows it: what tokens are made of.
+    /// The secret that tokens are signed with.
     secret: String,
     issuer: Issuer<'static, KeyPair>,
 }

@@ -35,7 +35,7 @@ pub struct Write {
 pub enum Moment {
     /// The API server has not got it, and never will.
     Before,
-    /// The API server has answered it, and nobody is ever told.
+    /// The API server has answered it, and the answer never arrives.
     After,
 }
 
@@ -259,11 +259,11 @@ clusters:
 - name: proxy
   cluster: {{server: \"http://127.0.0.1:{port}\"}}
 users:
-- name: nobody
+- name: anonymous
   user: {{}}
 contexts:
 - name: proxy
-  context: {{cluster: proxy, user: nobody}}
+  context: {{cluster: proxy, user: anonymous}}
 current-context: proxy
 "
     )

@@ -117,7 +117,7 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
         }
     };
     let account = format!("system:serviceaccount:{}:greeter", test.name());
-    // Nobody takes us for somebody else unasked.
+    // Without serviceAccountRef the server impersonates no account.
     until_controller(test, "no right to act", says("cannot impersonate".to_owned())).await?;
     grant(test, &roles, "-acts").await?;
     let forbidden = format!("User \"{account}\" cannot list resource \"configmaps\"");

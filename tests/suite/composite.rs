@@ -90,7 +90,7 @@ pub(crate) async fn a_deleted_parent_has_its_pod_collected(test: &mut Fixture) -
     test.pods().until_gone("your-name").await
 }
 
-pub(crate) async fn a_child_that_somebody_deletes_is_made_again(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_child_that_a_user_deletes_is_made_again(test: &mut Fixture) -> Result<()> {
     let first = tutorial(test).await?;
     test.pods().delete("your-name").await?;
     test.pods().until("your-name", "another uid", |pod| uid(pod) != uid(&first)).await?;

@@ -404,7 +404,7 @@ async fn killed_at(
     let deleted: BTreeSet<&str> = counts.keys().copied().collect();
     ensure!(deleted == names, "{deleted:?} were deleted, {names:?} should be");
     for (name, agreed) in counts {
-        // Of a deletion under way when the server died nobody knows whether the API server agreed.
+        // Whether the API server accepted a deletion that was under way when the server died is unknown.
         let unknown = |write: &Write| write.status.is_none() && write.path.ends_with(name);
         let known = !writes.iter().any(unknown);
         ensure!(agreed == 1 || agreed == 0 && !known, "{name} was deleted {agreed} times");

@@ -154,7 +154,7 @@ pub(crate) async fn a_server_killed_between_deletion_and_creation_makes_and_coun
     runs(test, "one").await?;
     started(test, 1).await?;
 
-    // Somebody deletes it.
+    // A user deletes it.
     test.server().kill().await?;
     test.pods().delete(ITS_POD).await?;
     test.pods().until_gone(ITS_POD).await?;

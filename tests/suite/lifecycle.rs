@@ -1,4 +1,4 @@
-//! The server and its controllers from start to end, also an end nobody planned.
+//! The server and its controllers from start to end, also when the server is killed.
 
 use std::collections::BTreeMap;
 

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use acceptance::api::CONFIG_MAP;
+use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{config_map, text, uid};
-use acceptance::said;
 use anyhow::{Result, ensure};
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 
-use crate::rows::{Row, answer, come};
+use crate::table::{Row, answer, come};
 use crate::wasm::{PAGE, Wat};
 
 const KI: usize = 1 << 10;
@@ -38,11 +38,11 @@ pub(crate) async fn each_limit_of_a_hook_holds_at_its_bound_and_says_so_above(
     test: &mut Fixture,
 ) -> Result<()> {
     let pages = 64 * MI / PAGE;
-    let grown = said::memory_then_trap("65600Ki", "64Mi", "main");
-    let start = said::memory("80Mi", "64Mi");
+    let grown = expected_messages::memory_then_trap("65600Ki", "64Mi", "main");
+    let start = expected_messages::memory("80Mi", "64Mi");
     let rounds = |row, rounds| good(row).does_times(rounds, "").wasm(); // of 5 instructions each
     let budget = 600_000;
-    let instructions = said::instructions(budget, "main");
+    let instructions = expected_messages::instructions(budget, "main");
     let loops = Wat::default().does_again_and_again("").wasm()?;
     let forever = 100_000_000_000_u64;
     let rows = [
@@ -53,13 +53,13 @@ pub(crate) async fn each_limit_of_a_hook_holds_at_its_bound_and_says_so_above(
         Row::fails("instructions-over", rounds("instructions-over", 121_000)?, &instructions)
             .limited("instructions", budget),
         Row::converges("timeout", good("timeout").wasm()?),
-        Row::fails("timeout-over", loops, &said::timeout("0.2s"))
+        Row::fails("timeout-over", loops, &expected_messages::timeout("0.2s"))
             .limited("timeout", "200ms")
             .limited("instructions", forever),
         Row::converges("output", long("output", 4 * MI)?),
-        Row::fails("output-over", long("output-over", 4 * MI + 1)?, &said::output("4Mi")),
+        Row::fails("output-over", long("output-over", 4 * MI + 1)?, &expected_messages::output("4Mi")),
         Row::converges("ceiling", long("ceiling", 32 * MI)?).limited("output", "32Mi"),
-        Row::fails("ceiling-over", long("ceiling-over", 32 * MI + 1)?, &said::output("32Mi"))
+        Row::fails("ceiling-over", long("ceiling-over", 32 * MI + 1)?, &expected_messages::output("32Mi"))
             .limited("output", "32Mi"),
     ];
     come(test, &rows).await
@@ -81,9 +81,9 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
     let hundred = lines(100);
     for (row, lines, cut) in [
         (&rows[0], std::slice::from_ref(&line), None),
-        (&rows[1], std::slice::from_ref(&line), Some(said::log(0, 1))),
+        (&rows[1], std::slice::from_ref(&line), Some(expected_messages::log(0, 1))),
         (&rows[2], &hundred, None),
-        (&rows[3], &hundred, Some(said::log(1, 0))),
+        (&rows[3], &hundred, Some(expected_messages::log(1, 0))),
     ] {
         let wanted = lines.iter().cloned().chain(cut).collect::<BTreeSet<String>>();
         let logged = logged(test, row)?;
@@ -118,16 +118,24 @@ pub(crate) async fn each_bound_of_the_server_holds_and_says_so_above(test: &mut 
     };
     let table_over = table("table-over", 50_001).wasm()?;
     let memory = |row, pages| good(row).pages(pages).wasm();
-    let too_much = said::first_memory("513Mi");
+    let too_much = expected_messages::first_memory("513Mi");
     let rows = [
         Row::converges("memory", memory("memory", 512 * MI / PAGE)?).limited("memory", "512Mi"),
         Row::is_refused("memory-over", memory("memory-over", 513 * MI / PAGE)?, &too_much),
         Row::converges("table", table("table", 50_000).wasm()?),
-        Row::is_refused("table-over", table_over, &said::table(50_001)),
+        Row::is_refused("table-over", table_over, &expected_messages::table(50_001)),
         Row::converges("grown", grows("grown", 49_999)?),
-        Row::fails("grown-over", grows("grown-over", 50_000)?, &said::table_then_trap(50_001, "main")),
+        Row::fails(
+            "grown-over",
+            grows("grown-over", 50_000)?,
+            &expected_messages::table_then_trap(50_001, "main"),
+        ),
         Row::converges("random", random("random", 16 * KI)?),
-        Row::fails("random-over", random("random-over", 16 * KI + 1)?, &said::random("main", 16 * KI + 1)),
+        Row::fails(
+            "random-over",
+            random("random-over", 16 * KI + 1)?,
+            &expected_messages::random("main", 16 * KI + 1),
+        ),
         Row::answers("waits", waits(4096)?, json!({ "error": "00" })),
         Row::answers("waits-over", waits(4097)?, json!({ "error": "28" })),
     ];
@@ -142,20 +150,24 @@ pub(crate) async fn a_module_is_as_large_as_the_flags_say_and_not_larger(test: &
     let functions = |row, more: usize| good(row).with(&"(func)".repeat(more)).wasm();
     let rows = [
         Row::converges("functions", functions("functions", 97)?),
-        Row::is_refused("functions-over", functions("functions-over", 98)?, &said::functions(101, 100)),
+        Row::is_refused(
+            "functions-over",
+            functions("functions-over", 98)?,
+            &expected_messages::functions(101, 100),
+        ),
         Row::converges("size", padded("size", 8 * KI)?),
-        Row::is_refused("size-over", padded("size-over", 8 * KI + 1)?, &said::size("8Ki")),
+        Row::is_refused("size-over", padded("size-over", 8 * KI + 1)?, &expected_messages::size("8Ki")),
         Row::converges("packed", packed("packed", 4 * KI)?),
         Row::is_refused(
             "packed-over",
             packed("packed-over", 4 * KI + 1)?,
-            &said::packed("gzip", 4 * KI + 1, "4Ki"),
+            &expected_messages::packed("gzip", 4 * KI + 1, "4Ki"),
         ),
     ];
     come(test, &rows).await
 }
 
-/// A good hook of so many bytes: what it lacks is a section that nobody reads.
+/// A good hook of so many bytes: a custom section fills it up.
 fn padded(row: &str, bytes: usize) -> Result<Vec<u8>> {
     let mut hook = good(row).wasm()?;
     let size = bytes - hook.len() - 3; // without the section's number and the two bytes of its size
@@ -178,7 +190,7 @@ fn packed(row: &str, bytes: usize) -> Result<Vec<u8>> {
 
 pub(crate) async fn a_module_that_is_not_compiled_in_time_is_refused(test: &mut Fixture) -> Result<()> {
     test.server().flag("--module-compile-timeout=1ms");
-    let rows = [Row::is_refused("late", good("late").wasm()?, &said::compile_time("0.001s"))];
+    let rows = [Row::is_refused("late", good("late").wasm()?, &expected_messages::compile_time("0.001s"))];
     come(test, &rows).await
 }
 
@@ -189,7 +201,7 @@ pub(crate) async fn a_module_that_takes_too_much_memory_to_compile_is_refused(
     let large = good("large")
         .with(&"(func (param i32) (drop (i32.add (local.get 0) (i32.const 1))))".repeat(30_000))
         .wasm()?;
-    let rows = [Row::is_refused("large", large, &said::compile_memory("64Mi"))];
+    let rows = [Row::is_refused("large", large, &expected_messages::compile_memory("64Mi"))];
     come(test, &rows).await
 }
 
@@ -199,13 +211,17 @@ pub(crate) async fn a_hook_may_see_4_mib_of_files_and_have_32_mib_open(test: &mu
         test.make(&test.config_maps(), file).await?;
     }
     let four = |row: Row| ["one", "two", "three", "four"].into_iter().fold(row, Row::mounting);
-    let over =
-        Row::mounts_too_much("files-over", good("files-over").wasm()?, &said::mounts((4 << 20) + 1, 5));
+    let over = Row::mounts_too_much(
+        "files-over",
+        good("files-over").wasm()?,
+        &expected_messages::mounts((4 << 20) + 1, 5),
+    );
     let rows = [
         four(Row::converges("files", good("files").wasm()?)),
         four(over).mounting("five"),
         Row::converges("open", opens("open", 32)?).mounting("one"),
-        Row::fails("open-over", opens("open-over", 33)?, &said::open_files("main")).mounting("one"),
+        Row::fails("open-over", opens("open-over", 33)?, &expected_messages::open_files("main"))
+            .mounting("one"),
     ];
     come(test, &rows).await
 }
@@ -226,7 +242,7 @@ pub(crate) async fn an_answer_may_have_as_many_children_as_the_flag_says(test: &
     let two = format!(r#"{{"children":[{0},{0}]}}"#, answer("children")["children"][0]);
     let rows = [
         Row::converges("children", good("children").wasm()?),
-        Row::fails("children-over", Wat::default().prints(two).wasm()?, &said::children(2, 1)),
+        Row::fails("children-over", Wat::default().prints(two).wasm()?, &expected_messages::children(2, 1)),
     ];
     come(test, &rows).await
 }
@@ -263,7 +279,7 @@ pub(crate) async fn a_request_may_have_32_mib(test: &mut Fixture) -> Result<()> 
     let bytes =
         text(&event, "/message").split(' ').find_map(|word| word.parse::<usize>().ok()).unwrap_or_default();
     ensure!(bytes > 32 * MI && bytes < 33 * MI, "{bytes} bytes were too many");
-    let why = format!("Sync error: sync hook: {}", said::request(bytes));
+    let why = format!("Sync error: sync hook: {}", expected_messages::request(bytes));
     ensure!(event["message"] == why, "{}", event["message"]);
     ensure!(
         test.config_maps().find("child-33").await?.is_some(),

@@ -6,10 +6,11 @@ mod accounts;
 mod compat;
 mod composite;
 mod config_restart;
+mod control_planes;
 mod crds;
-mod dangers;
 mod harness;
 mod hook_failures;
+mod hostile_hooks;
 mod immortal;
 mod in_cluster;
 mod lifecycle;
@@ -18,12 +19,11 @@ mod modules;
 mod mounts;
 mod node;
 mod packed;
-mod planes;
 mod purity;
 mod related_deletion;
-mod rows;
 mod runner;
 mod settling;
+mod table;
 mod tutorial;
 mod wasm;
 
@@ -37,7 +37,7 @@ use compat::{
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
     parent_reconcile, policies, rolling_update,
 };
-use planes::{Plane, Planes};
+use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
@@ -81,12 +81,12 @@ fn on_a_node() -> Vec<Test> {
 
 fn of_bounds() -> Vec<Test> {
     tests![
-        dangers::{
-            answers_that_are_too_large_hurt_nobody,
-            answers_that_are_none_hurt_nobody,
-            hooks_that_run_wild_hurt_nobody,
-            hooks_that_keep_the_host_busy_hurt_nobody,
-            what_is_no_hook_hurts_nobody,
+        hostile_hooks::{
+            answers_that_are_too_large_do_no_harm,
+            answers_that_are_none_do_no_harm,
+            hooks_that_run_wild_do_no_harm,
+            hooks_that_keep_the_host_busy_do_no_harm,
+            what_is_no_hook_does_no_harm,
             hooks_that_look_around_find_nothing,
             hooks_can_read_their_mounts_and_do_nothing_else_there,
         },
@@ -137,7 +137,7 @@ fn of_controllers() -> Vec<Test> {
             the_status_is_what_the_hook_says_and_the_generation_it_saw,
             a_changed_parent_has_its_pod_deleted_and_made_anew,
             a_deleted_parent_has_its_pod_collected,
-            a_child_that_somebody_deletes_is_made_again,
+            a_child_that_a_user_deletes_is_made_again,
             a_child_that_the_hook_no_longer_wants_is_deleted,
             in_place_a_child_keeps_what_others_added_and_loses_what_the_hook_dropped,
             without_a_method_a_child_that_is_there_is_left_as_it_is,
@@ -158,7 +158,7 @@ fn of_children() -> Vec<Test> {
         child_management::{
             after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy,
             what_changed_is_written_made_anew_or_left_as_the_strategy_says,
-            a_taken_name_is_told_with_its_owner_and_nobody_is_taken_over,
+            a_taken_name_is_told_with_its_owner_and_is_not_taken_over,
             another_strategy_takes_over_what_was_written_and_what_is_dropped_goes,
             lists_are_merged_by_what_the_api_server_publishes,
             a_value_that_keeps_flipping_is_named_and_put_right_less_often,
@@ -188,7 +188,7 @@ fn of_the_contract() -> Vec<Test> {
     tests![
         api_objects::{
             the_definitions_have_the_names_that_manifests_and_people_use,
-            what_a_field_may_be_is_kept_and_what_nobody_knows_is_dropped,
+            what_a_field_may_be_is_kept_and_unknown_fields_are_dropped,
             what_a_field_may_not_be_is_refused_by_the_api_server,
             a_spec_that_cannot_run_says_which_field_and_hurts_no_other,
         },
@@ -229,7 +229,7 @@ fn of_the_contract() -> Vec<Test> {
             a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
             each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
             a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
-            a_parent_rests_until_somebody_changes_its_revisions,
+            a_parent_is_settled_until_a_user_changes_its_revisions,
             what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
@@ -244,7 +244,7 @@ fn of_the_protocol() -> Vec<Test> {
             a_webhook_is_asked_as_its_version_says_and_finalizes,
             every_answer_that_is_none_says_why_and_changes_nothing,
             a_webhook_read_loosely_may_say_more_than_is_known,
-            a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it,
+            a_busy_webhook_is_asked_again_when_it_says_without_an_event,
             a_webhook_that_is_slow_or_gone_says_so_and_heals,
             a_webhook_over_https_is_asked_if_the_system_trusts_who_signed_for_it,
             a_module_and_a_webhook_serve_one_controller,
@@ -260,7 +260,7 @@ fn of_decorators() -> Vec<Test> {
         decorators_together::{
             of_two_decorators_the_older_has_the_key_and_both_are_told,
             what_an_older_decorator_gives_up_the_younger_has_at_once,
-            nobody_waits_for_an_older_decorator_that_cannot_start,
+            no_decorator_waits_for_an_older_one_that_cannot_start,
             what_the_older_decorator_wants_stands_while_it_is_away,
             cleaning_up_that_waits_for_an_older_decorator_is_not_lost,
         },
@@ -351,7 +351,7 @@ fn of_hooks() -> Vec<Test> {
             the_status_names_digest_and_size_of_the_module,
             after_a_bad_module_the_last_good_one_goes_on_serving,
             after_its_config_map_is_gone_a_module_goes_on_serving,
-            a_changed_module_syncs_parents_that_nobody_touched,
+            a_changed_module_syncs_parents_that_did_not_change,
         },
         packed::{
             a_module_of_several_parts_is_applied_served_and_replaced,
@@ -425,11 +425,11 @@ async fn suite() -> Result<bool> {
         return Ok(true);
     }
     if wanted.what == What::HoldNode {
-        let held = planes::start_with_node().await?;
+        let held = control_planes::start_with_node().await?;
         return hold(held.map_err(|missing| anyhow!("{missing}"))?).await;
     }
     node::look_before_all()?;
-    let planes = Arc::new(Planes::start().await?);
+    let planes = Arc::new(ControlPlanes::start().await?);
     if wanted.what == What::Hold {
         return hold(planes.plain()).await;
     }

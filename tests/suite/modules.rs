@@ -161,7 +161,7 @@ pub(crate) async fn after_its_config_map_is_gone_a_module_goes_on_serving(test: 
     still_serves(test, spoil, ("ConfigMapNotFound", "goes on being called")).await
 }
 
-pub(crate) async fn a_changed_module_syncs_parents_that_nobody_touched(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_changed_module_syncs_parents_that_did_not_change(test: &mut Fixture) -> Result<()> {
     const PARENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
     let says = |number: u32| wasm::answers(&json!({ "status": { "number": number }, "children": [] }));
     test.define_kind().await?;

@@ -3,9 +3,9 @@
 use std::fs;
 
 use acceptance::api::{CONFIG_MAP, Kind, SECRET, SERVICE_ACCOUNT};
+use acceptance::expected_messages as expected;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
-use acceptance::said as expected;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};

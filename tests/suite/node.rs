@@ -129,7 +129,7 @@ pub(crate) fn look_before_all() -> Result<()> {
 }
 
 fn before_all() -> Result<&'static Host> {
-    BEFORE.get().context("nobody looked at the host before all tests")
+    BEFORE.get().context("the host was not looked at before all tests")
 }
 
 /// What a node could change of the host.

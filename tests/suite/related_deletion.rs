@@ -151,7 +151,7 @@ pub(crate) async fn what_is_granted_goes_with_an_event_and_nothing_else_does(
     let one = test.make(&here, related(test, "one", "a", "sync")).await?;
     let going = test.make(&here, held(related(test, "going", "a", "sync"))).await?;
     test.make(&here, related(test, "stays", "a", "")).await?;
-    test.make(&here, related(test, "another", "nobody", "sync")).await?;
+    test.make(&here, related(test, "another", "none", "sync")).await?;
     test.define_kind().await?;
     test.serve()?;
     test.host(hooked(test, &webhook, "v2").with("relatedDeletion", grants(false))).await?;
@@ -253,7 +253,7 @@ pub(crate) async fn without_a_grant_a_modules_answer_is_refused_before_anything_
     let_go(&here, "going").await
 }
 
-/// While the hook answers, somebody makes the object anew.
+/// While the hook answers, another client makes the object anew.
 pub(crate) async fn an_object_that_takes_a_name_meanwhile_stays(test: &mut Fixture) -> Result<()> {
     let here = test.config_maps();
     let first = test.make(&here, related(test, "one", "a", "")).await?;
@@ -265,7 +265,7 @@ pub(crate) async fn an_object_that_takes_a_name_meanwhile_stays(test: &mut Fixtu
         }
         let shown = &asked.body["related"]["ConfigMap.v1"]["one"];
         let delete = if uid(shown) == text(&old, "/uid") { json!([old]) } else { json!([]) };
-        // The first call goes on when the test says so; afterwards nobody holds the other end.
+        // The first call goes on when the test says so; afterwards the other end is closed.
         tokio::task::block_in_place(|| {
             if let Ok(wait) = wait.lock() {
                 wait.recv().unwrap_or_default();
@@ -288,7 +288,7 @@ pub(crate) async fn an_object_that_takes_a_name_meanwhile_stays(test: &mut Fixtu
     ensure!(now["metadata"]["deletionTimestamp"].is_null() && uid(&now) == uid(&second), "{now}");
     ensure!(told(test, "a").await? == 0, "nothing was deleted");
     let errors = test.within(&api::EVENT).list_where("involvedObject.name=a,reason=SyncError").await?;
-    ensure!(errors.is_empty(), "nobody is bothered with that: {errors:?}");
+    ensure!(errors.is_empty(), "unexpected Events: {errors:?}");
     Ok(())
 }
 
@@ -389,6 +389,6 @@ pub(crate) async fn a_grant_that_cannot_be_is_named_by_its_field(test: &mut Fixt
     let unknown = json!({ "spec": { "relatedDeletion": [kind("pods"), kind("things")] } });
     test.controllers().merge(&name, &unknown).await?;
     let unknown = says("KindsServed", "spec.relatedDeletion[1]: the API server serves no v1 things");
-    test.controllers().until(&name, "a kind that nobody serves", unknown).await?;
+    test.controllers().until(&name, "a kind that is not served", unknown).await?;
     Ok(())
 }

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::planes::{Plane, Planes};
+use crate::control_planes::{ControlPlanes, Plane};
 
 /// More side by side only slow each other down on two cores.
 const SIDE_BY_SIDE: usize = 6;
@@ -76,7 +76,7 @@ pub(crate) enum What {
     Run,
     /// Only the titles.
     List,
-    /// Only the control plane, for as long as nobody ends us.
+    /// Only the control plane, until the process is ended.
     Hold,
     /// Only one with a node.
     HoldNode,
@@ -126,7 +126,7 @@ impl Wanted {
 }
 
 /// Runs the tests; says how each ended, then why some failed, then the sums. True if none failed.
-pub(crate) async fn run(planes: &Arc<Planes>, wanted: &Wanted, all: &[Test]) -> bool {
+pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Test]) -> bool {
     let start = Instant::now();
     let picked = wanted.pick(all);
     let permits = Arc::new(Semaphore::new(wanted.side_by_side()));
@@ -154,7 +154,7 @@ pub(crate) async fn run(planes: &Arc<Planes>, wanted: &Wanted, all: &[Test]) -> 
     failures.is_empty()
 }
 
-async fn one(test: Test, planes: &Planes) -> Result<Ended> {
+async fn one(test: Test, planes: &ControlPlanes) -> Result<Ended> {
     if !test.on_a_node {
         return on(test, planes.plain()).await.map(|()| Ended::Passed);
     }

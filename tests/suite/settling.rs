@@ -91,7 +91,7 @@ pub(crate) async fn calls_that_were_made_and_skipped_are_told_as_metrics(test: &
     .await
 }
 
-/// Found free; taken by nobody else on this machine, most likely, until the server takes it.
+/// A free address. Until the server takes it, another process of this machine could, which is unlikely.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -53,7 +53,7 @@ impl ConfigMap<'_> {
     }
 }
 
-/// Asks for the Pods, but only while some are restarted: who is not asked for wakes nobody.
+/// Asks for the Pods, but only while some are restarted: a change of a Pod that is not asked for starts no reconcile.
 fn customize(request: &CustomizeRequest<ConfigMap<'_>>) -> CustomizeResponse {
     let map = &request.parent;
     let wanted = map.annotation(MATCH).and_then(|text| selector::parse(text).ok());

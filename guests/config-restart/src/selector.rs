@@ -28,7 +28,7 @@ impl Wanted {
     }
 }
 
-/// What the text asks for, or why nobody can tell.
+/// What the text asks for, or why it is no selector.
 ///
 /// # Errors
 /// Also a text without any requirement: for `kubectl` it means every object, here that would be every Pod.

@@ -121,7 +121,7 @@ impl Cluster {
         all.filter(|(_, pod)| pod.matches && !pod.deleting).map(|(&uid, _)| uid).collect()
     }
 
-    /// Somebody else takes a Pod away, and there is another one for it.
+    /// Another client deletes a Pod, and a new one replaces it.
     fn replace(&mut self) {
         if let Some(uid) = self.live().first().copied() {
             self.edit(|state, _| state.forget(uid));
@@ -129,7 +129,7 @@ impl Cluster {
         self.make_pods();
     }
 
-    /// A Pod that waited for somebody is gone.
+    /// A Pod that waited for its restart is gone.
     fn release(&mut self) {
         let first = self.state().pods.iter().find(|(_, pod)| pod.deleting).map(|(&uid, _)| uid);
         if let Some(uid) = first {

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_world_is_greeted_where_nobody_is_named() {
+    fn the_world_is_greeted_where_no_name_is_given() {
         for spec in [json!(null), json!({}), json!({ "who": null })] {
             let answer = hello(&spec).call(sync).unwrap();
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Compiled modules on disk: found again, and never trusted when somebody else may have touched them.
+//! Compiled modules on disk: found again, and never trusted when another user may have written them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

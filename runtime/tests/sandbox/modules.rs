@@ -33,7 +33,7 @@ async fn refused(registry: &Arc<ModuleRegistry>, stored: Vec<u8>) -> String {
 }
 
 #[tokio::test]
-async fn a_module_is_compiled_once_as_long_as_somebody_uses_it() {
+async fn a_module_is_compiled_once_as_long_as_it_is_used() {
     let registry = registry();
     let first = registry.load(smallest()).await.unwrap();
     let second = registry.load(smallest()).await.unwrap();
@@ -67,7 +67,7 @@ fn children() -> String {
 }
 
 #[tokio::test]
-async fn a_compiler_that_nobody_waits_for_is_ended() {
+async fn a_compiler_without_a_waiting_caller_is_ended() {
     let registry = registry();
     let load = {
         let registry = Arc::clone(&registry);

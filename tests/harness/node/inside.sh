@@ -6,7 +6,7 @@ folder=$1 pause=$2
 # The first: mount itself keeps notes in /run, and that would be the host's.
 mount -n -t tmpfs -o mode=755 tmpfs /run
 mount --make-rshared / # kubelet's volumes are to be seen by containers that run already
-for place in /var/lib /var/log; do # kubelet, containerd and CNI have paths in these that nobody can change
+for place in /var/lib /var/log; do # kubelet, containerd and CNI have fixed paths in these
 	mkdir -p "$folder$place"
 	mount --bind "$folder$place" $place
 done

@@ -150,22 +150,27 @@ impl Namespaces {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
-    /// Lets the host reach an address inside: by a port of its loopback, as long as the gate lives.
-    pub(crate) fn gate(&self, parts: &Parts, address: &str, log: &Path) -> Result<(Gate, u16)> {
+    /// Lets the host reach an address inside: by a port of its loopback, as long as the forwarder lives.
+    pub(crate) fn forward_apiserver(
+        &self,
+        parts: &Parts,
+        address: &str,
+        log: &Path,
+    ) -> Result<(ApiServerForwarder, u16)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on 127.0.0.1")?;
         let port = listener.local_addr()?.port();
         let out = log_to(log)?;
         let child = Command::new("/bin/sh")
             .args(self.enter())
-            .arg(parts.program("gate"))
+            .arg(parts.program("apiserver-forwarder"))
             .arg(address)
             .stdin(OwnedFd::from(listener))
             .stdout(Stdio::null())
             .stderr(out)
             .process_group(0)
             .spawn()
-            .context("cannot start the gate")?;
-        Ok((Gate(child), port))
+            .context("cannot start the forwarder")?;
+        Ok((ApiServerForwarder(child), port))
     }
 
     fn enter(&self) -> [PathBuf; 2] {
@@ -184,9 +189,9 @@ impl Drop for Namespaces {
 
 /// Ends with the namespaces that it leads into, however they end.
 #[derive(Debug)]
-pub(crate) struct Gate(Child);
+pub(crate) struct ApiServerForwarder(Child);
 
-impl Drop for Gate {
+impl Drop for ApiServerForwarder {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());

@@ -55,7 +55,7 @@ remove() {
 		echo "-$controller" >$root/cgroup.subtree_control
 	done
 	if [ -e "$folder/orphaned" ]; then
-		rm -rf "${folder%/node}" # all of the control plane: nobody else is there to do it
+		rm -rf "${folder%/node}" # all of the control plane: no other process is left to do it
 	else
 		rm -rf "$folder"
 	fi

@@ -126,14 +126,14 @@ fn decorator() -> Value {
     })
 }
 
-pub(crate) async fn what_a_field_may_be_is_kept_and_what_nobody_knows_is_dropped(
+pub(crate) async fn what_a_field_may_be_is_kept_and_unknown_fields_are_dropped(
     test: &mut Fixture,
 ) -> Result<()> {
     for (of, spec) in [("CompositeController", composite()), ("DecoratorController", decorator())] {
         let of = kind(of);
         let mut given = spec.clone();
-        given["nobody"] = json!("knows");
-        given["hooks"]["sync"]["webhook"]["nobody"] = json!({ "knows": 1 });
+        given["unknown"] = json!("field");
+        given["hooks"]["sync"]["webhook"]["unknown"] = json!({ "field": 1 });
         given["hooks"]["other"] = json!({});
         if of.kind == "DecoratorController" {
             given["attachments"][0]["updateStrategy"]["statusChecks"] = json!({ "conditions": [] });

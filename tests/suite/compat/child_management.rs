@@ -107,7 +107,7 @@ pub(crate) async fn after_the_first_write_ten_passes_write_nothing_whatever_the_
     Ok(())
 }
 
-/// The same objects, which nobody wrote who writes no status.
+/// The same objects, but for those whose writer writes statuses.
 fn same_objects(before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) -> Result<()> {
     for (kind, before) in before {
         let after = &after[kind];
@@ -195,7 +195,7 @@ pub(crate) async fn what_changed_is_written_made_anew_or_left_as_the_strategy_sa
     drift_is_put_right(test).await
 }
 
-/// Somebody takes a label away and changes a value.
+/// A user takes a label away and changes a value.
 async fn drift_is_put_right(test: &Fixture) -> Result<()> {
     let maps = test.config_maps();
     let drift =
@@ -228,7 +228,7 @@ fn same(what: &str, before: &Value, after: &Value) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn a_taken_name_is_told_with_its_owner_and_nobody_is_taken_over(
+pub(crate) async fn a_taken_name_is_told_with_its_owner_and_is_not_taken_over(
     test: &mut Fixture,
 ) -> Result<()> {
     let webhook = Webhook::serve(|asked: &Asked| {
@@ -458,7 +458,7 @@ pub(crate) async fn two_controllers_of_one_parent_leave_each_others_children_alo
     }
     same("left", &one, &maps.get("one").await?)?;
     same("left", &two, &maps.get("two").await?)?;
-    // Once the other is no more, what it made is the parent's again, and nobody wants it.
+    // Once the other is no more, what it made is the parent's again, and undesired.
     test.controllers().delete(&format!("{}-two", test.name())).await?;
     test.controllers().until_gone(&format!("{}-two", test.name())).await?;
     test.parents().merge("p", &json!({ "spec": { "round": 4 } })).await?;

@@ -403,7 +403,7 @@ pub(crate) async fn what_is_wrong_with_rules_is_told_on_the_parent_and_heals(
     Ok(())
 }
 
-/// Whoever asked for a kind that nobody served is looked at again when somebody does.
+/// A parent whose rules name a kind that is not served is reconciled again once it is served.
 pub(crate) async fn a_kind_that_is_defined_later_is_seen_then(test: &mut Fixture) -> Result<()> {
     let place = Place::new(test).await?;
     test.serve()?;

@@ -8,7 +8,7 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-pub(crate) const FOREIGN: &str = "example.com/somebody-elses";
+pub(crate) const FOREIGN: &str = "example.com/foreign";
 
 /// The annotation of attachments.
 pub(crate) const DECORATOR: &str = "/metadata/annotations/metacontroller.k8s.io~1decorator-controller";
@@ -111,7 +111,7 @@ pub(crate) fn annotations(annotations: Value) -> Value {
     object
 }
 
-/// Somebody else's finalizer holds an object until [`let_go`].
+/// A foreign finalizer holds an object until [`let_go`].
 pub(crate) async fn hold(place: &Objects, name: &str) -> Result<()> {
     let held = place.get(name).await?;
     let all: Vec<_> = finalizers(&held).into_iter().chain([FOREIGN]).collect();

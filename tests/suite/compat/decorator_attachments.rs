@@ -34,7 +34,7 @@ pub(crate) async fn attachments_are_what_the_object_owns_and_the_decorator_made(
     let mut strangers = Vec::new();
     for (name, references, decorator) in [
         ("of-another", Some(owner.clone()), Some("another-decorator")),
-        ("of-nobody", Some(owner.clone()), None),
+        ("without-annotation", Some(owner.clone()), None),
         ("orphan", None, Some(own.as_str())),
         ("mentions-it", Some(only_mentioned), Some(own.as_str())),
         ("ours", Some(owner), Some(own.as_str())),
@@ -75,7 +75,7 @@ pub(crate) async fn attachments_are_what_the_object_owns_and_the_decorator_made(
     Ok(())
 }
 
-/// An attachment that somebody takes away, by its owner or by its annotation, is nobody's from then on; that its name is
+/// An attachment whose owner or annotation a user takes away has no owner from then on; that its name is
 /// taken is told on the object.
 pub(crate) async fn an_attachment_that_is_taken_away_is_told_of_and_left(test: &mut Fixture) -> Result<()> {
     let program =

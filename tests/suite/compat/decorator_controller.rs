@@ -76,7 +76,7 @@ pub(crate) async fn objects_of_any_kind_and_scope_are_decorated(test: &mut Fixtu
         }]);
         ensure!(made["metadata"]["ownerReferences"] == owner, "{made}");
         ensure!(text(&made, DECORATOR) == home, "{made}");
-        // Somebody has to look again, now that it is there.
+        // A change makes the server look again, now that the kind is there.
         place.merge(&home, &labels(json!({ "touched": "yes" }))).await?;
     }
     for (kind, group, key) in [

@@ -47,7 +47,7 @@ pub(crate) async fn the_last_answer_still_decides_about_attachments(test: &mut F
     ensure!(asked.iter().all(|asked| asked.body["finalizing"] == true), "{}", last.body);
     ensure!(asked.iter().all(|asked| is_going(&asked.body["object"])), "{}", last.body);
 
-    // Somebody holds it yet: the hook is asked, and attachments are left to the garbage collector.
+    // A foreign finalizer holds it yet: the hook is asked, and attachments are left to the garbage collector.
     webhook.program(|asked| {
         let said = label(&asked.body["object"], "touched").to_owned();
         json!({ "attachments": [], "finalized": true, "annotations": { "said": said } }).into()

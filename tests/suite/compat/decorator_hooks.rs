@@ -127,7 +127,7 @@ pub(crate) async fn objects_are_looked_at_again_as_hooks_and_specs_say(test: &mu
     let others = times(&webhook, "other");
     webhook.until_asked_again(5).await?;
     let more = times(&webhook, "other") - others;
-    ensure!(more == 0, "asked {more} times about an object that nobody wants looked at again");
+    ensure!(more == 0, "asked {more} times about an object without resyncAfterSeconds");
     webhook.answer(json!({ "attachments": [] }));
     let spec = json!({ "spec": { "resyncPeriodSeconds": 1 } });
     test.decorators().merge(test.name(), &spec).await?;

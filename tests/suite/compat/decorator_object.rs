@@ -43,7 +43,7 @@ pub(crate) async fn labels_and_annotations_are_set_overwritten_and_removed(test:
     ensure!(now["data"] == first["data"], "{now}");
     until_asked_again(&webhook, "p", 10).await?;
     ensure!(version(&maps.get("p").await?) == version(&now), "written without need");
-    // What the answer no longer names stays, and is nobody's any longer.
+    // What the answer no longer names stays, without an owner.
     webhook.answer(json!({ "labels": { "change": "newer" }, "attachments": [] }));
     (of_labels["change"], of_labels["added"]) = (json!("newer"), json!("theirs"));
     maps.merge("p", &json!({ "metadata": { "labels": { "added": "theirs" } } })).await?;
@@ -192,7 +192,7 @@ pub(crate) async fn a_status_of_a_kind_that_has_none_is_no_reason_to_go_on(test:
     Ok(())
 }
 
-/// Answers so to the first request, after a time in which somebody else can be faster, and to no other.
+/// Answers so to the first request, after a time in which another client can be faster, and to no other.
 fn slowly_once(said: &Value) -> impl Fn(&Asked) -> Answer + use<> {
     let slow = Answer::from(said.clone()).after(Duration::from_secs(1));
     let first = AtomicBool::new(true);
@@ -205,7 +205,7 @@ fn slowly_once(said: &Value) -> impl Fn(&Asked) -> Answer + use<> {
     }
 }
 
-/// Somebody changes the object while its hook thinks: what is attached is written all the same, and the object with the
+/// Another client changes the object while its hook thinks: what is attached is written all the same, and the object with the
 /// next try.
 pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut Fixture) -> Result<()> {
     let labelled = json!({ "labels": { "n": "1" }, "attachments": [attachment("first")] });
@@ -217,7 +217,7 @@ pub(crate) async fn a_conflict_on_the_object_holds_up_no_attachment(test: &mut F
     // Only the first answer names it.
     maps.until("first", "attached", |_| true).await?;
     let theirs = maps.get("p").await?;
-    ensure!(label(&theirs, "n").is_empty(), "the change of somebody else was overlooked: {theirs}");
+    ensure!(label(&theirs, "n").is_empty(), "the change of another client was overlooked: {theirs}");
     webhook.answer(labelled);
     let now = maps.until("p", "labelled with the next try", |map| label(map, "n") == "1").await?;
     ensure!(now["data"] == json!({ "is": "here", "theirs": "1" }), "{now}");
@@ -242,7 +242,7 @@ pub(crate) async fn a_conflict_on_the_status_holds_up_no_attachment(test: &mut F
     let theirs = place.get("p").await?;
     ensure!(
         theirs["status"] == json!({ "theirs": 1 }),
-        "the status of somebody else was overlooked: {theirs}"
+        "the status of another client was overlooked: {theirs}"
     );
     ensure!(label(&theirs, "n").is_empty(), "written after a conflict: {theirs}");
     webhook.answer(said);

@@ -65,7 +65,7 @@ impl Two {
         Ok(Self { older: (older, hosted.remove(0)), younger, place: test.parents() })
     }
 
-    /// Both look at the object some times more, and nobody writes anything.
+    /// Both look at the object some times more, and neither writes anything.
     async fn rest(&self, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
         let object = self.place.until("p", "as it is to be", &wanted).await?;
         for (webhook, _) in [&self.older, &self.younger] {
@@ -104,7 +104,7 @@ fn is_of(who: &'static str, odd: Option<&'static str>) -> impl Fn(&Value) -> boo
     }
 }
 
-/// Where two decorators want different values of one key, the older one has it, and nobody flaps: told on both, also after
+/// Where two decorators want different values of one key, the older one has it, and no value flaps: told on both, also after
 /// a restart where the younger is the first to answer; the younger takes over what the older no longer wants, and all once
 /// it is gone.
 pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
@@ -197,7 +197,7 @@ fn late(test: &Fixture) -> Kind {
 
 /// One that attaches what is not served holds up no younger one, has its say once it is, and none any more when its spec
 /// is refused.
-pub(crate) async fn nobody_waits_for_an_older_decorator_that_cannot_start(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn no_decorator_waits_for_an_older_one_that_cannot_start(test: &mut Fixture) -> Result<()> {
     let attaching = |controller: Decorator, test: &Fixture, _: &Webhook| {
         controller.decorating(test.kind(), json!({})).attaching(&late(test), "InPlace")
     };

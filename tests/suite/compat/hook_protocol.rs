@@ -219,7 +219,7 @@ pub(crate) async fn a_webhook_read_loosely_may_say_more_than_is_known(test: &mut
     let hook = Webhook::serve(|asked| {
         let child = config_map("child", json!({}), json!({ "of": parent(asked) }));
         // The last of two alike counts, as does the last of two fields.
-        let first = config_map("child", json!({}), json!({ "of": "nobody" }));
+        let first = config_map("child", json!({}), json!({ "of": "none" }));
         let odd = r#""status":{"n":1},"more":{},"events":"party","status":{"n":2}"#;
         Answer::text(format!(r#"{{"children":[{first},{child}],{odd}}}"#))
     })
@@ -233,7 +233,7 @@ pub(crate) async fn a_webhook_read_loosely_may_say_more_than_is_known(test: &mut
     Ok(())
 }
 
-pub(crate) async fn a_busy_webhook_is_asked_again_when_it_says_and_nobody_hears_of_it(
+pub(crate) async fn a_busy_webhook_is_asked_again_when_it_says_without_an_event(
     test: &mut Fixture,
 ) -> Result<()> {
     let answers = [
@@ -279,7 +279,7 @@ pub(crate) async fn a_webhook_that_is_slow_or_gone_says_so_and_heals(test: &mut 
     slow.store(false, Ordering::Relaxed);
     test.config_maps().until("a", "made", |_| true).await?;
 
-    // The API server speaks TLS, and its certificate is signed by nobody that the system trusts.
+    // The API server speaks TLS, and the system does not trust the signer of its certificate.
     let kubeconfig = std::fs::read_to_string(test.plane().kubeconfig())?;
     let (_, server) = kubeconfig.split_once("https://").context("no API server")?;
     let address: String =

@@ -10,7 +10,7 @@ use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-const FOREIGN: &str = "example.com/somebody-elses";
+const FOREIGN: &str = "example.com/foreign";
 
 /// A controller of `ConfigMap`s with a sync webhook.
 async fn synced(
@@ -60,7 +60,7 @@ fn is_about(asked: &Asked, path: &str, parent: &str) -> bool {
     asked.path == path && asked.body["parent"]["metadata"]["name"] == parent
 }
 
-/// Somebody holds the parent; the test lets go at its end.
+/// A foreign finalizer holds the parent; the test removes it at its end.
 async fn hold(test: &Fixture, parent: &str) -> Result<()> {
     let held = test.parents().get(parent).await?;
     let all: Vec<_> = finalizers(&held).into_iter().chain([FOREIGN]).collect();

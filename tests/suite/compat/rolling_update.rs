@@ -205,7 +205,7 @@ pub(crate) async fn recreated_children_go_one_after_the_other_and_come_back_as_t
         ensure!((3..=4).contains(&shown.len()) && now <= new + 1, "{now} of {} after {new}", shown.len());
         new = new.max(now);
     }
-    // Nobody is asked to do anything any more.
+    // The hook is not called any more.
     let before = claimed(test, &[(2, &["m-0", "m-1", "m-2", "m-3"])]).await?;
     asks_for(test, json!({ "more": 1 })).await?;
     let seen = |parent: &Value| parent["status"]["observedGeneration"] == parent["metadata"]["generation"];
@@ -341,7 +341,7 @@ pub(crate) async fn a_parent_that_goes_in_the_middle_is_finalized_in_all_its_sta
     Ok(())
 }
 
-pub(crate) async fn a_parent_rests_until_somebody_changes_its_revisions(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_parent_is_settled_until_a_user_changes_its_revisions(test: &mut Fixture) -> Result<()> {
     let child = config_map("child", json!({}), json!({ "is": "here" }));
     test.define_kind().await?;
     test.store("hook", &wasm::answers(&json!({ "children": [child] }))?).await?;

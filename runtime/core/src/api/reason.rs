@@ -238,7 +238,7 @@ condition_reasons! {
     /// The hook gave two answers to one request. The server calls it at every trigger until its module or a mount changes.
     AnswersDiffer "AnswersDiffer" Pure false;
     /// No client keeps changing children back.
-    NobodyInterferes "NobodyInterferes" ChildrenStable true;
+    NoForeignChanges "NoForeignChanges" ChildrenStable true;
     /// A client does; the message names the first child and field.
     ValueFlips "ValueFlips" ChildrenStable false;
 }

@@ -59,7 +59,7 @@ proptest! {
     }
 
     #[test]
-    fn at_rest_nobody_is_called_any_more(deeds in deeds(), method in methods()) {
+    fn a_settled_parent_calls_no_hook(deeds in deeds(), method in methods()) {
         let mut server = ends_in(Saving::Settling, method, &deeds);
         let calls = server.calls;
         server.comes_to_rest();

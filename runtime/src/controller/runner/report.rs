@@ -217,7 +217,7 @@ impl Counts {
 
     fn stable(&self) -> Finding {
         let Some(first) = &self.first_flapping else {
-            return Finding::new(ConditionReason::NobodyInterferes, "");
+            return Finding::new(ConditionReason::NoForeignChanges, "");
         };
         let message = format!(
             "{} children are changed back again and again, the first is {first}; see its parent's Events",

@@ -72,7 +72,7 @@ impl Cluster {
 
     /// The server as users get it, with the controller of `guests/hello` ready.
     pub(crate) async fn serve(&self) -> Result<Running> {
-        // Found free; taken by nobody else on this machine, most likely, until the server takes it.
+        // Free now. Until the server takes it, another process of this machine could, which is unlikely.
         let metrics = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = self.plane.logs().join("metahook.log");
         let mut server = Server::new(paths::server()?, self.plane.kubeconfig(), log);

@@ -35,7 +35,7 @@ struct Options {
 async fn main() -> Result<()> {
     let options = Options::parse();
     let cluster = Cluster::start(options.flag).await?;
-    // Nobody is measured on an API server that has just started.
+    // Nothing is measured on an API server that has just started.
     eprintln!("warming up");
     bare::measure(&cluster, "warm-up", options.parents.min(1000)).await?;
     let mut report = Report::default();

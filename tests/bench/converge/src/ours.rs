@@ -93,7 +93,7 @@ async fn create_all(api: &Api, server: &Running, parents: usize) -> Result<(Dura
     Ok((end - start, cpu))
 }
 
-/// From the beginning of a parent's creation until somebody who watches Pods knows of its Pod.
+/// From the beginning of a parent's creation until a client that watches Pods knows of its Pod.
 async fn one_by_one(api: &Api) -> Result<Vec<Duration>> {
     let mut parents = Observer::of(api, Kind::Parent).await?;
     let mut pods = Observer::of(api, Kind::Pod).await?;

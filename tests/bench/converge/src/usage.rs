@@ -46,7 +46,7 @@ pub(crate) fn memory_mb(pid: u32) -> Result<f64> {
     Ok((kib * 1024) as f64 / 1e6)
 }
 
-/// Waits until what was done before has no consequences any more; says so where somebody else keeps the machine busy.
+/// Waits until what was done before has no consequences any more; says so where another program keeps the machine busy.
 pub(crate) async fn quiet() -> Result<()> {
     const LOOK: Duration = Duration::from_millis(500);
     for _ in 0..40 {

@@ -113,7 +113,7 @@ impl Meter {
         }
     }
 
-    /// A module that nobody uses any more is forgotten: each time it is loaded anew.
+    /// A module without a user is forgotten: each time it is loaded anew.
     async fn load(&self, cache: Option<&str>, module: &str, count: usize) -> Result<Vec<Duration>> {
         let mut settings = self.settings.clone();
         settings.modules.cache = cache.map(Into::into);

@@ -19,13 +19,13 @@ pub(crate) struct Plane {
     pub(crate) client: Client,
 }
 
-pub(crate) struct Planes {
+pub(crate) struct ControlPlanes {
     plain: Plane,
     /// Tried once: what went wrong goes wrong for every test.
     with_node: OnceCell<Result<Result<Plane, Missing>, String>>,
 }
 
-impl Planes {
+impl ControlPlanes {
     pub(crate) async fn start() -> Result<Self> {
         let start = Instant::now();
         let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;

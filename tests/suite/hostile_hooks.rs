@@ -3,15 +3,15 @@
 use std::io::Write;
 
 use acceptance::api::POD;
+use acceptance::expected_messages;
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::config_map;
-use acceptance::said;
 use anyhow::{Context, Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
-use crate::rows::{Row, host};
+use crate::table::{Row, host};
 use crate::wasm::{self, Wat, command};
 
 /// Hooks that run at once, on every machine.
@@ -25,7 +25,7 @@ const MEMORY: u64 = 300 << 20;
 const MEMORY_FOR_LARGE_ANSWERS: u64 = 500 << 20;
 
 /// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
-async fn hurt_nobody(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()> {
+async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()> {
     test.define_kind().await?;
     test.store("good", &guest("hello")?).await?;
     test.server().flag(AT_ONCE);
@@ -61,34 +61,34 @@ async fn converges(test: &mut Fixture, parent: &str) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn hooks_that_run_wild_hurt_nobody(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn hooks_that_run_wild_do_no_harm(test: &mut Fixture) -> Result<()> {
     let budget = 100_000_000;
     let page = "(if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then unreachable))
         (memory.fill (i32.shl (i32.sub (memory.size) (i32.const 1)) (i32.const 16)) (i32.const 1) (i32.const 65536))";
     let memory_bomb = Wat::default().does_again_and_again(page).wasm()?;
-    let memory = said::memory_then_trap("65600Ki", "64Mi", "main");
+    let memory = expected_messages::memory_then_trap("65600Ki", "64Mi", "main");
     let recursion = Wat::default().with("(func $deep (call $deep))").does("(call $deep)").wasm()?;
     let flood = "(call $print (i32.const 1) (i32.const 0) (i32.const 60000))";
     let stdout_flood = Wat::default().does_again_and_again(flood).wasm()?;
     let exits = |last: &str| Wat::default().warns(last).does("(call $exit (i32.const 3))").wasm();
-    let last_words = format!("{}; its last words: no more", said::exit(3));
+    let last_words = format!("{}; its last words: no more", expected_messages::exit(3));
     let rows = [
-        Row::fails("endless-loop", wasm::loops()?, &said::instructions(budget, "main"))
+        Row::fails("endless-loop", wasm::loops()?, &expected_messages::instructions(budget, "main"))
             .limited("instructions", budget),
         Row::fails("memory-bomb", memory_bomb, &memory),
-        Row::fails("recursion", recursion, &said::trap("deep", said::TOO_DEEP)),
-        Row::fails("stdout-flood", stdout_flood, &said::output("4Mi")),
-        Row::fails("trap", wasm::traps()?, &said::trap("main", said::UNREACHABLE)),
-        Row::fails("exit", exits("")?, &said::exit(3)),
+        Row::fails("recursion", recursion, &expected_messages::trap("deep", expected_messages::TOO_DEEP)),
+        Row::fails("stdout-flood", stdout_flood, &expected_messages::output("4Mi")),
+        Row::fails("trap", wasm::traps()?, &expected_messages::trap("main", expected_messages::UNREACHABLE)),
+        Row::fails("exit", exits("")?, &expected_messages::exit(3)),
         Row::fails("last-words", exits("this is it\nno more\n")?, &last_words),
     ];
-    hurt_nobody(test, &rows, MEMORY).await
+    do_no_harm(test, &rows, MEMORY).await
 }
 
 /// The host does work for these hooks that costs no instruction of theirs but is counted as some.
-pub(crate) async fn hooks_that_keep_the_host_busy_hurt_nobody(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn hooks_that_keep_the_host_busy_do_no_harm(test: &mut Fixture) -> Result<()> {
     let budget = 1_000_000;
-    let spent = said::instructions(budget, "main");
+    let spent = expected_messages::instructions(budget, "main");
     let again = |instructions: &str| Wat::default().pages(2).does_again_and_again(instructions);
     let element =
         "(if (i32.eq (table.grow (ref.null func) (i32.const 1000)) (i32.const -1)) (then unreachable))";
@@ -101,11 +101,15 @@ pub(crate) async fn hooks_that_keep_the_host_busy_hurt_nobody(test: &mut Fixture
         (if (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 200)) (then unreachable))";
     let accept = "(drop (call $accept (i32.const 0) (i32.const 0) (i32.const 64)))";
     let rows = [
-        Row::fails("table-bomb", table_bomb, &said::table_then_trap(50_001, "main")),
-        Row::fails("stderr-flood", flood, &said::instructions(budget, "print"))
+        Row::fails("table-bomb", table_bomb, &expected_messages::table_then_trap(50_001, "main")),
+        Row::fails("stderr-flood", flood, &expected_messages::instructions(budget, "print"))
             .limited("instructions", budget),
         Row::fails("random-flood", again(&random(16384)).wasm()?, &spent).limited("instructions", budget),
-        Row::fails("huge-random", again(&random(i32::MAX)).wasm()?, &said::random("main", 2_147_483_647)),
+        Row::fails(
+            "huge-random",
+            again(&random(i32::MAX)).wasm()?,
+            &expected_messages::random("main", 2_147_483_647),
+        ),
         Row::fails("sleeping-loop", again(sleep).wasm()?, &spent).limited("instructions", budget),
         Row::fails("socket-flood", again(accept).wasm()?, &spent).limited("instructions", budget),
         Row::answers("pieces", pieces(400_000, 4_000_000).wasm()?, json!({ "error": "00" })),
@@ -113,7 +117,7 @@ pub(crate) async fn hooks_that_keep_the_host_busy_hurt_nobody(test: &mut Fixture
         Row::answers("pieces-without-end", pieces(u32::MAX, 1).wasm()?, json!({ "error": "00" })),
         Row::answers("piece-without-end", pieces(1, u32::MAX).wasm()?, json!({ "error": "21" })),
     ];
-    hurt_nobody(test, &rows, MEMORY).await
+    do_no_harm(test, &rows, MEMORY).await
 }
 
 /// Writes so many pieces to stderr in one call, each so many bytes from address 0 on, and finds the error.
@@ -129,19 +133,20 @@ fn pieces(count: u32, bytes: u32) -> Wat {
     Wat::default().pages(64).does(&list).finds(&[("error", &write)])
 }
 
-pub(crate) async fn answers_that_are_none_hurt_nobody(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn answers_that_are_none_do_no_harm(test: &mut Fixture) -> Result<()> {
     let prints = |text: &str| Wat::default().prints(text).wasm();
-    let broken =
-        |name, text: &str, why| Ok::<_, anyhow::Error>(Row::fails(name, prints(text)?, &said::no_json(why)));
+    let broken = |name, text: &str, why| {
+        Ok::<_, anyhow::Error>(Row::fails(name, prints(text)?, &expected_messages::no_json(why)))
+    };
     let no_text = b"{\"children\":[],\"status\":{\"is\":\"\xff\xfe\"}}";
-    let no_text_why = said::no_json("invalid unicode code point at line 1 column 32");
+    let no_text_why = expected_messages::no_json("invalid unicode code point at line 1 column 32");
     let twice = r#"{"children":[{}],"status":{"is":1},"children":[],"status":{"is":2}}"#;
     let rows = [
-        Row::fails("nothing", prints("")?, said::NOTHING),
-        Row::fails("spaces", prints(" \n")?, said::NOTHING),
-        broken("half", r#"{"children":[{"apiVersion":"v1","ki"#, said::HALF)?,
-        broken("two", r#"{"children":[]}{"children":[]}"#, said::TWO)?,
-        broken("deep", &"[".repeat(10_000), said::DEEP)?,
+        Row::fails("nothing", prints("")?, expected_messages::NOTHING),
+        Row::fails("spaces", prints(" \n")?, expected_messages::NOTHING),
+        broken("half", r#"{"children":[{"apiVersion":"v1","ki"#, expected_messages::HALF)?,
+        broken("two", r#"{"children":[]}{"children":[]}"#, expected_messages::TWO)?,
+        broken("deep", &"[".repeat(10_000), expected_messages::DEEP)?,
         broken("huge-number", r#"{"status":{"n":1e999}}"#, "number out of range at line 1 column 20")?,
         broken(
             "surrogate",
@@ -151,14 +156,14 @@ pub(crate) async fn answers_that_are_none_hurt_nobody(test: &mut Fixture) -> Res
         Row::fails("no-text", Wat::default().prints(no_text).wasm()?, &no_text_why),
         Row::answers("twice", prints(twice)?, json!({ "is": 2 })),
     ];
-    hurt_nobody(test, &rows, MEMORY).await
+    do_no_harm(test, &rows, MEMORY).await
 }
 
-pub(crate) async fn answers_that_are_too_large_hurt_nobody(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn answers_that_are_too_large_do_no_harm(test: &mut Fixture) -> Result<()> {
     let many = |start: &str, times: u32, piece: &str, end: &str| {
         Wat::default().prints(start).prints_times(times / 10_000, piece.repeat(10_000)).prints(end).wasm()
     };
-    let million = said::children(1_000_001, 10_000);
+    let million = expected_messages::children(1_000_001, 10_000);
     let too_large = "Request entity too large: limit is 3145728 (413)"; // the API server's own words
     let status_why = format!("status {} {}/status: {too_large}", test.kind().kind, test.name());
     let child_why = format!("create ConfigMap {}/large: {too_large}", test.name());
@@ -170,33 +175,37 @@ pub(crate) async fn answers_that_are_too_large_hurt_nobody(test: &mut Fixture) -
     let rows = [
         Row::fails("children", many(r#"{"children":[{}"#, 1_000_000, ",{}", "]}")?, &million),
         Row::fails("numbers", many(r#"{"children":[0"#, 1_000_000, ",0", "]}")?, &million),
-        Row::fails("values", values, said::VALUES).limited("output", "32Mi"),
+        Row::fails("values", values, expected_messages::VALUES).limited("output", "32Mi"),
         Row::is_rejected("status", status, &status_why),
         Row::is_rejected("child", child, &child_why).limited("output", "32Mi"),
     ];
-    hurt_nobody(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
+    do_no_harm(test, &rows, MEMORY_FOR_LARGE_ANSWERS).await
 }
 
-pub(crate) async fn what_is_no_hook_hurts_nobody(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn what_is_no_hook_does_no_harm(test: &mut Fixture) -> Result<()> {
     let not_wasm = "this is not a WebAssembly module: its first bytes are 68 65 6c 6c 6f, not 00 61 73 6d";
     let start = r#"(func (export "_start"))"#;
     let with = |field: &str| command(&format!("{field} {start}"));
-    let memory64 = said::feature("memory64", "memory64");
-    let threads = said::feature("threads (shared memory, atomics)", "atomics");
-    let functions = said::functions(60_000, 50_000);
+    let memory64 = expected_messages::feature("memory64", "memory64");
+    let threads = expected_messages::feature("threads (shared memory, atomics)", "atomics");
+    let functions = expected_messages::functions(60_000, 50_000);
     let rows = [
         Row::is_refused("text", b"hello".to_vec(), not_wasm),
-        Row::is_refused("component", wat::parse_str("(component)")?, said::COMPONENT),
-        Row::is_refused("library", command("(func)")?, said::NO_START),
+        Row::is_refused("component", wat::parse_str("(component)")?, expected_messages::COMPONENT),
+        Row::is_refused("library", command("(func)")?, expected_messages::NO_START),
         Row::is_refused("memory64", with("(memory i64 1)")?, &memory64),
         Row::is_refused("threads", with("(memory 1 1 shared)")?, &threads),
-        Row::is_refused("import", with(r#"(import "env" "launch" (func))"#)?, &said::imports("env.launch")),
+        Row::is_refused(
+            "import",
+            with(r#"(import "env" "launch" (func))"#)?,
+            &expected_messages::imports("env.launch"),
+        ),
         Row::is_refused("functions", with(&"(func)".repeat(59_999))?, &functions),
-        Row::is_refused("zstd-bomb", zstd_bomb(WINDOW_OF_8_MIB), &said::size("64Mi")),
-        Row::is_refused("zstd-window", zstd_bomb(WINDOW_OF_1_GIB), said::WINDOW),
-        Row::is_refused("gzip-bomb", gzip_bomb()?, &said::size("64Mi")),
+        Row::is_refused("zstd-bomb", zstd_bomb(WINDOW_OF_8_MIB), &expected_messages::size("64Mi")),
+        Row::is_refused("zstd-window", zstd_bomb(WINDOW_OF_1_GIB), expected_messages::WINDOW),
+        Row::is_refused("gzip-bomb", gzip_bomb()?, &expected_messages::size("64Mi")),
     ];
-    hurt_nobody(test, &rows, MEMORY).await
+    do_no_harm(test, &rows, MEMORY).await
 }
 
 /// Exponent and mantissa as a zstd frame says them.
@@ -247,7 +256,7 @@ pub(crate) async fn hooks_that_look_around_find_nothing(test: &mut Fixture) -> R
         "accept": "57", "receive": "57", "send": "57", "shutdown": "57",
     });
     let rows = [Row::answers("looks", hook.finds(&looks).wasm()?, found)];
-    hurt_nobody(test, &rows, MEMORY).await
+    do_no_harm(test, &rows, MEMORY).await
 }
 
 pub(crate) async fn hooks_can_read_their_mounts_and_do_nothing_else_there(test: &mut Fixture) -> Result<()> {
@@ -296,7 +305,7 @@ pub(crate) async fn hooks_can_read_their_mounts_and_do_nothing_else_there(test: 
         Row::answers("mounted-hook", hook.finds(&looks).wasm()?, found).mounting("mounted"),
         opens_again_and_again()?,
     ];
-    hurt_nobody(test, &rows, MEMORY).await
+    do_no_harm(test, &rows, MEMORY).await
 }
 
 /// Opens the one file of its mount as often as it can, and says how many hundred times that was.

@@ -1,4 +1,4 @@
-// gate lets those outside a network namespace connect to an address inside of it. Its standard input is a socket that
+// apiserver-forwarder lets those outside a network namespace connect to an address inside of it. Its standard input is a socket that
 // listens outside: a socket stays in the namespace it was made in, whoever accepts from it.
 package main
 
@@ -11,7 +11,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		log.Fatal("usage: gate ADDRESS <LISTENING-SOCKET")
+		log.Fatal("usage: apiserver-forwarder ADDRESS <LISTENING-SOCKET")
 	}
 	listener, err := net.FileListener(os.Stdin)
 	if err != nil {
