@@ -156,7 +156,7 @@ impl HookCaller {
                     now: SystemTime::now(),
                     limits: *limits,
                     seed: self.seeds.of(&parent.uid),
-                    mounts: loaded.mounts.folders(),
+                    mounts: &loaded.mounts.folders,
                 };
                 let start = Instant::now();
                 let called = self.sources.runtime().call(&loaded.module, call).instrument(span.clone()).await;

@@ -1,21 +1,28 @@
 //! Compiler: runs in a process of its own, since only that can be stopped at a bound of time or memory.
+//!
+//! The process is this program, called with `compile`. It reads a module from stdin, writes machine code to stdout, and gives
+//! up most rights first.
 
-use std::io;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metahook_core::text::shorten;
-use rustix::process::Signal;
+use rustix::process::{
+    Resource, Rlimit, Signal, getrlimit, nice, set_parent_process_death_signal, setrlimit,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use wasmtime::Engine;
 
 use super::artifact::Artifact;
-use super::module_error::ModuleError;
-use super::process::{COMMAND, REFUSED};
-use super::{ModuleBounds, ModuleSettings};
+use super::{ModuleBounds, ModuleError, ModuleSettings, check, engine_config};
 
 /// Bytes of compiled code: a module of 100 KB makes half a megabyte.
 pub(super) const MAX_ARTIFACT: u64 = 256 << 20;
@@ -26,18 +33,22 @@ const MAX_ERROR: usize = 1024;
 /// Threads of one compiler.
 const THREADS: u64 = 2;
 
+/// The command of this program that compiles; the memory in bytes and the processor time in seconds follow.
+const COMMAND: &str = "compile";
+
+/// The exit code for a refused module, with the reason on stderr.
+const REFUSED: u8 = 3;
+
+/// Lower priority than the calls of hooks.
+const NICENESS: i32 = 5;
+
 /// A starter of compilers, so many at once.
 pub(super) struct Compiler {
     program: PathBuf,
     bounds: ModuleBounds,
     turns: Semaphore,
-    started: AtomicU64,
-}
-
-/// The right to start one compiler.
-pub(super) struct Turn<'a> {
-    compiler: &'a Compiler,
-    _permit: Option<SemaphorePermit<'a>>,
+    /// Compilers started so far.
+    pub(super) started: AtomicU64,
 }
 
 impl Compiler {
@@ -50,44 +61,31 @@ impl Compiler {
         }
     }
 
-    /// Compilers started so far.
-    pub(super) fn started(&self) -> u64 {
-        self.started.load(Ordering::Relaxed)
-    }
-
-    pub(super) async fn turn(&self) -> Turn<'_> {
-        // The semaphore is never closed.
-        Turn { compiler: self, _permit: self.turns.acquire().await.ok() }
-    }
-}
-
-impl Turn<'_> {
-    /// Compiles a module that has been inspected.
+    /// Compiles a module that has been inspected, when it is its turn. Also returns when that was.
     ///
-    /// *Guarantees*: it ends within the time bound, and so does the compiler; dropped before, it ends the compiler.
-    pub(super) async fn compile(&self, module: &[u8]) -> Result<Artifact, ModuleError> {
-        let bounds = &self.compiler.bounds;
-        let mut child = self.compiler.spawn().map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
-        self.compiler.started.fetch_add(1, Ordering::Relaxed);
-        let exchange = tokio::time::timeout(bounds.compile_time, exchange(&mut child, module)).await;
-        let ended = match exchange {
-            Ok(ended) => ended,
-            Err(_elapsed) => Err(ModuleError::CompileTime(bounds.compile_time)),
-        };
+    /// *Guarantees*: from then on it ends within the time bound, and so does the compiler; dropped before, it ends the
+    /// compiler.
+    pub(super) async fn compile(&self, module: &[u8]) -> Result<(Artifact, Instant), ModuleError> {
+        // The semaphore is never closed.
+        let _turn = self.turns.acquire().await;
+        let start = Instant::now();
+        let mut child = self.spawn().map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
+        self.started.fetch_add(1, Ordering::Relaxed);
+        let time = self.bounds.compile_time;
+        let exchange = tokio::time::timeout(time, exchange(&mut child, module)).await;
+        let ended = exchange.unwrap_or(Err(ModuleError::CompileTime(time)));
         if ended.is_err() {
             // It may still run. If it cannot be killed, it has ended already.
             child.kill().await.unwrap_or_default();
         }
-        let Ended { status, artifact, stderr } = ended?;
+        let (status, artifact, stderr) = ended?;
         if status.success() {
-            Ok(Artifact::compiled(artifact))
+            Ok((Artifact::compiled(artifact), start))
         } else {
-            Err(explain(status, &stderr, bounds))
+            Err(explain(status, &stderr, &self.bounds))
         }
     }
-}
 
-impl Compiler {
     fn spawn(&self) -> io::Result<Child> {
         let processor = self.bounds.compile_time.as_secs().saturating_add(1).saturating_mul(THREADS);
         Command::new(&self.program)
@@ -105,14 +103,8 @@ impl Compiler {
     }
 }
 
-struct Ended {
-    status: ExitStatus,
-    artifact: Vec<u8>,
-    stderr: String,
-}
-
 /// Writes and reads at the same time, or both processes would wait for each other at a full pipe.
-async fn exchange(child: &mut Child, module: &[u8]) -> Result<Ended, ModuleError> {
+async fn exchange(child: &mut Child, module: &[u8]) -> Result<(ExitStatus, Vec<u8>, String), ModuleError> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
@@ -126,7 +118,7 @@ async fn exchange(child: &mut Child, module: &[u8]) -> Result<Ended, ModuleError
         return Err(ModuleError::Artifact(MAX_ARTIFACT));
     }
     let status = child.wait().await.map_err(|error| ModuleError::Compiler(error.to_string()))?;
-    Ok(Ended { status, artifact, stderr: String::from_utf8_lossy(&stderr).into_owned() })
+    Ok((status, artifact, String::from_utf8_lossy(&stderr).into_owned()))
 }
 
 /// The bytes of a pipe up to a bound, or to an error: an artifact that is cut is found to be so.
@@ -156,9 +148,70 @@ fn explain(status: ExitStatus, stderr: &str, bounds: &ModuleBounds) -> ModuleErr
     if status.signal() == Some(Signal::XCPU.as_raw()) {
         return ModuleError::CompileTime(bounds.compile_time);
     }
+    ModuleError::Compiler(format!("{status}{}", last_words(stderr, MAX_ERROR / 4)))
+}
+
+/// The last line that a program wrote, as the end of a message.
+pub(in crate::hook::wasm) fn last_words(stderr: &str, max: usize) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty());
-    let last = last.map(|line| format!("; its last words: {}", shorten(line, MAX_ERROR / 4)));
-    ModuleError::Compiler(format!("{status}{}", last.unwrap_or_default()))
+    last.map(|line| format!("; its last words: {}", shorten(line, max))).unwrap_or_default()
+}
+
+/// Compiles, if that is what the arguments ask for.
+pub fn compile(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut arguments = arguments.into_iter().skip(1);
+    if arguments.next().is_none_or(|command| command != COMMAND) {
+        return None;
+    }
+    let mut number = || arguments.next()?.to_str()?.parse::<u64>().ok();
+    let compiled = match (number(), number()) {
+        (Some(memory), Some(processor)) => limit(memory, processor).map_err(broken).and_then(|()| run()),
+        _ => Err(broken("only the server itself calls this command")),
+    };
+    let Err((text, code)) = compiled else { return Some(ExitCode::SUCCESS) };
+    // Where stderr is closed, the exit code has to do.
+    io::stderr().write_all(text.as_bytes()).unwrap_or_default();
+    Some(code)
+}
+
+/// The last words of a process, and its exit code.
+type Failed = (String, ExitCode);
+
+fn refused(why: impl Display) -> Failed {
+    (format!("{why:#}"), ExitCode::from(REFUSED))
+}
+
+fn broken(why: impl Display) -> Failed {
+    (format!("{why:#}"), ExitCode::FAILURE)
+}
+
+fn run() -> Result<(), Failed> {
+    let mut module = Vec::new();
+    io::stdin().lock().read_to_end(&mut module).map_err(broken)?;
+    check::validate(&module).map_err(refused)?;
+    let engine = Engine::new(&engine_config()).map_err(broken)?;
+    let artifact = engine.precompile_module(&module).map_err(refused)?;
+    io::stdout().lock().write_all(&artifact).map_err(broken)
+}
+
+/// Gives up the rights that compiling does not need: memory, time, files, the working directory, a longer life than the
+/// server's.
+fn limit(memory: u64, processor: u64) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    std::env::set_current_dir("/")?;
+    nice(NICENESS)?;
+    for (resource, max) in [
+        (Resource::As, memory),
+        (Resource::Cpu, processor),
+        (Resource::Core, 0),
+        (Resource::Fsize, 0),
+        // Stdin, stdout and stderr, which are open.
+        (Resource::Nofile, 3),
+    ] {
+        let max = Some(getrlimit(resource).maximum.unwrap_or(u64::MAX).min(max));
+        setrlimit(resource, Rlimit { current: max, maximum: max })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -202,8 +255,8 @@ mod tests {
     #[tokio::test]
     async fn a_missing_compiler_is_an_error() {
         let compiler = Compiler::new(&ModuleSettings::new("/nowhere/at/all"));
-        let error = compiler.turn().await.compile(b"").await.err();
+        let error = compiler.compile(b"").await.err();
         assert_eq!(error, Some(ModuleError::NoCompiler("No such file or directory (os error 2)".into())));
-        assert_eq!(compiler.started(), 0);
+        assert_eq!(compiler.started.into_inner(), 0);
     }
 }

@@ -5,31 +5,29 @@
 
 mod artifact;
 mod cache;
+mod check;
 mod compiler;
-mod features;
-mod module_error;
-mod outline;
-mod process;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use metahook_core::api::limits::LimitBounds;
+use metahook_core::api::units::print_bytes;
 use metahook_core::text::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
-use wasmtime::{Engine, Module as Code};
+use wasmtime::{Config, Engine, Module as Code};
 
-pub(super) use features::engine_config;
-pub use module_error::{Encoding, ModuleError};
-pub use process::compile;
+pub use compiler::compile;
+pub(super) use compiler::last_words;
 
 use artifact::{Artifact, Name};
 use cache::Cache;
+use check::OutlineBounds;
 use compiler::Compiler;
-use outline::OutlineBounds;
 
 /// Bytes of an error that a module or wasmtime describes.
 const MAX_ERROR: usize = 500;
@@ -73,6 +71,129 @@ pub enum Origin {
     Cached(Duration),
 }
 
+/// Bytes that cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModuleError {
+    #[error(
+        "the module has {found} bytes as it is stored ({encoding}), and {} are allowed (--module-packed-max): make it smaller",
+        print_bytes(*bound)
+    )]
+    Packed { encoding: Encoding, found: usize, bound: u64 },
+    #[error("the module has more than {} (--module-size-max): strip it, or build it for size", print_bytes(*.0))]
+    Size(u64),
+    #[error("the module is stored as {encoding}, and cannot be unpacked: {why}; compress and store it again")]
+    Broken { encoding: Encoding, why: String },
+    #[error(
+        "the module is stored as {0} with a window above 8Mi: compress it again without --long and --ultra"
+    )]
+    Window(Encoding),
+    #[error("{count} bytes follow the end of the {encoding} data: store one module, compressed in one piece")]
+    Trailing { encoding: Encoding, count: usize },
+    #[error("this is not a WebAssembly module: its first bytes are {0}, not 00 61 73 6d")]
+    NotWasm(String),
+    #[error("this is a component, and hooks are modules: build with --target wasm32-wasip1")]
+    Component,
+    #[error(
+        "the module has {found} functions, and {bound} are allowed (--module-functions-max): make it smaller"
+    )]
+    Functions { found: u32, bound: u32 },
+    #[error(
+        "the module begins with {} of memory, and no hook gets more than {} (--hook-memory-max): lower its initial memory",
+        print_bytes(*found), print_bytes(*bound)
+    )]
+    Memory { found: u64, bound: u64 },
+    #[error(
+        "the module has a table of {found} elements, and {bound} are allowed (--module-functions-max): make it smaller"
+    )]
+    Table { found: u64, bound: u64 },
+    #[error("the module has {0} tables, and a hook has one: build with --target wasm32-wasip1")]
+    Tables(u32),
+    #[error("the module has no function _start: build a command (fn main), not a library")]
+    NoStart,
+    #[error(
+        "the module's function _start takes or returns values: build a command with --target wasm32-wasip1"
+    )]
+    StartType,
+    #[error("the module wants what hooks cannot have: {0}; a hook gets WASI preview 1 and nothing else")]
+    Import(String),
+    #[error("the module is refused: {0}")]
+    Refused(String),
+    #[error(
+        "the module was not compiled within {}s (--module-compile-timeout): make it smaller",
+        .0.as_secs_f64()
+    )]
+    CompileTime(Duration),
+    #[error(
+        "compiling the module takes more than {} of memory (--module-compile-memory): make it smaller",
+        print_bytes(*.0)
+    )]
+    CompileMemory(u64),
+    #[error("the compiled module has more than {}: make it smaller", print_bytes(*.0))]
+    Artifact(u64),
+    #[error("the compiler cannot be started: {0}")]
+    NoCompiler(String),
+    #[error("the compiler failed on this module: {0}")]
+    Compiler(String),
+}
+
+/// The compression of a stored module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    Gzip,
+    Zstd,
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+impl ModuleError {
+    /// The time for which the same bytes need no other compilation to be known to fail.
+    pub(super) fn holds_for(&self) -> Duration {
+        /// The machine may just be busy; compiling without a pause would keep it busy.
+        const RETRY_DELAY: Duration = Duration::from_mins(5);
+        match self {
+            Self::CompileTime(_) | Self::CompileMemory(_) | Self::Artifact(_) | Self::Compiler(_) => {
+                RETRY_DELAY
+            }
+            Self::NoCompiler(_) => Duration::ZERO,
+            Self::Packed { .. }
+            | Self::Size(_)
+            | Self::Broken { .. }
+            | Self::Window(_)
+            | Self::Trailing { .. }
+            | Self::NotWasm(_)
+            | Self::Component
+            | Self::Functions { .. }
+            | Self::Memory { .. }
+            | Self::Table { .. }
+            | Self::Tables(_)
+            | Self::NoStart
+            | Self::StartType
+            | Self::Import(_)
+            | Self::Refused(_) => Duration::MAX,
+        }
+    }
+}
+
+/// The settings of an engine that decide about code: the compiler's process and the server share them. A pool of instances
+/// is none of them.
+pub(super) fn engine_config() -> Config {
+    let mut config = Config::new();
+    // Fuel is the measure of a call, equal on every machine; yields make a long call give way.
+    config.consume_fuel(true);
+    config.cranelift_nan_canonicalization(true);
+    config.max_wasm_stack(512 << 10);
+    config.async_stack_size(2 << 20);
+    config.wasm_features(check::ALLOWED.complement(), false);
+    config
+}
+
 /// A maker of code for one engine: finds it in the cache or compiles it.
 pub(super) struct CodeLoader {
     engine: Engine,
@@ -107,11 +228,12 @@ impl CodeLoader {
             };
             Cache::open(folder).map_err(warn).ok()
         });
-        let functions = settings.bounds.functions;
-        let memory = limits.ceiling.memory;
         Self {
             engine,
-            outline_bounds: OutlineBounds { functions, memory, table: functions.into() },
+            outline_bounds: OutlineBounds {
+                functions: settings.bounds.functions,
+                memory: limits.ceiling.memory,
+            },
             compiler: Compiler::new(settings),
             cache: cache.map(Arc::new),
         }
@@ -120,7 +242,7 @@ impl CodeLoader {
     /// Checks the outline of a module and computes its digest, on a thread for blocking work.
     pub(super) async fn inspect(&self, bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), ModuleError> {
         let bounds = self.outline_bounds;
-        blocking(move || outline::inspect(&bytes, bounds).map(|()| (Digest::of(&bytes), bytes))).await
+        blocking(move || check::inspect(&bytes, bounds).map(|()| (Digest::of(&bytes), bytes))).await
     }
 
     /// Code of a module that has been inspected.
@@ -130,10 +252,8 @@ impl CodeLoader {
         if let Some(code) = self.cached(&name).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
-        let turn = self.compiler.turn().await;
-        let start = Instant::now();
-        let artifact = Arc::new(turn.compile(bytes).await?);
-        drop(turn);
+        let (artifact, start) = self.compiler.compile(bytes).await?;
+        let artifact = Arc::new(artifact);
         let engine = self.engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
@@ -149,7 +269,7 @@ impl CodeLoader {
 
     /// Compilations started so far.
     pub(super) fn compilations(&self) -> u64 {
-        self.compiler.started()
+        self.compiler.started.load(Ordering::Relaxed)
     }
 
     async fn cached(&self, name: &Name) -> Option<Code> {

@@ -8,6 +8,7 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::text::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
+use crate::hook::wasm::compile::last_words;
 use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
 
 /// Bytes of a request.
@@ -121,7 +122,7 @@ fn stopped(error: &wasmtime::Error, log: &str) -> CallError {
         (Some(trap), _) => {
             CallError::Trap { trap: trap.to_string().trim_start_matches("wasm trap: ").to_owned(), place }
         }
-        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_line(log) },
+        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_words(log, MAX_LINE) },
         (None, None) => {
             CallError::Stopped { why: shorten(&error.root_cause().to_string(), MAX_ERROR), place }
         }
@@ -133,12 +134,4 @@ fn place(error: &wasmtime::Error) -> String {
     let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
     let named = frames.iter().find_map(|frame| frame.func_name());
     named.map(|name| format!(" in {}", rustc_demangle::demangle(name))).unwrap_or_default()
-}
-
-fn last_line(text: &str) -> String {
-    text.lines()
-        .rev()
-        .find(|line| !line.trim().is_empty())
-        .map(|line| format!("; its last words: {}", shorten(line, MAX_LINE)))
-        .unwrap_or_default()
 }

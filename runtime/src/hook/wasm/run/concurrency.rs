@@ -3,134 +3,66 @@
 //! There is a fixed number of permits, by default two per core. Waiting controllers are served round robin, and none has more
 //! than a quarter of the permits (at least one): what its hooks do to a core they never do to all cores.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::sync::lock;
 
 /// The permits of all calls.
+#[derive(Debug)]
+pub(super) struct Concurrency {
+    permits: Arc<Semaphore>,
+    /// Permits of one controller: hooks that keep their cores busy leave some to others.
+    max_per_controller: usize,
+    /// At least those that have or want a permit.
+    controllers: Mutex<BTreeMap<Box<str>, Controller>>,
+}
+
+/// The queues that the calls of one controller go through first.
 #[derive(Debug, Clone)]
-pub(super) struct Concurrency(Arc<Mutex<Queue>>);
+struct Controller {
+    permits: Arc<Semaphore>,
+    turn: Arc<Semaphore>,
+}
 
 /// The permit of one call, held until dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
-    permits: Concurrency,
-    controller: Arc<str>,
-}
-
-#[derive(Debug)]
-struct Queue {
-    free: usize,
-    /// Permits of one controller: hooks that keep their cores busy leave some to others.
-    max_per_controller: usize,
-    /// Permits by controller, for those that have some.
-    held: BTreeMap<Arc<str>, usize>,
-    /// Waiting calls by controller, the longest waiting first; a controller without calls is not in it.
-    waiting: BTreeMap<Arc<str>, VecDeque<oneshot::Sender<Permit>>>,
-    /// The controllers of `waiting`, the next one first.
-    turns: VecDeque<Arc<str>>,
+    _of_all: Option<OwnedSemaphorePermit>,
+    _of_controller: Option<OwnedSemaphorePermit>,
 }
 
 impl Concurrency {
     /// A controller has a quarter of the permits, at least one: with two per core it keeps half of the cores busy.
-    pub(super) fn new(free: usize) -> Self {
-        Self(Arc::new(Mutex::new(Queue {
-            free,
-            max_per_controller: (free / 4).max(1),
-            held: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            turns: VecDeque::new(),
-        })))
+    pub(super) fn new(permits: usize) -> Self {
+        let max_per_controller = (permits / 4).max(1);
+        Self { permits: Arc::new(Semaphore::new(permits)), max_per_controller, controllers: Mutex::default() }
     }
 
     /// Waits for a permit. A call that is dropped while it waits leaves the queue.
     pub(super) async fn acquire(&self, controller: &str) -> Permit {
-        // Short calls one after the other never wait for anything: here their task gives way now and then.
-        tokio::task::coop::consume_budget().await;
-        let controller: Arc<str> = controller.into();
-        loop {
-            let Some(turn) = self.lock().enter(&controller) else {
-                return Permit { permits: self.clone(), controller };
-            };
-            // Each permit is handed on when it is dropped. If one were lost, the call would queue again.
-            if let Ok(permit) = turn.await {
-                return permit;
-            }
-        }
+        let Controller { permits, turn } = self.controller(controller);
+        // No semaphore is ever closed.
+        let of_controller = permits.acquire_owned().await.ok();
+        // One call of each controller waits beside those of others, so that controllers take turns.
+        let turn = turn.acquire().await;
+        let of_all = Arc::clone(&self.permits).acquire_owned().await.ok();
+        drop(turn);
+        Permit { _of_all: of_all, _of_controller: of_controller }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        lock(&self.0)
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let next = self.permits.lock().leave(&self.controller);
-        if let Some((controller, turn)) = next {
-            // If that call is dropped at this moment, the permit comes back and is dropped, which hands it on.
-            drop(turn.send(Self { permits: self.permits.clone(), controller }));
+    fn controller(&self, name: &str) -> Controller {
+        let mut controllers = lock(&self.controllers);
+        if let Some(controller) = controllers.get(name) {
+            return controller.clone();
         }
-    }
-}
-
-impl Queue {
-    /// Takes a free permit, or queues for one.
-    fn enter(&mut self, controller: &Arc<str>) -> Option<oneshot::Receiver<Permit>> {
-        if self.free > 0 && self.may_have_more(controller) {
-            self.give(controller);
-            return None;
-        }
-        let (send, turn) = oneshot::channel();
-        if let Some(calls) = self.waiting.get_mut(controller) {
-            calls.push_back(send);
-        } else {
-            self.waiting.insert(Arc::clone(controller), VecDeque::from([send]));
-            self.turns.push_back(Arc::clone(controller));
-        }
-        Some(turn)
-    }
-
-    /// Takes a permit back. Returns the waiting call that gets it; without one the permit is free.
-    fn leave(&mut self, controller: &Arc<str>) -> Option<(Arc<str>, oneshot::Sender<Permit>)> {
-        self.free = self.free.saturating_add(1);
-        if let Some(held) = self.held.get_mut(controller) {
-            *held -= 1;
-            if *held == 0 {
-                self.held.remove(controller);
-            }
-        }
-        for _ in 0..self.turns.len() {
-            let controller = self.turns.pop_front()?;
-            if !self.may_have_more(&controller) {
-                self.turns.push_back(controller);
-                continue;
-            }
-            let Some(calls) = self.waiting.get_mut(&controller) else { continue };
-            let next = std::iter::from_fn(|| calls.pop_front()).find(|turn| !turn.is_closed());
-            if calls.is_empty() {
-                self.waiting.remove(&controller);
-            } else {
-                self.turns.push_back(Arc::clone(&controller));
-            }
-            if let Some(next) = next {
-                self.give(&controller);
-                return Some((controller, next));
-            }
-        }
-        None
-    }
-
-    fn may_have_more(&self, controller: &Arc<str>) -> bool {
-        self.held.get(controller).is_none_or(|held| *held < self.max_per_controller)
-    }
-
-    fn give(&mut self, controller: &Arc<str>) {
-        self.free = self.free.saturating_sub(1);
-        *self.held.entry(Arc::clone(controller)).or_default() += 1;
+        controllers.retain(|_, controller| Arc::strong_count(&controller.permits) > 1);
+        let permits = Arc::new(Semaphore::new(self.max_per_controller));
+        let controller = Controller { permits, turn: Arc::new(Semaphore::new(1)) };
+        controllers.insert(name.into(), controller.clone());
+        controller
     }
 }
 
@@ -147,9 +79,17 @@ mod tests {
 
     type Waiting = BoxFuture<'static, Permit>;
 
-    fn waits(permits: &Concurrency, controller: &'static str) -> Waiting {
-        let permits = permits.clone();
-        let mut waiting = async move { permits.acquire(controller).await }.boxed();
+    fn new(permits: usize) -> Arc<Concurrency> {
+        Arc::new(Concurrency::new(permits))
+    }
+
+    fn asks(permits: &Arc<Concurrency>, controller: &'static str) -> Waiting {
+        let permits = Arc::clone(permits);
+        async move { permits.acquire(controller).await }.boxed()
+    }
+
+    fn waits(permits: &Arc<Concurrency>, controller: &'static str) -> Waiting {
+        let mut waiting = asks(permits, controller);
         assert!(got(&mut waiting).is_none(), "there is a permit");
         waiting
     }
@@ -162,12 +102,12 @@ mod tests {
     }
 
     fn free(permits: &Concurrency) -> usize {
-        permits.lock().free
+        permits.permits.available_permits()
     }
 
     #[test]
     fn a_free_permit_is_taken_without_waiting() {
-        let permits = Concurrency::new(2);
+        let permits = new(2);
         let taken =
             [permits.acquire("a").now_or_never().unwrap(), permits.acquire("b").now_or_never().unwrap()];
         assert!(permits.acquire("c").now_or_never().is_none());
@@ -177,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_controller_has_a_quarter_of_the_permits() {
-        let permits = Concurrency::new(8);
+        let permits = new(8);
         let mut bad = [permits.acquire("bad").now_or_never(), permits.acquire("bad").now_or_never()];
         let mut third = waits(&permits, "bad");
         let good = permits.acquire("good").now_or_never();
@@ -192,22 +132,20 @@ mod tests {
 
     #[test]
     fn calls_of_one_controller_do_not_delay_another_s_first() {
-        let permits = Concurrency::new(1);
+        let permits = new(1);
         let mut running = permits.acquire("busy").now_or_never().unwrap();
         let mut busy: Vec<_> = (0..1000).map(|_| waits(&permits, "busy")).collect();
         let mut quiet = waits(&permits, "quiet");
         drop(running);
-        running = got(&mut busy[0]).unwrap();
-        assert!(got(&mut quiet).is_none());
-        drop(running);
+        assert!(got(&mut busy[0]).is_none());
         running = got(&mut quiet).unwrap();
         drop(running);
-        assert!(got(&mut busy[1]).is_some() && got(&mut busy[2]).is_some());
+        assert!(got(&mut busy[0]).is_some() && got(&mut busy[1]).is_some());
     }
 
     #[test]
     fn controllers_take_turns_and_each_is_served_in_its_order() {
-        let permits = Concurrency::new(1);
+        let permits = new(1);
         let running = permits.acquire("a").now_or_never().unwrap();
         let asked = ["a", "a", "a", "b", "b", "c"];
         let mut waiting: Vec<_> = asked.map(|controller| (controller, waits(&permits, controller))).into();
@@ -216,13 +154,13 @@ mod tests {
         while let Some(at) = waiting.iter_mut().position(|(_, waiting)| got(waiting).is_some()) {
             served.push(waiting.remove(at).0);
         }
-        assert_eq!(served, ["a", "b", "c", "a", "b", "a"]);
+        assert_eq!(served, ["b", "c", "a", "b", "a", "a"], "and a had the first");
         assert!(waiting.is_empty());
     }
 
     #[test]
     fn a_dropped_call_hands_its_permit_on() {
-        let permits = Concurrency::new(1);
+        let permits = new(1);
         let running = permits.acquire("a").now_or_never().unwrap();
         let (first, second, mut third) = (waits(&permits, "a"), waits(&permits, "b"), waits(&permits, "c"));
         drop(first); // while it waits
@@ -230,7 +168,9 @@ mod tests {
         drop(second); // when it has its permit, before it is polled
         assert!(got(&mut third).is_some());
         assert_eq!(free(&permits), 1);
-        assert!(permits.lock().waiting.is_empty() && permits.lock().turns.is_empty());
+        drop(third);
+        drop(asks(&permits, "d").now_or_never());
+        assert_eq!(lock(&permits.controllers).len(), 1, "controllers without calls are forgotten");
     }
 
     /// A step of a random run.
@@ -253,27 +193,32 @@ mod tests {
     proptest! {
         #[test]
         fn no_more_calls_run_than_permits_and_none_is_lost(total in 1..13_usize, steps in steps()) {
-            let permits = Concurrency::new(total);
-            let (mut waiting, mut running) = (Vec::<Waiting>::new(), Vec::new());
+            let permits = new(total);
+            let (mut waiting, mut running, mut holders) = (Vec::new(), Vec::new(), Vec::new());
             for step in steps {
                 match step {
-                    Step::Ask(controller) => {
-                        let permits = permits.clone();
-                        waiting.push(async move { permits.acquire(controller).await }.boxed());
-                    }
+                    Step::Ask(controller) => waiting.push((controller, asks(&permits, controller))),
                     Step::GiveUp(which) if !waiting.is_empty() => drop(waiting.remove(which % waiting.len())),
-                    Step::End(which) if !running.is_empty() => drop(running.remove(which % running.len())),
+                    Step::End(which) if !running.is_empty() => {
+                        holders.remove(which % running.len());
+                        drop(running.remove(which % running.len()));
+                    }
                     Step::GiveUp(_) | Step::End(_) => {}
                 }
-                waiting.retain_mut(|waiting| got(waiting).map(|permit| running.push(permit)).is_none());
+                while let Some(at) = waiting.iter_mut().position(|(_, waiting)| {
+                    got(waiting).map(|permit| running.push(permit)).is_some()
+                }) {
+                    let (controller, _) = waiting.remove(at);
+                    holders.push(controller);
+                }
                 prop_assert!(running.len() <= total);
-                let free = running.len() < total;
-                let held = |controller: &str| running.iter().filter(|permit| *permit.controller == *controller).count();
                 for controller in ["a", "b", "c"] {
+                    let held = holders.iter().filter(|holder| **holder == controller).count();
                     let most = (total / 4).max(1);
-                    prop_assert!(held(controller) <= most);
-                    let waits = permits.lock().waiting.get(controller).is_some_and(|calls| calls.iter().any(|call| !call.is_closed()));
-                    prop_assert!(!waits || !free || held(controller) == most, "{controller} waits for a permit that is free");
+                    prop_assert!(held <= most);
+                    let waits = waiting.iter().any(|(waits, _)| *waits == controller);
+                    let free = running.len() < total;
+                    prop_assert!(!waits || !free || held == most, "{controller} waits for a permit that is free");
                 }
             }
             waiting.clear();
@@ -284,10 +229,10 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn on_many_threads_all_calls_are_served() {
-        let permits = Concurrency::new(2);
+        let permits = new(2);
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let calls = (0..200_usize).map(|number| {
-            let (permits, now, most) = (permits.clone(), Arc::clone(&now), Arc::clone(&most));
+            let (permits, now, most) = (Arc::clone(&permits), Arc::clone(&now), Arc::clone(&most));
             tokio::spawn(async move {
                 let _permit = permits.acquire(["a", "b", "c"][number % 3]).await;
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

@@ -73,10 +73,7 @@ pub(crate) enum HookSourceError {
 impl HookSourceError {
     /// The digest of the refused module, where it is known.
     pub(crate) fn refused(&self) -> Option<&str> {
-        match self {
-            Self::Module(error) => error.refused(),
-            Self::Mount(_) => None,
-        }
+        if let Self::Module(error) = self { error.refused() } else { None }
     }
 
     /// The reason of the condition `ModulesLoaded`.
@@ -92,7 +89,7 @@ impl LoadedHook {
     fn new(module: Arc<Module>, mounts: Mounts) -> Self {
         let mut identity = Fingerprinter::default();
         identity.add(module.digest.as_bytes());
-        identity.add(mounts.digest().as_bytes());
+        identity.add(mounts.digest.as_bytes());
         Self { module, mounts: Arc::new(mounts), identity: identity.finish() }
     }
 }
@@ -105,7 +102,7 @@ impl HookSources {
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
-        self.modules.registry().runtime()
+        self.modules.registry.runtime()
     }
 
     pub(crate) fn follow(&self, module: &ModuleRef, mounts: &[MountRef]) -> Arc<HookSource> {
@@ -145,7 +142,7 @@ impl Drop for HookSource {
 }
 
 async fn join(module: Arc<ModuleSource>, mut mounts: MountSet, state: watch::Sender<HookSourceState>) {
-    let mut modules = module.state();
+    let mut modules = module.state.clone();
     loop {
         let module = modules.borrow_and_update().clone();
         let (content, problem) = mounts.update();

@@ -24,13 +24,13 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The sources of all running controllers' modules, each followed once.
 pub(super) struct ModuleSources {
     objects: Arc<ObjectWatches>,
-    registry: Arc<ModuleRegistry>,
+    pub(super) registry: Arc<ModuleRegistry>,
     followed: Mutex<BTreeMap<ModuleRef, Weak<ModuleSource>>>,
 }
 
 /// One source, followed as long as it is held.
 pub(super) struct ModuleSource {
-    state: watch::Receiver<ModuleState>,
+    pub(super) state: watch::Receiver<ModuleState>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -44,46 +44,39 @@ pub(super) struct ModuleState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ModuleSourceError {
     #[error(
-        "there is no ConfigMap {namespace}/{name}: create it, for example with `kubectl -n {namespace} create configmap {name} --from-file={key}=MODULE.wasm`"
+        "there is no {map}: create it, for example with `kubectl -n {} create configmap {} --from-file={key}=MODULE.wasm`",
+        map.namespace, map.name
     )]
-    NoConfigMap { namespace: String, name: String, key: String },
-    #[error("the ConfigMap {namespace}/{name} has no key {key:?} in binaryData or data; it has {found}")]
-    NoKey { namespace: String, name: String, key: String, found: String },
+    NoConfigMap { map: Arc<Reference>, key: String },
+    #[error("the {map} has no key {key:?} in binaryData or data; it has {found}")]
+    NoKey { map: Arc<Reference>, key: String, found: String },
     #[error(
-        "the ConfigMap {namespace}/{name} has both {key:?}, a module, and {:?}, the index of one: remove one of the keys",
+        "the {map} has both {key:?}, a module, and {:?}, the index of one: remove one of the keys",
         index_key(key)
     )]
-    TwoModules { namespace: String, name: String, key: String },
-    #[error("the {name} cannot be read: {message}")]
-    Unreadable { name: Reference, message: Arc<str> },
-    #[error("ConfigMap {namespace}/{name}, key {:?}: {source}", index_key(key))]
-    Index { namespace: String, name: String, key: String, source: IndexError },
+    TwoModules { map: Arc<Reference>, key: String },
+    #[error("the {map} cannot be read: {message}")]
+    Unreadable { map: Arc<Reference>, message: Arc<str> },
+    #[error("{map}, key {:?}: {source}", index_key(key))]
+    Index { map: Arc<Reference>, key: String, source: IndexError },
     #[error(
-        "there is no {part}, part {} of {count} of the module in ConfigMap {of}: apply all that `metahook pack` wrote",
+        "there is no {part}, part {} of {count} of the module in {map}: apply all that `metahook pack` wrote",
         number + 1
     )]
-    NoPart { part: Reference, number: usize, count: usize, of: String },
+    NoPart { part: Arc<Reference>, number: usize, count: usize, map: Arc<Reference> },
+    #[error("the {part}, a part of the module in {map}, has no binaryData.{PART_KEY}: pack it again")]
+    EmptyPart { part: Arc<Reference>, map: Arc<Reference> },
+    /// `found` is the digest, where the bytes could be unpacked.
+    #[error("{map}, key {key}: {source}")]
+    Module { map: Arc<Reference>, key: String, found: Option<String>, source: Box<ModuleError> },
     #[error(
-        "the {part}, a part of the module in ConfigMap {of}, has no binaryData.{PART_KEY}: pack it again"
+        "{map}, key {key}: the module's digest is {found}, and the spec pins {pinned}: update the pin or put the module back"
     )]
-    EmptyPart { part: Reference, of: String },
-    #[error("ConfigMap {namespace}/{name}, key {key}: {source}")]
-    Module {
-        namespace: String,
-        name: String,
-        key: String,
-        /// The digest, where the bytes could be unpacked.
-        found: Option<String>,
-        source: Box<ModuleError>,
-    },
+    Pinned { map: Arc<Reference>, key: String, found: String, pinned: String },
     #[error(
-        "ConfigMap {namespace}/{name}, key {key}: the module's digest is {found}, and the spec pins {pinned}: update the pin or put the module back"
+        "{map}: the parts make a module of {size} bytes with the digest {found}, and the index says {wanted}: pack it again"
     )]
-    Pinned { namespace: String, name: String, key: String, found: String, pinned: String },
-    #[error(
-        "ConfigMap {namespace}/{name}: the parts make a module of {size} bytes with the digest {found}, and the index says {wanted}: pack it again"
-    )]
-    Mixed { namespace: String, name: String, size: usize, found: String, wanted: String },
+    Mixed { map: Arc<Reference>, size: usize, found: String, wanted: String },
 }
 
 impl ModuleSourceError {
@@ -106,34 +99,20 @@ impl ModuleSourceError {
         match self {
             Self::Module { found, .. } => found.as_deref(),
             Self::Pinned { found, .. } | Self::Mixed { found, .. } => Some(found),
-            Self::NoConfigMap { .. }
-            | Self::NoKey { .. }
-            | Self::TwoModules { .. }
-            | Self::Unreadable { .. }
-            | Self::Index { .. }
-            | Self::NoPart { .. }
-            | Self::EmptyPart { .. } => None,
+            _ => None,
         }
     }
 
     /// The delay of another try with the same bytes, where a busy machine may have been the reason.
     fn retry_delay(&self) -> Option<Duration> {
-        match self {
-            Self::Module { source, .. } => {
-                Some(source.holds_for()).filter(|time| *time != Duration::MAX).map(|time| time + RETRY_DELAY)
-            }
-            _ => None,
-        }
+        let Self::Module { source, .. } = self else { return None };
+        Some(source.holds_for()).filter(|time| *time != Duration::MAX).map(|time| time + RETRY_DELAY)
     }
 }
 
 impl ModuleSources {
     pub(super) fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>) -> Self {
         Self { objects, registry, followed: Mutex::default() }
-    }
-
-    pub(super) fn registry(&self) -> &ModuleRegistry {
-        &self.registry
     }
 
     pub(super) fn follow(&self, spec: &ModuleRef) -> Arc<ModuleSource> {
@@ -148,12 +127,6 @@ impl ModuleSources {
         let source = Arc::new(ModuleSource { state, _task: task });
         followed.insert(spec.clone(), Arc::downgrade(&source));
         source
-    }
-}
-
-impl ModuleSource {
-    pub(super) fn state(&self) -> watch::Receiver<ModuleState> {
-        self.state.clone()
     }
 }
 
@@ -178,6 +151,7 @@ struct Loader {
     objects: Arc<ObjectWatches>,
     registry: Arc<ModuleRegistry>,
     spec: ModuleRef,
+    name: Arc<Reference>,
     map: Follower,
     /// Followed only until the module is loaded.
     parts: BTreeMap<String, Follower>,
@@ -185,8 +159,9 @@ struct Loader {
 
 impl Loader {
     fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>, spec: ModuleRef) -> Self {
-        let map = objects.follow(spec.reader.as_ref(), &config_map(&spec.namespace, &spec.name));
-        Self { objects, registry, spec, map, parts: BTreeMap::new() }
+        let name = config_map(&spec.namespace, &spec.name);
+        let map = objects.follow(spec.reader.as_ref(), &name);
+        Self { objects, registry, spec, name, map, parts: BTreeMap::new() }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
@@ -215,21 +190,20 @@ impl Loader {
     }
 
     fn stage(&mut self, now: Option<&Arc<Module>>) -> Result<Stage, ModuleSourceError> {
-        let ModuleRef { namespace, name, key, sha256, reader: _ } = self.spec.clone();
+        let ModuleRef { key, sha256, .. } = self.spec.clone();
+        let name = || Arc::clone(&self.name);
         let content = match self.map.now() {
             Known::NotYet => return Ok(Stage::Wait),
-            Known::Missing => return Err(ModuleSourceError::NoConfigMap { namespace, name, key }),
-            Known::Unreadable(message) => {
-                return Err(ModuleSourceError::Unreadable { name: config_map(&namespace, &name), message });
-            }
-            Known::There(map) => content(&self.spec, map.json(), self.registry.max_size())?,
+            Known::Missing => return Err(ModuleSourceError::NoConfigMap { map: name(), key }),
+            Known::Unreadable(message) => return Err(ModuleSourceError::Unreadable { map: name(), message }),
+            Known::There(map) => content(name(), key.clone(), map.json(), self.registry.bounds.size)?,
         };
         let index = match content {
             Content::Plain(bytes) => return Ok(Stage::Complete(bytes, None)),
             Content::Packed(index) => index,
         };
         if let Some(pinned) = sha256.filter(|pinned| *pinned != index.sha256) {
-            return Err(ModuleSourceError::Pinned { namespace, name, key, found: index.sha256, pinned });
+            return Err(ModuleSourceError::Pinned { map: name(), key, found: index.sha256, pinned });
         }
         match now.filter(|module| module.digest.hex() == index.sha256) {
             Some(module) => Ok(Stage::Same(Arc::clone(module))),
@@ -245,24 +219,19 @@ impl Loader {
             let part = config_map(&self.spec.namespace, name);
             let follow = || self.objects.follow(self.spec.reader.as_ref(), &part);
             let known = self.parts.entry(name.clone()).or_insert_with(follow).now();
-            let of = || format!("{}/{}", self.spec.namespace, self.spec.name);
+            let map = Arc::clone(&self.name);
             match known {
                 Known::NotYet => waits = true,
                 Known::Missing => {
-                    return Err(ModuleSourceError::NoPart {
-                        part,
-                        number,
-                        count: index.parts.len(),
-                        of: of(),
-                    });
+                    return Err(ModuleSourceError::NoPart { part, number, count: index.parts.len(), map });
                 }
                 Known::Unreadable(message) => {
-                    return Err(ModuleSourceError::Unreadable { name: part, message });
+                    return Err(ModuleSourceError::Unreadable { map: part, message });
                 }
-                Known::There(map) => {
-                    let bytes =
-                        read(&part, map.json())?.binary_data.and_then(|mut data| data.remove(PART_KEY));
-                    stored.extend(bytes.ok_or_else(|| ModuleSourceError::EmptyPart { part, of: of() })?.0);
+                Known::There(object) => {
+                    let data = read(&part, object.json())?.binary_data;
+                    let bytes = data.and_then(|mut data| data.remove(PART_KEY));
+                    stored.extend(bytes.ok_or(ModuleSourceError::EmptyPart { part, map })?.0);
                 }
             }
         }
@@ -270,13 +239,11 @@ impl Loader {
     }
 
     async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, ModuleSourceError> {
-        let ModuleRef { namespace, name, key, sha256, reader: _ } = self.spec.clone();
-        let refused = |source, found| ModuleSourceError::Module {
-            namespace: namespace.clone(),
-            name: name.clone(),
-            key: key.clone(),
-            found,
-            source: Box::new(source),
+        let ModuleRef { key, sha256, .. } = self.spec.clone();
+        let map = Arc::clone(&self.name);
+        let refused = |source, found| {
+            let (map, key) = (Arc::clone(&map), key.clone());
+            ModuleSourceError::Module { map, key, found, source: Box::new(source) }
         };
         let bytes = self.registry.unpack(stored).await.map_err(|source| refused(source, None))?;
         let (found, size) = (Digest::of(&bytes).hex(), bytes.len());
@@ -284,10 +251,10 @@ impl Loader {
             index.filter(|index| index.sha256 != found || u64::try_from(size) != Ok(index.size))
         {
             let wanted = format!("{} bytes with {}", index.size, index.sha256);
-            return Err(ModuleSourceError::Mixed { namespace, name, size, found, wanted });
+            return Err(ModuleSourceError::Mixed { map, size, found, wanted });
         }
         if let Some(pinned) = sha256.filter(|pinned| *pinned != found) {
-            return Err(ModuleSourceError::Pinned { namespace, name, key, found, pinned });
+            return Err(ModuleSourceError::Pinned { map, key, found, pinned });
         }
         self.registry.load(bytes).await.map_err(|source| refused(source, Some(found)))
     }
@@ -309,35 +276,39 @@ fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Module>, Modul
     });
 }
 
-fn config_map(namespace: &str, name: &str) -> Reference {
-    Reference { kind: Kind::ConfigMap, namespace: namespace.to_owned(), name: name.to_owned() }
+fn config_map(namespace: &str, name: &str) -> Arc<Reference> {
+    Arc::new(Reference { kind: Kind::ConfigMap, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-fn read(name: &Reference, json: &str) -> Result<ConfigMap, ModuleSourceError> {
+fn read(map: &Arc<Reference>, json: &str) -> Result<ConfigMap, ModuleSourceError> {
     serde_json::from_str(json).map_err(|error| ModuleSourceError::Unreadable {
-        name: name.clone(),
+        map: Arc::clone(map),
         message: error.to_string().into(),
     })
 }
 
 /// The content under the key: in `binaryData`, else in `data`; or the index of a packed module.
-fn content(spec: &ModuleRef, json: &str, max_size: u64) -> Result<Content, ModuleSourceError> {
-    let ModuleRef { namespace, name, key, .. } = spec.clone();
-    let map = read(&config_map(&namespace, &name), json)?;
-    let (mut binary, mut text) = (map.binary_data.unwrap_or_default(), map.data.unwrap_or_default());
+fn content(
+    map: Arc<Reference>,
+    key: String,
+    json: &str,
+    max_size: u64,
+) -> Result<Content, ModuleSourceError> {
+    let stored = read(&map, json)?;
+    let (mut binary, mut text) = (stored.binary_data.unwrap_or_default(), stored.data.unwrap_or_default());
     let index = text.remove(&index_key(&key));
     let plain = binary.remove(&key).map(|bytes| bytes.0);
     match (plain.or_else(|| text.remove(&key).map(String::into_bytes)), index) {
         (Some(bytes), None) => Ok(Content::Plain(bytes)),
-        (Some(_), Some(_)) => Err(ModuleSourceError::TwoModules { namespace, name, key }),
+        (Some(_), Some(_)) => Err(ModuleSourceError::TwoModules { map, key }),
         (None, Some(index)) => Index::parse(&index, max_size)
             .map(Content::Packed)
-            .map_err(|source| ModuleSourceError::Index { namespace, name, key, source }),
+            .map_err(|source| ModuleSourceError::Index { map, key, source }),
         (None, None) => {
             let keys: Vec<_> = binary.into_keys().chain(text.into_keys()).collect();
             let found =
                 if keys.is_empty() { "no keys at all".to_owned() } else { shorten(&keys.join(", "), 300) };
-            Err(ModuleSourceError::NoKey { namespace, name, key, found })
+            Err(ModuleSourceError::NoKey { map, key, found })
         }
     }
 }
@@ -349,9 +320,8 @@ mod tests {
     use super::*;
 
     fn hook(json: &str) -> Result<Content, String> {
-        let (namespace, name, key) = ("n".to_owned(), "m".to_owned(), "hook.wasm".to_owned());
-        let spec = ModuleRef { namespace, name, key, sha256: None, reader: None };
-        content(&spec, json, 1 << 20).map_err(|error| error.to_string())
+        content(config_map("n", "m"), "hook.wasm".to_owned(), json, 1 << 20)
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! All that wait for a digest wait for the same load; when none waits any more, the load ends.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -25,7 +25,7 @@ const MAX_FAILURES: usize = 256;
 /// The modules of a runtime.
 pub struct ModuleRegistry {
     runtime: Runtime,
-    bounds: ModuleBounds,
+    pub(super) bounds: ModuleBounds,
     code: CodeLoader,
     entries: Mutex<Entries>,
 }
@@ -51,17 +51,12 @@ struct Failure {
 impl ModuleRegistry {
     pub fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
         let runtime = Runtime::new(settings)?;
-        let code = CodeLoader::new(runtime.engine().clone(), &settings.modules, &settings.limits);
+        let code = CodeLoader::new(runtime.engine.clone(), &settings.modules, &settings.limits);
         Ok(Self { runtime, bounds: settings.modules.bounds, code, entries: Mutex::default() })
     }
 
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
-    }
-
-    /// The bound of a module's size after decompression.
-    pub(super) fn max_size(&self) -> u64 {
-        self.bounds.size
     }
 
     /// Stored bytes to a module's bytes.
@@ -76,11 +71,11 @@ impl ModuleRegistry {
     /// nothing from the others.
     pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Loaded {
         let (digest, bytes) = self.code.inspect(bytes).await?;
-        let found = self.entries().find(digest, Instant::now(), || {
+        let found = lock(&self.entries).find(digest, Instant::now(), || {
             let this = Arc::clone(self);
             async move {
                 let loaded = this.make(digest, bytes).await;
-                this.entries().ended(digest, &loaded, Instant::now());
+                lock(&this.entries).ended(digest, &loaded, Instant::now());
                 loaded
             }
             .boxed()
@@ -107,10 +102,6 @@ impl ModuleRegistry {
         tracing::info!(%digest, size, cached, seconds = time.as_secs_f64(), "module loaded");
         Ok(Arc::new(module))
     }
-
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.entries)
-    }
 }
 
 impl Entries {
@@ -121,20 +112,15 @@ impl Entries {
         now: Instant,
         start: impl FnOnce() -> BoxFuture<'static, Loaded>,
     ) -> Result<Loaded, Loading> {
-        match self.modules.get(&digest) {
-            Some(Entry::Loaded(module)) => {
-                if let Some(module) = module.upgrade() {
-                    return Ok(Ok(module));
-                }
-            }
-            Some(Entry::Loading(loading)) => {
-                if let Some(loading) = loading.upgrade() {
-                    return Err(loading);
-                }
-            }
-            None => {}
+        let known = match self.modules.get(&digest) {
+            Some(Entry::Loaded(module)) => module.upgrade().map(|module| Ok(Ok(module))),
+            Some(Entry::Loading(loading)) => loading.upgrade().map(Err),
+            None => None,
+        };
+        if let Some(known) = known {
+            return known;
         }
-        self.failures.retain(|failure| failure.holds(now));
+        self.failures.retain(|failure| now.duration_since(failure.at) < failure.error.holds_for());
         if let Some(failure) = self.failures.iter().find(|failure| failure.digest == digest) {
             return Ok(Err(failure.error.clone()));
         }
@@ -163,12 +149,6 @@ impl Entries {
                 }
             }
         }
-    }
-}
-
-impl Failure {
-    fn holds(&self, now: Instant) -> bool {
-        now.duration_since(self.at) < self.error.holds_for()
     }
 }
 

@@ -17,13 +17,10 @@ const MAX_ZSTD_WINDOW: u32 = 23;
 /// *Caveats*: exactly one gzip member or zstd frame; bytes behind it are refused, not ignored.
 pub(super) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
     let Some(encoding) = encoding(&stored) else {
-        return if fits(stored.len(), bounds.size) {
-            Ok(stored)
-        } else {
-            Err(ModuleError::Size(bounds.size))
-        };
+        let fits = stored.len() as u64 <= bounds.size;
+        return if fits { Ok(stored) } else { Err(ModuleError::Size(bounds.size)) };
     };
-    if !fits(stored.len(), bounds.packed) {
+    if stored.len() as u64 > bounds.packed {
         return Err(ModuleError::Packed { encoding, found: stored.len(), bound: bounds.packed });
     }
     let (bytes, left) = match encoding {
@@ -63,7 +60,7 @@ fn read(decoder: &mut impl Read, encoding: Encoding, bound: u64) -> Result<Vec<u
         .take(bound.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|error| broken(encoding, &error))?;
-    if fits(bytes.len(), bound) { Ok(bytes) } else { Err(ModuleError::Size(bound)) }
+    if bytes.len() as u64 <= bound { Ok(bytes) } else { Err(ModuleError::Size(bound)) }
 }
 
 fn broken(encoding: Encoding, error: &io::Error) -> ModuleError {
@@ -74,10 +71,6 @@ fn broken(encoding: Encoding, error: &io::Error) -> ModuleError {
         _ => error.to_string(),
     };
     ModuleError::Broken { encoding, why }
-}
-
-fn fits(length: usize, bound: u64) -> bool {
-    u64::try_from(length).is_ok_and(|length| length <= bound)
 }
 
 #[cfg(test)]

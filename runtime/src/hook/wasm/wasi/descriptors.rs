@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::errno::{Errno, Failure};
-use super::mounts::{Entry, Found, MountedFolder, Mounts, Place, Stat};
+use super::memory::{Errno, Failure};
+use super::mounts::{Entry, Found, MountedFolder, Stat};
 
 /// Files and folders that a hook may open at once.
 const MAX_OPEN: usize = 1000;
@@ -13,10 +13,8 @@ const MAX_HELD: usize = 32 << 20;
 
 /// The table of descriptors.
 pub(super) struct Descriptors {
-    pub(super) mounts: Mounts,
+    mounts: Vec<MountedFolder>,
     open: Vec<Option<Open>>,
-    /// The number of those that were open at the start.
-    given: usize,
     /// Bytes of open files and listings.
     held: usize,
 }
@@ -30,11 +28,11 @@ pub(super) enum Open {
 }
 
 pub(super) struct Folder {
-    pub(super) mount: usize,
+    mount: usize,
     /// It was open at the start.
-    pub(super) given: bool,
+    given: bool,
     /// Its entries, from the moment that the hook begins to list it.
-    pub(super) listed: Vec<Entry>,
+    listed: Vec<Entry>,
 }
 
 /// A file, which shares its content with the mount.
@@ -44,32 +42,39 @@ pub(super) struct File {
     pub(super) position: u64,
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("it has files open with more than {} MiB together: close what has been read", MAX_HELD >> 20)]
-struct TooMuch;
-
 impl Descriptors {
     pub(super) fn new(mounts: &[MountedFolder]) -> Self {
-        let mounts = Mounts::new(mounts);
-        let mounted =
-            (0..mounts.len()).map(|mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() }));
-        let open: Vec<_> =
-            [Open::Stdin, Open::Stdout, Open::Stderr].into_iter().chain(mounted).map(Some).collect();
-        Self { mounts, given: open.len(), open, held: 0 }
+        let mounted = |mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() });
+        let pipes = [Open::Stdin, Open::Stdout, Open::Stderr];
+        let open = pipes.into_iter().chain((0..mounts.len()).map(mounted)).map(Some).collect();
+        Self { mounts: mounts.to_vec(), open, held: 0 }
     }
 
     pub(super) fn get(&self, fd: u32) -> Result<&Open, Errno> {
-        self.open.get(index(fd)?).and_then(Option::as_ref).ok_or(Errno::Badf)
+        self.open.get(fd as usize).and_then(Option::as_ref).ok_or(Errno::Badf)
     }
 
-    pub(super) fn get_mut(&mut self, fd: u32) -> Result<&mut Open, Errno> {
-        self.open.get_mut(index(fd)?).and_then(Option::as_mut).ok_or(Errno::Badf)
+    fn get_mut(&mut self, fd: u32) -> Result<&mut Open, Errno> {
+        self.open.get_mut(fd as usize).and_then(Option::as_mut).ok_or(Errno::Badf)
     }
 
-    pub(super) fn folder(&self, fd: u32) -> Result<&Folder, Errno> {
+    fn folder(&self, fd: u32) -> Result<&Folder, Errno> {
         match self.get(fd)? {
             Open::Folder(folder) => Ok(folder),
             Open::Stdin | Open::Stdout | Open::Stderr | Open::File(_) => Err(Errno::Notdir),
+        }
+    }
+
+    /// The mount that an open folder is.
+    pub(super) fn mount(&self, fd: u32) -> Result<&MountedFolder, Errno> {
+        self.mounts.get(self.folder(fd)?.mount).ok_or(Errno::Badf)
+    }
+
+    /// The mount that was open at the start under this number.
+    pub(super) fn given(&self, fd: u32) -> Result<&MountedFolder, Errno> {
+        match self.get(fd)? {
+            Open::Folder(folder) if folder.given => self.mount(fd),
+            _ => Err(Errno::Badf),
         }
     }
 
@@ -81,30 +86,36 @@ impl Descriptors {
         }
     }
 
-    /// Opens a file or folder to be read; returns its number.
-    pub(super) fn open(&mut self, place: &Place) -> Result<u32, Failure> {
+    /// Opens to be read what was found below an open folder; returns its number.
+    pub(super) fn open(&mut self, below: u32, found: Found) -> Result<u32, Failure> {
         let free = self.open.iter().position(Option::is_none).unwrap_or(self.open.len());
-        if free >= MAX_OPEN + self.given {
+        if free >= MAX_OPEN + 3 + self.mounts.len() {
             return Err(Errno::Mfile.into());
         }
-        let open = match self.mounts.find(place)? {
-            Found::Folder => Open::Folder(Folder { mount: place.mount, given: false, listed: Vec::new() }),
-            Found::File(content) if content.len() > MAX_HELD.saturating_sub(self.held) => {
-                return Err(Failure::trap(TooMuch));
-            }
-            Found::File(content) => Open::File(File { stat: self.mounts.stat(place)?, content, position: 0 }),
+        let mount = self.folder(below)?.mount;
+        let open = match found.content {
+            Some(content) => Open::File(File { stat: found.stat, content, position: 0 }),
+            None => Open::Folder(Folder { mount, given: false, listed: Vec::new() }),
         };
+        self.hold(open.held())?;
         self.put(free, open);
         Ok(u32::try_from(free).map_err(|_too_many| Errno::Mfile)?)
     }
 
-    /// Keeps the listing of an open folder until the folder is closed or listed again.
-    pub(super) fn keep_listing(&mut self, fd: u32, listed: Vec<Entry>) -> Result<(), Failure> {
-        let before = self.get(fd)?.held();
+    /// Lists an open folder, and keeps that until the folder is closed or listed again.
+    pub(super) fn list(&mut self, fd: u32) -> Result<&[Entry], Failure> {
+        let listed = self.mount(fd)?.list();
         let Open::Folder(folder) = self.get_mut(fd)? else { return Err(Errno::Notdir.into()) };
-        folder.listed = listed;
-        self.held = self.held.saturating_sub(before).saturating_add(self.get(fd)?.held());
-        if self.held > MAX_HELD { Err(Failure::trap(TooMuch)) } else { Ok(()) }
+        let before = std::mem::replace(&mut folder.listed, listed);
+        let now = held(&folder.listed);
+        self.held = self.held.saturating_sub(held(&before));
+        self.hold(now)?;
+        Ok(self.listed(fd)?)
+    }
+
+    /// The entries of a folder as it was listed last.
+    pub(super) fn listed(&self, fd: u32) -> Result<&[Entry], Errno> {
+        self.folder(fd).map(|folder| folder.listed.as_slice())
     }
 
     pub(super) fn close(&mut self, fd: u32) -> Result<(), Errno> {
@@ -118,22 +129,33 @@ impl Descriptors {
         if from != to {
             self.take(to)?;
         }
-        self.put(index(to)?, moved);
+        self.held = self.held.saturating_add(moved.held());
+        self.put(to as usize, moved);
         Ok(())
     }
 
     fn take(&mut self, fd: u32) -> Result<Open, Errno> {
-        let taken = self.open.get_mut(index(fd)?).and_then(Option::take).ok_or(Errno::Badf)?;
+        let taken = self.open.get_mut(fd as usize).and_then(Option::take).ok_or(Errno::Badf)?;
         self.held = self.held.saturating_sub(taken.held());
         Ok(taken)
     }
 
     fn put(&mut self, at: usize, open: Open) {
-        self.held = self.held.saturating_add(open.held());
         match self.open.get_mut(at) {
             Some(free) => *free = Some(open),
             None => self.open.push(Some(open)),
         }
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.held = self.held.saturating_add(bytes);
+        if self.held <= MAX_HELD {
+            return Ok(());
+        }
+        let most = MAX_HELD >> 20;
+        Err(Failure::trap(format!(
+            "it has files open with more than {most} MiB together: close what has been read"
+        )))
     }
 }
 
@@ -141,12 +163,13 @@ impl Open {
     fn held(&self) -> usize {
         match self {
             Self::File(file) => file.content.len(),
-            Self::Folder(folder) => folder.listed.iter().map(Entry::held).sum(),
+            Self::Folder(folder) => held(&folder.listed),
             Self::Stdin | Self::Stdout | Self::Stderr => 0,
         }
     }
 }
 
-fn index(fd: u32) -> Result<usize, Errno> {
-    usize::try_from(fd).map_err(|_too_large| Errno::Badf)
+/// Bytes of memory.
+fn held(listed: &[Entry]) -> usize {
+    listed.iter().map(|entry| size_of::<Entry>() + entry.name.capacity()).sum()
 }

@@ -1,12 +1,41 @@
-//! Memory of a hook: every address is checked, every length has a bound.
+//! Memory of a hook: every address is checked, every length has a bound, and every failure has its number.
 
-use crate::hook::wasm::wasi::errno::Errno;
+use std::ops::Range;
 
 /// Pieces that one call reads or writes; of more, the first ones, which is a short read or write.
 const MAX_PIECES: u32 = 1024;
 
 /// Bytes of a path, as on Linux.
 const MAX_PATH: u32 = 4096;
+
+/// An error number of `wasi_snapshot_preview1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Errno {
+    Badf = 8,
+    Fault = 21,
+    Ilseq = 25,
+    Inval = 28,
+    Isdir = 31,
+    Mfile = 33,
+    Nametoolong = 37,
+    Noent = 44,
+    Notdir = 54,
+    Notsock = 57,
+    Notsup = 58,
+    Overflow = 61,
+    Perm = 63,
+    Rofs = 69,
+    Spipe = 70,
+}
+
+/// The failure of a function of the host.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The hook sees the number and goes on.
+    Errno(Errno),
+    /// The call ends.
+    Trap(wasmtime::Error),
+}
 
 pub(super) struct Memory<'a>(pub(super) &'a mut [u8]);
 
@@ -17,15 +46,32 @@ pub(super) struct Span {
     pub(super) len: u32,
 }
 
+/// A list of addresses and lengths in the memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct List {
+    pub(super) at: u32,
+    pub(super) count: u32,
+}
+
+impl From<Errno> for Failure {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+impl Failure {
+    pub(super) fn trap(why: String) -> Self {
+        Self::Trap(wasmtime::Error::msg(why))
+    }
+}
+
 impl Memory<'_> {
     pub(super) fn bytes(&self, span: Span) -> Result<&[u8], Errno> {
-        let (start, end) = span.bounds()?;
-        self.0.get(start..end).ok_or(Errno::Fault)
+        self.0.get(span.range()).ok_or(Errno::Fault)
     }
 
     pub(super) fn bytes_mut(&mut self, span: Span) -> Result<&mut [u8], Errno> {
-        let (start, end) = span.bounds()?;
-        self.0.get_mut(start..end).ok_or(Errno::Fault)
+        self.0.get_mut(span.range()).ok_or(Errno::Fault)
     }
 
     pub(super) fn write(&mut self, at: u32, bytes: &[u8]) -> Result<(), Errno> {
@@ -42,9 +88,8 @@ impl Memory<'_> {
     }
 
     pub(super) fn array<const N: usize>(&self, at: u32) -> Result<[u8; N], Errno> {
-        let (start, _) = Span { at, len: 0 }.bounds()?;
-        let rest = self.0.get(start..).ok_or(Errno::Fault)?;
-        rest.first_chunk().copied().ok_or(Errno::Fault)
+        let bytes = self.bytes(Span { at, len: length(N)? })?;
+        bytes.first_chunk().copied().ok_or(Errno::Fault)
     }
 
     pub(super) fn u32(&self, at: u32) -> Result<u32, Errno> {
@@ -58,23 +103,24 @@ impl Memory<'_> {
         std::str::from_utf8(self.bytes(span)?).map_err(|_not_utf8| Errno::Ilseq)
     }
 
-    /// One of the pieces that a list of addresses and lengths names.
-    pub(super) fn piece(&self, list: u32, number: u32) -> Result<Span, Errno> {
-        let at = after(list, number * 8)?;
+    /// One of the pieces that a list names.
+    pub(super) fn piece(&self, list: List, number: u32) -> Result<Span, Errno> {
+        let at = after(list.at, number * 8)?;
         Ok(Span { at: self.u32(at)?, len: self.u32(after(at, 4)?)? })
     }
 }
 
-/// The numbers of the pieces in a list of `count` that one call reads or writes.
-pub(super) fn pieces(count: u32) -> std::ops::Range<u32> {
-    0..count.min(MAX_PIECES)
+impl List {
+    /// The numbers of the pieces that one call reads or writes.
+    pub(super) fn numbers(self) -> Range<u32> {
+        0..self.count.min(MAX_PIECES)
+    }
 }
 
 impl Span {
-    fn bounds(self) -> Result<(usize, usize), Errno> {
-        let start = usize::try_from(self.at).map_err(|_too_far| Errno::Fault)?;
-        let len = usize::try_from(self.len).map_err(|_too_long| Errno::Fault)?;
-        Ok((start, start.checked_add(len).ok_or(Errno::Fault)?))
+    fn range(self) -> Range<usize> {
+        let start = self.at as usize;
+        start..start.saturating_add(self.len as usize)
     }
 }
 

@@ -5,39 +5,35 @@
 //! time is virtual (a sleep is over at once, and the clocks say that it took place), and mounts show no times, devices or foreign
 //! order. A call that never read the real time is pure: the same request would have given the same answer.
 
-mod call;
-mod clock;
 mod descriptors;
-mod errno;
+mod determinism;
+mod files;
 mod memory;
 mod mounts;
-mod paths;
-mod random;
-mod refused;
 mod state;
-mod streams;
 
-use wasmtime::{Engine, Linker};
+use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
 
-pub(super) use call::YIELD_INTERVAL;
+pub use determinism::Seed;
+pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
-pub use random::Seed;
-pub(crate) use random::Seeds;
 pub use state::Call;
 pub(super) use state::{CallState, RefusedGrowth};
 
-use call::{Guest, WasiResult, copy_cost, long, short};
-use clock::{Clock, Kind};
-use errno::Failure;
-use memory::{Span, after, length};
-use paths::{Mode, Path};
-use random::Random;
-use streams::List;
+use determinism::{Kind, RESOLUTION};
+use files::Mode;
+use memory::{Errno, Failure, List, Memory, Span, after, length};
 
 const WASI: &str = "wasi_snapshot_preview1";
 
+/// A long call gives way to others after this many instructions.
+pub(super) const YIELD_INTERVAL: u64 = 100_000;
+
 /// Instructions that a call into the host costs at least, where it can take long.
 const CALL_COST: u64 = 100;
+
+/// Bytes that are copied in the time of one instruction.
+const BYTES_PER_INSTRUCTION: u64 = 16;
 
 /// The cost of a look into a mount, and of each entry of a listing.
 const LOOKUP_COST: u64 = 5_000;
@@ -45,6 +41,10 @@ const ENTRY_COST: u64 = 500;
 
 /// The cost of each event of a poll: sleeping takes no time, so this cost ends a loop of sleeps.
 const EVENT_COST: u64 = 1_000;
+
+/// The calling instance.
+type Guest<'a> = Caller<'a, CallState>;
+type WasiResult = wasmtime::Result<u32>;
 
 /// The hook ended itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -57,9 +57,8 @@ pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
     process(&mut linker)?;
     clocks_and_random(&mut linker)?;
     streams(&mut linker)?;
-    descriptors(&mut linker)?;
     folders(&mut linker)?;
-    refused::functions(&mut linker)?;
+    checks(&mut linker)?;
     #[cfg(test)]
     linker.func_wrap("test", "panic", || -> () { panic!("a test asked for it") })?;
     Ok(linker)
@@ -70,15 +69,17 @@ fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "args_sizes_get", |guest: Guest<'_>, count: u32, size: u32| {
         short(guest, |state, memory| {
             memory.write_u32(count, 2)?;
-            Ok(memory.write_u32(size, length(state.args.text.len())?)?)
+            Ok(memory.write_u32(size, length(state.args.len())?)?)
         })
     })?;
     linker.func_wrap(WASI, "args_get", |guest: Guest<'_>, list: u32, text: u32| {
         short(guest, |state, memory| {
-            for (number, start) in (0..).zip(state.args.starts()) {
-                memory.write_u32(after(list, number * 4)?, after(text, length(start)?)?)?;
+            let mut start = text;
+            for (number, arg) in (0..).zip(state.args.split_inclusive(|byte| *byte == 0)) {
+                memory.write_u32(after(list, number * 4)?, start)?;
+                start = after(start, length(arg.len())?)?;
             }
-            Ok(memory.write(text, &state.args.text)?)
+            Ok(memory.write(text, &state.args)?)
         })
     })?;
     linker.func_wrap(WASI, "environ_sizes_get", |guest: Guest<'_>, count: u32, size: u32| {
@@ -89,6 +90,7 @@ fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     })?;
     linker.func_wrap(WASI, "environ_get", |_: u32, _: u32| 0_u32)?;
     linker.func_wrap(WASI, "proc_exit", |code: i32| -> wasmtime::Result<()> { Err(Exit(code).into()) })?;
+    linker.func_wrap(WASI, "proc_raise", |_: u32| Errno::Notsup as u32)?;
     linker.func_wrap(WASI, "sched_yield", || 0_u32)?;
     Ok(())
 }
@@ -97,7 +99,7 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "clock_res_get", |guest: Guest<'_>, clock: u32, to: u32| {
         short(guest, |_, memory| {
             Kind::of(clock)?;
-            Ok(memory.write_u64(to, Clock::resolution())?)
+            Ok(memory.write_u64(to, RESOLUTION)?)
         })
     })?;
     linker.func_wrap(WASI, "clock_time_get", |guest: Guest<'_>, clock: u32, _precision: u64, to: u32| {
@@ -108,7 +110,7 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         "poll_oneoff",
         |guest: Guest<'_>, (subscriptions, events, count, happened): (u32, u32, u32, u32)| {
             long(guest, CALL_COST, move |state, memory| {
-                let events = streams::poll(state, memory, subscriptions, events, count)?;
+                let events = files::poll(state, memory, subscriptions, events, count)?;
                 memory.write_u32(happened, events)?;
                 Ok(EVENT_COST * u64::from(events))
             })
@@ -116,8 +118,7 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     )?;
     linker.func_wrap_async(WASI, "random_get", |guest: Guest<'_>, (at, len): (u32, u32)| {
         long(guest, CALL_COST, move |state, memory| {
-            Random::check(len).map_err(Failure::trap)?;
-            state.random.fill(memory.bytes_mut(Span { at, len })?);
+            state.random.fill(memory.bytes_mut(Span { at, len })?)?;
             Ok(len.into())
         })
     })?;
@@ -128,46 +129,39 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(
         WASI,
         "fd_read",
-        |guest: Guest<'_>, (fd, at, count, read): (u32, u32, u32, u32)| {
+        |guest: Guest<'_>, (fd, at, count, to): (u32, u32, u32, u32)| {
             long(guest, CALL_COST, move |state, memory| {
-                let len = streams::read(state, memory, fd, List { at, count })?;
-                memory.write_u32(read, len)?;
-                Ok(copy_cost(len))
+                let read = files::read(state, memory, fd, List { at, count })?;
+                copied(memory, to, read)
             })
         },
     )?;
     linker.func_wrap_async(
         WASI,
         "fd_pread",
-        |guest: Guest<'_>, (fd, at, count, position, read): (u32, u32, u32, u64, u32)| {
+        |guest: Guest<'_>, (fd, at, count, position, to): (u32, u32, u32, u64, u32)| {
             long(guest, CALL_COST, move |state, memory| {
-                let len = streams::read_at(state, memory, fd, List { at, count }, position)?;
-                memory.write_u32(read, len)?;
-                Ok(copy_cost(len))
+                let read = files::read_at(state, memory, fd, List { at, count }, position)?;
+                copied(memory, to, read)
             })
         },
     )?;
     linker.func_wrap_async(
         WASI,
         "fd_write",
-        |guest: Guest<'_>, (fd, at, count, written): (u32, u32, u32, u32)| {
+        |guest: Guest<'_>, (fd, at, count, to): (u32, u32, u32, u32)| {
             long(guest, CALL_COST, move |state, memory| {
-                let len = streams::write(state, memory, fd, List { at, count })?;
-                memory.write_u32(written, len)?;
-                Ok(copy_cost(len))
+                let written = files::write(state, memory, fd, List { at, count })?;
+                copied(memory, to, written)
             })
         },
     )?;
     linker.func_wrap(WASI, "fd_seek", |guest: Guest<'_>, fd: u32, distance: i64, from: u32, to: u32| {
-        short(guest, |state, memory| Ok(memory.write_u64(to, streams::seek(state, fd, distance, from)?)?))
+        short(guest, |state, memory| Ok(memory.write_u64(to, files::seek(state, fd, distance, from)?)?))
     })?;
     linker.func_wrap(WASI, "fd_tell", |guest: Guest<'_>, fd: u32, to: u32| {
-        short(guest, |state, memory| Ok(memory.write_u64(to, streams::seek(state, fd, 0, 1)?)?))
+        short(guest, |state, memory| Ok(memory.write_u64(to, files::seek(state, fd, 0, 1)?)?))
     })?;
-    Ok(())
-}
-
-fn descriptors(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "fd_close", |guest: Guest<'_>, fd: u32| {
         short(guest, |state, _| Ok(state.files.close(fd)?))
     })?;
@@ -175,64 +169,44 @@ fn descriptors(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         short(guest, |state, _| Ok(state.files.renumber(from, to)?))
     })?;
     linker.func_wrap(WASI, "fd_fdstat_get", |guest: Guest<'_>, fd: u32, to: u32| {
-        short(guest, |state, memory| paths::status(state, memory, fd, to))
-    })?;
-    // No descriptor blocks, is written to a disk, or has rights to give up.
-    linker.func_wrap(WASI, "fd_fdstat_set_flags", |guest: Guest<'_>, fd: u32, _flags: u32| {
-        check_open(guest, fd)
-    })?;
-    linker.func_wrap(WASI, "fd_fdstat_set_rights", |guest: Guest<'_>, fd: u32, _: u64, _: u64| {
-        check_open(guest, fd)
-    })?;
-    linker.func_wrap(WASI, "fd_sync", check_open)?;
-    linker.func_wrap(WASI, "fd_datasync", check_open)?;
-    linker.func_wrap(WASI, "fd_advise", |guest: Guest<'_>, fd: u32, _: u64, _: u64, _: u32| {
-        check_open(guest, fd)
+        short(guest, |state, memory| files::status(state, memory, fd, to))
     })?;
     Ok(())
 }
 
-/// Does nothing with an open descriptor.
-fn check_open(guest: Guest<'_>, fd: u32) -> WasiResult {
-    short(guest, |state, _| Ok(state.files.get(fd).map(drop)?))
+/// Tells the hook how many bytes were copied. Returns the cost.
+fn copied(memory: &mut Memory<'_>, to: u32, len: u32) -> Result<u64, Failure> {
+    memory.write_u32(to, len)?;
+    Ok(u64::from(len) / BYTES_PER_INSTRUCTION)
 }
 
 fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
+    /// Arguments of `path_open`.
+    type Arguments = (u32, u32, u32, u32, u32, u64, u64, u32, u32);
     linker.func_wrap(WASI, "fd_prestat_get", |guest: Guest<'_>, fd: u32, to: u32| {
-        short(guest, |state, memory| paths::prestat(state, memory, fd, to))
+        short(guest, |state, memory| files::prestat(state, memory, fd, to))
     })?;
     linker.func_wrap(WASI, "fd_prestat_dir_name", |guest: Guest<'_>, fd: u32, at: u32, len: u32| {
-        short(guest, |state, memory| paths::prestat_name(state, memory, fd, Span { at, len }))
+        short(guest, |state, memory| files::prestat_name(state, memory, fd, Span { at, len }))
     })?;
     linker.func_wrap_async(WASI, "fd_filestat_get", |guest: Guest<'_>, (fd, to): (u32, u32)| {
-        long(guest, LOOKUP_COST, move |state, memory| paths::stat(state, memory, fd, to).map(|()| 0))
+        long(guest, LOOKUP_COST, move |state, memory| files::stat(state, memory, fd, to).map(|()| 0))
     })?;
     linker.func_wrap_async(
         WASI,
         "path_filestat_get",
         |guest: Guest<'_>, (fd, _lookup, at, len, to): (u32, u32, u32, u32, u32)| {
             long(guest, LOOKUP_COST, move |state, memory| {
-                paths::stat_path(state, memory, Path { fd, at, len }, to).map(|()| 0)
+                files::stat_path(state, memory, fd, Span { at, len }, to).map(|()| 0)
             })
         },
     )?;
     linker.func_wrap_async(
         WASI,
         "path_open",
-        |guest: Guest<'_>,
-         (fd, _lookup, at, len, flags, rights, _below, _status, to): (
-            u32,
-            u32,
-            u32,
-            u32,
-            u32,
-            u64,
-            u64,
-            u32,
-            u32,
-        )| {
+        |guest: Guest<'_>, (fd, _lookup, at, len, flags, rights, _below, _status, to): Arguments| {
             long(guest, LOOKUP_COST, move |state, memory| {
-                let opened = paths::open(state, memory, Path { fd, at, len }, Mode { flags, rights })?;
+                let opened = files::open(state, memory, fd, Span { at, len }, Mode { flags, rights })?;
                 memory.write_u32(to, opened)?;
                 Ok(0)
             })
@@ -243,12 +217,121 @@ fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         "fd_readdir",
         |guest: Guest<'_>, (fd, at, len, from, to): (u32, u32, u32, u64, u32)| {
             long(guest, LOOKUP_COST, move |state, memory| {
-                let (written, read) = paths::list(state, memory, fd, Span { at, len }, from)?;
+                let (written, read) = files::list(state, memory, fd, Span { at, len }, from)?;
                 memory.write_u32(to, written)?;
-                let read = u64::try_from(read).unwrap_or(u64::MAX);
                 Ok(ENTRY_COST.saturating_mul(read))
             })
         },
     )?;
     Ok(())
+}
+
+/// What a function wants of a descriptor that it only looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Open,
+    Folder,
+}
+
+/// Functions that look at a descriptor and then do nothing, or are refused: each with its parameters (`I` is an `i64`), the
+/// place of the descriptor among them, and the error.
+const CHECKS: [(&str, &str, usize, Wanted, Option<Errno>); 21] = [
+    // No descriptor blocks, is written to a disk, or has rights to give up.
+    ("fd_advise", "iIIi", 0, Wanted::Open, None),
+    ("fd_datasync", "i", 0, Wanted::Open, None),
+    ("fd_fdstat_set_flags", "ii", 0, Wanted::Open, None),
+    ("fd_fdstat_set_rights", "iII", 0, Wanted::Open, None),
+    ("fd_sync", "i", 0, Wanted::Open, None),
+    // Nothing is changed.
+    ("fd_allocate", "iII", 0, Wanted::Open, Some(Errno::Rofs)),
+    ("fd_filestat_set_size", "iI", 0, Wanted::Open, Some(Errno::Rofs)),
+    ("fd_filestat_set_times", "iIIi", 0, Wanted::Open, Some(Errno::Rofs)),
+    ("fd_pwrite", "iiiIi", 0, Wanted::Open, Some(Errno::Badf)),
+    ("path_create_directory", "iii", 0, Wanted::Folder, Some(Errno::Rofs)),
+    ("path_filestat_set_times", "iiiiIIi", 0, Wanted::Folder, Some(Errno::Rofs)),
+    ("path_remove_directory", "iii", 0, Wanted::Folder, Some(Errno::Rofs)),
+    ("path_unlink_file", "iii", 0, Wanted::Folder, Some(Errno::Rofs)),
+    // The folder of the new name decides about the error.
+    ("path_link", "iiiiiii", 4, Wanted::Folder, Some(Errno::Rofs)),
+    ("path_rename", "iiiiii", 3, Wanted::Folder, Some(Errno::Rofs)),
+    ("path_symlink", "iiiii", 2, Wanted::Folder, Some(Errno::Rofs)),
+    // There are no links and no sockets.
+    ("path_readlink", "iiiiii", 0, Wanted::Folder, Some(Errno::Inval)),
+    ("sock_accept", "iii", 0, Wanted::Open, Some(Errno::Notsock)),
+    ("sock_recv", "iiiiii", 0, Wanted::Open, Some(Errno::Notsock)),
+    ("sock_send", "iiiii", 0, Wanted::Open, Some(Errno::Notsock)),
+    ("sock_shutdown", "ii", 0, Wanted::Open, Some(Errno::Notsock)),
+];
+
+fn checks(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
+    for (name, parameters, place, wanted, errno) in CHECKS {
+        let parameters = parameters.chars().map(|ty| if ty == 'I' { ValType::I64 } else { ValType::I32 });
+        let ty = FuncType::new(linker.engine(), parameters, [ValType::I32]);
+        linker.func_new(WASI, name, ty, move |guest, arguments, results| {
+            let fd = arguments.get(place).and_then(Val::i32).unwrap_or(-1).cast_unsigned();
+            let done = short(guest, |state, _| {
+                state.files.get(fd)?;
+                if wanted == Wanted::Folder {
+                    state.files.mount(fd)?;
+                }
+                errno.map_or(Ok(()), |errno| Err(errno.into()))
+            })?;
+            results.fill(Val::I32(done.cast_signed()));
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// A call that takes no longer than the instructions around it.
+fn short(
+    mut guest: Guest<'_>,
+    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<(), Failure>,
+) -> WasiResult {
+    outcome(with_memory(&mut guest, work))
+}
+
+/// A call that can take long: it costs `base` instructions and as many more as `work` returns, and gives way to others
+/// every [`YIELD_INTERVAL`] instructions.
+fn long<'a>(
+    mut guest: Guest<'a>,
+    base: u64,
+    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<u64, Failure> + Send + 'a,
+) -> Box<dyn Future<Output = WasiResult> + Send + 'a> {
+    Box::new(async move {
+        let done = with_memory(&mut guest, work);
+        let cost = base.saturating_add(done.as_ref().copied().unwrap_or_default());
+        let result = outcome(done)?;
+        let left = guest.get_fuel()?;
+        guest.set_fuel(left.saturating_sub(cost))?;
+        if left < cost {
+            return Err(Trap::OutOfFuel.into());
+        }
+        // Setting the fuel delays the engine's own yield: without this a loop of such calls would never give way.
+        let state = guest.data_mut();
+        if state.fuel_at_yield.saturating_sub(left) >= YIELD_INTERVAL {
+            state.fuel_at_yield = left;
+            tokio::task::yield_now().await;
+        }
+        Ok(result)
+    })
+}
+
+fn with_memory<T>(
+    guest: &mut Guest<'_>,
+    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Some(Extern::Memory(memory)) = guest.get_export("memory") else {
+        return Err(Failure::trap("the module exports no memory".to_owned()));
+    };
+    let (bytes, state) = memory.data_and_store_mut(guest);
+    work(state, &mut Memory(bytes))
+}
+
+fn outcome<T>(done: Result<T, Failure>) -> WasiResult {
+    match done {
+        Ok(_) => Ok(0),
+        Err(Failure::Errno(errno)) => Ok(errno as u32),
+        Err(Failure::Trap(error)) => Err(error),
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use super::errno::Errno;
+use super::memory::Errno;
 
 /// Bytes of a file's name, as on Linux; a longer one is an error of its own.
 const MAX_NAME: usize = 255;
@@ -28,23 +28,12 @@ pub type Files = BTreeMap<String, Bytes>;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MountedFiles(Arc<Files>);
 
-/// The mounts of one call.
+/// The end of a path.
 #[derive(Debug)]
-pub(super) struct Mounts(Vec<MountedFolder>);
-
-/// A path in a mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) mount: usize,
-    /// Without `.` and `..`; empty: the mount itself.
-    inside: String,
-}
-
-/// The entry of a mount at a place.
-#[derive(Clone)]
-pub(super) enum Found {
-    Folder,
-    File(Bytes),
+pub(super) struct Found {
+    pub(super) stat: Stat,
+    /// Of a file.
+    pub(super) content: Option<Bytes>,
 }
 
 /// Numbers of WASI preview 1.
@@ -92,73 +81,10 @@ impl fmt::Debug for MountedFiles {
     }
 }
 
-impl Entry {
-    /// Bytes of memory.
-    pub(super) fn held(&self) -> usize {
-        size_of::<Self>() + self.name.capacity()
-    }
-}
-
-impl Mounts {
-    pub(super) fn new(mounts: &[MountedFolder]) -> Self {
-        Self(mounts.to_vec())
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn path(&self, mount: usize) -> Result<&str, Errno> {
-        self.mount(mount).map(|mount| mount.path.as_str())
-    }
-
-    pub(super) fn find(&self, place: &Place) -> Result<Found, Errno> {
-        let (name, below) = match place.inside.split_once('/') {
-            Some((name, _)) => (name, true),
-            None => (place.inside.as_str(), false),
-        };
-        let mount = self.mount(place.mount)?;
-        if name.is_empty() {
-            return Ok(Found::Folder);
-        }
-        if name.len() > MAX_NAME {
-            return Err(Errno::Nametoolong);
-        }
-        let content = mount.files.get(name).ok_or(Errno::Noent)?;
-        if below { Err(Errno::Notdir) } else { Ok(Found::File(content.clone())) }
-    }
-
-    pub(super) fn stat(&self, place: &Place) -> Result<Stat, Errno> {
-        let (kind, size) = match self.find(place)? {
-            Found::Folder => (Kind::Folder, 0),
-            Found::File(content) => (Kind::File, content.len() as u64),
-        };
-        let path = &self.mount(place.mount)?.path;
-        Ok(Stat { kind, size, inode: inode(&joined(path, &place.inside)) })
-    }
-
-    /// The entries of a mount, which is a folder without folders.
-    pub(super) fn list(&self, mount: usize) -> Result<Vec<Entry>, Errno> {
-        let MountedFolder { path, files } = self.mount(mount)?;
-        let entry = |name: &str, kind, path: &str| Entry { name: name.to_owned(), kind, inode: inode(path) };
-        let above = path.rsplit_once('/').map_or("", |(above, _)| above);
-        let own = [entry(".", Kind::Folder, path), entry("..", Kind::Folder, above)];
-        let files = files.keys().map(|name| entry(name, Kind::File, &joined(path, name)));
-        Ok(own.into_iter().chain(files).collect())
-    }
-
-    fn mount(&self, mount: usize) -> Result<&MountedFolder, Errno> {
-        self.0.get(mount).ok_or(Errno::Badf)
-    }
-}
-
-impl Place {
-    pub(super) fn root(mount: usize) -> Self {
-        Self { mount, inside: String::new() }
-    }
-
-    /// A path below a mount. `..` is resolved by the text alone and stays below the mount.
-    pub(super) fn below(mount: usize, path: &str) -> Result<Self, Errno> {
+impl MountedFolder {
+    /// Goes along a path below the folder, part by part: each has to be there, and `..` leads out of files and of the
+    /// folder nowhere.
+    pub(super) fn find(&self, path: &str) -> Result<Found, Errno> {
         if path.is_empty() {
             return Err(Errno::Noent);
         }
@@ -168,26 +94,37 @@ impl Place {
         if path.starts_with('/') {
             return Err(Errno::Perm);
         }
-        let mut parts = Vec::new();
+        let mut file = None;
         for part in path.split('/') {
-            match part {
-                "" | "." => {}
-                ".." => drop(parts.pop().ok_or(Errno::Perm)?),
-                _ => parts.push(part),
-            }
+            file = match part {
+                _ if file.is_some() => return Err(Errno::Notdir),
+                "" | "." => None,
+                ".." => return Err(Errno::Perm),
+                name if name.len() > MAX_NAME => return Err(Errno::Nametoolong),
+                name => Some(self.files.get_key_value(name).ok_or(Errno::Noent)?),
+            };
         }
-        Ok(Self { mount, inside: parts.join("/") })
+        let stat = match file {
+            None => Stat { kind: Kind::Folder, size: 0, inode: inode(&self.path) },
+            Some((name, content)) => {
+                Stat { kind: Kind::File, size: content.len() as u64, inode: inode(&self.below(name)) }
+            }
+        };
+        Ok(Found { stat, content: file.map(|(_, content)| content.clone()) })
     }
-}
 
-impl Kind {
-    pub(super) fn number(self) -> u8 {
-        self as u8
+    /// The entries of this folder, which holds no folders.
+    pub(super) fn list(&self) -> Vec<Entry> {
+        let entry = |name: &str, kind, path: &str| Entry { name: name.to_owned(), kind, inode: inode(path) };
+        let above = self.path.rsplit_once('/').map_or("", |(above, _)| above);
+        let own = [entry(".", Kind::Folder, &self.path), entry("..", Kind::Folder, above)];
+        let files = self.files.keys().map(|name| entry(name, Kind::File, &self.below(name)));
+        own.into_iter().chain(files).collect()
     }
-}
 
-fn joined(folder: &str, name: &str) -> String {
-    if name.is_empty() { folder.to_owned() } else { format!("{folder}/{name}") }
+    fn below(&self, name: &str) -> String {
+        format!("{}/{name}", self.path)
+    }
 }
 
 /// The same for the same path on every machine; never 0, which programs take for unknown.
@@ -200,26 +137,35 @@ fn inode(path: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn below(path: &str) -> Result<String, Errno> {
-        Place::below(0, path).map(|place| place.inside)
+    fn folder() -> MountedFolder {
+        let files = Files::from([("password".to_owned(), Bytes::from("secret"))]).into();
+        MountedFolder { path: "/run/db".to_owned(), files }
     }
 
     #[test]
-    fn a_path_stays_below_its_mount() {
-        assert_eq!(below("."), Ok(String::new()));
-        assert_eq!(below("b/./c//d"), Ok("b/c/d".to_owned()));
-        assert_eq!(below("b/../c"), Ok("c".to_owned()));
-        for path in ["..", "b/../..", "b/../../a", "/etc/passwd", "/a"] {
-            assert_eq!(below(path), Err(Errno::Perm), "{path}");
+    fn a_path_is_walked_part_by_part() {
+        let folder = folder();
+        let kind = |path: &str| folder.find(path).map(|found| found.stat.kind);
+        for path in [".", "./", "./.", ".//."] {
+            assert_eq!(kind(path), Ok(Kind::Folder), "{path}");
         }
-        assert_eq!(below("b\0c"), Err(Errno::Ilseq));
-        assert_eq!(below(""), Err(Errno::Noent));
+        for path in ["password", "./password", ".//./password"] {
+            assert_eq!(kind(path), Ok(Kind::File), "{path}");
+        }
+        for path in ["password/", "password/.", "password/..", "password/../password", "password/x"] {
+            assert_eq!(kind(path), Err(Errno::Notdir), "{path}");
+        }
+        for path in ["", "none", "none/", "none/..", "none/../password", "none/../.."] {
+            assert_eq!(kind(path), Err(Errno::Noent), "{path}");
+        }
+        for path in ["..", "./..", "../", "../db/password", "/run/db/password", "/"] {
+            assert_eq!(kind(path), Err(Errno::Perm), "{path}");
+        }
+        assert_eq!(kind("b\0c"), Err(Errno::Ilseq));
     }
 
     #[test]
     fn the_debug_output_of_files_has_no_content() {
-        let files = Files::from([("password".to_owned(), Bytes::from("secret"))]).into();
-        let folder = MountedFolder { path: "/run/db".to_owned(), files };
-        assert_eq!(format!("{folder:?}"), r#"MountedFolder { path: "/run/db", files: 1 files }"#);
+        assert_eq!(format!("{:?}", folder()), r#"MountedFolder { path: "/run/db", files: 1 files }"#);
     }
 }

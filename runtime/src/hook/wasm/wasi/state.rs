@@ -6,10 +6,9 @@ use bytes::Bytes;
 use metahook_core::api::limits::Limits;
 use wasmtime::ResourceLimiter;
 
-use super::clock::Clock;
 use super::descriptors::Descriptors;
+use super::determinism::{Clock, Random, Seed};
 use super::mounts::MountedFolder;
-use super::random::{Random, Seed};
 
 /// The input of a call.
 #[derive(Debug, Clone)]
@@ -30,10 +29,13 @@ pub struct Call<'a> {
 
 /// The data of one instance.
 pub(in crate::hook::wasm) struct CallState {
-    pub(super) args: Args,
+    /// `argv`, each with a 0 behind it.
+    pub(super) args: Vec<u8>,
     /// The part of the request that the hook has not read yet.
     pub(super) stdin: Bytes,
+    /// More than its bound ends the call: half an answer is no answer.
     pub(in crate::hook::wasm) stdout: Output,
+    /// More than its bound is counted and dropped.
     pub(in crate::hook::wasm) stderr: Output,
     pub(in crate::hook::wasm) clock: Clock,
     pub(super) random: Random,
@@ -43,15 +45,6 @@ pub(in crate::hook::wasm) struct CallState {
     pub(super) fuel_at_yield: u64,
 }
 
-/// `argv`.
-#[derive(Debug)]
-pub(super) struct Args {
-    /// Each with a 0 behind it.
-    pub(super) text: Vec<u8>,
-    /// The position of the second.
-    second: usize,
-}
-
 /// Memory with a bound, which a hook's output is written to.
 #[derive(Debug)]
 pub(in crate::hook::wasm) struct Output {
@@ -59,21 +52,7 @@ pub(in crate::hook::wasm) struct Output {
     /// Bytes beyond the bound.
     pub(in crate::hook::wasm) lost: usize,
     bound: usize,
-    overflow: Overflow,
 }
-
-/// The effect of output beyond the bound.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Overflow {
-    /// The call ends: half an answer is no answer.
-    Fail,
-    /// The rest is counted and dropped.
-    Cut,
-}
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the output is longer than its limit")]
-pub(super) struct OutputTooLong;
 
 /// Bound of an instance's memory and tables, which remembers a refusal.
 #[derive(Debug)]
@@ -97,11 +76,17 @@ pub(in crate::hook::wasm) enum RefusedGrowth {
 impl CallState {
     pub(in crate::hook::wasm) fn new(call: Call<'_>, max_table_elements: usize) -> Self {
         let limits = call.limits;
+        let mut args = Vec::with_capacity(call.controller.len() + call.hook.len() + 2);
+        for arg in [call.controller, call.hook] {
+            // A 0 within one would make two of it.
+            args.extend(arg.bytes().filter(|byte| *byte != 0));
+            args.push(0);
+        }
         Self {
-            args: Args::new(call.controller, call.hook),
+            args,
             stdin: call.request,
-            stdout: Output::new(limits.output, Overflow::Fail),
-            stderr: Output::new(limits.log, Overflow::Cut),
+            stdout: Output::new(limits.output),
+            stderr: Output::new(limits.log),
             clock: Clock::new(call.now),
             random: Random::new(call.seed),
             files: Descriptors::new(call.mounts),
@@ -111,36 +96,16 @@ impl CallState {
     }
 }
 
-impl Args {
-    fn new(first: &str, second: &str) -> Self {
-        let mut text = Vec::with_capacity(first.len() + second.len() + 2);
-        let mut add = |arg: &str| {
-            // A 0 within one would make two of it.
-            text.extend(arg.bytes().filter(|byte| *byte != 0));
-            text.push(0);
-            text.len()
-        };
-        let start = add(first);
-        add(second);
-        Self { text, second: start }
-    }
-
-    pub(super) fn starts(&self) -> [usize; 2] {
-        [0, self.second]
-    }
-}
-
 impl Output {
-    fn new(bound: u64, overflow: Overflow) -> Self {
-        Self { bytes: Vec::new(), lost: 0, bound: usize::try_from(bound).unwrap_or(usize::MAX), overflow }
+    fn new(bound: u64) -> Self {
+        Self { bytes: Vec::new(), lost: 0, bound: usize::try_from(bound).unwrap_or(usize::MAX) }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), OutputTooLong> {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let room = self.bound.saturating_sub(self.bytes.len());
         let (kept, lost) = bytes.split_at(room.min(bytes.len()));
         self.bytes.extend_from_slice(kept);
         self.lost = self.lost.saturating_add(lost.len());
-        if lost.is_empty() || self.overflow == Overflow::Cut { Ok(()) } else { Err(OutputTooLong) }
     }
 }
 
@@ -165,18 +130,6 @@ impl ResourceLimiter for Limiter {
         }
         Ok(true)
     }
-
-    fn instances(&self) -> usize {
-        1
-    }
-
-    fn tables(&self) -> usize {
-        1
-    }
-
-    fn memories(&self) -> usize {
-        1
-    }
 }
 
 #[cfg(test)]
@@ -184,17 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_up_to_the_bound_is_kept() {
-        let mut output = Output::new(4, Overflow::Fail);
-        assert_eq!((output.push(b"ab"), output.push(b"cd"), output.push(b"")), (Ok(()), Ok(()), Ok(())));
-        assert_eq!(output.push(b"e"), Err(OutputTooLong));
-        assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 1));
-    }
-
-    #[test]
-    fn output_that_is_cut_is_counted() {
-        let mut output = Output::new(3, Overflow::Cut);
-        assert_eq!((output.push(b"abcdef"), output.push(b"gh")), (Ok(()), Ok(())));
-        assert_eq!((output.bytes.as_slice(), output.lost), (b"abc".as_slice(), 5));
+    fn output_up_to_the_bound_is_kept_and_the_rest_is_counted() {
+        let mut output = Output::new(4);
+        for bytes in [b"ab".as_slice(), b"cd", b""] {
+            output.push(bytes);
+            assert_eq!(output.lost, 0);
+        }
+        output.push(b"e");
+        output.push(b"fg");
+        assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 3));
     }
 }

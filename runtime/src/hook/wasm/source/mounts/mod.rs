@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::text::shorten;
-use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
@@ -39,11 +39,11 @@ struct Reservation {
 
 /// The mounts as the calls of one reconcile see them: the content of one moment.
 pub(crate) struct Mounts {
-    folders: Vec<MountedFolder>,
-    digest: Fingerprint,
+    pub(crate) folders: Vec<MountedFolder>,
+    /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
+    pub(super) digest: Fingerprint,
     /// Counted against the bound on all mounts until the last call that sees them ends.
-    #[allow(dead_code, reason = "held, not read")]
-    versions: Vec<Arc<Version>>,
+    _versions: Vec<Arc<Version>>,
 }
 
 /// The mounts of one hook, kept up to date.
@@ -65,15 +65,8 @@ struct Mount {
 /// The content of one object at one time.
 struct Version {
     digest: Fingerprint,
-    size: Size,
     files: MountedFiles,
     _memory: Reservation,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Size {
-    bytes: usize,
-    files: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -134,17 +127,6 @@ impl Drop for Reservation {
     }
 }
 
-impl Mounts {
-    pub(crate) fn folders(&self) -> &[MountedFolder] {
-        &self.folders
-    }
-
-    /// Of all paths, names of files and contents. Never shown: it would tell something of a Secret.
-    pub(super) fn digest(&self) -> Fingerprint {
-        self.digest
-    }
-}
-
 impl MountSet {
     pub(super) fn follow(specs: &[MountRef], objects: &ObjectWatches, memory: Arc<MountMemory>) -> Self {
         let mount = |spec: &MountRef| {
@@ -186,13 +168,14 @@ impl MountSet {
 
     /// Checks new content, and the last good where there is none, against the bounds of one hook.
     fn check_size(&self, found: &[Option<Files>]) -> Result<(), MountError> {
-        let sizes = self.mounts.iter().zip(found).map(|(mount, found)| match (found, &mount.good) {
-            (Some(files), _) => size(files),
-            (None, Some(good)) => good.size,
-            (None, None) => Size::default(),
-        });
-        let (bytes, files) =
-            sizes.fold((0, 0), |(bytes, files), size| (bytes + size.bytes, files + size.files));
+        let (mut bytes, mut files) = (0, 0);
+        for (mount, found) in self.mounts.iter().zip(found) {
+            let good = mount.good.as_ref().map(|good| &*good.files);
+            for content in found.as_ref().or(good).into_iter().flat_map(Files::values) {
+                bytes += content.len();
+                files += 1;
+            }
+        }
         if bytes > MAX_BYTES || files > MAX_FILES {
             return Err(MountError::TooLarge { bytes, files });
         }
@@ -225,7 +208,7 @@ impl MountSet {
             folders.push(MountedFolder { path: spec.path.clone(), files: version.files.clone() });
             versions.push(Arc::clone(version));
         }
-        Some(Mounts { folders, digest: all.finish(), versions })
+        Some(Mounts { folders, digest: all.finish(), _versions: versions })
     }
 }
 
@@ -255,14 +238,13 @@ impl Mount {
         if self.good.as_ref().is_some_and(|good| good.digest == digest) {
             return Ok(());
         }
-        let size = size(&files);
         let bytes = memory_of(&files);
         let Some(reservation) = memory.reserve(bytes) else {
             let (name, path) = (name(&self.spec), self.spec.path.clone());
             return Err(MountError::Memory { name, path, bytes, max: memory.max });
         };
         let files = MountedFiles::from(files);
-        self.good = Some(Arc::new(Version { digest, size, files, _memory: reservation }));
+        self.good = Some(Arc::new(Version { digest, files, _memory: reservation }));
         Ok(())
     }
 }
@@ -277,16 +259,6 @@ fn name(spec: &MountRef) -> Reference {
 
 /// A file for each key.
 fn files(kind: MountKind, json: &str) -> Option<Files> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct ConfigMap {
-        data: Option<BTreeMap<String, String>>,
-        binary_data: Option<BTreeMap<String, ByteString>>,
-    }
-    #[derive(Deserialize)]
-    struct Secret {
-        data: Option<BTreeMap<String, ByteString>>,
-    }
     let bytes = |data: Option<BTreeMap<String, ByteString>>| {
         data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, Bytes::from(bytes.0)))
     };
@@ -301,10 +273,6 @@ fn files(kind: MountKind, json: &str) -> Option<Files> {
             Some(bytes(secret.data).collect())
         }
     }
-}
-
-fn size(files: &Files) -> Size {
-    Size { bytes: files.values().map(Bytes::len).sum(), files: files.len() }
 }
 
 fn memory_of(files: &Files) -> u64 {

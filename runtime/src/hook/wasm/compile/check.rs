@@ -1,13 +1,13 @@
-//! Outline of a module, checked before it is compiled: it is a hook, and within its bounds.
-
-use wasmparser::{
-    CompositeInnerType, Encoding, Export, ExternalKind, FuncType, FunctionSectionReader, MemoryType, Parser,
-    Payload, TableType, TypeRef, TypeSectionReader,
-};
+//! Checks of a module: its outline before it is compiled, its features and its code in the compiler's process.
 
 use metahook_core::text::shorten;
+use wasmparser::{
+    BinaryReaderError, CompositeInnerType, Encoding, Export, ExternalKind, FuncType,
+    FuncValidatorAllocations, FunctionSectionReader, Parser, Payload, TypeRef, TypeSectionReader,
+    ValidPayload, Validator, WasmFeatures,
+};
 
-use super::module_error::ModuleError;
+use super::ModuleError;
 
 /// Bytes of names that a module gives itself.
 const MAX_NAMES: usize = 500;
@@ -27,9 +27,9 @@ const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_g
 /// Bounds of the engine for one module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutlineBounds {
+    /// Functions, and elements of the table.
     pub(super) functions: u32,
     pub(super) memory: u64,
-    pub(super) table: u64,
 }
 
 /// Reads the outline. The bodies of functions are left to the compiler's process.
@@ -47,13 +47,9 @@ pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleE
     if outline.unknown_count > 0 {
         return Err(ModuleError::Import(outline.unknown()));
     }
-    let start = outline.start.ok_or(ModuleError::NoStart)?;
-    let takes_nothing = |start: &FuncType| start.params().is_empty() && start.results().is_empty();
-    if outline.function(start)?.is_some_and(|start| takes_nothing(&start)) {
-        Ok(())
-    } else {
-        Err(ModuleError::StartType)
-    }
+    let start = outline.function(outline.start.ok_or(ModuleError::NoStart)?)?;
+    let takes_nothing = |start: FuncType| start.params().is_empty() && start.results().is_empty();
+    if start.is_some_and(takes_nothing) { Ok(()) } else { Err(ModuleError::StartType) }
 }
 
 #[derive(Default)]
@@ -91,13 +87,22 @@ impl<'a> Outline<'a> {
                 if tables.count() > 1 {
                     return Err(ModuleError::Tables(tables.count()));
                 }
+                let bound = bounds.functions.into();
                 for table in tables {
-                    check_table(&table?.ty, bounds)?;
+                    let found = table?.ty.initial;
+                    if found > bound {
+                        return Err(ModuleError::Table { found, bound });
+                    }
                 }
             }
             Payload::MemorySection(memories) => {
                 for memory in memories {
-                    check_memory(&memory?, bounds)?;
+                    let memory = memory?;
+                    let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(16)).unwrap_or(u64::MAX);
+                    let found = memory.initial.saturating_mul(page);
+                    if found > bounds.memory {
+                        return Err(ModuleError::Memory { found, bound: bounds.memory });
+                    }
                 }
             }
             Payload::ExportSection(exports) => {
@@ -161,30 +166,74 @@ impl<'a> Outline<'a> {
     }
 }
 
-fn check_table(table: &TableType, bounds: OutlineBounds) -> Result<(), ModuleError> {
-    if table.initial <= bounds.table {
-        return Ok(());
-    }
-    Err(ModuleError::Table { found: table.initial, bound: bounds.table })
-}
-
-fn check_memory(memory: &MemoryType, bounds: OutlineBounds) -> Result<(), ModuleError> {
-    let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(16)).unwrap_or(u64::MAX);
-    let found = memory.initial.saturating_mul(page);
-    if found <= bounds.memory { Ok(()) } else { Err(ModuleError::Memory { found, bound: bounds.memory }) }
-}
-
-impl From<wasmparser::BinaryReaderError> for ModuleError {
-    fn from(error: wasmparser::BinaryReaderError) -> Self {
+impl From<BinaryReaderError> for ModuleError {
+    fn from(error: BinaryReaderError) -> Self {
         Self::Refused(shorten(&error.to_string(), MAX_NAMES))
     }
+}
+
+/// The features that toolchains use for wasm32-wasip1; any other would be attack surface.
+pub(super) const ALLOWED: WasmFeatures =
+    WasmFeatures::WASM2.difference(WasmFeatures::GC_TYPES).union(WasmFeatures::FLOATS);
+
+/// The other features: their common name, and the target feature of compilers that brings them.
+const NAMES: [(WasmFeatures, &str, &str); 14] = [
+    (WasmFeatures::MEMORY64, "memory64", "memory64"),
+    (WasmFeatures::THREADS, "threads (shared memory, atomics)", "atomics"),
+    (WasmFeatures::SHARED_EVERYTHING_THREADS, "shared-everything threads", "shared-everything"),
+    (WasmFeatures::MULTI_MEMORY, "several memories", "multimemory"),
+    (WasmFeatures::RELAXED_SIMD, "relaxed SIMD", "relaxed-simd"),
+    (WasmFeatures::TAIL_CALL, "tail calls", "tail-call"),
+    (WasmFeatures::EXCEPTIONS, "exceptions", "exception-handling"),
+    (WasmFeatures::LEGACY_EXCEPTIONS, "exceptions", "exception-handling"),
+    (WasmFeatures::EXTENDED_CONST, "extended constant expressions", "extended-const"),
+    (WasmFeatures::GC, "garbage collection", "gc"),
+    (WasmFeatures::GC_TYPES, "garbage collected types", "gc"),
+    (WasmFeatures::FUNCTION_REFERENCES, "typed function references", "gc"),
+    (WasmFeatures::CUSTOM_PAGE_SIZES, "custom page sizes", "custom-page-sizes"),
+    (WasmFeatures::WIDE_ARITHMETIC, "wide arithmetic", "wide-arithmetic"),
+];
+
+/// Validates a whole module. The error names the feature, where one is missing.
+pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
+    let Err(error) = check(bytes, ALLOWED) else { return Ok(()) };
+    // Some errors do not name their feature: with it they are gone, or come later.
+    let goes_with = |feature: WasmFeatures| {
+        check(bytes, ALLOWED | feature).err().is_none_or(|other| other.offset() > error.offset())
+    };
+    let known = NAMES.iter().find(|(feature, ..)| match error.missing_wasm_feature() {
+        Some(missing) => *feature == missing,
+        None => goes_with(*feature),
+    });
+    Err(match (known, error.missing_wasm_feature()) {
+        (Some((_, name, target_feature)), _) => format!(
+            "it uses {name}, which hooks do not have: build with --target wasm32-wasip1 and without the target feature {target_feature}"
+        ),
+        (None, Some(_)) => {
+            format!("it uses a feature that hooks do not have: {error}; build with --target wasm32-wasip1")
+        }
+        (None, None) => error.to_string(),
+    })
+}
+
+fn check(bytes: &[u8], features: WasmFeatures) -> Result<(), BinaryReaderError> {
+    let mut validator = Validator::new_with_features(features);
+    let mut allocations = FuncValidatorAllocations::default();
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let ValidPayload::Func(function, body) = validator.payload(&payload?)? {
+            let mut function = function.into_validator(allocations);
+            function.validate(&body)?;
+            allocations = function.into_allocations();
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const BOUNDS: OutlineBounds = OutlineBounds { functions: 3, memory: 1 << 20, table: 10 };
+    const BOUNDS: OutlineBounds = OutlineBounds { functions: 3, memory: 1 << 20 };
     const START: &str = "(func (export \"_start\"))";
 
     fn found(text: &str) -> Result<(), ModuleError> {
@@ -248,10 +297,10 @@ mod tests {
 
     #[test]
     fn a_table_up_to_the_bound_is_taken() {
-        assert_eq!(found(&format!("(table 10 funcref) {START}")), Ok(()));
+        assert_eq!(found(&format!("(table 3 funcref) {START}")), Ok(()));
         assert_eq!(
-            refused(&format!("(table 11 funcref) {START}")),
-            "the module has a table of 11 elements, and 10 are allowed (--module-functions-max): make it smaller"
+            refused(&format!("(table 4 funcref) {START}")),
+            "the module has a table of 4 elements, and 3 are allowed (--module-functions-max): make it smaller"
         );
     }
 
@@ -286,5 +335,65 @@ mod tests {
             module[place] = value;
             drop(inspect(&module, BOUNDS));
         }
+    }
+
+    fn error(text: &str) -> String {
+        validate(&wat::parse_str(format!("(module {text})")).unwrap()).unwrap_err()
+    }
+
+    #[test]
+    fn the_features_of_toolchains_are_allowed() {
+        let text = r#"(module
+            (memory 1) (table 1 funcref) (global (mut i32) (i32.const 0)) (data "x") (elem declare func $f)
+            (func $f (param f64) (result i32 i32)
+              (memory.copy (i32.const 0) (i32.const 1) (i32.const 1))
+              (memory.init 0 (i32.const 0) (i32.const 0) (i32.const 1))
+              (drop (i32x4.splat (i32.const 1)))
+              (drop (ref.func $f))
+              (i32.trunc_sat_f64_s (local.get 0))
+              (i32.extend8_s (i32.const 1))))"#;
+        assert_eq!(validate(&wat::parse_str(text).unwrap()), Ok(()));
+    }
+
+    #[test]
+    fn a_feature_that_is_off_is_named() {
+        for (text, name) in [
+            ("(memory i64 1)", "memory64"),
+            ("(table i64 1 funcref)", "memory64"),
+            ("(memory 1 1 shared)", "threads (shared memory, atomics)"),
+            ("(memory 1) (func (drop (i32.atomic.load (i32.const 0))))", "threads (shared memory, atomics)"),
+            ("(memory 1) (memory 1)", "several memories"),
+            ("(func (return_call 0))", "tail calls"),
+            ("(tag)", "exceptions"),
+            ("(func (try_table))", "exceptions"),
+            ("(type (struct))", "garbage collection"),
+            ("(func (param externref))", "garbage collected types"),
+            ("(func (param (ref func)))", "typed function references"),
+            ("(memory 1 (pagesize 1))", "custom page sizes"),
+            ("(global i32 (i32.add (i32.const 1) (i32.const 1)))", "extended constant expressions"),
+            ("(func (param v128) (drop (i32x4.relaxed_trunc_f32x4_s (local.get 0))))", "relaxed SIMD"),
+            (
+                "(func (param i64) (result i64 i64) (i64.mul_wide_s (local.get 0) (local.get 0)))",
+                "wide arithmetic",
+            ),
+        ] {
+            let said = error(text);
+            assert!(
+                said.starts_with(&format!("it uses {name}, which hooks do not have: build with")),
+                "{text}: {said}"
+            );
+        }
+        assert_eq!(
+            error("(func (return_call 0))"),
+            "it uses tail calls, which hooks do not have: build with --target wasm32-wasip1 and without the target feature tail-call"
+        );
+    }
+
+    #[test]
+    fn wrong_code_is_refused_with_its_offset() {
+        assert_eq!(
+            error("(func (result i32))"),
+            "type mismatch: expected i32 but nothing on stack (at offset 0x18)"
+        );
     }
 }

@@ -1,0 +1,269 @@
+//! Clocks and random numbers of a hook, so made that the same request takes the same course.
+//!
+//! Time is virtual. Random numbers come from one key of the installation and the parent that the hook is called for.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng as _};
+use metahook_core::object::id::Uid;
+use sha2::{Digest as _, Sha256};
+
+use super::memory::{Errno, Failure};
+use crate::cluster::seed::SeedKey;
+
+/// Nanoseconds that pass at each reading, which are also the clocks' resolution: more than none, since Go refuses a clock
+/// at 0 and a program that waits in a loop has to end; few, so that a program that measures itself finds itself quick.
+pub(super) const RESOLUTION: u64 = 1000;
+
+/// The last time of the clocks: Go's time is an `i64`.
+const MAX_TIME: u64 = i64::MAX as u64;
+
+/// Nanoseconds.
+type Nanos = u64;
+
+/// The clocks of one call.
+#[derive(Debug)]
+pub(in crate::hook::wasm) struct Clock {
+    /// The server's time when the call began.
+    start: SystemTime,
+    /// The time since then, as the hook sees it.
+    passed: Nanos,
+    /// The hook has seen the server's time.
+    pub(in crate::hook::wasm) realtime_read: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Realtime,
+    /// Time since the call began. CPU time of process and thread are the same: nothing else takes time.
+    Monotonic,
+}
+
+/// The end of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    After(Nanos),
+    At(Nanos),
+}
+
+impl Kind {
+    pub(super) fn of(number: u32) -> Result<Self, Errno> {
+        match number {
+            0 => Ok(Self::Realtime),
+            1..=3 => Ok(Self::Monotonic),
+            _ => Err(Errno::Inval),
+        }
+    }
+}
+
+impl Clock {
+    pub(in crate::hook::wasm) fn new(start: SystemTime) -> Self {
+        Self { start, passed: 0, realtime_read: false }
+    }
+
+    pub(super) fn read(&mut self, kind: Kind) -> Nanos {
+        self.pass(RESOLUTION);
+        match kind {
+            Kind::Monotonic => self.passed,
+            Kind::Realtime => self.realtime(),
+        }
+    }
+
+    /// A wait is over at once: only the hook's clocks go on.
+    pub(super) fn wait(&mut self, kind: Kind, until: Until) {
+        let duration = match (until, kind) {
+            (Until::After(duration), _) => duration,
+            (Until::At(instant), Kind::Monotonic) => instant.saturating_sub(self.passed),
+            (Until::At(instant), Kind::Realtime) => instant.saturating_sub(self.realtime()),
+        };
+        self.pass(duration);
+    }
+
+    fn pass(&mut self, duration: Nanos) {
+        self.passed = self.passed.saturating_add(duration).min(MAX_TIME);
+    }
+
+    fn realtime(&mut self) -> Nanos {
+        self.realtime_read = true;
+        let start = self.start.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        u64::try_from(start).unwrap_or(MAX_TIME).saturating_add(self.passed)
+    }
+}
+
+/// Random bytes of one call into the host, which gives way to no other call while they are made.
+const MAX_BYTES: usize = 16 << 10;
+
+/// The seed of one call: the same seed gives the same numbers.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seed(pub [u8; 32]);
+
+/// The seeds of an installation: the same at every call for a parent, others for each parent, and none that can be
+/// guessed.
+pub(crate) struct Seeds {
+    key: SeedKey,
+    #[cfg(debug_assertions)]
+    calls: Option<std::sync::atomic::AtomicU64>,
+}
+
+/// The random numbers of one call, begun when the hook first asks for some.
+pub(super) struct Random {
+    seed: Seed,
+    stream: Option<ChaCha20Rng>,
+}
+
+/// The seed is secret: it gives a hook's random numbers away.
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+impl Seeds {
+    pub(crate) fn new(key: SeedKey) -> Self {
+        Self {
+            key,
+            #[cfg(debug_assertions)]
+            calls: None,
+        }
+    }
+
+    /// Other seeds at each call, which tests need for a hook that gives two answers to one request. No release has it.
+    #[cfg(debug_assertions)]
+    pub(crate) fn other_for_each_call(self) -> Self {
+        Self { calls: Some(std::sync::atomic::AtomicU64::default()), ..self }
+    }
+
+    pub(crate) fn of(&self, parent: &Uid) -> Seed {
+        let hash = Sha256::new().chain_update(self.key).chain_update(parent.as_str());
+        #[cfg(debug_assertions)]
+        if let Some(calls) = &self.calls {
+            let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return Seed(hash.chain_update(call.to_le_bytes()).finalize().into());
+        }
+        Seed(hash.finalize().into())
+    }
+}
+
+/// The key is secret.
+impl fmt::Debug for Seeds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seeds").finish_non_exhaustive()
+    }
+}
+
+impl Random {
+    pub(super) fn new(seed: Seed) -> Self {
+        Self { seed, stream: None }
+    }
+
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Failure> {
+        let len = bytes.len();
+        if len > MAX_BYTES {
+            return Err(Failure::trap(format!(
+                "it wanted {len} random bytes at once and may have {MAX_BYTES}: ask for less, more often"
+            )));
+        }
+        self.stream.get_or_insert_with(|| ChaCha20Rng::from_seed(self.seed.0)).fill_bytes(bytes);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn clock() -> Clock {
+        Clock::new(UNIX_EPOCH + Duration::from_secs(1_000_000))
+    }
+
+    #[test]
+    fn the_monotonic_clock_starts_with_the_call_and_ticks_per_read() {
+        let mut clock = clock();
+        let read: Vec<_> = (0..3).map(|_| clock.read(Kind::Monotonic)).collect();
+        assert_eq!(read, [1000, 2000, 3000]);
+        assert!(!clock.realtime_read);
+    }
+
+    #[test]
+    fn the_realtime_clock_starts_at_the_call_s_time() {
+        let mut clock = clock();
+        clock.wait(Kind::Realtime, Until::After(5_000_000_000));
+        assert!(!clock.realtime_read, "a wait for a duration does not show the time");
+        assert_eq!(clock.read(Kind::Realtime), 1_000_005_000_001_000);
+        assert!(clock.realtime_read);
+    }
+
+    #[test]
+    fn waiting_for_a_time_of_day_reads_the_realtime_clock() {
+        let mut clock = clock();
+        clock.wait(Kind::Realtime, Until::At(1_000_007_000_000_000));
+        assert!(clock.realtime_read);
+        assert_eq!(clock.read(Kind::Monotonic), 7_000_001_000);
+    }
+
+    #[test]
+    fn a_time_in_the_past_takes_no_waiting() {
+        let mut clock = clock();
+        clock.wait(Kind::Monotonic, Until::At(0));
+        clock.wait(Kind::Realtime, Until::At(1));
+        assert_eq!(clock.read(Kind::Monotonic), 1000);
+    }
+
+    #[test]
+    fn time_ends_before_it_is_negative_in_go() {
+        let mut clock = clock();
+        clock.wait(Kind::Monotonic, Until::After(u64::MAX));
+        clock.wait(Kind::Monotonic, Until::After(u64::MAX));
+        assert_eq!(clock.read(Kind::Monotonic), i64::MAX as u64);
+        assert!(clock.read(Kind::Realtime) > i64::MAX as u64);
+    }
+
+    fn numbers(seed: u8, pieces: &[usize]) -> Vec<u8> {
+        let mut random = Random::new(Seed([seed; 32]));
+        let mut bytes = vec![0; pieces.iter().sum()];
+        let mut rest = bytes.as_mut_slice();
+        for len in pieces {
+            let (piece, after) = rest.split_at_mut(*len);
+            random.fill(piece).unwrap();
+            rest = after;
+        }
+        bytes
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_numbers() {
+        assert_eq!(numbers(1, &[300]), numbers(1, &[300]));
+        assert_ne!(numbers(1, &[300]), numbers(2, &[300]));
+    }
+
+    #[test]
+    fn numbers_do_not_come_twice() {
+        let bytes = numbers(1, &[32, 32]);
+        assert_ne!(bytes[..32], bytes[32..]);
+    }
+
+    /// A version of the cipher that counts otherwise would change what every hook sees.
+    #[test]
+    fn the_numbers_are_those_of_chacha20() {
+        let first = numbers(0, &[8]);
+        assert_eq!(first, [0x76, 0xb8, 0xe0, 0xad, 0xa0, 0xf1, 0x3d, 0x90]);
+    }
+
+    #[test]
+    fn parents_and_installations_have_other_seeds_and_calls_do_not() {
+        let (seeds, others) = (Seeds::new([1; 32]), Seeds::new([2; 32]));
+        assert_eq!(seeds.of(&Uid::new("a")), seeds.of(&Uid::new("a")));
+        assert_ne!(seeds.of(&Uid::new("a")), seeds.of(&Uid::new("b")));
+        assert_ne!(seeds.of(&Uid::new("a")), others.of(&Uid::new("a")));
+    }
+
+    #[test]
+    fn in_tests_each_call_may_have_another_seed() {
+        let seeds = Seeds::new([1; 32]).other_for_each_call();
+        assert_ne!(seeds.of(&Uid::new("a")), seeds.of(&Uid::new("a")));
+    }
+}
