@@ -9,7 +9,7 @@ use futures_util::future::OptionFuture;
 use metahook_core::api::policy::HookPolicy;
 use metahook_core::children::desired::Applying;
 use metahook_core::object::selector::Selector;
-use metahook_core::pacing::rate_limiter::Rate;
+use metahook_core::pacing::Rate;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

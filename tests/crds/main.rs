@@ -1,18 +1,17 @@
 //! `CustomResourceDefinition`s in manifests/crds, made from the Rust types of metahook-core: `crds` writes them,
 //! `crds --check` compares them.
+
 #![allow(clippy::print_stdout, reason = "commands print")]
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
-use std::env;
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 use binaries::exit_code;
-use metahook_core::api::composite::CompositeControllerSpec;
+use metahook_core::api::composite::{CompositeControllerSpec, ControllerRevision};
 use metahook_core::api::decorator::DecoratorControllerSpec;
-use metahook_core::api::revision::ControllerRevision;
 use metahook_core::api::status::ControllerStatus;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use metahook::hook::wasm::compile::ModuleSettings;
 use metahook::hook::wasm::run::{Call, Called, Files, Module, MountedFolder, RuntimeSettings, Seed, Usage};
 use metahook::hook::wasm::source::ModuleRegistry;
-use metahook_core::api::limits::LimitBounds;
+use metahook_core::api::policy::LimitBounds;
 use serde_json::{Value, json};
 
 /// A guest that can be called, on a runtime of its own.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::hook::HookName;
-use crate::api::limits::Limits;
+use crate::api::policy::Limits;
 use crate::api::status::CallFigures;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
@@ -246,7 +246,7 @@ fn count(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::limits::LimitBounds;
+    use crate::api::policy::LimitBounds;
 
     fn call(result: &'static str, micros: u64) -> Called {
         Called {

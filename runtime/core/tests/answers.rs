@@ -5,22 +5,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::decorator;
-use metahook_core::hash::Fingerprint;
-use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, ObjectId, Resource};
-use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
-use metahook_core::reconcile::input::{InputParts, ReconcileInput};
-use metahook_core::reconcile::plan::{Answers, ReconcilePlan};
-
 use metahook_core::api::common::UpdateMethod;
 use metahook_core::api::hook::{HookName, HookVersion, PerHook, Via};
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::children::desired::ChildKind;
 use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
+use metahook_core::decorator;
+use metahook_core::hash::Fingerprint;
 use metahook_core::hook::response::Mode;
-use metahook_core::related::selection::Related;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, ObjectId, Resource};
+use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::reconcile::input::{InputParts, ReconcileInput};
+use metahook_core::reconcile::plan::{Answers, ReconcilePlan};
+use metahook_core::related::Related;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

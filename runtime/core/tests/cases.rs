@@ -13,10 +13,9 @@ use metahook_core::api::ControllerKind;
 use metahook_core::children::desired::{Apply, ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::children::{self, Owner};
-use metahook_core::object::Object;
-use metahook_core::object::child_selector;
 use metahook_core::object::id::{Gvk, Resource};
-use metahook_core::object::map::ChildMap;
+use metahook_core::object::selector::child_selector;
+use metahook_core::object::{ChildMap, Object};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -71,7 +70,7 @@ fn plan_of(case: &Path) -> String {
         let rule = rules.iter().find(|rule| rule.resource.gvk == object.gvk).expect("a declared kind");
         observed.insert(&rule.resource, object);
     }
-    let selector = child_selector::selector(&parent, true).unwrap();
+    let selector = child_selector(&parent, true).unwrap();
     let bounds = DesiredOptions {
         child_kinds: &rules,
         selector: Some(&selector),

@@ -20,9 +20,9 @@ use metahook_core::api::hook::HookVersion;
 use metahook_core::api::snapshot;
 use metahook_core::hook::customize;
 use metahook_core::hook::request::Sync;
+use metahook_core::object::ChildMap;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
-use metahook_core::object::map::ChildMap;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::limits::{LimitBounds, Limits};
-use metahook_core::api::policy::HookPolicy;
+use metahook_core::api::policy::{HookPolicy, LimitBounds, Limits};
 
 use crate::cli::{FlagError, bytes, duration};
 use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::children::desired::Applying;
-use metahook_core::pacing::rate_limiter::Rate;
+use metahook_core::pacing::Rate;
 
 use crate::cli::FlagError;
 use crate::telemetry::Format;

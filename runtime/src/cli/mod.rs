@@ -14,7 +14,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
-use metahook_core::pacing::rate_limiter::RateError;
+use metahook_core::pacing::RateError;
 
 use crate::server::Settings;
 use crate::telemetry::Format;
@@ -182,8 +182,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use clap::CommandFactory;
-    use metahook_core::api::limits::LimitBounds;
-    use metahook_core::api::policy::HookPolicy;
+    use metahook_core::api::policy::{HookPolicy, LimitBounds};
 
     use super::*;
 

@@ -9,7 +9,7 @@ use http::header::USER_AGENT;
 use kube::Config;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use metahook_core::pacing::rate_limiter::Rate;
+use metahook_core::pacing::Rate;
 use tower::layer::layer_fn;
 
 use crate::cluster::api_client::{ApiClient, Transport, Unreachable};

@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use metahook_core::api::reason::{EventKind, EventReason};
 use metahook_core::hook::response::HookEvent;
 use metahook_core::object::Object;
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::{FutureExt, StreamExt};
-use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};

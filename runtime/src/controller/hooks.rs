@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::api::hook::{HookName, PerHook};
-use metahook_core::api::limits::Limits;
+use metahook_core::api::policy::Limits;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::object::Object;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
-use metahook_core::api::account::ServiceAccountRef;
+use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::controller::Context;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::{self, StaleFinalizers};
-use crate::controller::runner::{StartReason, StartRequest};
-use crate::controller::{Context, runner};
+use crate::controller::runner::{self, StartReason, StartRequest};
 use crate::error_chain::error_chain;
 use crate::store::Change;
 

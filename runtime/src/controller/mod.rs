@@ -12,14 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
-use metahook_core::api::account::ServiceAccountRef;
-use metahook_core::api::policy::HookPolicy;
+use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
 use metahook_core::children::desired::Applying;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};
-
-use decorator_conflicts::DecoratorCoordinator;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
@@ -28,6 +25,7 @@ use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
+use decorator_conflicts::DecoratorCoordinator;
 
 /// Parts of the server that all controllers share.
 #[derive(Clone)]

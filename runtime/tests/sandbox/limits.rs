@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use metahook::hook::wasm::run::{CallError, Called};
-use metahook_core::api::limits::Limits;
+use metahook_core::api::policy::Limits;
 
 use crate::{IMPORTS, call, limits, registry, run};
 

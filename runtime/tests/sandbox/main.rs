@@ -14,7 +14,7 @@ use bytes::Bytes;
 use metahook::hook::wasm::compile::{ModuleError, ModuleSettings};
 use metahook::hook::wasm::run::{Call, Called, RuntimeSettings, Seed};
 use metahook::hook::wasm::source::ModuleRegistry;
-use metahook_core::api::limits::{LimitBounds, Limits};
+use metahook_core::api::policy::{LimitBounds, Limits};
 
 mod cache;
 mod limits;

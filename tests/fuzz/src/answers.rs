@@ -2,10 +2,9 @@
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
-use metahook_core::hook::customize;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
-use metahook_core::hook::response_error::ResponseError;
+use metahook_core::hook::{ResponseError, customize};
 use serde_json::Value;
 
 const MAX_CHILDREN: usize = 3;

@@ -1,7 +1,8 @@
-//! CompositeController: the spec as stored, and the checked form a running controller reads.
+//! CompositeController and its ControllerRevisions: the types as stored, and the checked form that a running controller reads.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::api::common::{
     ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
@@ -141,6 +142,26 @@ impl CompositeControllerSpec {
             self.parent_resource.revision_history.as_ref().and_then(|history| history.field_paths.clone());
         given.filter(|paths| !paths.is_empty()).unwrap_or_else(|| vec!["spec".to_owned()])
     }
+}
+
+/// A ControllerRevision without its metadata.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerRevision {
+    /// The part of the parent that is kept: the fields named by `revisionHistory.fieldPaths`.
+    // Not as a map of anything: what is in its values would be dropped.
+    #[schemars(with = "Value", extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
+    pub parent_patch: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<Vec<RevisionChildren>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RevisionChildren {
+    pub api_group: String,
+    pub kind: String,
+    pub names: Vec<String>,
 }
 
 #[cfg(test)]

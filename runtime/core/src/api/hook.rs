@@ -7,13 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::SpecError;
-use crate::api::account::ServiceAccountRef;
 use crate::api::endpoint::WebhookTarget;
-use crate::api::limits::{Limits, WasmLimits};
 use crate::api::mount::{self, Mount, MountRef};
-use crate::api::policy::HookPolicy;
+use crate::api::policy::{HookPolicy, Limits, ServiceAccountRef, WasmLimits};
 use crate::api::webhook::{UnmarshallMode, Webhook};
-use crate::object::map::Naming;
+use crate::object::Naming;
 
 /// One hook as stored: `wasm` or `webhook`; with neither it is disabled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -272,7 +270,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::limits::LimitBounds;
+    use crate::api::policy::LimitBounds;
 
     fn check(hook: Value) -> Result<Option<EnabledHook>, String> {
         let hook: Hook = serde_json::from_value(hook).unwrap();

@@ -1,20 +1,15 @@
 //! Our API objects: their types as stored, and the checked forms that a running controller reads.
 
-pub mod account;
 pub mod common;
 pub mod composite;
 pub mod decorator;
-pub mod deletion;
 pub mod endpoint;
-pub mod finalizer;
 pub mod hook;
-pub mod limits;
 pub mod mount;
 pub mod packed;
 pub mod policy;
 pub mod rbac;
 pub mod reason;
-pub mod revision;
 pub mod selection;
 pub mod status;
 pub mod units;
@@ -120,7 +115,7 @@ impl CheckedSpec {
     pub fn selection(&self, target: &Target, name: &str) -> Selection {
         Selection {
             rules: target.rules.clone(),
-            finalizer: finalizer::name(self.kind(), name),
+            finalizer: selection::finalizer(self.kind(), name),
             finalizes: self.common().hooks.finalize.is_some(),
         }
     }

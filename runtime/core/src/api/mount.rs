@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::SpecError;
-use crate::api::account::ServiceAccountRef;
-use crate::api::policy::HookPolicy;
+use crate::api::policy::{HookPolicy, ServiceAccountRef};
 
 /// Mounts of one hook.
 const MAX_MOUNTS: usize = 16;

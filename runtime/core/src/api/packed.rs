@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::api::units::print_bytes;
-use crate::text::shorten;
+use crate::shorten;
 
 /// Parts of one module. Each holds at most 1 MiB.
 pub const MAX_PARTS: usize = 64;

@@ -1,9 +1,13 @@
-//! Policy for hooks, set by the server's flags: it bounds what specs may ask for.
+//! Bounds of a controller: what the server's flags let its hooks do and use, and the ServiceAccount whose rights it has.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
 
-use crate::api::SpecError;
-use crate::api::limits::LimitBounds;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{SpecError, units};
 
 /// The default trusts every user who may create controllers, except with Secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,6 +74,166 @@ fn listed(names: &BTreeSet<String>) -> String {
     names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }
 
+/// Limits of one call. An absent one has the server's default; none may exceed the server's ceiling.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WasmLimits {
+    /// Linear memory, for example `64Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Wall clock, for example `10s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// Instructions; the same on every machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub instructions: Option<u64>,
+    /// The answer on stdout, for example `4Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Log lines on stderr that are kept, for example `64Ki`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+}
+
+/// Limits with numbers in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub memory: u64,
+    pub timeout: Duration,
+    pub instructions: u64,
+    pub output: u64,
+    pub log: u64,
+}
+
+/// The server's defaults and ceilings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitBounds {
+    pub default: Limits,
+    pub ceiling: Limits,
+}
+
+impl Default for LimitBounds {
+    fn default() -> Self {
+        Self {
+            default: Limits {
+                memory: 64 << 20,
+                timeout: Duration::from_secs(10),
+                instructions: 1_000_000_000,
+                output: 4 << 20,
+                log: 64 << 10,
+            },
+            ceiling: Limits {
+                memory: 512 << 20,
+                timeout: Duration::from_mins(1),
+                instructions: 100_000_000_000,
+                output: 32 << 20,
+                log: 1 << 20,
+            },
+        }
+    }
+}
+
+impl WasmLimits {
+    pub(super) fn check(&self, field: &str, bounds: &LimitBounds) -> Result<Limits, SpecError> {
+        let LimitBounds { default, ceiling } = bounds;
+        let size = |name: &str, text: &Option<String>, default: u64, ceiling: u64| {
+            let Some(text) = text else { return Ok(default) };
+            let field = format!("{field}.{name}");
+            let value = units::bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| {
+                SpecError::new(&field, format!("{text:?} is no amount of bytes: write it like 64Mi"))
+            })?;
+            within(&field, text, value, &ceiling, &units::print_bytes(ceiling))
+        };
+        let timeout = match &self.timeout {
+            None => default.timeout,
+            Some(text) => {
+                let field = format!("{field}.timeout");
+                let value =
+                    units::duration(text).filter(|duration| !duration.is_zero()).ok_or_else(|| {
+                        SpecError::new(&field, format!("{text:?} is no duration: write it like 10s or 500ms"))
+                    })?;
+                within(&field, text, value, &ceiling.timeout, &format!("{}s", ceiling.timeout.as_secs_f64()))?
+            }
+        };
+        let instructions = match self.instructions {
+            None => default.instructions,
+            Some(0) => {
+                return Err(SpecError::new(
+                    format!("{field}.instructions"),
+                    "0 is too few for any hook: leave it out",
+                ));
+            }
+            Some(number) => {
+                let field = format!("{field}.instructions");
+                within(
+                    &field,
+                    &number.to_string(),
+                    number,
+                    &ceiling.instructions,
+                    &ceiling.instructions.to_string(),
+                )?
+            }
+        };
+        Ok(Limits {
+            memory: size("memory", &self.memory, default.memory, ceiling.memory)?,
+            timeout,
+            instructions,
+            output: size("output", &self.output, default.output, ceiling.output)?,
+            log: size("log", &self.log, default.log, ceiling.log)?,
+        })
+    }
+}
+
+fn within<T: PartialOrd>(
+    field: &str,
+    text: &str,
+    value: T,
+    ceiling: &T,
+    ceiling_text: &str,
+) -> Result<T, SpecError> {
+    if value > *ceiling {
+        let problem = format!(
+            "{text} is above this server's ceiling of {ceiling_text}: lower it, or raise the ceiling by the server's flags --hook-*-max"
+        );
+        return Err(SpecError::new(field, problem));
+    }
+    Ok(value)
+}
+
+/// A ServiceAccount: what the controller writes, and what its modules are made of, is written and read with its rights.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceAccountRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ServiceAccountRef {
+    /// # Errors
+    /// A name that no ServiceAccount has.
+    pub fn check(&self, field: &str) -> Result<(), SpecError> {
+        for (part, text) in [("namespace", &self.namespace), ("name", &self.name)] {
+            let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+            if text.is_empty() || !text.chars().all(allowed) {
+                let problem = format!("{text:?} is no name: lower case letters, digits, dashes and dots");
+                return Err(SpecError::new(format!("{field}.{part}"), problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Its user name at the API server.
+    pub fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+}
+
+/// As messages name it: `hello/greeter`.
+impl fmt::Display for ServiceAccountRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +278,23 @@ mod tests {
             from(&["a"]).allows_secret("mounts[0]", "hello").unwrap_err().problem,
             "this server mounts Secrets from \"a\" only (--mount-secret-namespaces): add \"hello\" to the flag, or mount a ConfigMap"
         );
+    }
+
+    #[test]
+    fn an_account_is_a_user_and_has_a_name_that_fits_into_one() {
+        let account = |namespace: &str, name: &str| ServiceAccountRef {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        assert_eq!(account("hello", "greeter").user(), "system:serviceaccount:hello:greeter");
+        assert_eq!(account("hello", "a.b-1").check("f"), Ok(()));
+        for (account, says) in [
+            (account("", "x"), "f.namespace: \"\" is no name"),
+            (account("n", ""), "f.name: \"\" is no name"),
+            (account("n", "x:y"), "f.name: \"x:y\" is no name"),
+            (account("n\r\nx", "y"), "f.namespace: "),
+        ] {
+            assert!(account.check("f").unwrap_err().to_string().starts_with(says));
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::api::account::ServiceAccountRef;
 use crate::api::common::{ApplyStrategy, CommonSpec, Hooks, UpdateMethod};
 use crate::api::composite::{ChildResource, CompositeControllerSpec};
 use crate::api::decorator::{Attachment, DecoratorControllerSpec};
+use crate::api::policy::ServiceAccountRef;
 use crate::object::id::Gvr;
 
 /// Objects that a controller reads and writes.

@@ -1,7 +1,8 @@
-//! Selection of parents: which objects a controller reconciles.
+//! Selection of parents: the objects that a controller reconciles, by its rules or by its finalizer on them.
 
 use std::cell::OnceCell;
 
+use crate::api::{ControllerKind, SpecError};
 use crate::object::Object;
 use crate::object::selector::Selector;
 
@@ -71,4 +72,50 @@ pub(crate) struct Judged {
     pub(crate) included: bool,
     /// A change of its status alone is no change.
     pub(crate) ignores_status: bool,
+}
+
+/// Checks that a controller's name fits into a finalizer: the API server takes 63 characters behind the slash. The
+/// prefixes of both kinds are equally long.
+pub(super) fn check_finalizer(controller: &str) -> Result<(), SpecError> {
+    const MAX_NAME: usize = 63 - "compositecontroller-".len();
+    if controller.len() <= MAX_NAME {
+        return Ok(());
+    }
+    let problem = format!(
+        "{} characters are too many for a controller with a finalize hook, whose name becomes part of a finalizer: at most {MAX_NAME}",
+        controller.len()
+    );
+    Err(SpecError::new("metadata.name", problem))
+}
+
+/// The finalizer of a controller.
+pub fn finalizer(kind: ControllerKind, controller: &str) -> String {
+    format!("{}{controller}", finalizer_prefix(kind))
+}
+
+/// The kind and the name of the controller that a finalizer belongs to; `None` for other finalizers.
+pub fn finalizer_owner(finalizer: &str) -> Option<(ControllerKind, &str)> {
+    let of = |kind| Some((kind, finalizer.strip_prefix(finalizer_prefix(kind))?));
+    of(ControllerKind::Composite).or_else(|| of(ControllerKind::Decorator))
+}
+
+fn finalizer_prefix(kind: ControllerKind) -> &'static str {
+    match kind {
+        ControllerKind::Composite => "metacontroller.io/compositecontroller-",
+        ControllerKind::Decorator => "metacontroller.io/decoratorcontroller-",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finalizer_names_its_controller() {
+        for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+            assert_eq!(finalizer_owner(&finalizer(kind, "a-b")), Some((kind, "a-b")));
+        }
+        assert_eq!(finalizer(ControllerKind::Decorator, "c"), "metacontroller.io/decoratorcontroller-c");
+        assert_eq!(finalizer_owner("foregroundDeletion"), None);
+    }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::reason::{ConditionReason, ConditionType};
 use crate::settled::Purity;
-use crate::text::shorten;
+use crate::shorten;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

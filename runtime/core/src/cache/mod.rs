@@ -6,8 +6,7 @@
 //! - A list replaces what is cached, except objects that only an answer to an own write has shown: they stay until a watch
 //!   event or a read decides.
 
-pub(crate) mod label_index;
-pub mod orphan_adopters;
+pub mod label_index;
 #[cfg(test)]
 mod tests;
 pub mod trigger;

@@ -8,11 +8,11 @@ use std::ops::Bound;
 use serde_json::Value;
 
 use crate::api::selection::Selection;
-use crate::cache::orphan_adopters::OrphanAdopters;
+use crate::cache::label_index::OrphanAdopters;
 use crate::cache::{Cache, ObjectChange};
 use crate::object::Object;
-use crate::object::child_selector;
 use crate::object::id::{Key, Uid};
+use crate::object::selector::UID_LABEL;
 
 /// The parents that a controller selects where it does not select all of their kind, kept up to date by events.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ pub fn on_child(touched: &ObjectChange, parents: &Cache, adopters: Option<&Orpha
         if let Some(adopters) = adopters {
             keys.extend(adopters.of(orphan).cloned());
         } else {
-            let uid = orphan.labels.get(child_selector::UID_LABEL).map(|uid| Uid::new(uid));
+            let uid = orphan.labels.get(UID_LABEL).map(|uid| Uid::new(uid));
             keys.extend(uid.and_then(|uid| parents.by_uid(&uid)).map(|parent| parent.key.clone()));
         }
     }

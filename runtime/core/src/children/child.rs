@@ -15,10 +15,9 @@ use crate::children::last_applied::{
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Problem, Skip, server_side_apply};
 use crate::hash::{Fingerprint, hash_json};
-use crate::json::applied::applied;
 use crate::json::difference::{Difference, differences};
 use crate::json::go;
-use crate::json::merge::{changes_nothing, merge};
+use crate::json::merge::{applied, changes_nothing, merge};
 use crate::object::Object;
 use crate::object::id::ObjectId;
 

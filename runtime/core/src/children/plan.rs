@@ -10,9 +10,8 @@ use crate::children::last_applied::{LAST_APPLIED, SYSTEM_FIELDS, annotation, is_
 use crate::children::write_history::{Drift, LateOutcome, PastWrites, WriteHistory, WriteOutcome};
 use crate::children::{Op, Owner, Plan, Problem, Skip, server_side_apply};
 use crate::json::difference::same;
-use crate::object::Object;
 use crate::object::id::ObjectId;
-use crate::object::map::ChildMap;
+use crate::object::{ChildMap, Object};
 
 /// # Guarantees
 /// Same input, same plan. Carried out, its answers learned from and planned again, it ends in no ops. Never names an

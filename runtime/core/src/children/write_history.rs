@@ -18,8 +18,7 @@ use crate::children::flapping::Flapping;
 use crate::hash::Fingerprint;
 use crate::json::difference::Difference;
 use crate::object::id::{ObjectId, Uid};
-use crate::object::map::ChildMap;
-use crate::object::{Object, Version};
+use crate::object::{ChildMap, Object, Version};
 
 /// What a plan is made from besides what is observed and wanted.
 #[derive(Debug, Clone, Copy)]

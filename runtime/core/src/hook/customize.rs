@@ -8,10 +8,9 @@ use serde_json::Value;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode as Mode;
 use crate::hook::read::{self, Fields, type_error};
-use crate::hook::response_error::{AnswerWarning, AnswerWarnings, ResponseError};
+use crate::hook::{AnswerWarning, AnswerWarnings, ResponseError};
 use crate::object::Object;
-use crate::object::id::Gvr;
-use crate::object::id::is_api_version;
+use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
 use crate::related::rule::Asked;
 
@@ -128,9 +127,9 @@ fn text(value: Value, path: impl FnOnce() -> String) -> Result<String, ResponseE
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;

@@ -10,9 +10,7 @@ use crate::api::ControllerKind;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::Changes;
-use crate::hook::response_error::{
-    AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, MAX_KEYS, ResponseError,
-};
+use crate::hook::{AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, MAX_KEYS, ResponseError};
 
 /// Options for reading an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -312,7 +310,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hook::response_error::MAX_WARNINGS;
+    use crate::hook::MAX_WARNINGS;
 
     fn read(text: &str) -> (Value, Vec<String>) {
         let mut warnings = AnswerWarnings::default();

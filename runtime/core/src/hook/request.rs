@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use crate::api::ControllerKind;
-use crate::object::Object;
-use crate::object::map::{ChildMap, Naming};
+use crate::object::{ChildMap, Naming, Object};
 
 /// A sync or finalize request.
 #[derive(Debug, Clone, Copy)]

@@ -6,8 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::go;
-use crate::json::lists::Lists;
-use crate::json::merge::Identity;
+use crate::json::lists::{Identity, Lists};
 
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]

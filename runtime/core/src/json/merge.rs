@@ -1,15 +1,11 @@
-//! The three-way merge of dynamic apply: what the cluster has, what we applied last, what is wanted now.
+//! Merges: the three-way merge of dynamic apply, and the result of server-side apply.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::json::lists::{ListKey, ListKind, Lists};
-
-/// Fields that name the items of a list about which nothing is published, in the order they are tried. A convention:
-/// most lists of the Kubernetes API that are maps at heart use one of them.
-const MERGE_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "uid", "ip", "path"];
+use crate::json::lists::{Identity, ListKind, Lists};
 
 /// What `observed` becomes when `desired` is applied over it, given that `last` was applied before.
 ///
@@ -119,95 +115,40 @@ pub fn changes_nothing(
     }
 }
 
-/// What tells the items of some lists apart.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Identity<'a> {
-    /// One field, by convention.
-    Field(&'static str),
-    /// What is published.
-    Kind(&'a ListKind),
-}
-
-impl<'a> Identity<'a> {
-    /// `None` where the lists are values as a whole: they are published to be, or nothing tells their items apart. By
-    /// convention it is the first field that every item of all lists has, and that differs within each list: told
-    /// apart by `port` alone, 53/TCP and 53/UDP would become one.
-    pub(super) fn of<const N: usize>(all: [&[Value]; N], kind: Option<&'a ListKind>) -> Option<Self> {
-        let tells_apart = |by: &Self| {
-            all.iter().all(|list| match list {
-                [] => true,
-                [one] => by.name(one).is_some(),
-                many => {
-                    let mut names = BTreeSet::new();
-                    many.iter().all(|item| by.name(item).is_some_and(|name| names.insert(name)))
-                }
-            })
-        };
-        match kind {
-            Some(ListKind::Atomic) => None,
-            Some(kind @ (ListKind::Set | ListKind::Map(_))) => Some(Self::Kind(kind)).filter(tells_apart),
-            None if all.iter().all(|list| list.is_empty()) => None,
-            None => MERGE_KEYS.into_iter().map(Self::Field).find(tells_apart),
+/// What `observed` becomes when `body` is applied over it.
+///
+/// # Guarantees
+/// Lists are replaced whole where nothing is published about them, and so is what is published to be one value.
+pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
+    let kind = lists.and_then(|lists| lists.kind.as_ref());
+    match (observed, body) {
+        (Value::Object(observed), Value::Object(body)) if kind != Some(&ListKind::Atomic) => {
+            let mut all = observed.clone();
+            for (name, value) in body {
+                let below = lists.and_then(|lists| lists.member(name));
+                let value =
+                    observed.get(name).map_or_else(|| value.clone(), |now| applied(now, value, below));
+                all.insert(name.clone(), value);
+            }
+            Value::Object(all)
         }
-    }
-
-    pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (Cow<'_, str>, &Value)> {
-        items.iter().filter_map(move |item| Some((self.name(item)?, item)))
-    }
-
-    /// The list as the map that it is at heart.
-    pub(super) fn members(self, items: &[Value]) -> Map<String, Value> {
-        self.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect()
-    }
-
-    /// What an item is called in its list.
-    fn name<'b>(&self, item: &'b Value) -> Option<Cow<'b, str>> {
-        match self {
-            Self::Field(field) => text(item.get(field)?),
-            Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {
-                [key] => part(item.as_object()?, key),
-                keys => {
-                    let item = item.as_object()?;
-                    let part = |key: &ListKey| Some(format!("{}={}", key.field, part(item, key)?));
-                    let mut parts = keys.iter().map(part).collect::<Option<Vec<_>>>()?;
-                    parts.sort();
-                    Some(parts.join(",").into())
-                }
-            },
-            Self::Kind(ListKind::Set) => text(item),
-            Self::Kind(ListKind::Atomic) => None,
+        (Value::Array(observed), Value::Array(body)) => {
+            let by = kind.and_then(|kind| Identity::of([observed.as_slice(), body], Some(kind)));
+            by.map_or_else(|| Value::Array(body.clone()), |by| items(by, observed, body, lists))
         }
-    }
-
-    /// A name for a reader, who does not know what tells the items apart.
-    pub(super) fn shown(&self, name: &str) -> String {
-        match self {
-            Self::Field(field) => format!("{field}={name}"),
-            Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {
-                [key] => format!("{}={name}", key.field),
-                _ => name.to_owned(),
-            },
-            Self::Kind(ListKind::Set | ListKind::Atomic) => name.to_owned(),
-        }
+        _ => body.clone(),
     }
 }
 
-/// What stands in a field, or what is taken to stand there; nothing may be what tells an item apart.
-fn part<'a>(item: &'a Map<String, Value>, key: &ListKey) -> Option<Cow<'a, str>> {
-    match (item.get(&key.field), &key.default) {
-        (Some(value), _) => text(value),
-        (None, Some(default)) => text(default).map(|text| text.into_owned().into()),
-        (None, None) => Some("".into()),
-    }
-}
-
-/// `80` and `"80"` are one name; what has parts is none.
-fn text(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::String(text) => Some(text.as_str().into()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
+fn items(by: Identity<'_>, observed: &[Value], body: &[Value], lists: Option<&Lists>) -> Value {
+    let (before, wanted) = (by.members(observed), by.members(body));
+    let mut seen = BTreeSet::new();
+    let all = by.named(observed).chain(by.named(body)).filter(|(name, _)| seen.insert(name.clone()));
+    let item = |(name, item): (Cow<'_, str>, &Value)| match (before.get(&*name), wanted.get(&*name)) {
+        (Some(before), Some(wanted)) => applied(before, wanted, lists.and_then(Lists::item)),
+        _ => item.clone(),
+    };
+    Value::Array(all.map(item).collect())
 }
 
 #[cfg(test)]
@@ -218,6 +159,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json::lists::ListKey;
     use crate::object::testing::any_json;
 
     #[test]
@@ -376,5 +318,29 @@ mod tests {
             let once = merge(&observed, Some(&last), &desired, lists);
             prop_assert_eq!(merge(&once, Some(&desired), &desired, lists), once);
         }
+    }
+
+    fn one_list(kind: ListKind) -> Lists {
+        let below = Lists { kind: Some(kind), ..Lists::default() };
+        Lists { members: [("x".to_owned(), Arc::new(below))].into(), ..Lists::default() }
+    }
+
+    #[test]
+    fn a_list_is_one_value_unless_it_is_published_to_be_none() {
+        let (observed, body) =
+            (json!({"x": [{"name": "a", "v": 1}, {"name": "b"}]}), json!({"x": [{"name": "a"}]}));
+        assert_eq!(applied(&observed, &body, None), body);
+        assert_eq!(applied(&observed, &body, Some(&one_list(ListKind::Atomic))), body);
+        let key = ListKey { field: "name".to_owned(), default: None };
+        assert_eq!(applied(&observed, &body, Some(&one_list(ListKind::Map(vec![key])))), observed);
+        let set = applied(&json!({"x": ["a"]}), &json!({"x": ["b", "a"]}), Some(&one_list(ListKind::Set)));
+        assert_eq!(set, json!({"x": ["a", "b"]}));
+    }
+
+    #[test]
+    fn an_object_keeps_what_others_set_unless_it_is_one_value() {
+        let (observed, body) = (json!({"x": {"ours": 1, "theirs": 1}}), json!({"x": {"ours": 2}}));
+        assert_eq!(applied(&observed, &body, None), json!({"x": {"ours": 2, "theirs": 1}}));
+        assert_eq!(applied(&observed, &body, Some(&one_list(ListKind::Atomic))), body);
     }
 }

@@ -1,6 +1,5 @@
 //! JSON values: written as Go writes them, merged three ways, compared as Kubernetes would.
 
-pub mod applied;
 pub mod difference;
 pub mod go;
 pub mod lists;

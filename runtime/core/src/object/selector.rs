@@ -1,9 +1,11 @@
-//! Label selectors: as an object's field or as text, checked, matched against labels.
+//! Label selectors: as an object's field or as text, checked, matched against labels; the selector of a parent's children.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::object::Object;
 
 /// A label selector as it stands in an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -239,9 +241,50 @@ fn parse_one(part: &str) -> Result<Requirement, SelectorError> {
     }
 }
 
+/// The label of a generated selector; its value is the parent's uid.
+pub const UID_LABEL: &str = "controller-uid";
+
+#[derive(Debug, thiserror::Error)]
+pub enum ChildSelectorError {
+    #[error(
+        "spec.selector of the parent selects nothing: give it matchLabels or matchExpressions, or set generateSelector in the controller"
+    )]
+    Empty,
+    #[error("spec.selector of the parent is no label selector")]
+    Malformed(#[source] serde_json::Error),
+    #[error("spec.selector of the parent")]
+    Refused(#[from] SelectorError),
+}
+
+/// The selector of one parent's children.
+pub fn child_selector(parent: &Object, generated: bool) -> Result<Selector, ChildSelectorError> {
+    if generated {
+        return Ok(Selector::equals(UID_LABEL, parent.uid.as_str()));
+    }
+    let selector = Selector::of(&own_selector(parent).map_err(ChildSelectorError::Malformed)?)?;
+    if selector.is_empty() { Err(ChildSelectorError::Empty) } else { Ok(selector) }
+}
+
+/// The selector in `spec.selector` of a parent; empty where it has none.
+pub(crate) fn own_selector(parent: &Object) -> Result<LabelSelector, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Parent {
+        spec: Option<Spec>,
+    }
+    #[derive(Deserialize)]
+    struct Spec {
+        selector: Option<LabelSelector>,
+    }
+    let Parent { spec } = serde_json::from_str(parent.json())?;
+    Ok(spec.and_then(|spec| spec.selector).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::object::testing::a;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
@@ -322,5 +365,21 @@ mod tests {
         let expression = Expression { key: "a".into(), operator: "Near".into(), values: None };
         let selector = LabelSelector { match_expressions: Some(vec![expression]), ..Default::default() };
         assert_eq!(Selector::of(&selector), Err(SelectorError::Operator("Near".into())));
+    }
+
+    #[test]
+    fn a_generated_selector_ignores_the_parents_own() {
+        let parent = a("e/v1", "P", "n/p").uid("u").with("spec.selector", json!("nonsense")).object();
+        assert_eq!(child_selector(&parent, true).unwrap(), Selector::equals("controller-uid", "u"));
+    }
+
+    #[test]
+    fn a_parent_has_to_select_something() {
+        for spec in [json!({}), json!({"selector": {}}), json!({"selector": null}), json!(null)] {
+            let parent = a("e/v1", "P", "n/p").with("spec", spec).object();
+            assert!(matches!(child_selector(&parent, false), Err(ChildSelectorError::Empty)));
+        }
+        let parent = a("e/v1", "P", "n/p").with("spec.selector", json!({"matchLabels": 1})).object();
+        assert!(matches!(child_selector(&parent, false), Err(ChildSelectorError::Malformed(_))));
     }
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use crate::api::ControllerKind;
-use crate::api::deletion::Grant;
+use crate::api::common::Grant;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::api::selection::Selection;
 use crate::children::Owner;
 use crate::children::claims::{self, Maker};
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use crate::hook::response::Mode;
-use crate::object::Object;
-use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
+use crate::object::{ChildMap, Object};
 use crate::rollout::RollingConfig;
 
 /// A controller's spec, as its reconciles use it. It stays the same as long as the controller runs: a changed spec starts

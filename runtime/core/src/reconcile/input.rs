@@ -6,14 +6,12 @@ use crate::api::hook::HookName;
 use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::{customize, request};
-use crate::object::Object;
-use crate::object::child_selector::{self, ChildSelectorError};
 use crate::object::id::Resource;
-use crate::object::map::ChildMap;
-use crate::object::selector::Selector;
+use crate::object::selector::{ChildSelectorError, Selector, child_selector};
+use crate::object::{ChildMap, Object};
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::rollout::{ParentState, RolloutState};
-use crate::related::selection::Related;
+use crate::related::Related;
 
 /// Everything that a reconcile reads and that may be different the next time. Its decisions are made from this alone, and
 /// the fingerprint covers all of it.
@@ -63,7 +61,7 @@ impl ReconcileInput {
         let selector = match config.kind {
             KindConfig::Decorator => None,
             KindConfig::Composite { generate_selector, .. } => {
-                match child_selector::selector(parent, generate_selector) {
+                match child_selector(parent, generate_selector) {
                     Ok(selector) => Some(selector),
                     Err(_) if hook == HookName::Finalize => None,
                     Err(error) => return Err(error),
@@ -140,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::children::last_applied::ATTACHED_BY;
-    use crate::object::child_selector::UID_LABEL;
+    use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, resource};
     use crate::reconcile::testing::{child, config, decorator, input, parent, parts};
     use crate::related::rule::{Finds, Place, RelatedRule};

@@ -15,8 +15,8 @@ use crate::children::{self, Op, Owner, Plan};
 use crate::decorator::Decoration;
 use crate::hook::read::ReadOptions;
 use crate::hook::response::{self, HookEvent, Response};
-use crate::hook::response_error::{AnswerWarning, ResponseError};
-use crate::object::map::ChildMap;
+use crate::hook::{AnswerWarning, ResponseError};
+use crate::object::ChildMap;
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::phase;
@@ -236,23 +236,23 @@ fn at(revision: &Revision, error: impl Into<AnswerError>) -> AnswerError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
-    use crate::api::ControllerKind;
-    use crate::api::deletion::Grant;
-    use crate::api::finalizer;
+    use crate::api::common::Grant;
     use crate::api::hook::Via;
+    use crate::api::{ControllerKind, selection};
     use crate::children::last_applied::{ATTACHED_BY, LAST_APPLIED};
     use crate::children::write_history::WriteHistory;
     use crate::object::Object;
-    use crate::object::child_selector::UID_LABEL;
     use crate::object::id::Gvr;
+    use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, resource};
     use crate::reconcile::input::InputParts;
     use crate::reconcile::testing::{config, decorator, input, kept, no_past, parent, parts};
-    use crate::related::selection::Related;
-    use std::sync::Arc;
+    use crate::related::Related;
 
     fn plan_for(
         config: &ControllerConfig,
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_last_answer_decides_about_attachments() {
-        let finalizer = finalizer::name(ControllerKind::Decorator, "c");
+        let finalizer = selection::finalizer(ControllerKind::Decorator, "c");
         let going = |finalizers: Value| parent().deleting().with("metadata.finalizers", finalizers);
         let ops = |config: &ControllerConfig, parent: Build, answer: Value| {
             let pods = [a("v1", "Pod", "n/x")

@@ -4,12 +4,11 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::children::claims::{Claim, ClaimedObject};
 use crate::object::Object;
-use crate::object::child_selector;
 use crate::object::id::Resource;
-use crate::object::selector::Selector;
+use crate::object::selector::{Selector, child_selector};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::phase;
-use crate::related::selection::Related;
+use crate::related::Related;
 use crate::rollout::revisions::{History, RevisionError};
 use crate::rollout::{RollingConfig, record};
 
@@ -45,7 +44,7 @@ impl RolloutState {
         if !phase::manages_children(parent, &config.selection, false) {
             return None;
         }
-        let selector = child_selector::selector(parent, config.kind.generates_selector()).ok();
+        let selector = child_selector(parent, config.kind.generates_selector()).ok();
         let of_the_kind = record::of_the_kind(&rolling.parents);
         let claimed =
             candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| ClaimedObject {
@@ -102,8 +101,8 @@ mod tests {
     use crate::children::desired::{Apply, ChildKind};
     use crate::children::plan::learn;
     use crate::children::write_history::WriteHistory;
-    use crate::object::child_selector::UID_LABEL;
     use crate::object::id::ObjectId;
+    use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, resource};
     use crate::reconcile::config::KindConfig;
     use crate::reconcile::input::{InputParts, ReconcileInput};

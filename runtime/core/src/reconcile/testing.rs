@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use crate::api::ControllerKind;
 use crate::api::common::UpdateMethod;
-use crate::api::finalizer;
 use crate::api::hook::{HookName, HookVersion, PerHook};
-use crate::api::selection::{Selection, SelectionRule};
+use crate::api::selection::{self, Selection, SelectionRule};
 use crate::children::claims::Claim;
 use crate::children::desired::ChildKind;
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::hash::Fingerprint;
-use crate::object::Object;
-use crate::object::child_selector::UID_LABEL;
-use crate::object::map::ChildMap;
+use crate::object::selector::UID_LABEL;
 use crate::object::testing::{Build, a, resource};
+use crate::object::{ChildMap, Object};
 use crate::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use crate::reconcile::input::{InputParts, ReconcileInput};
-use crate::related::selection::Related;
+use crate::related::Related;
 use crate::rollout::revisions::FieldPath;
 use crate::rollout::{RollingConfig, RollingKind};
 
@@ -39,7 +37,7 @@ pub(crate) fn config() -> ControllerConfig {
 pub(crate) fn decorator() -> ControllerConfig {
     let selection = Selection {
         rules: vec![SelectionRule::default()],
-        finalizer: finalizer::name(ControllerKind::Decorator, "c"),
+        finalizer: selection::finalizer(ControllerKind::Decorator, "c"),
         finalizes: true,
     };
     ControllerConfig { kind: KindConfig::Decorator, selection, ..config() }

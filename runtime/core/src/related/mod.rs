@@ -16,5 +16,182 @@ pub mod customize_cache;
 pub mod deletion;
 pub mod related_index;
 pub mod rule;
-pub mod scopes;
-pub mod selection;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::hash::Fingerprinter;
+use crate::object::id::Gvk;
+use crate::object::{ChildMap, Naming, Object};
+use crate::related::rule::{Finds, RelatedRule};
+
+/// What a pass found of what its parent's rules ask for.
+#[derive(Debug, Default)]
+pub struct Related {
+    /// Every rule's kind has its group, also an empty one.
+    pub objects: ChildMap,
+    /// For each rule its kind and how many of its objects are not in the namespace of the parent, which has one.
+    elsewhere: Vec<(Gvk, usize)>,
+}
+
+/// Objects that a rule finds and no request in this naming can tell of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hidden {
+    /// The rule's place in the answer.
+    pub at: usize,
+    pub gvk: Gvk,
+    pub objects: usize,
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, gvk, objects } = self;
+        write!(f, "{objects} of relatedResources[{at}] ({gvk})")
+    }
+}
+
+impl Related {
+    /// `select` finds the objects of a rule.
+    pub fn find(
+        parent: &Object,
+        rules: &[RelatedRule],
+        select: impl Fn(&RelatedRule) -> Vec<Arc<Object>>,
+    ) -> Self {
+        let home = &parent.key.namespace;
+        let mut related = Self::default();
+        for rule in rules {
+            related.objects.declare(&rule.resource);
+            let found = select(rule);
+            let elsewhere = if home.is_empty() { 0 } else { elsewhere(home, rule, &found) };
+            for object in found {
+                related.objects.insert(&rule.resource, object);
+            }
+            related.elsewhere.push((rule.resource.gvk.clone(), elsewhere));
+        }
+        related
+    }
+
+    pub fn hidden(&self, naming: Naming) -> Vec<Hidden> {
+        match naming {
+            Naming::Uniform => Vec::new(),
+            Naming::Relative => {
+                let rules = self.elsewhere.iter().enumerate().filter(|(_, (_, objects))| *objects > 0);
+                rules.map(|(at, (gvk, objects))| Hidden { at, gvk: gvk.clone(), objects: *objects }).collect()
+            }
+        }
+    }
+
+    /// Adds what a request tells of it: the groups, and the objects by uid, version and the deletion that
+    /// was asked for.
+    pub fn fingerprint(&self, all: &mut Fingerprinter) {
+        all.add(&self.objects.groups().count().to_le_bytes());
+        for (resource, objects) in self.objects.groups() {
+            all.add(resource.gvk.group_key().as_bytes());
+            all.add(&objects.len().to_le_bytes());
+            for object in objects.values() {
+                all.add(object.uid.as_str().as_bytes());
+                all.add(object.version.as_str().as_bytes());
+                all.add(&[u8::from(object.deleting)]);
+            }
+        }
+    }
+}
+
+/// How many objects of a rule are not at home. Who asks for a name in no namespace means the one at home, where it is
+/// there: its namesakes are missed by nobody.
+fn elsewhere(home: &str, rule: &RelatedRule, found: &[Arc<Object>]) -> usize {
+    let at_home = |object: &&Arc<Object>| *object.key.namespace == *home;
+    let by_name = matches!(rule.finds, Finds::Names { namespace: None, .. });
+    let met: BTreeSet<_> =
+        found.iter().filter(|_| by_name).filter(at_home).map(|object| &object.key.name).collect();
+    found.iter().filter(|object| !at_home(object) && !met.contains(&object.key.name)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::id::Resource;
+    use crate::object::selector::Selector;
+    use crate::object::testing::{Build, a, cluster_resource, resource};
+    use crate::related::rule::Place;
+
+    fn rule(resource: Arc<Resource>) -> RelatedRule {
+        RelatedRule { resource, finds: Finds::Labels { place: Place::Anywhere, labels: Selector::default() } }
+    }
+
+    fn related(parent: &str, pods: Vec<Build>, nodes: Vec<Build>) -> Related {
+        let parent = a("e/v1", "P", parent).object();
+        let (pods, nodes): (Vec<_>, Vec<_>) =
+            (pods.into_iter().map(Build::object).collect(), nodes.into_iter().map(Build::object).collect());
+        let rules =
+            [rule(resource("v1", "Pod")), rule(cluster_resource("v1", "Node")), rule(resource("v1", "Pod"))];
+        Related::find(&parent, &rules, |rule| match &*rule.resource.gvk.kind {
+            "Pod" => pods.clone(),
+            _ => nodes.clone(),
+        })
+    }
+
+    fn pod(key: &str) -> Build {
+        a("v1", "Pod", key)
+    }
+
+    #[test]
+    fn rules_of_one_kind_share_a_group_and_no_group_is_missing() {
+        let related = related("n/p", vec![pod("n/a"), pod("m/a")], vec![]);
+        let groups =
+            related.objects.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects.len()));
+        assert_eq!(groups.collect::<Vec<_>>(), [("Node.v1".to_owned(), 0), ("Pod.v1".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn what_v1_has_no_name_for_is_told_rule_by_rule() {
+        let both = |parent| related(parent, vec![pod("n/a"), pod("m/a")], vec![a("v1", "Node", "x")]);
+        let hidden = both("n/p").hidden(Naming::Relative);
+        let hidden: Vec<_> = hidden.iter().map(|one| (one.at, &*one.gvk.kind, one.objects)).collect();
+        assert_eq!(hidden, [(0, "Pod", 1), (1, "Node", 1), (2, "Pod", 1)]);
+        assert!(both("n/p").hidden(Naming::Uniform).is_empty());
+        assert!(
+            both("p").hidden(Naming::Relative).is_empty(),
+            "a parent without a namespace sees everything"
+        );
+        assert!(related("n/p", vec![pod("n/a")], vec![]).hidden(Naming::Relative).is_empty());
+    }
+
+    #[test]
+    fn namesakes_of_what_is_at_home_are_not_missed() {
+        let parent = a("e/v1", "P", "n/p").object();
+        let finds = Finds::Names { namespace: None, names: ["a".into(), "b".into()].into() };
+        let by_name = RelatedRule { resource: resource("v1", "Pod"), finds };
+        let hidden = |pods: &[&str]| {
+            let pods: Vec<_> = pods.iter().map(|key| pod(key).object()).collect();
+            let related = Related::find(&parent, std::slice::from_ref(&by_name), |_| pods.clone());
+            related.hidden(Naming::Relative).iter().map(|rule| rule.objects).sum::<usize>()
+        };
+        assert_eq!(hidden(&["n/a", "m/a", "o/a"]), 0);
+        assert_eq!(hidden(&["n/a", "m/a", "m/b"]), 1);
+        assert_eq!(hidden(&["m/a"]), 1);
+    }
+
+    #[test]
+    fn whatever_a_request_tells_of_is_in_the_fingerprint() {
+        let print = |related: Related| {
+            let mut all = Fingerprinter::default();
+            related.fingerprint(&mut all);
+            all.finish()
+        };
+        let usual = || print(related("n/p", vec![pod("n/a")], vec![]));
+        assert_eq!(usual(), usual());
+        for (what, other) in [
+            ("a version", related("n/p", vec![pod("n/a").version("2")], vec![])),
+            ("a deletion asked for", related("n/p", vec![pod("n/a").deleting()], vec![])),
+            ("another object of that name", related("n/p", vec![pod("n/a").uid("b")], vec![])),
+            ("one that came", related("n/p", vec![pod("n/a"), pod("n/b")], vec![])),
+            ("one that went", related("n/p", vec![], vec![])),
+            ("one of another kind", related("n/p", vec![pod("n/a")], vec![a("v1", "Node", "x")])),
+            ("a group", Related::default()),
+        ] {
+            assert_ne!(print(other), usual(), "{what}");
+        }
+    }
+}

@@ -12,15 +12,13 @@ use crate::api::common::UpdateMethod;
 use crate::children::desired::{ChildKind, Desired, DesiredOptions, OwnerMark, UnmanagedPolicy, desired};
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{self, Op, Owner};
-use crate::object::Object;
 use crate::object::id::{ObjectId, Resource};
-use crate::object::map::ChildMap;
 use crate::object::selector::Selector;
 use crate::object::testing::{a, resource};
-use crate::rollout::record;
+use crate::object::{ChildMap, Object};
 use crate::rollout::revisions::{FieldPath, History};
 use crate::rollout::step::{At, Progress, Situation, Step};
-use crate::rollout::{RollingConfig, RollingKind};
+use crate::rollout::{RollingConfig, RollingKind, record};
 
 /// What happens between two passes, or instead of one.
 #[derive(Debug, Clone, Copy)]

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::api::revision::RevisionChildren;
+use crate::api::composite::RevisionChildren;
 use crate::children::claims::Claim;
 use crate::children::last_applied::{MADE_BY, owner_reference};
 use crate::children::{Op, Owner};
 use crate::object::Object;
-use crate::object::child_selector::{self, UID_LABEL};
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::object::selector::Selector;
-use crate::rollout::RollingConfig;
-use crate::rollout::claims::{self, Claims};
+use crate::object::selector::{Selector, UID_LABEL, own_selector};
 use crate::rollout::revisions::{self, History, Revision};
+use crate::rollout::{Claims, RollingConfig, write_claims};
 
 /// Labels that say whose parents' states a ControllerRevision keeps.
 const GROUP_LABEL: &str = "metacontroller.k8s.io/apiGroup";
@@ -57,10 +55,7 @@ pub fn labels(parent: &Object, parents: &Resource, generated: bool) -> BTreeMap<
     let mut labels = if generated {
         BTreeMap::from([(UID_LABEL.to_owned(), parent.uid.to_string())])
     } else {
-        child_selector::own_selector(parent)
-            .ok()
-            .and_then(|selector| selector.match_labels)
-            .unwrap_or_default()
+        own_selector(parent).ok().and_then(|selector| selector.match_labels).unwrap_or_default()
     };
     labels.extend(fixed(parents).map(|(key, value)| (key.to_owned(), value)));
     labels
@@ -91,7 +86,7 @@ pub fn writes(
     let revisions =
         std::iter::once((&history.latest, true)).chain(history.older.iter().map(|one| (one, false)));
     for ((revision, latest), claims) in revisions.zip(claims) {
-        let children = claims::write(&owner.parent.key.namespace, claims);
+        let children = write_claims(&owner.parent.key.namespace, claims);
         match &revision.stored {
             None => ops.push(create(rolling, owner, generated, revision, &children)),
             Some(stored) if claims.is_empty() && !latest => surplus.push(Arc::clone(stored)),

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use sha1::{Digest, Sha1};
 
-use crate::api::revision::{ControllerRevision, RevisionChildren};
+use crate::api::composite::{ControllerRevision, RevisionChildren};
 use crate::json::difference::same;
 use crate::json::go;
 use crate::object::id::{Resource, Uid};
 use crate::object::{Object, ObjectError};
-use crate::rollout::RollingConfig;
-use crate::rollout::claims::{self, Claims};
+use crate::rollout::{Claims, RollingConfig, read_claims};
 
 /// The way to a field, from the root of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,7 +154,7 @@ impl History {
         for object in sorted {
             let stored: ControllerRevision = read(object)?;
             let (patch, children) = (Value::Object(stored.parent_patch), stored.children.unwrap_or_default());
-            let claims = claims::read(&parent.key.namespace, &rolling.kinds, &children);
+            let claims = read_claims(&parent.key.namespace, &rolling.kinds, &children);
             let known = std::iter::once(&mut latest).chain(&mut older).find(|one| same(&one.patch, &patch));
             let (name, stored) = (object.key.name.to_string(), Some(Arc::clone(object)));
             if let Some(known) = known {

@@ -7,12 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::api::reason::ConditionType;
 use crate::children::desired::Desired;
-use crate::object::Object;
 use crate::object::id::ObjectId;
-use crate::object::map::ChildMap;
-use crate::rollout::claims::Claims;
+use crate::object::{ChildMap, Object};
 use crate::rollout::readiness::{self, NotReady};
-use crate::rollout::{RollingConfig, RollingKind, child_name};
+use crate::rollout::{Claims, RollingConfig, RollingKind, child_name};
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
-use metahook_core::object::map::ChildMap;
+use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::rollout::RolloutState;
-use metahook_core::related::selection::Related;
+use metahook_core::related::Related;
 
 use crate::server::Server;
 

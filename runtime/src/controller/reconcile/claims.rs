@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use metahook_core::children::claims::{Claim, ClaimedObject};
 use metahook_core::children::last_applied::owner_reference;
-use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
-use metahook_core::object::map::ChildMap;
+use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::outcome::Retry;
 use serde_json::{Value, json};
 

@@ -2,12 +2,12 @@
 
 use metahook_core::api::hook::HookName;
 use metahook_core::children::Problem;
-use metahook_core::object::child_selector::ChildSelectorError;
 use metahook_core::object::id::ObjectId;
+use metahook_core::object::selector::ChildSelectorError;
 use metahook_core::reconcile::outcome::{Failure, Retry};
 use metahook_core::reconcile::plan::AnswerError;
 use metahook_core::rollout::revisions::RevisionError;
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;

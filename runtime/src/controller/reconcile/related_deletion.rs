@@ -5,8 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use metahook_core::api::reason::EventReason;
 use metahook_core::cache::CacheEvent;
-use metahook_core::children::Op;
-use metahook_core::children::write_order::WriteConcurrency;
+use metahook_core::children::{Op, WriteConcurrency};
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::related::deletion;
 

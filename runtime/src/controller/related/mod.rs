@@ -15,11 +15,10 @@ use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::outcome::Retry;
+use metahook_core::related::Related;
 use metahook_core::related::customize_cache::{self, Answer, CustomizeCache};
-use metahook_core::related::related_index::RelatedIndex;
+use metahook_core::related::related_index::{RelatedIndex, StoreScopes};
 use metahook_core::related::rule::{self, Asker, RelatedRule, RuleError};
-use metahook_core::related::scopes::StoreScopes;
-use metahook_core::related::selection::Related;
 
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::controller::Cluster;

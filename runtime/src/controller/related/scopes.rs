@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use metahook_core::object::id::{Gvr, Resource};
+use metahook_core::related::related_index::{CLOSE_DELAY, StoreScope};
 use metahook_core::related::rule::RelatedRule;
-use metahook_core::related::scopes::{CLOSE_DELAY, Place};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -49,7 +49,7 @@ impl RelatedObjects {
     }
 
     /// The store of a resource, with changes that trigger parents.
-    fn open(self: &Arc<Self>, place: Place) -> Arc<Store> {
+    fn open(self: &Arc<Self>, place: StoreScope) -> Arc<Store> {
         let mut state = self.lock();
         if let Some(Followed { store, .. }) = state.scopes.get(&place) {
             return Arc::clone(store);
@@ -79,7 +79,7 @@ impl RelatedObjects {
         let State { index, scopes, namespaces, .. } = &mut *state;
         let selecting = namespaces.as_ref().filter(|_| index.select_namespaces());
         let selecting = selecting.map(|store| (Arc::clone(store.resource()), None));
-        let is_used = |place: &Place| index.has_rules_for(place) || selecting.as_ref() == Some(place);
+        let is_used = |place: &StoreScope| index.has_rules_for(place) || selecting.as_ref() == Some(place);
         let closed = scopes.close(is_used, self.data.elapsed());
         if namespaces.as_ref().is_some_and(|store| closed.contains_key(&(Arc::clone(store.resource()), None)))
         {

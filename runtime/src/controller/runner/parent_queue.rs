@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{pending, select_all};
-use metahook_core::cache::ObjectChange;
-use metahook_core::cache::orphan_adopters::OrphanAdopters;
-use metahook_core::cache::trigger;
+use metahook_core::cache::label_index::OrphanAdopters;
+use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::object::id::Key;
-use metahook_core::pacing::resync::{self, ResyncRounds};
+use metahook_core::pacing::{ResyncRounds, resync_delay};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -101,7 +100,7 @@ fn add_all(parents: &Parents, queue: &Queue<Key>) {
     let keys = parents.keys();
     let total = keys.len();
     for (nth, key) in keys.into_iter().enumerate() {
-        queue.add_after(key, resync::delay(nth, total));
+        queue.add_after(key, resync_delay(nth, total));
     }
 }
 

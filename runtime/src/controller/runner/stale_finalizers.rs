@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::ControllerKind;
-use metahook_core::api::account::ServiceAccountRef;
-use metahook_core::api::finalizer;
+use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::api::{ControllerKind, selection};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId};
 use serde::Deserialize;
@@ -90,7 +89,7 @@ impl StaleFinalizers {
 
     /// No controller of that name looks at these parents, now.
     fn is_stale(&self, finalizer: &str) -> bool {
-        finalizer::controller(finalizer).is_some_and(|(kind, name)| {
+        selection::finalizer_owner(finalizer).is_some_and(|(kind, name)| {
             let controller = self.context.controllers.get(kind, name);
             !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
         })
@@ -100,7 +99,7 @@ impl StaleFinalizers {
 /// The objects with a finalizer of a controller that is judged so, each finalizer once. `judge` does not run under the store's lock:
 /// it may be the store of controllers that has to be asked.
 fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
-    let ours = |finalizer: &&String| finalizer::controller(finalizer).is_some();
+    let ours = |finalizer: &&String| selection::finalizer_owner(finalizer).is_some();
     let mut marked: Vec<_> = store.view(|all| {
         all.all().filter(|object| object.finalizers.iter().any(|one| ours(&one))).map(Arc::clone).collect()
     });
@@ -170,7 +169,7 @@ mod tests {
             has_status: true,
         };
         let store = Stores::new(fake::answering(|_| None)).open(&Arc::new(resource));
-        let finalizer = |name| finalizer::name(ControllerKind::Decorator, name);
+        let finalizer = |name| selection::finalizer(ControllerKind::Decorator, name);
         for (name, finalizers) in [
             ("a", vec![finalizer("a"), finalizer("gone"), "example.com/other".to_owned()]),
             ("b", vec![finalizer("a")]),
@@ -194,7 +193,7 @@ mod tests {
         std::thread::spawn(move || {
             let judged = Mutex::new(Vec::new());
             let stale = marked(&store, |finalizer| {
-                let (_, name) = finalizer::controller(finalizer).unwrap();
+                let (_, name) = selection::finalizer_owner(finalizer).unwrap();
                 judged.lock().unwrap().push(name.to_owned());
                 store.get(&Key::new("", name)).is_none()
             });

@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::dns::GaiResolver;
 use metahook_core::api::SpecError;
 use metahook_core::api::endpoint::WebhookTarget;
 use metahook_core::api::units::print_bytes;
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use tokio::time::{Instant, timeout};
 
 use crate::error_chain::error_chain;

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use metahook_core::api::ControllerKind;
 use metahook_core::hook::request::Sync;
-use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Resource};
-use metahook_core::object::map::{ChildMap, Naming};
+use metahook_core::object::{ChildMap, Naming, Object};
 use serde_json::{Value, json};
 
 const PARENT_UID: &str = "6f0c7a52-7d2c-4a3c-9a0e-3f5d3c1b8e11";

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! Each is answered by one line of nanoseconds.
+
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its answers, and why there are none")]
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use metahook::hook::wasm::source::ModuleRegistry;
 use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
-use metahook_core::api::limits::Limits;
+use metahook_core::api::policy::Limits;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
 use tokio::task::JoinSet;

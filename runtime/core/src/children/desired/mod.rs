@@ -14,9 +14,8 @@ use crate::api::common::{ApplyStrategy, UpdateMethod};
 use crate::children::last_applied::ATTACHED_BY;
 use crate::json::lists::Lists;
 use crate::object::Object;
-use crate::object::child_selector::UID_LABEL;
 use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version};
-use crate::object::selector::Selector;
+use crate::object::selector::{Selector, UID_LABEL};
 
 /// Desired children by resource and name.
 pub type Desired = BTreeMap<Arc<Resource>, BTreeMap<Key, Value>>;

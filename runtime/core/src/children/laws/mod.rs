@@ -10,16 +10,14 @@ use serde_json::{Value, json};
 
 use crate::api::ControllerKind;
 use crate::api::common::UpdateMethod;
-
 use crate::children::desired::{Apply, ChildKind, Desired};
 use crate::children::plan::{children, learn, read_late};
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{Op, Owner};
 use crate::json::difference::same;
-use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
-use crate::object::map::ChildMap;
 use crate::object::testing::{a, any_json, resource};
+use crate::object::{ChildMap, Object};
 use server::{Habit, Server, Stored, parse};
 
 fn thing() -> Arc<Resource> {

@@ -12,9 +12,8 @@ use crate::children::write_history::WriteHistory;
 use crate::children::{Op, Owner, last_applied};
 use crate::json::difference::same;
 use crate::json::merge::merge;
-use crate::object::Object;
 use crate::object::id::Key;
-use crate::object::map::ChildMap;
+use crate::object::{ChildMap, Object};
 
 /// What an API server does with what it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,11 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::deletion::Grant;
+use crate::api::common::Grant;
 use crate::children::Op;
-use crate::object::Object;
 use crate::object::id::{Gvk, Key, ObjectId, Resource, Uid};
-use crate::object::map::{ChildMap, Naming};
+use crate::object::{ChildMap, Naming, Object};
 
 /// An object that an answer wants deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]

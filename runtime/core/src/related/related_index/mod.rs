@@ -1,10 +1,11 @@
-//! Index of related rules: the parents that the change of an object concerns, found from the object.
+//! Index of related rules: the parents that the change of an object concerns, and the scopes of stores that rules need.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cache::label_index::SelectorIndex;
 use crate::cache::{ObjectChange, change_or_remove, remove_from};
@@ -12,7 +13,6 @@ use crate::object::Object;
 use crate::object::id::{Key, Resource};
 use crate::object::selector::Selector;
 use crate::related::rule::{Finds, Place, RelatedRule};
-use crate::related::scopes;
 
 /// The rules of a controller's parents.
 ///
@@ -24,7 +24,7 @@ pub struct RelatedIndex {
     parents: BTreeMap<Key, Vec<RelatedRule>>,
     kinds: BTreeMap<Arc<Resource>, Kind>,
     /// So many rules look there.
-    places: BTreeMap<scopes::Place, usize>,
+    places: BTreeMap<StoreScope, usize>,
     narrow: bool,
 }
 
@@ -48,12 +48,12 @@ impl RelatedIndex {
     }
 
     /// Where a rule's objects are looked for.
-    pub fn place(&self, rule: &RelatedRule) -> scopes::Place {
+    pub fn place(&self, rule: &RelatedRule) -> StoreScope {
         (Arc::clone(&rule.resource), rule.reach().filter(|_| self.narrow).cloned())
     }
 
     /// Whether there is a rule that looks there.
-    pub fn has_rules_for(&self, place: &scopes::Place) -> bool {
+    pub fn has_rules_for(&self, place: &StoreScope) -> bool {
         self.places.contains_key(place)
     }
 
@@ -185,5 +185,96 @@ impl Kind {
     fn is_empty(&self) -> bool {
         let maps = self.names.is_empty() && self.within.is_empty() && self.selected.is_empty();
         maps && self.anywhere.is_empty()
+    }
+}
+
+/// A resource, in one namespace or in all.
+pub type StoreScope = (Arc<Resource>, Option<Arc<str>>);
+
+/// Rules come back, and opening a scope costs a list: an unused one stays open for this time.
+pub const CLOSE_DELAY: Duration = Duration::from_mins(1);
+
+/// What is open at each place. Times are counted from the controller's start.
+#[derive(Debug)]
+pub struct StoreScopes<T>(BTreeMap<StoreScope, Open<T>>);
+
+#[derive(Debug)]
+struct Open<T> {
+    what: T,
+    /// Since when no rule has used it, as of the last check.
+    unused: Option<Duration>,
+}
+
+impl<T> Default for StoreScopes<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> StoreScopes<T> {
+    /// The store of a scope, marked as used.
+    pub fn get(&mut self, place: &StoreScope) -> Option<&T> {
+        let open = self.0.get_mut(place)?;
+        open.unused = None;
+        Some(&open.what)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &T> {
+        self.0.values().map(|open| &open.what)
+    }
+
+    pub fn open(&mut self, place: StoreScope, what: T) {
+        self.0.insert(place, Open { what, unused: None });
+    }
+
+    /// Takes out what has not been used for a while.
+    #[must_use]
+    pub fn close(&mut self, is_used: impl Fn(&StoreScope) -> bool, now: Duration) -> BTreeMap<StoreScope, T> {
+        for (place, open) in &mut self.0 {
+            open.unused = if is_used(place) { None } else { open.unused.or(Some(now)) };
+        }
+        let over = |open: &Open<T>| open.unused.is_some_and(|since| now.saturating_sub(since) >= CLOSE_DELAY);
+        let closed = self.0.extract_if(.., |_, open| over(open));
+        closed.map(|(place, open)| (place, open.what)).collect()
+    }
+}
+
+#[cfg(test)]
+mod scope_tests {
+    use super::*;
+    use crate::object::testing::resource;
+
+    fn place(namespace: &str) -> StoreScope {
+        (resource("v1", "Pod"), Some(namespace.into()))
+    }
+
+    fn opened() -> StoreScopes<&'static str> {
+        let mut all = StoreScopes::default();
+        for namespace in ["m", "n"] {
+            all.open(place(namespace), namespace);
+        }
+        all
+    }
+
+    #[test]
+    fn a_place_that_no_rule_is_about_is_closed_after_a_while() {
+        let (mut all, start) = (opened(), Duration::from_hours(1));
+        let mut close = |now| all.close(|used| *used == place("n"), now).into_values().collect::<Vec<_>>();
+        assert!(close(start).is_empty());
+        assert!(close(start + CLOSE_DELAY / 2).is_empty());
+        assert_eq!(close(start + CLOSE_DELAY), ["m"]);
+        assert!(close(start + CLOSE_DELAY * 100).is_empty(), "the other one is used");
+        assert_eq!(all.get(&place("m")), None);
+        assert_eq!(all.get(&place("n")), Some(&"n"));
+    }
+
+    #[test]
+    fn a_place_that_is_asked_for_again_stays_open() {
+        let (mut all, start) = (opened(), Duration::from_hours(1));
+        assert!(all.close(|_| false, start).is_empty());
+        assert_eq!(all.get(&place("m")), Some(&"m"), "a pass is about to use it");
+        assert_eq!(all.close(|_| false, start + CLOSE_DELAY).into_values().collect::<Vec<_>>(), ["n"]);
+        assert!(all.close(|_| true, start + CLOSE_DELAY).is_empty());
+        assert!(all.close(|_| false, start + CLOSE_DELAY * 2).is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Checks of a module: its outline before it is compiled, its features and its code in the compiler's process.
 
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use wasmparser::{
     BinaryReaderError, CompositeInnerType, Encoding, Export, ExternalKind, FuncType,
     FuncValidatorAllocations, FunctionSectionReader, Parser, Payload, TypeRef, TypeSectionReader,

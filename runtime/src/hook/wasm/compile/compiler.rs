@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, nice, set_parent_process_death_signal, setrlimit,
 };

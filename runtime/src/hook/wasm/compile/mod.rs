@@ -14,20 +14,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use metahook_core::api::limits::LimitBounds;
+use metahook_core::api::policy::LimitBounds;
 use metahook_core::api::units::print_bytes;
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use wasmtime::{Config, Engine, Module as Code};
-
-pub use compiler::compile;
-pub(super) use compiler::last_words;
 
 use artifact::{Artifact, Name};
 use cache::Cache;
 use check::OutlineBounds;
 use compiler::Compiler;
+pub use compiler::compile;
+pub(super) use compiler::last_words;
 
 /// Bytes of an error that a module or wasmtime describes.
 const MAX_ERROR: usize = 500;

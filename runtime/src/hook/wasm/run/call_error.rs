@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::time::Duration;
 
-use metahook_core::api::limits::Limits;
+use metahook_core::api::policy::Limits;
 use metahook_core::api::units::print_bytes;
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::hook::wasm::compile::last_words;

@@ -11,18 +11,17 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use metahook_core::api::limits::LimitBounds;
-use metahook_core::text::shorten;
+use metahook_core::api::policy::LimitBounds;
+use metahook_core::shorten;
 use wasmtime::{
     Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module as Code,
     PoolingAllocationConfig, Store,
 };
 
-pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
-pub use call_error::CallError;
-
 use super::compile::{Digest, ModuleError, ModuleSettings, Origin, engine_config};
 use super::wasi::{self, CallState, Exit, YIELD_INTERVAL};
+pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
+pub use call_error::CallError;
 use call_error::{Failure, MAX_REQUEST};
 use concurrency::Concurrency;
 
@@ -208,7 +207,7 @@ mod tests {
     use std::time::SystemTime;
 
     use bytes::Bytes;
-    use metahook_core::api::limits::Limits;
+    use metahook_core::api::policy::Limits;
 
     use super::*;
 

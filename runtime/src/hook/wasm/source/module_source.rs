@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
 use metahook_core::api::packed::{Index, IndexError, PART_KEY, index_key};
 use metahook_core::api::reason::ConditionReason;
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use metahook_core::api::limits::Limits;
+use metahook_core::api::policy::Limits;
 use wasmtime::ResourceLimiter;
 
 use super::descriptors::Descriptors;

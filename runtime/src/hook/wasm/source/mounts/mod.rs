@@ -10,7 +10,7 @@ use metahook_core::api::mount::{MountKind, MountRef, is_file_name};
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
-use metahook_core::text::shorten;
+use metahook_core::shorten;
 use tokio::sync::watch;
 
 use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
