@@ -10,6 +10,7 @@ use metahook_core::api::policy::HookPolicy;
 use metahook_core::children::desired::Applying;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -24,7 +25,7 @@ use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::store::Stores;
-use crate::telemetry::http::{self, ListenError, Listener};
+use crate::telemetry::http::{self, ListenError};
 use crate::telemetry::metrics::Metrics;
 
 /// Events that are still to be written when the server stops have this long.
@@ -92,7 +93,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     if let Some(address) = settings.probes {
         answer_probes(address, ready.subscribe(), background.clone()).await?;
     }
-    let scrapes = settings.metrics.map(|address| Listener::bind("--metrics-address", address));
+    let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
     let api = connection::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
     tokio::select! {
@@ -147,8 +148,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     Ok(())
 }
 
-fn answer_scrapes(listener: Listener, metrics: Metrics, stop: CancellationToken) {
-    tokio::spawn(listener.serve(move |path| http::scrape(path, &metrics), stop));
+fn answer_scrapes(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
+    tokio::spawn(http::serve(listener, move |path| http::scrape(path, &metrics), stop));
 }
 
 async fn answer_probes(
@@ -156,7 +157,7 @@ async fn answer_probes(
     ready: watch::Receiver<bool>,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
-    let listener = Listener::bind("--health-probe-bind-address", address).await?;
-    tokio::spawn(listener.serve(move |path| http::probe(path, *ready.borrow()), stop));
+    let listener = http::bind("--health-probe-bind-address", address).await?;
+    tokio::spawn(http::serve(listener, move |path| http::probe(path, *ready.borrow()), stop));
     Ok(())
 }

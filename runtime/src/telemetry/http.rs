@@ -5,8 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,104 +23,86 @@ pub struct ListenError {
     source: std::io::Error,
 }
 
-/// A small HTTP server.
-pub(crate) struct Listener {
-    listener: TcpListener,
-}
-
-/// Answer to a request.
-pub(crate) struct Page {
-    pub(crate) status: StatusCode,
-    pub(crate) content_type: &'static str,
-    pub(crate) text: String,
-}
-
-impl Listener {
-    /// `flag` is the one that asked for this address.
-    pub(crate) async fn bind(flag: &'static str, address: SocketAddr) -> Result<Self, ListenError> {
-        let listener = match TcpListener::bind(address).await {
-            // A machine without IPv6.
-            Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
-                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
-            }
-            bound => bound,
-        };
-        Ok(Self { listener: listener.map_err(|source| ListenError { flag, address, source })? })
-    }
-
-    /// Answers until `stop`.
-    pub(crate) async fn serve(
-        self,
-        page: impl Fn(&str) -> Page + Clone + Send + Sync + 'static,
-        stop: CancellationToken,
-    ) {
-        loop {
-            let accepted = tokio::select! {
-                () = stop.cancelled() => return,
-                accepted = self.listener.accept() => accepted,
-            };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(error = error_chain(&error), "a connection could not be accepted");
-                    // Too many open files, most likely: not at once again.
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let (page, stop) = (page.clone(), stop.clone());
-            let answers = service_fn(move |request: Request<Incoming>| {
-                let answer = page(request.uri().path()).answer();
-                async move { Ok::<_, Infallible>(answer) }
-            });
-            tokio::spawn(async move {
-                // A slow or silent client is cut off after the 30 s that hyper gives a request's head.
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .serve_connection(TokioIo::new(stream), answers);
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    served = served => if let Err(error) = served {
-                        tracing::debug!(error = error_chain(&error), "a connection broke off");
-                    }
-                }
-            });
+/// `flag` is the one that asked for this address.
+pub(crate) async fn bind(flag: &'static str, address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let listener = match TcpListener::bind(address).await {
+        // A machine without IPv6.
+        Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         }
-    }
+        bound => bound,
+    };
+    listener.map_err(|source| ListenError { flag, address, source })
 }
 
-impl Page {
-    fn text(status: StatusCode, text: &str) -> Self {
-        Self { status, content_type: "text/plain; charset=utf-8", text: text.to_owned() }
-    }
-
-    fn answer(self) -> Response<Full<Bytes>> {
-        let mut response = Response::new(Full::from(self.text));
-        *response.status_mut() = self.status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        response
+/// Answers until `stop`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    page: impl Fn(&str) -> Response<String> + Clone + Send + Sync + 'static,
+    stop: CancellationToken,
+) {
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), "a connection could not be accepted");
+                // Too many open files, most likely: not at once again.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (page, stop) = (page.clone(), stop.clone());
+        let answers = service_fn(move |request: Request<Incoming>| {
+            let answer = page(request.uri().path());
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        tokio::spawn(async move {
+            // A slow or silent client is cut off after the 30 s that hyper gives a request's head.
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .serve_connection(TokioIo::new(stream), answers);
+            tokio::select! {
+                () = stop.cancelled() => {}
+                served = served => if let Err(error) = served {
+                    tracing::debug!(error = error_chain(&error), "a connection broke off");
+                }
+            }
+        });
     }
 }
 
 /// Whether the server lives, and whether it knows what to host.
-pub(crate) fn probe(path: &str, ready: bool) -> Page {
+pub(crate) fn probe(path: &str, ready: bool) -> Response<String> {
     match (path, ready) {
-        ("/healthz", _) | ("/readyz", true) => Page::text(StatusCode::OK, "ok"),
+        ("/healthz", _) | ("/readyz", true) => text(StatusCode::OK, "ok"),
         ("/readyz", false) => {
-            Page::text(StatusCode::SERVICE_UNAVAILABLE, "the controllers have not been listed yet")
+            text(StatusCode::SERVICE_UNAVAILABLE, "the controllers have not been listed yet")
         }
-        _ => Page::text(StatusCode::NOT_FOUND, "there is /healthz and /readyz"),
+        _ => text(StatusCode::NOT_FOUND, "there is /healthz and /readyz"),
     }
 }
 
 /// Page of metrics.
-pub(crate) fn scrape(path: &str, metrics: &Metrics) -> Page {
+pub(crate) fn scrape(path: &str, metrics: &Metrics) -> Response<String> {
     match path {
-        "/metrics" => {
-            Page { status: StatusCode::OK, content_type: metrics::CONTENT_TYPE, text: metrics.text() }
-        }
-        _ => Page::text(StatusCode::NOT_FOUND, "there is /metrics"),
+        "/metrics" => page(StatusCode::OK, metrics::CONTENT_TYPE, metrics.text()),
+        _ => text(StatusCode::NOT_FOUND, "there is /metrics"),
     }
+}
+
+fn text(status: StatusCode, text: &str) -> Response<String> {
+    page(status, "text/plain; charset=utf-8", text.to_owned())
+}
+
+fn page(status: StatusCode, content_type: &'static str, text: String) -> Response<String> {
+    let mut page = Response::new(text);
+    *page.status_mut() = status;
+    page.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    page
 }
 
 #[cfg(test)]
@@ -143,11 +124,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_server_lives_at_once_and_is_ready_later() {
-        let probes = Listener::bind("--x", ([127, 0, 0, 1], 0).into()).await.unwrap();
-        let address = probes.listener.local_addr().unwrap();
+        let probes = bind("--x", ([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = probes.local_addr().unwrap();
         let (ready, stop) = (watch::Sender::new(false), CancellationToken::new());
         let known = ready.subscribe();
-        let served = tokio::spawn(probes.serve(move |path| probe(path, *known.borrow()), stop.clone()));
+        let served = tokio::spawn(serve(probes, move |path| probe(path, *known.borrow()), stop.clone()));
         assert_eq!(ask(address, "/healthz").await, "HTTP/1.1 200 OK");
         assert_eq!(ask(address, "/readyz").await, "HTTP/1.1 503 Service Unavailable");
         ready.send_replace(true);
@@ -159,8 +140,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_is_taken_is_named() {
-        let first = Listener::bind("--x", ([127, 0, 0, 1], 0).into()).await.unwrap();
-        let error = Listener::bind("--x", first.listener.local_addr().unwrap()).await.err().unwrap();
+        let first = bind("--x", ([127, 0, 0, 1], 0).into()).await.unwrap();
+        let error = bind("--x", first.local_addr().unwrap()).await.err().unwrap();
         assert!(error.to_string().starts_with("--x: 127.0.0.1:"));
     }
 }

@@ -1,71 +1,132 @@
-//! Metrics in the format of Prometheus, made at each scrape from the counts of running controllers.
+//! Metrics in the format of Prometheus, made at each scrape from the counts of running controllers and of their webhooks.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
+use http::StatusCode;
+use metahook_core::api::hook::HookName;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::sync::lock;
-use crate::telemetry::webhooks::Webhooks;
 
 /// Content type of a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All controllers that run. One that ended is gone from the next scrape.
+/// Prometheus' own.
+const DURATION_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// A moment in the making of a connection, measured from the start of the exchange that it is made for.
+pub(crate) type Moment = &'static str;
+
+pub(crate) const DNS_START: Moment = "dns_start";
+pub(crate) const DNS_DONE: Moment = "dns_done";
+pub(crate) const TLS_START: Moment = "tls_handshake_start";
+pub(crate) const TLS_DONE: Moment = "tls_handshake_done";
+
+/// The metrics of moments: their short name, help, moments and buckets.
+const CONNECTING: [(&str, &str, [Moment; 2], [f64; 4]); 2] = [
+    ("dns", "Time until a webhook's host was looked up", [DNS_START, DNS_DONE], [0.005, 0.01, 0.025, 0.05]),
+    ("tls", "Time until a webhook's TLS was agreed on", [TLS_START, TLS_DONE], [0.05, 0.1, 0.25, 0.5]),
+];
+
+/// All controllers that run, and their webhooks. One that ended is gone from the next scrape.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    meters: Arc<Mutex<Vec<Weak<Meter>>>>,
-    pub(crate) webhooks: Webhooks,
+    controllers: Arc<Meters<Meter>>,
+    webhooks: Arc<Meters<WebMeter>>,
     /// Modules compiled so far.
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
+/// Meters, as long as their owners hold them.
+struct Meters<T>(Mutex<Vec<Weak<T>>>);
+
 /// Counts of one controller.
 pub(crate) struct Meter {
-    name: String,
-    kind: String,
+    labels: [(&'static str, String); 2],
     counts: Mutex<ControllerMetrics>,
 }
 
-/// The controller, and the label of one metric.
+/// Counts of one webhook of one controller, under Metacontroller's names.
+pub(crate) struct WebMeter {
+    hook: HookName,
+    labels: [(&'static str, String); 3],
+    codes: Mutex<BTreeMap<u16, u64>>,
+    durations: Histogram,
+    connecting: BTreeMap<Moment, Histogram>,
+    in_flight: Gauge,
+}
+
+/// An exchange that is under way until this is dropped.
+pub(crate) struct InFlight<'a>(&'a Gauge);
+
+/// Labels by name.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-impl Metrics {
-    pub(crate) fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self { meters: Arc::default(), webhooks: Webhooks::default(), compilations: Arc::new(compilations) }
-    }
-
-    pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
-        let meter =
-            Arc::new(Meter { name: name.to_owned(), kind: kind.to_owned(), counts: Mutex::default() });
-        let mut meters = lock(&self.meters);
+impl<T> Meters<T> {
+    fn add(&self, meter: T) -> Arc<T> {
+        let meter = Arc::new(meter);
+        let mut meters = lock(&self.0);
         meters.retain(|meter| meter.strong_count() > 0);
         meters.push(Arc::downgrade(&meter));
         meter
     }
 
+    fn all(&self) -> Vec<Arc<T>> {
+        lock(&self.0).iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl<T> Default for Meters<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { controllers: Arc::default(), webhooks: Arc::default(), compilations: Arc::new(compilations) }
+    }
+
+    pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
+        let labels = [("controller_name", name.to_owned()), ("controller_type", kind.to_owned())];
+        self.controllers.add(Meter { labels, counts: Mutex::default() })
+    }
+
+    pub(crate) fn webhook(&self, kind: &str, name: &str, hook: HookName, url: &str) -> Arc<WebMeter> {
+        let connecting = CONNECTING
+            .into_iter()
+            .flat_map(|(.., moments, buckets)| moments.map(|moment| (moment, Histogram::new(buckets))));
+        self.webhooks.add(WebMeter {
+            hook,
+            labels: [
+                ("controller_name", name.to_owned()),
+                ("controller_type", kind.to_owned()),
+                ("url", url.to_owned()),
+            ],
+            codes: Mutex::default(),
+            durations: Histogram::new(DURATION_BUCKETS),
+            connecting: connecting.collect(),
+            in_flight: Gauge::default(),
+        })
+    }
+
     /// The text that a scrape gets.
     pub(crate) fn text(&self) -> String {
-        let mut registry = Registry::with_prefix("metahook");
+        let mut registry = Registry::default();
         registry.register_collector(Box::new(self.clone()));
-        let mut webhooks = Registry::default();
-        webhooks.register_collector(Box::new(self.webhooks.clone()));
         let mut out = String::new();
-        let encoded = text::encode_registry(&mut out, &registry)
-            .and_then(|()| text::encode_registry(&mut out, &webhooks))
-            .and_then(|()| text::encode_eof(&mut out));
-        match encoded {
-            Ok(()) => out,
-            // Writing to a string does not fail.
-            Err(fmt::Error) => String::new(),
-        }
+        // Writing to a string does not fail.
+        text::encode(&mut out, &registry).map(|()| out).unwrap_or_default()
     }
 }
 
@@ -73,22 +134,57 @@ impl Meter {
     pub(crate) fn counts(&self) -> MutexGuard<'_, ControllerMetrics> {
         lock(&self.counts)
     }
+}
 
-    fn labels<'a>(&'a self, more: Option<(&'static str, &'a str)>) -> Labels<'a> {
-        let both = [("controller_name", self.name.as_str()), ("controller_type", self.kind.as_str())];
-        both.into_iter().chain(more).collect()
+impl WebMeter {
+    pub(crate) fn begin(&self) -> InFlight<'_> {
+        self.in_flight.inc();
+        InFlight(&self.in_flight)
+    }
+
+    pub(crate) fn answered(&self, code: StatusCode, took: Duration) {
+        *lock(&self.codes).entry(code.as_u16()).or_default() += 1;
+        self.durations.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn connecting(&self, moment: Moment, after: Duration) {
+        if let Some(histogram) = self.connecting.get(moment) {
+            histogram.observe(after.as_secs_f64());
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let meters: Vec<_> = lock(&self.meters).iter().filter_map(Weak::upgrade).collect();
+        self.encode_controllers(&mut encoder)?;
+        let meters = self.webhooks.all();
+        for hook in [HookName::Sync, HookName::Finalize, HookName::Customize] {
+            let meters: Vec<_> = meters.iter().filter(|meter| meter.hook == hook).collect();
+            if !meters.is_empty() {
+                encode_webhooks(&mut encoder, hook, &meters)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Metrics {
+    fn encode_controllers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let meters = self.controllers.all();
         let all: Vec<_> = meters.iter().map(|meter| (meter, meter.counts().clone())).collect();
         let mut sums = |metric: Metric, of: fn(&ControllerMetrics) -> Vec<(&'static str, u64)>| {
-            let mut family = describe(&mut encoder, metric)?;
+            let name = full_name(metric);
+            let mut family = describe(encoder, &name, metric)?;
             for (meter, metrics) in &all {
                 for (value, sum) in of(metrics) {
-                    counter(&mut family, &meter.labels(Some((metric.label, value))), sum)?;
+                    let labels = labels(&meter.labels, &[(metric.label, value)]);
+                    ConstCounter::new(sum).encode(family.encode_family(&labels)?)?;
                 }
             }
             Ok(())
@@ -99,24 +195,84 @@ impl Collector for Metrics {
         })?;
         sums(Metric::WRITES, |metrics| pairs(&metrics.writes))?;
         let mut gauges = |metric, of: fn(&ControllerMetrics) -> u64| {
-            let mut family = describe(&mut encoder, metric)?;
+            let name = full_name(metric);
+            let mut family = describe(encoder, &name, metric)?;
             for (meter, metrics) in &all {
-                gauge(&mut family, &meter.labels(None), of(metrics))?;
+                let labels = labels(&meter.labels, &[]);
+                let value = i64::try_from(of(metrics)).unwrap_or(i64::MAX);
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
             }
             Ok(())
         };
-        gauges(Metric::PARENTS, |metrics| wide(metrics.parents))?;
-        gauges(Metric::PARENTS_SETTLED, |metrics| wide(metrics.settled))?;
-        gauges(Metric::PARENTS_FAILING, |metrics| wide(metrics.failing))?;
+        gauges(Metric::PARENTS, |metrics| metrics.parents as u64)?;
+        gauges(Metric::PARENTS_SETTLED, |metrics| metrics.settled as u64)?;
+        gauges(Metric::PARENTS_FAILING, |metrics| metrics.failing as u64)?;
         gauges(Metric::HOOK_MEMORY, |metrics| metrics.most_memory)?;
         gauges(Metric::HOOK_INSTRUCTIONS, |metrics| metrics.most_instructions)?;
-        durations(&mut encoder, &all)?;
-        ConstCounter::new((self.compilations)()).encode(describe(&mut encoder, Metric::MODULE_COMPILATIONS)?)
+        let name = full_name(Metric::HOOK_CALL_DURATION);
+        let mut family = describe(encoder, &name, Metric::HOOK_CALL_DURATION)?;
+        for (meter, ControllerMetrics { durations, .. }) in &all {
+            let longer = durations.count - durations.buckets.iter().sum::<u64>();
+            let buckets: Vec<_> =
+                BUCKETS.into_iter().zip(durations.buckets).chain([(f64::INFINITY, longer)]).collect();
+            let labels = labels(&meter.labels, &[]);
+            let family = &mut family.encode_family(&labels)?;
+            family.encode_histogram::<Labels<'_>>(durations.sum, durations.count, &buckets, None)?;
+        }
+        let name = full_name(Metric::MODULE_COMPILATIONS);
+        let family = describe(encoder, &name, Metric::MODULE_COMPILATIONS)?;
+        ConstCounter::new((self.compilations)()).encode(family)
     }
+}
+
+fn encode_webhooks(
+    encoder: &mut DescriptorEncoder<'_>,
+    hook: HookName,
+    meters: &[&Arc<WebMeter>],
+) -> fmt::Result {
+    const POST: (&str, &str) = ("method", "post");
+    let name = format!("metacontroller_{hook}_requests");
+    let mut family = encoder.encode_descriptor(&name, "Answers of webhooks", None, MetricType::Counter)?;
+    for meter in meters {
+        for (code, sum) in &*lock(&meter.codes) {
+            let code = code.to_string();
+            let labels = labels(&meter.labels, &[("code", &code), POST]);
+            ConstCounter::new(*sum).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let name = format!("metacontroller_{hook}_request_duration_histogram_seconds");
+    let help = "Time from a request to the head of its answer";
+    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
+    for meter in meters {
+        meter.durations.encode(family.encode_family(&labels(&meter.labels, &[POST]))?)?;
+    }
+    for (step, help, moments, _) in CONNECTING {
+        let name = format!("metacontroller_{hook}_{step}_duration_histogram_seconds");
+        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
+        for meter in meters {
+            for (moment, histogram) in meter.connecting.iter().filter(|(moment, _)| moments.contains(moment))
+            {
+                let labels = labels(&meter.labels, &[("event", moment)]);
+                histogram.encode(family.encode_family(&labels)?)?;
+            }
+        }
+    }
+    let name = format!("metacontroller_{hook}_in_flight_requests");
+    let mut family =
+        encoder.encode_descriptor(&name, "Requests that are under way", None, MetricType::Gauge)?;
+    for meter in meters {
+        meter.in_flight.encode(family.encode_family(&labels(&meter.labels, &[]))?)?;
+    }
+    Ok(())
+}
+
+fn full_name(metric: Metric) -> String {
+    format!("metahook_{}", metric.name)
 }
 
 fn describe<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
     metric: Metric,
 ) -> Result<MetricEncoder<'a>, fmt::Error> {
     let kind = match metric.kind {
@@ -124,42 +280,15 @@ fn describe<'a>(
         MetricKind::Gauge => MetricType::Gauge,
         MetricKind::Histogram => MetricType::Histogram,
     };
-    encoder.encode_descriptor(metric.name, metric.help, None, kind)
+    encoder.encode_descriptor(name, metric.help, None, kind)
 }
 
-fn durations(encoder: &mut DescriptorEncoder<'_>, all: &[(&Arc<Meter>, ControllerMetrics)]) -> fmt::Result {
-    let mut family = describe(encoder, Metric::HOOK_CALL_DURATION)?;
-    for (meter, metrics) in all {
-        let durations = &metrics.durations;
-        let counted = durations.buckets.iter().sum::<u64>();
-        let longer = (f64::INFINITY, durations.count - counted);
-        let buckets: Vec<_> =
-            BUCKETS.into_iter().zip(durations.buckets).chain(std::iter::once(longer)).collect();
-        let labels = meter.labels(None);
-        family.encode_family(&labels)?.encode_histogram::<Labels<'_>>(
-            durations.sum,
-            durations.count,
-            &buckets,
-            None,
-        )?;
-    }
-    Ok(())
-}
-
-fn counter(metric: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> fmt::Result {
-    ConstCounter::new(value).encode(metric.encode_family(labels)?)
-}
-
-fn gauge(metric: &mut MetricEncoder<'_>, labels: &Labels<'_>, value: u64) -> fmt::Result {
-    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(metric.encode_family(labels)?)
+fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)]) -> Labels<'a> {
+    own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
 }
 
 fn pairs(map: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
     map.iter().map(|(name, sum)| (*name, *sum)).collect()
-}
-
-fn wide(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Metrics {
@@ -170,9 +299,6 @@ impl fmt::Debug for Metrics {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use metahook_core::api::hook::HookName;
     use metahook_core::controller_metrics::{Called, OK};
 
     use super::*;

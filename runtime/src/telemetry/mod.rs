@@ -2,7 +2,6 @@
 
 pub(crate) mod http;
 pub(crate) mod metrics;
-pub(crate) mod webhooks;
 
 use tracing_subscriber::EnvFilter;
 

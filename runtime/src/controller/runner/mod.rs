@@ -214,8 +214,8 @@ impl ControllerRunner {
                     tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
                 }
                 let object = &self.object;
-                let webhooks = &self.context.metrics.webhooks;
-                let meter = webhooks.meter(&object.gvk.kind, &object.key.name, name, &target.url);
+                let metrics = &self.context.metrics;
+                let meter = metrics.webhook(&object.gvk.kind, &object.key.name, name, &target.url);
                 Ok(Hook::Webhook(Arc::new(Webhook::new(target, meter)?)))
             }
         }

@@ -1,7 +1,5 @@
 //! Connections to webhooks, with TLS or without; their lookup and handshake are measured.
 
-use std::error::Error;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -10,17 +8,19 @@ use std::task::{Context, Poll};
 use std::vec;
 
 use bytes::Bytes;
-use http::{Request, Uri};
+use http::Request;
 use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower::Service;
+use tower::util::MapResponse;
 
-use crate::telemetry::webhooks::{Moment, WebMeter};
+use crate::telemetry::metrics::{DNS_DONE, DNS_START, Moment, TLS_DONE, TLS_START, WebMeter};
 
 tokio::task_local! {
     /// The exchange for which a connection is made.
@@ -50,7 +50,12 @@ pub(super) enum Connections {
     Tls(Client<Tls, Full<Bytes>>),
 }
 
-type Tls = Then<HttpsConnector<Then<HttpConnector<Resolver>>>>;
+/// Connectors that record when they have connected.
+type Tcp = MapResponse<HttpConnector<Resolver>, fn(TcpConnection) -> TcpConnection>;
+type Tls = MapResponse<HttpsConnector<Tcp>, fn(TlsConnection) -> TlsConnection>;
+
+type TcpConnection = TokioIo<TcpStream>;
+type TlsConnection = MaybeHttpsStream<TcpConnection>;
 
 impl Connections {
     pub(super) fn plain(resolver: Resolver) -> Self {
@@ -63,8 +68,8 @@ impl Connections {
     /// The system has none.
     pub(super) fn tls(resolver: Resolver) -> io::Result<Self> {
         let tls = HttpsConnectorBuilder::new().with_native_roots()?.https_only().enable_http1();
-        let tls = tls.wrap_connector(Then(tcp(resolver), Moment::TlsStart));
-        Ok(Self::Tls(client().build(Then(tls, Moment::TlsDone))))
+        let tls = tls.wrap_connector(MapResponse::new(tcp(resolver), started as fn(_) -> _));
+        Ok(Self::Tls(client().build(MapResponse::new(tls, done as fn(_) -> _))))
     }
 
     pub(super) fn send(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
@@ -73,6 +78,16 @@ impl Connections {
             Self::Tls(client) => client.request(request),
         }
     }
+}
+
+fn started(connection: TcpConnection) -> TcpConnection {
+    record(TLS_START);
+    connection
+}
+
+fn done(connection: TlsConnection) -> TlsConnection {
+    record(TLS_DONE);
+    connection
 }
 
 fn client() -> hyper_util::client::legacy::Builder {
@@ -101,7 +116,7 @@ pub(super) enum Resolver {
 impl Service<Name> for Resolver {
     type Response = vec::IntoIter<SocketAddr>;
     type Error = io::Error;
-    type Future = Pending<Self::Response, Self::Error>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
@@ -110,45 +125,14 @@ impl Service<Name> for Resolver {
     fn call(&mut self, name: Name) -> Self::Future {
         let resolver = self.clone();
         Box::pin(async move {
-            record(Moment::DnsStart);
+            record(DNS_START);
             let found: Vec<_> = match resolver {
                 Self::System(mut system) => system.call(name).await?.collect(),
                 #[cfg(test)]
                 Self::At(address) => vec![address],
             };
-            record(Moment::DnsDone);
+            record(DNS_DONE);
             Ok(found.into_iter())
-        })
-    }
-}
-
-/// A connector that records when it has connected.
-#[derive(Clone)]
-pub(super) struct Then<S>(S, Moment);
-
-type Pending<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
-
-impl<S> Service<Uri> for Then<S>
-where
-    S: Service<Uri>,
-    S::Future: Send + 'static,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pending<S::Response, S::Error>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.0.poll_ready(context)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connected = self.0.call(uri);
-        let moment = self.1;
-        Box::pin(async move {
-            let connection = connected.await?;
-            record(moment);
-            Ok(connection)
         })
     }
 }

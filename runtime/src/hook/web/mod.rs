@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::error_chain::error_chain;
 use crate::retry_after::busy;
-use crate::telemetry::webhooks::WebMeter;
+use crate::telemetry::metrics::WebMeter;
 use connector::{Connections, Resolver, measured};
 
 /// Bytes of an answer.
@@ -73,14 +73,7 @@ impl WebError {
 
     /// The delay that a busy webhook asks for, which is no failure.
     pub(crate) fn busy(&self) -> Option<Duration> {
-        match self {
-            Self::Busy { after, .. } => Some(*after),
-            Self::Status { .. }
-            | Self::Timeout { .. }
-            | Self::Connect { .. }
-            | Self::Broken { .. }
-            | Self::TooLong { .. } => None,
-        }
+        if let Self::Busy { after, .. } = self { Some(*after) } else { None }
     }
 }
 
@@ -226,7 +219,7 @@ mod tests {
     fn webhook(spec: Value, metrics: &Metrics, at: SocketAddr) -> Result<Webhook, SpecError> {
         let spec: webhook::Webhook = serde_json::from_value(spec).unwrap();
         let target = spec.check("spec.hooks.sync.webhook").unwrap();
-        let meter = metrics.webhooks.meter("CompositeController", "c", HookName::Sync, &target.url);
+        let meter = metrics.webhook("CompositeController", "c", HookName::Sync, &target.url);
         Webhook::resolving(&target, meter, Resolver::At(at))
     }
 
