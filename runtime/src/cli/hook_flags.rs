@@ -133,33 +133,31 @@ pub struct HookLimits {
 
 impl HookLimits {
     pub(super) fn bounds(&self) -> Result<LimitBounds, FlagError> {
-        for (flag, fits) in [
-            ("hook-memory", self.hook_memory <= self.hook_memory_max),
-            ("hook-timeout", self.hook_timeout <= self.hook_timeout_max),
-            ("hook-instructions", self.hook_instructions <= self.hook_instructions_max),
-            ("hook-output", self.hook_output <= self.hook_output_max),
-            ("hook-log", self.hook_log <= self.hook_log_max),
-        ] {
-            if !fits {
-                return Err(FlagError::AboveMax(flag));
-            }
+        let default = Limits {
+            memory: self.hook_memory,
+            timeout: self.hook_timeout,
+            instructions: self.hook_instructions,
+            output: self.hook_output,
+            log: self.hook_log,
+        };
+        let ceiling = Limits {
+            memory: self.hook_memory_max,
+            timeout: self.hook_timeout_max,
+            instructions: self.hook_instructions_max,
+            output: self.hook_output_max,
+            log: self.hook_log_max,
+        };
+        let above = [
+            ("hook-memory", default.memory > ceiling.memory),
+            ("hook-timeout", default.timeout > ceiling.timeout),
+            ("hook-instructions", default.instructions > ceiling.instructions),
+            ("hook-output", default.output > ceiling.output),
+            ("hook-log", default.log > ceiling.log),
+        ];
+        match above.into_iter().find(|(_, above)| *above) {
+            Some((flag, _)) => Err(FlagError::AboveMax(flag)),
+            None => Ok(LimitBounds { default, ceiling }),
         }
-        Ok(LimitBounds {
-            default: Limits {
-                memory: self.hook_memory,
-                timeout: self.hook_timeout,
-                instructions: self.hook_instructions,
-                output: self.hook_output,
-                log: self.hook_log,
-            },
-            ceiling: Limits {
-                memory: self.hook_memory_max,
-                timeout: self.hook_timeout_max,
-                instructions: self.hook_instructions_max,
-                output: self.hook_output_max,
-                log: self.hook_log_max,
-            },
-        })
     }
 }
 

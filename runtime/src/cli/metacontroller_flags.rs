@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::children::desired::Applying;
 use metahook_core::pacing::Rate;
 
-use crate::cli::FlagError;
+use crate::cli::{FlagError, apply_strategy};
 use crate::telemetry::Format;
 
 /// Flags that Metacontroller's manifests and charts pass. Differences are logged at start.
@@ -25,8 +25,8 @@ pub struct MetacontrollerFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub zap_devel: bool,
     /// Apply strategy of children where the controller names none.
-    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
-    pub apply_strategy: String,
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy())]
+    pub apply_strategy: ApplyStrategy,
     /// Field manager of server-side apply.
     #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
     pub apply_strategy_ssa_field_manager: String,
@@ -43,25 +43,41 @@ pub struct MetacontrollerFlags {
     pub ignored: IgnoredFlags,
 }
 
-/// Accepted, and without effect.
-#[derive(Debug, Args)]
-pub struct IgnoredFlags {
-    #[arg(long, hide = true)]
-    events_qps: Option<String>,
-    #[arg(long, hide = true)]
-    events_burst: Option<String>,
-    #[arg(long, hide = true)]
-    pprof_address: Option<String>,
-    #[arg(long, hide = true)]
-    leader_election_resource_lock: Option<String>,
-    #[arg(long, hide = true)]
-    leader_election_namespace: Option<String>,
-    #[arg(long, hide = true)]
-    leader_election_id: Option<String>,
-    #[arg(long, hide = true)]
-    zap_stacktrace_level: Option<String>,
-    #[arg(long, hide = true)]
-    zap_time_encoding: Option<String>,
+/// Flags that are accepted, and have no effect.
+const IGNORED: [&str; 8] = [
+    "events-qps",
+    "events-burst",
+    "pprof-address",
+    "leader-election-resource-lock",
+    "leader-election-namespace",
+    "leader-election-id",
+    "zap-stacktrace-level",
+    "zap-time-encoding",
+];
+
+/// The ignored flags that were given.
+#[derive(Debug)]
+pub struct IgnoredFlags(Vec<&'static str>);
+
+impl Args for IgnoredFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(IGNORED.map(|name| Arg::new(name).long(name).hide(true)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for IgnoredFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(IGNORED.into_iter().filter(|name| matches.contains_id(name)).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// The API server takes no other names.
@@ -74,11 +90,10 @@ fn field_manager(text: &str) -> Result<String, String> {
 
 impl MetacontrollerFlags {
     pub(super) fn applying(&self) -> Applying {
-        let strategy = match self.apply_strategy.as_str() {
-            "server-side-apply" => ApplyStrategy::ServerSideApply,
-            _ => ApplyStrategy::DynamicApply,
-        };
-        Applying { strategy, manager: self.apply_strategy_ssa_field_manager.as_str().into() }
+        Applying {
+            strategy: self.apply_strategy,
+            manager: self.apply_strategy_ssa_field_manager.as_str().into(),
+        }
     }
 
     pub(super) fn log_format(&self) -> Option<Format> {
@@ -114,7 +129,7 @@ impl MetacontrollerFlags {
                     .to_owned(),
             );
         }
-        let ignored = self.ignored.given();
+        let ignored: Vec<_> = self.ignored.0.iter().map(|name| format!("--{name}")).collect();
         if !ignored.is_empty() {
             warnings.push(format!(
                 "accepted, and without effect in this version of metahook: {}",
@@ -122,22 +137,6 @@ impl MetacontrollerFlags {
             ));
         }
         warnings
-    }
-}
-
-impl IgnoredFlags {
-    fn given(&self) -> Vec<&'static str> {
-        let all = [
-            ("--events-qps", &self.events_qps),
-            ("--events-burst", &self.events_burst),
-            ("--pprof-address", &self.pprof_address),
-            ("--leader-election-resource-lock", &self.leader_election_resource_lock),
-            ("--leader-election-namespace", &self.leader_election_namespace),
-            ("--leader-election-id", &self.leader_election_id),
-            ("--zap-stacktrace-level", &self.zap_stacktrace_level),
-            ("--zap-time-encoding", &self.zap_time_encoding),
-        ];
-        all.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
     }
 }
 

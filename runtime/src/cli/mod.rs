@@ -10,8 +10,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
@@ -165,6 +166,13 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 fn selector(text: &str) -> Result<Selector, String> {
     Selector::parse(text).map_err(|error| error.to_string())
+}
+
+fn apply_strategy() -> impl TypedValueParser<Value = ApplyStrategy> {
+    PossibleValuesParser::new(["dynamic-apply", "server-side-apply"]).map(|text| match text.as_str() {
+        "server-side-apply" => ApplyStrategy::ServerSideApply,
+        _ => ApplyStrategy::DynamicApply,
+    })
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -22,14 +22,8 @@ pub struct Pack {
     /// The module's file: WebAssembly as the compiler made it.
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: PathBuf,
-    /// The ConfigMap that controllers name.
-    pub name: String,
-    /// Its namespace.
-    #[arg(short, long)]
-    pub namespace: String,
-    /// The key that controllers name.
-    #[arg(long, default_value = "hook.wasm")]
-    pub key: String,
+    #[command(flatten)]
+    pub place: Place,
     /// Write to the cluster instead of stdout, and remove the parts of the previous module.
     #[arg(long)]
     pub apply: bool,
@@ -64,16 +58,15 @@ pub enum PackCommandError {
 impl Pack {
     /// Manifests go to `out`, remarks about them to `say`.
     pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), PackCommandError> {
-        let place =
-            Place { namespace: self.namespace.clone(), name: self.name.clone(), key: self.key.clone() };
+        let place = &self.place;
         place.check()?;
         let module = std::fs::read(&self.module)
             .map_err(|source| PackCommandError::Read { path: self.module.clone(), source })?;
         let module = self.optimized(module, &mut say)?;
-        let packed = pack(&module, &place)?;
-        describe(&packed, &place, &mut say)?;
+        let packed = pack(&module, place)?;
+        describe(&packed, place, &mut say)?;
         if self.apply {
-            apply(&self.connect().await?, &packed, &place, &mut say).await
+            apply(&connect(self.kubeconfig.as_deref(), None).await?, &packed, place, &mut say).await
         } else {
             Ok(writeln!(out, "{:#}", packed.list())?)
         }
@@ -90,10 +83,6 @@ impl Pack {
             Some(why) => writeln!(say, "stripping: {} bytes; wasm-opt was not used: {why}", small.len())?,
         }
         Ok(small)
-    }
-
-    async fn connect(&self) -> Result<ApiClient, ConnectError> {
-        connect(self.kubeconfig.as_deref(), None).await
     }
 }
 

@@ -12,6 +12,8 @@ use metahook_core::api::rbac::RequiredRights;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::cli::apply_strategy;
+
 #[derive(Debug, Args)]
 pub struct Rbac {
     /// Manifests of controllers, YAML or JSON; `-` is stdin. Other objects are ignored.
@@ -24,8 +26,8 @@ pub struct Rbac {
     #[arg(long, value_name = "NAME", default_value = "metacontroller")]
     pub server_account: String,
     /// The server's --apply-strategy, for controllers that name none.
-    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = ["dynamic-apply", "server-side-apply"])]
-    pub apply_strategy: String,
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy())]
+    pub apply_strategy: ApplyStrategy,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,10 +65,7 @@ impl Rbac {
         let server =
             ServiceAccountRef { namespace: self.server_namespace.clone(), name: self.server_account.clone() };
         server.check("--server-account")?;
-        let apply = match self.apply_strategy.as_str() {
-            "server-side-apply" => ApplyStrategy::ServerSideApply,
-            _ => ApplyStrategy::DynamicApply,
-        };
+        let apply = self.apply_strategy;
         let mut roles = Vec::new();
         for Head { kind, metadata: Metadata { name }, spec } in self.controllers()? {
             let needs =
@@ -132,7 +131,7 @@ mod tests {
             file,
             server_namespace: "s".to_owned(),
             server_account: "server".to_owned(),
-            apply_strategy: "dynamic-apply".to_owned(),
+            apply_strategy: ApplyStrategy::default(),
         }
     }
 

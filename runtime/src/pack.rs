@@ -1,17 +1,17 @@
 //! A module as it is stored: made small, and laid out in as many ConfigMaps as it needs.
 
-mod optimize;
-
+use std::fs;
+use std::io;
 use std::path::Path;
+use std::process::Command;
 
+use clap::Args;
 use k8s_openapi::ByteString;
 use metahook_core::api::mount::is_file_name;
 use metahook_core::api::packed::{Index, MAX_PARTS, PART_KEY, index_key, is_name};
 use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
-
-use optimize::ShrinkError;
-pub(crate) use optimize::StripError;
+use wasmparser::{BinaryReaderError, Parser, Payload};
 
 use crate::hook::wasm::compile::Digest;
 
@@ -21,12 +21,20 @@ const MAX_CONFIG_MAP: usize = 1 << 20;
 /// Slow, and nothing is smaller without a larger window: at this level it is 8 MiB, and the server reads no larger one.
 const COMPRESSION_LEVEL: i32 = 19;
 
+/// A module starts with this; a component does not.
+const HEADER: [u8; 8] = [0, b'a', b's', b'm', 1, 0, 0, 0];
+
 /// Where a module is put.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) key: String,
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct Place {
+    /// The ConfigMap that controllers name.
+    pub name: String,
+    /// Its namespace.
+    #[arg(short, long)]
+    pub namespace: String,
+    /// The key that controllers name.
+    #[arg(long, default_value = "hook.wasm")]
+    pub key: String,
 }
 
 /// A module laid out.
@@ -51,7 +59,7 @@ pub enum PackError {
     #[error("the module cannot be packed")]
     Module(#[from] StripError),
     #[error("the module cannot be compressed")]
-    Compress(#[source] std::io::Error),
+    Compress(#[source] io::Error),
     #[error(
         "the module has {} after compression, and {MAX_PARTS} ConfigMaps hold {}: it is too large for a hook",
         print_bytes(*stored),
@@ -71,20 +79,40 @@ impl Place {
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum StripError {
+    #[error("this is a component, and hooks are modules: build with --target wasm32-wasip1")]
+    Component,
+    #[error("this is not a WebAssembly module")]
+    NotWasm,
+    #[error("the module is broken")]
+    Broken(#[from] BinaryReaderError),
+}
+
+/// Why a module is as the compiler left it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ShrinkError {
+    #[error("it is not installed (it is part of binaryen)")]
+    NotInstalled,
+    #[error("it cannot be run: {0}")]
+    Io(#[from] io::Error),
+    #[error("it failed: {0}")]
+    Failed(String),
+}
+
 /// The module without sections that no server reads, and why `wasm-opt` did not make it smaller, where it did not.
 pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Option<ShrinkError>), PackError> {
-    optimize::check(module)?;
-    let (shrunk, why) = match optimize::shrink(wasm_opt, module) {
+    check(module)?;
+    let (shrunk, why) = match shrink(wasm_opt, module) {
         Ok(shrunk) => (shrunk, None),
         Err(why) => (module.to_vec(), Some(why)),
     };
-    Ok((optimize::strip(&shrunk)?, why))
+    Ok((strip(&shrunk)?, why))
 }
 
 /// One ConfigMap where the module fits into it, as it is or compressed, whichever is smaller; else parts and an index.
 pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
-    place.check()?;
-    optimize::check(module)?;
+    check(module)?;
     let compressed = zstd::bulk::compress(module, COMPRESSION_LEVEL).map_err(PackError::Compress)?;
     let stored = if compressed.len() < module.len() { &compressed } else { module };
     let (sha256, size) = (Digest::of(module).hex(), module.len());
@@ -133,13 +161,55 @@ fn byte_string(bytes: &[u8]) -> ByteString {
     ByteString(bytes.to_vec())
 }
 
+/// The module without its custom sections but for the names of its functions: messages of traps use them.
+fn strip(module: &[u8]) -> Result<Vec<u8>, StripError> {
+    check(module)?;
+    let mut stripped = HEADER.to_vec();
+    let mut start = HEADER.len();
+    for payload in Parser::new(0).parse_all(module) {
+        let payload = payload?;
+        let Some((_, range)) = payload.as_section() else { continue };
+        if !matches!(&payload, Payload::CustomSection(section) if section.name() != "name") {
+            stripped.extend(module.get(start..range.end).unwrap_or_default());
+        }
+        start = range.end;
+    }
+    Ok(stripped)
+}
+
+/// Checks the first bytes.
+fn check(module: &[u8]) -> Result<(), StripError> {
+    match module {
+        _ if module.starts_with(&HEADER) => Ok(()),
+        [0, b'a', b's', b'm', ..] => Err(StripError::Component),
+        _ => Err(StripError::NotWasm),
+    }
+}
+
+/// `-g` keeps the names of functions: messages of traps use them.
+fn shrink(program: &Path, module: &[u8]) -> Result<Vec<u8>, ShrinkError> {
+    let folder = tempfile::tempdir()?;
+    let (from, to) = (folder.path().join("in.wasm"), folder.path().join("out.wasm"));
+    fs::write(&from, module)?;
+    let ran = Command::new(program).args(["-Os", "-g"]).arg(&from).arg("-o").arg(&to).output();
+    let output = ran.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => ShrinkError::NotInstalled,
+        _ => error.into(),
+    })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        return Err(ShrinkError::Failed(format!("{}: {last}", output.status)));
+    }
+    Ok(fs::read(to)?)
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    const HEADER: &[u8] = b"\0asm\x01\0\0\0";
 
     fn place() -> Place {
         Place { namespace: "hello".into(), name: "hook".into(), key: "hook.wasm".into() }
@@ -170,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_module_that_fits_is_one_config_map_as_small_as_can_be() {
-        let module = [HEADER, &vec![0; 3 << 20]].concat();
+        let module = [HEADER.as_slice(), &vec![0; 3 << 20]].concat();
         let packed = pack(&module, &place()).unwrap();
         let stored = bytes(&packed.main, "hook.wasm");
         assert_eq!((unpacked(&stored), packed.stored), (module.clone(), stored.len()));
@@ -202,20 +272,67 @@ mod tests {
 
     #[test]
     fn an_eight_mebibyte_window_is_enough_for_any_size() {
-        let module = [HEADER, &vec![0; 20 << 20]].concat();
+        let module = [HEADER.as_slice(), &vec![0; 20 << 20]].concat();
         let packed = pack(&module, &place()).unwrap();
         assert!(unpacked(&bytes(&packed.main, "hook.wasm")) == module);
     }
 
     #[test]
     fn what_cannot_be_packed_is_named() {
-        let refused = |module: &[u8], place: Place| pack(module, &place).unwrap_err();
-        assert!(matches!(refused(b"hello", place()), PackError::Module(StripError::NotWasm)));
+        assert!(matches!(pack(b"hello", &place()), Err(PackError::Module(StripError::NotWasm))));
+        let refused = |place: Place| place.check().unwrap_err();
         assert_eq!(
-            refused(HEADER, Place { name: "Hook".into(), ..place() }).to_string(),
+            refused(Place { name: "Hook".into(), ..place() }).to_string(),
             "\"Hook\" is no name of a ConfigMap: lower case letters, digits, - and ., at most 253"
         );
-        assert!(matches!(refused(HEADER, Place { namespace: String::new(), ..place() }), PackError::Name(_)));
-        assert!(matches!(refused(HEADER, Place { key: "../x".into(), ..place() }), PackError::Key(_)));
+        assert!(matches!(refused(Place { namespace: String::new(), ..place() }), PackError::Name(_)));
+        assert!(matches!(refused(Place { key: "../x".into(), ..place() }), PackError::Key(_)));
+    }
+
+    #[test]
+    fn names_and_code_stay_and_all_else_that_is_custom_goes() {
+        let with = wat::parse_str(format!(
+            r#"(module (@custom "producers" "rustc") (memory (export "memory") 1) (data (i32.const 0) "{}")
+                 (func $main (export "_start") unreachable) (@custom ".debug_info" "debug") (@custom "x" "y"))"#,
+            "d".repeat(300)
+        ));
+        let without = wat::parse_str(format!(
+            r#"(module (memory (export "memory") 1) (data (i32.const 0) "{}")
+                 (func $main (export "_start") unreachable))"#,
+            "d".repeat(300)
+        ));
+        let (with, without) = (with.unwrap(), without.unwrap());
+        assert!(without.windows(4).any(|bytes| bytes == b"main"), "it has names");
+        assert_eq!(strip(&with).unwrap(), without);
+    }
+
+    #[test]
+    fn what_is_no_module_is_refused() {
+        let refused = |bytes: &[u8]| strip(bytes).unwrap_err().to_string();
+        assert_eq!(refused(b"hello"), "this is not a WebAssembly module");
+        assert!(refused(&wat::parse_str("(component)").unwrap()).contains("--target wasm32-wasip1"));
+        assert_eq!(refused(b"\0asm\x01\0\0\0\x01\xff"), "the module is broken");
+    }
+
+    fn tool(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("wasm-opt");
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn the_tool_gets_a_file_and_names_stay() {
+        let (_folder, path) = tool(r#"test "$1 $2 $4" = "-Os -g -o" && tr a b < "$3" > "$5""#);
+        assert_eq!(shrink(&path, b"banana").unwrap(), b"bbnbnb");
+    }
+
+    #[test]
+    fn a_tool_that_is_not_there_or_fails_is_no_mystery() {
+        let missing = shrink(Path::new("no-such-wasm-opt"), b"").unwrap_err();
+        assert_eq!(missing.to_string(), "it is not installed (it is part of binaryen)");
+        let (_folder, path) = tool("echo 'unknown section' >&2; exit 3");
+        assert_eq!(shrink(&path, b"").unwrap_err().to_string(), "it failed: exit status: 3: unknown section");
     }
 }
