@@ -1,10 +1,10 @@
 //! Request and response of a customize hook.
 
-use crate::{IntoResponse, Map, Str, body::Body};
+use crate::request::{Fields, Parts};
+use crate::response::Body;
+use crate::{IntoResponse, Map, Str};
 use serde::Serialize;
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
-use std::fmt;
-use std::marker::PhantomData;
+use serde::de::{Deserialize, Deserializer, IgnoredAny};
 
 /// Request to the customize hook of either kind of controller. Its response decides which `related` objects the other
 /// hooks see.
@@ -40,32 +40,9 @@ pub struct CustomizeRequest<P, S = IgnoredAny> {
 
 impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Deserialize<'de> for CustomizeRequest<P, S> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_map(Fields(PhantomData))
-    }
-}
-
-struct Fields<T>(PhantomData<T>);
-
-impl<'de, P: Deserialize<'de>, S: Deserialize<'de> + Default> Visitor<'de>
-    for Fields<CustomizeRequest<P, S>>
-{
-    type Value = CustomizeRequest<P, S>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a request")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-        let (mut parent, mut settings) = (None, None);
-        while let Some(key) = fields.next_key::<Str<'de>>()? {
-            match &*key {
-                "parent" => parent = Some(fields.next_value()?),
-                "settings" => settings = fields.next_value()?,
-                _ => drop(fields.next_value::<IgnoredAny>()?),
-            }
-        }
-        let parent = parent.ok_or_else(|| A::Error::missing_field("parent"))?;
-        Ok(CustomizeRequest { parent, settings: settings.unwrap_or_default() })
+        let Parts { object: parent, settings, .. }: Parts<P, IgnoredAny, S, IgnoredAny> =
+            Fields::deserialize(from, "parent", "children")?;
+        Ok(Self { parent, settings })
     }
 }
 

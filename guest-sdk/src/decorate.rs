@@ -1,7 +1,7 @@
 //! Request and response of a DecoratorController's sync and finalize hooks.
 
-use crate::body::{Body, answers};
-use crate::request::Fields;
+use crate::request::{Fields, Parts};
+use crate::response::{Body, answers};
 use crate::{Children, IntoResponse, Map, Reference};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
@@ -52,14 +52,9 @@ where
     R: Deserialize<'de> + Default,
 {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let parts = Fields::deserialize(from, "object", "attachments")?;
-        Ok(Self {
-            object: parts.object,
-            attachments: parts.owned,
-            settings: parts.settings,
-            related: parts.related,
-            finalizing: parts.finalizing,
-        })
+        let Parts { object, owned: attachments, settings, related, finalizing } =
+            Fields::deserialize(from, "object", "attachments")?;
+        Ok(Self { object, attachments, settings, related, finalizing })
     }
 }
 

@@ -20,6 +20,12 @@ impl Error {
     }
 }
 
+/// A number without fraction and exponent.
+pub(crate) enum Number {
+    Natural(u64),
+    Negative(i64),
+}
+
 /// Reads one text from its beginning to its end.
 pub(crate) struct Reader<'a> {
     pub(crate) rest: &'a [u8],
@@ -120,6 +126,38 @@ impl<'a> Reader<'a> {
         let (text, after) = self.rest.split_at_checked(end).unwrap_or_default();
         self.rest = after.get(1..).unwrap_or_default();
         if escapes { unescape(text).map(Cow::Owned) } else { self::text(text).map(Cow::Borrowed) }
+    }
+
+    /// A number without fraction and exponent, if that comes next.
+    pub(crate) fn integer(&mut self) -> Option<Number> {
+        self.number(|word| match word.as_bytes() {
+            [b'-', ..] => word.parse().ok().map(Number::Negative),
+            _ => word.parse().ok().map(Number::Natural),
+        })
+    }
+
+    pub(crate) fn float(&mut self) -> Option<f64> {
+        let digit = |word: &&str| word.ends_with(|last: char| last.is_ascii_digit());
+        self.number(|word| Some(word).filter(digit)?.parse().ok().filter(|float: &f64| float.is_finite()))
+    }
+
+    fn number<N>(&mut self, parse: impl FnOnce(&str) -> Option<N>) -> Option<N> {
+        let start = self.rest;
+        let number = str::from_utf8(self.word()).ok().and_then(parse);
+        if number.is_none() {
+            self.rest = start;
+        }
+        number
+    }
+
+    /// Past the word null, if that comes next.
+    pub(crate) fn null(&mut self) -> bool {
+        self.peek();
+        let null = self.rest.starts_with(b"null");
+        if null {
+            self.word();
+        }
+        null
     }
 }
 

@@ -51,13 +51,10 @@
 //! ```
 #![warn(missing_docs)]
 
-mod body;
 mod borrow;
 mod customize;
 mod decode;
 mod decorate;
-#[doc(hidden)]
-pub mod fuzzing;
 mod json;
 mod object;
 mod place;
@@ -188,6 +185,18 @@ fn broken(why: &std::io::Error) -> String {
 
 fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
     to.write_all(output).and_then(|()| to.flush()).map_err(|e| format!("writing the response: {e}"))
+}
+
+/// Entry for the fuzz target of the SDK's JSON in `tests/fuzz`.
+#[doc(hidden)]
+pub mod fuzzing {
+    /// The value in `text`, or one line that says what is wrong, and where.
+    ///
+    /// # Errors
+    /// The text is no JSON of this type.
+    pub fn decode<'a, T: serde::Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
+        crate::decode::decode("value", text)
+    }
 }
 
 /// The book's page on hooks, so that its example is compiled.

@@ -1,10 +1,195 @@
-//! Response of a CompositeController's sync and finalize hooks, and the types that a hook may return.
+//! Response of a CompositeController's sync and finalize hooks, written piece by piece, and what all responses share.
 
-use crate::body::{Body, answers};
 use crate::{Object, Str};
 use serde::Serialize;
+use serde_json::to_writer;
 use std::fmt::Display;
 use std::time::Duration;
+
+/// An unfinished answer: a list of objects, and further fields.
+#[derive(Debug)]
+pub(crate) struct Body {
+    /// An object that is still open, in its last field the list of objects.
+    written: Vec<u8>,
+    /// The name of the list, and the number of its items.
+    list: &'static str,
+    listed: usize,
+    /// The other fields, each with a comma before it.
+    fields: Vec<u8>,
+    status: Option<Vec<u8>>,
+    finalized: bool,
+    resync_after: Option<String>,
+    /// Each with a comma before it but the first.
+    deleted: Vec<u8>,
+    events: Vec<u8>,
+    failed: Option<String>,
+}
+
+impl Body {
+    pub(crate) const fn new(list: &'static str) -> Self {
+        Self {
+            written: Vec::new(),
+            list,
+            listed: 0,
+            fields: Vec::new(),
+            status: None,
+            finalized: false,
+            resync_after: None,
+            deleted: Vec::new(),
+            events: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Adds an item to the list.
+    pub(crate) fn push(&mut self, object: impl Serialize) {
+        if self.listed == 0 {
+            self.open();
+        } else {
+            self.written.push(b',');
+        }
+        let done = to_writer(&mut self.written, &object);
+        let (list, at) = (self.list, self.listed);
+        self.note(done, || format!("{list}[{at}]"));
+        self.listed += 1;
+    }
+
+    fn open(&mut self) {
+        for part in ["{\"", self.list, "\":["] {
+            self.written.extend_from_slice(part.as_bytes());
+        }
+    }
+
+    pub(crate) fn status(&mut self, status: impl Serialize) {
+        let mut written = Vec::new();
+        self.note(to_writer(&mut written, &status), || "status".to_owned());
+        self.status = Some(written);
+    }
+
+    /// A field that occurs once.
+    pub(crate) fn field(&mut self, name: &'static str, value: impl Serialize) {
+        for part in [",\"", name, "\":"] {
+            self.fields.extend_from_slice(part.as_bytes());
+        }
+        let done = to_writer(&mut self.fields, &value);
+        self.note(done, || name.to_owned());
+    }
+
+    pub(crate) fn delete(&mut self, object: impl Serialize) {
+        if !self.deleted.is_empty() {
+            self.deleted.push(b',');
+        }
+        let done = to_writer(&mut self.deleted, &object);
+        self.note(done, || "deleteRelated".to_owned());
+    }
+
+    pub(crate) fn resync_after(&mut self, time: Duration) {
+        self.resync_after = serde_json::to_string(&time.as_secs_f64()).ok(); // written here: who does not ask needs no code for it
+    }
+
+    pub(crate) fn finalized(&mut self) {
+        self.finalized = true;
+    }
+
+    pub(crate) fn say(&mut self, kind: &str, reason: &str, message: &str) {
+        self.events.extend_from_slice(if self.events.is_empty() { b"" } else { b"," });
+        for (before, text) in [("{\"type\":", kind), (",\"reason\":", reason), (",\"message\":", message)] {
+            self.events.extend_from_slice(before.as_bytes());
+            let done = to_writer(&mut self.events, text);
+            self.note(done, || "events".to_owned());
+        }
+        self.events.push(b'}');
+    }
+
+    fn note(&mut self, done: serde_json::Result<()>, what: impl FnOnce() -> String) {
+        if let (Err(why), None) = (done, &self.failed) {
+            self.failed = Some(format!("response: {}: {why}", what()));
+        }
+    }
+
+    /// The finished answer, or the value that cannot be written.
+    pub(crate) fn encode(mut self) -> Result<Vec<u8>, String> {
+        if let Some(why) = self.failed {
+            return Err(why);
+        }
+        if self.listed == 0 {
+            self.open();
+        }
+        let mut out = self.written;
+        out.push(b']');
+        out.extend_from_slice(&self.fields);
+        if let Some(status) = self.status {
+            out.extend_from_slice(b",\"status\":");
+            out.extend_from_slice(&status);
+        }
+        if let Some(seconds) = self.resync_after {
+            out.extend_from_slice(b",\"resyncAfterSeconds\":");
+            out.extend_from_slice(seconds.as_bytes());
+        }
+        if self.finalized {
+            out.extend_from_slice(b",\"finalized\":true");
+        }
+        for (before, list) in [(",\"deleteRelated\":[", self.deleted), (",\"events\":[", self.events)] {
+            if !list.is_empty() {
+                out.extend_from_slice(before.as_bytes());
+                out.extend_from_slice(&list);
+                out.push(b']');
+            }
+        }
+        out.push(b'}');
+        Ok(out)
+    }
+}
+
+/// Methods that the answers about parents and about decorated objects share.
+macro_rules! answers {
+    ($answer:ident, $request:literal) => {
+        impl $answer {
+            /// Has the server call the hook again after this time, even if nothing changes.
+            pub fn resync_after(mut self, time: Duration) -> Self {
+                self.body.resync_after(time);
+                self
+            }
+
+            #[doc = concat!(
+                        "Says that nothing is left to be done before the object may go (see [`", $request,
+                        "::finalizing`](crate::", $request, "::finalizing))."
+                    )]
+            pub fn finalized(mut self) -> Self {
+                self.body.finalized();
+                self
+            }
+
+            /// Has the server delete an object that is no child: one of the request's `related` objects, of a kind that
+            /// `spec.relatedDeletion` of the controller names. The server leaves an object with another uid alone, and
+            /// does nothing about one that is being deleted already.
+            pub fn delete_related<'a>(mut self, object: impl Into<Reference<'a>>) -> Self {
+                self.body.delete(object.into());
+                self
+            }
+
+            /// Records an Event on the object, with a reason, which is a word such as `Painted`, and a message.
+            /// An answer may hold 10 different Events.
+            pub fn event(mut self, reason: &str, message: &str) -> Self {
+                self.body.say("Normal", reason, message);
+                self
+            }
+
+            /// Records an Event of type `Warning`: see [`event`](Self::event).
+            pub fn warning(mut self, reason: &str, message: &str) -> Self {
+                self.body.say("Warning", reason, message);
+                self
+            }
+        }
+
+        impl Default for $answer {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+pub(crate) use answers;
 
 /// Response of the sync and the finalize hook of a `CompositeController`.
 ///

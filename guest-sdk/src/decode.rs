@@ -1,9 +1,6 @@
 //! Deserializer: from JSON to values of Rust types.
 
-#[cfg(test)]
-mod tests;
-
-use crate::json::{Error, Reader, text};
+use crate::json::{Error, Number, Reader, text};
 use crate::place::path;
 use serde::de::{
     self, Deserialize, DeserializeSeed, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor,
@@ -73,12 +70,7 @@ fn wrong(got: &dyn Display, wanted: &dyn Expected) -> Error {
     Error::new(&format_args!("{got} where {wanted} should be"))
 }
 
-enum Number {
-    Natural(u64),
-    Negative(i64),
-}
-
-impl Reader<'_> {
+impl<'de> Reader<'de> {
     #[cold]
     #[inline(never)]
     fn wrong(&mut self, wanted: &dyn Expected) -> Error {
@@ -94,41 +86,21 @@ impl Reader<'_> {
         wrong(&format_args!("{got:.80}"), wanted)
     }
 
-    /// A number without fraction and exponent, if that comes next.
-    fn integer(&mut self) -> Option<Number> {
-        self.number(|word| match word.as_bytes() {
-            [b'-', ..] => word.parse().ok().map(Number::Negative),
-            _ => word.parse().ok().map(Number::Natural),
-        })
-    }
-
-    fn float(&mut self) -> Option<f64> {
-        let digit = |word: &&str| word.ends_with(|last: char| last.is_ascii_digit());
-        self.number(|word| Some(word).filter(digit)?.parse().ok().filter(|float: &f64| float.is_finite()))
-    }
-
-    fn number<N>(&mut self, parse: impl FnOnce(&str) -> Option<N>) -> Option<N> {
-        let start = self.rest;
-        let number = str::from_utf8(self.word()).ok().and_then(parse);
-        if number.is_none() {
-            self.rest = start;
+    /// The value that `visit` makes of the items between two brackets.
+    fn items<V: Visitor<'de>>(
+        &mut self,
+        [open, end]: [u8; 2],
+        visitor: V,
+        visit: impl FnOnce(V, &mut Items<'_, 'de>) -> Result<V::Value, Error>,
+    ) -> Result<V::Value, Error> {
+        if !self.eat(open) {
+            return Err(self.wrong(&visitor));
         }
-        number
-    }
-
-    /// Past the word null, if that comes next.
-    fn null(&mut self) -> bool {
-        self.peek();
-        let null = self.rest.starts_with(b"null");
-        if null {
-            self.word();
-        }
-        null
-    }
-
-    fn enter(&mut self) -> Result<(), Error> {
         self.depth = self.depth.checked_sub(1).ok_or_else(|| Error::new(&"nested too deeply"))?;
-        Ok(())
+        let mut items = Items { from: self, end, first: true, done: false };
+        let value = visit(visitor, &mut items)?;
+        items.close()?;
+        Ok(value)
     }
 }
 
@@ -242,37 +214,20 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if !self.eat(b'[') {
-            return Err(self.wrong(&visitor));
-        }
-        let mut items = Items::open(self, b']')?;
-        let value = visitor.visit_seq(&mut items)?;
-        items.close()?;
-        Ok(value)
+        self.items(*b"[]", visitor, |visitor, items| visitor.visit_seq(items))
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if !self.eat(b'{') {
-            return Err(self.wrong(&visitor));
-        }
-        let mut items = Items::open(self, b'}')?;
-        let value = visitor.visit_map(&mut items)?;
-        items.close()?;
-        Ok(value)
+        self.items(*b"{}", visitor, |visitor, items| visitor.visit_map(items))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(self, _: Static, _: Statics, visitor: V) -> Result<V::Value, Error> {
-        match self.peek() {
-            b'"' => visitor.visit_enum(self.string()?.into_deserializer()),
-            b'{' => {
-                self.eat(b'{');
-                let mut items = Items::open(self, b'}')?;
-                let value = visitor.visit_enum(de::value::MapAccessDeserializer::new(&mut items))?;
-                items.close()?;
-                Ok(value)
-            }
-            _ => Err(self.wrong(&visitor)),
+        if self.peek() == b'"' {
+            return visitor.visit_enum(self.string()?.into_deserializer());
         }
+        self.items(*b"{}", visitor, |visitor, items| {
+            visitor.visit_enum(de::value::MapAccessDeserializer::new(items))
+        })
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -289,12 +244,7 @@ struct Items<'r, 'de> {
     done: bool,
 }
 
-impl<'r, 'de> Items<'r, 'de> {
-    fn open(from: &'r mut Reader<'de>, end: u8) -> Result<Self, Error> {
-        from.enter()?;
-        Ok(Self { from, end, first: true, done: false })
-    }
-
+impl Items<'_, '_> {
     /// Whether there is one more; goes past the comma before it, or past the bracket at the end.
     #[inline(never)]
     fn more(&mut self) -> Result<bool, Error> {
@@ -378,5 +328,73 @@ impl<'de> Deserializer<'de> for Key<'_, 'de> {
 
     forward_to_deserialize_any! {
         f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decode;
+    use serde::Deserialize;
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    enum Size {
+        Small,
+        OfWidth(u8),
+        OfBoth(u8, u8),
+        Named { width: u8 },
+    }
+
+    #[derive(Debug, PartialEq, PartialOrd, Eq, Ord, Deserialize)]
+    struct Port(u16);
+
+    /// The value is the one that `serde_json` reads from the same text.
+    fn same<T: DeserializeOwned + PartialEq + std::fmt::Debug>(text: &str) {
+        let ours = decode::<T>("value", text.as_bytes()).unwrap();
+        assert_eq!(ours, serde_json::from_str(text).unwrap(), "{text}");
+    }
+
+    #[test]
+    fn types_of_all_shapes_are_decoded_as_by_serde_json() {
+        same::<Vec<Size>>(r#"["small",{"ofWidth":1},{"ofBoth":[1,2]},{"named":{"width":3}}]"#);
+        same::<(u8, Option<String>, Option<()>, char)>(r#" [ 1 , "a" , null , "\u00e9" ] "#);
+        same::<BTreeMap<Port, bool>>(r#"{"80":true,"443":false}"#);
+        same::<BTreeMap<bool, [i8; 2]>>(r#"{"true":[-1,1]}"#);
+        same::<BTreeMap<char, Option<Port>>>(r#"{"a":null,"\n":7}"#);
+        same::<BTreeMap<Option<String>, f32>>(r#"{"a":1.5}"#);
+        same::<Box<[u64]>>("[]");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_its_path() {
+        let refused =
+            |text: &str| decode::<BTreeMap<String, Vec<Size>>>("value", text.as_bytes()).unwrap_err();
+        assert_eq!(refused("7"), "value: 7 where a map should be (at byte 0 of 1)");
+        assert_eq!(refused(r#"{"a":{}}"#), "value.a: an object where a sequence should be (at byte 5 of 8)");
+        assert_eq!(
+            refused(r#"{"a":["small",7]}"#),
+            "value.a[1]: 7 where enum Size should be (at byte 14 of 17)"
+        );
+        assert_eq!(
+            refused(r#"{"a":[{"ofWidth":"1"}]}"#),
+            r#"value.a[0].ofWidth: "1" where u8 should be (at byte 17 of 23)"#
+        );
+        assert_eq!(
+            refused(r#"{"a":["big"]}"#),
+            "value.a[0]: unknown variant `big`, expected one of `small`, `ofWidth`, `ofBoth`, `named` (at byte 11 of 13)"
+        );
+        assert_eq!(refused(r#"{"a":[] "b":[]}"#), r#"value.a: '\"' where , should be (at byte 8 of 15)"#);
+        assert_eq!(refused(r#"{"a" []}"#), "value.a: '[' where : should be (at byte 5 of 8)");
+        assert_eq!(
+            decode::<[u8; 1]>("value", b"[1,2]").unwrap_err(),
+            "value[1]: '2' where ] should be (at byte 3 of 5)"
+        );
+        assert_eq!(
+            decode::<bool>("value", json!("x".repeat(500)).to_string().as_bytes()).unwrap_err(),
+            format!("value: \"{} where a boolean should be (at byte 0 of 502)", "x".repeat(79))
+        );
     }
 }
