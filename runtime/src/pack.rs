@@ -1,15 +1,15 @@
 //! A module as it is stored: made small, and laid out in as many ConfigMaps as it needs.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::{fs, io};
 
 use clap::Args;
 use k8s_openapi::ByteString;
 use metahook_core::api::mount::is_file_name;
-use metahook_core::api::packed::{Index, MAX_PARTS, PART_KEY, index_key, is_name};
+use metahook_core::api::packed::{Index, MAX_PARTS, PART_KEY, index_key};
 use metahook_core::api::units::print_bytes;
+use metahook_core::object::id::is_dns_name;
 use serde_json::{Value, json};
 use wasmparser::{BinaryReaderError, Parser, Payload};
 
@@ -71,8 +71,8 @@ pub enum PackError {
 impl Place {
     pub(crate) fn check(&self) -> Result<(), PackError> {
         match self {
-            Self { namespace, .. } if !is_name(namespace) => Err(PackError::Name(namespace.clone())),
-            Self { name, .. } if !is_name(name) => Err(PackError::Name(name.clone())),
+            Self { namespace, .. } if !is_dns_name(namespace) => Err(PackError::Name(namespace.clone())),
+            Self { name, .. } if !is_dns_name(name) => Err(PackError::Name(name.clone())),
             Self { key, .. } if !is_file_name(&index_key(key)) => Err(PackError::Key(key.clone())),
             Self { .. } => Ok(()),
         }

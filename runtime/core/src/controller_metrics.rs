@@ -135,7 +135,7 @@ reconcile_results! {
     Failed "failed";
 }
 
-/// Sums since the controller was started, and the figures of the calls since they were last told.
+/// Sums since the controller was started, and the figures of the calls since they were reported last.
 #[derive(Debug, Clone, Default)]
 pub struct ControllerMetrics {
     /// By result.
@@ -149,7 +149,8 @@ pub struct ControllerMetrics {
     pub failing: usize,
     pub most_memory: u64,
     pub most_instructions: u64,
-    since: BTreeMap<HookName, Since>,
+    /// Since they were reported last, without limits.
+    figures: BTreeMap<HookName, CallFigures>,
 }
 
 /// How long calls took.
@@ -159,17 +160,6 @@ pub struct Durations {
     pub count: u64,
     /// By [`BUCKETS`]; each call is in one of them, or in none if it took longer.
     pub buckets: [u64; BUCKETS.len()],
-}
-
-/// Since figures were last told.
-#[derive(Debug, Clone, Default)]
-struct Since {
-    calls: u64,
-    failed: u64,
-    skipped: u64,
-    longest: Duration,
-    memory: u64,
-    instructions: u64,
 }
 
 /// One call that ended.
@@ -189,12 +179,13 @@ impl ControllerMetrics {
         self.durations.add(call.took);
         self.most_memory = self.most_memory.max(call.memory);
         self.most_instructions = self.most_instructions.max(call.instructions);
-        let since = self.since.entry(call.hook).or_default();
-        since.calls += 1;
-        since.failed += u64::from(call.result != OK);
-        since.longest = since.longest.max(call.took);
-        since.memory = since.memory.max(call.memory);
-        since.instructions = since.instructions.max(call.instructions);
+        let micros = i64::try_from(call.took.as_micros()).unwrap_or(i64::MAX);
+        let figures = self.figures.entry(call.hook).or_default();
+        figures.calls += 1;
+        figures.failed += i64::from(call.result != OK);
+        figures.longest_micros = figures.longest_micros.max(micros);
+        figures.memory_bytes = figures.memory_bytes.max(count(call.memory));
+        figures.instructions = figures.instructions.max(count(call.instructions));
     }
 
     pub fn reconciled(&mut self, result: ReconcileResult) {
@@ -204,26 +195,20 @@ impl ControllerMetrics {
     /// So many reconciles ended without a call, because nothing had changed.
     pub fn skipped(&mut self, reconciles: u64) {
         *self.reconciles.entry(ReconcileResult::Settled).or_default() += reconciles;
-        self.since.entry(HookName::Sync).or_default().skipped += reconciles;
+        self.figures.entry(HookName::Sync).or_default().skipped += count(reconciles);
     }
 
     pub fn wrote(&mut self, op: &'static str) {
         *self.writes.entry(op).or_default() += 1;
     }
 
-    /// A hook's calls since the last time somebody asked; `None` if there were none.
+    /// Takes the figures of a hook's calls; `None` if there were no calls since the last time.
     pub fn figures(&mut self, hook: HookName, limits: &Limits) -> Option<CallFigures> {
-        let since = self.since.get_mut(&hook).filter(|since| since.calls > 0)?;
-        let Since { calls, failed, skipped, longest, memory, instructions } = std::mem::take(since);
+        let figures = self.figures.get_mut(&hook).filter(|figures| figures.calls > 0)?;
         Some(CallFigures {
-            calls: count(calls),
-            skipped: count(skipped),
-            failed: count(failed),
-            longest_micros: i64::try_from(longest.as_micros()).unwrap_or(i64::MAX),
-            memory_bytes: count(memory),
             memory_limit_bytes: count(limits.memory),
-            instructions: count(instructions),
             instructions_limit: count(limits.instructions),
+            ..std::mem::take(figures)
         })
     }
 }

@@ -1,6 +1,5 @@
 //! Hashes of values: a fingerprint that outlives the process, a fast hash and a fast map within it.
 
-use std::borrow::Borrow;
 #[expect(clippy::disallowed_types, reason = "the map that wraps it never shows its order")]
 use std::collections::HashMap;
 use std::fmt;
@@ -64,13 +63,7 @@ fn add_json(value: &Value, all: &mut impl Hasher) {
         Value::Null => all.write_u8(0),
         Value::Bool(value) => all.write_u8(1 + u8::from(*value)),
         Value::Number(number) => {
-            all.write_u8(if number.is_u64() {
-                3
-            } else if number.is_i64() {
-                4
-            } else {
-                5
-            });
+            all.write_u8(3 + u8::from(number.is_f64()) + 2 * u8::from(number.is_u64()));
             number.hash(all);
         }
         Value::String(text) => {
@@ -101,10 +94,7 @@ fn add_json(value: &Value, all: &mut impl Hasher) {
 pub struct FastMap<K, V>(HashMap<K, V, RandomState>);
 
 impl<K: Hash + Eq, V> FastMap<K, V> {
-    pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-    {
+    pub fn get(&self, key: &K) -> Option<&V> {
         self.0.get(key)
     }
 

@@ -17,29 +17,21 @@ use crate::object::id::Gvr;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CommonSpec {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint_configs: Option<Vec<EndpointConfig>>,
     /// The controller reconciles all its objects again after this many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resync_period_seconds: Option<i32>,
     /// How the controller writes kinds that do not name a strategy of their own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
     /// Related objects that hooks may delete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub related_deletion: Option<Vec<RelatedDeletion>>,
     /// The account whose rights bound what the controller does; the server's own when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ServiceAccountRef>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Hooks {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub customize: Option<Hook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<Hook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finalize: Option<Hook>,
 }
 
@@ -82,9 +74,7 @@ impl UpdateMethod {
 pub struct ConditionCheck {
     #[serde(rename = "type")]
     pub kind: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -173,22 +163,21 @@ impl CommonSpec {
         policy: &HookPolicy,
     ) -> Result<Option<EnabledHook>, SpecError> {
         let field = format!("spec.hooks.{name}");
-        let Some(account) = &self.service_account_ref else {
-            return self.check_endpoint(hook.check(&field, policy)?);
+        let mut checked = match &self.service_account_ref {
+            None => hook.check(&field, policy)?,
+            Some(account) => {
+                account.check("spec.serviceAccountRef")?;
+                hook.check(&field, &policy.by_account())?
+            }
         };
-        account.check("spec.serviceAccountRef")?;
-        let mut checked = hook.check(&field, &policy.by_account())?;
-        if let Some(hook) = &mut checked {
-            hook.read_as(account);
+        match (&mut checked, &self.service_account_ref) {
+            (Some(EnabledHook { call: Call::Webhook(target), .. }), _) => {
+                target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
+            }
+            (Some(hook), Some(account)) => hook.read_as(account),
+            (Some(_) | None, _) => {}
         }
-        self.check_endpoint(checked)
-    }
-
-    fn check_endpoint(&self, hook: Option<EnabledHook>) -> Result<Option<EnabledHook>, SpecError> {
-        if let Some(EnabledHook { call: Call::Webhook(target), .. }) = &hook {
-            target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
-        }
-        Ok(hook)
+        Ok(checked)
     }
 }
 
@@ -218,7 +207,6 @@ pub struct RelatedDeletion {
     /// The plural name, lower case.
     pub resource: String,
     /// Not only in the parent's own namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub any_namespace: Option<bool>,
 }
 

@@ -18,12 +18,9 @@ use crate::object::selector::{LabelSelector, Selector};
 #[serde(rename_all = "camelCase")]
 pub struct CompositeControllerSpec {
     pub parent_resource: ParentResource,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_resources: Option<Vec<ChildResource>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<CompositeHooks>,
     /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_selector: Option<bool>,
     #[serde(flatten)]
     pub common: CommonSpec,
@@ -36,19 +33,15 @@ pub struct ParentResource {
     /// The plural name, lower case.
     pub resource: String,
     /// Only parents with these labels are handled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history: Option<RevisionHistory>,
     /// A change of a parent's status alone starts no reconcile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_status_changes: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionHistory {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_paths: Option<Vec<String>>,
 }
 
@@ -58,17 +51,14 @@ pub struct ChildResource {
     pub api_version: String,
     /// The plural name, lower case.
     pub resource: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<ChildUpdateStrategy>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildUpdateStrategy {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<UpdateMethod>,
     /// How children of this kind are written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
     /// Hooks see it also where it is empty.
     #[serde(default)]
@@ -77,7 +67,6 @@ pub struct ChildUpdateStrategy {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusChecks {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<ConditionCheck>>,
 }
 
@@ -87,10 +76,8 @@ pub struct CompositeHooks {
     #[serde(flatten)]
     pub hooks: Hooks,
     /// Accepted for old manifests; never called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_update_child: Option<Hook>,
     /// Accepted for old manifests; never called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_update_child: Option<Hook>,
 }
 
@@ -152,7 +139,6 @@ pub struct ControllerRevision {
     // Not as a map of anything: what is in its values would be dropped.
     #[schemars(with = "Value", extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub parent_patch: Map<String, Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<Vec<RevisionChildren>>,
 }
 
@@ -171,6 +157,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::as_stored;
     use crate::api::hook::{Call, HookName};
     use crate::object::id::Gvr;
 
@@ -326,7 +313,7 @@ mod tests {
 
     #[test]
     fn hooks_see_empty_status_checks() {
-        let text = serde_json::to_value(spec(|_| ())).unwrap();
+        let text = as_stored(&spec(|_| ())).unwrap();
         assert_eq!(
             text["childResources"][0]["updateStrategy"],
             json!({"method": "Recreate", "statusChecks": {}})

@@ -17,9 +17,7 @@ use crate::object::selector::{Expression, LabelSelector};
 #[serde(rename_all = "camelCase")]
 pub struct DecoratorControllerSpec {
     pub resources: Vec<TargetResource>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Vec<Attachment>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hooks: Option<Hooks>,
     #[serde(flatten)]
     pub common: CommonSpec,
@@ -31,21 +29,16 @@ pub struct TargetResource {
     pub api_version: String,
     /// The plural name, lower case.
     pub resource: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotation_selector: Option<AnnotationSelector>,
     /// A change of a target's status alone starts no reconcile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_status_changes: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnnotationSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_annotations: Option<BTreeMap<String, String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_expressions: Option<Vec<Expression>>,
 }
 
@@ -55,7 +48,6 @@ pub struct Attachment {
     pub api_version: String,
     /// The plural name, lower case.
     pub resource: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_strategy: Option<AttachmentUpdateStrategy>,
 }
 
@@ -63,10 +55,8 @@ pub struct Attachment {
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentUpdateStrategy {
     /// The rolling methods act as `Recreate` and `InPlace`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<UpdateMethod>,
     /// How attachments of this kind are written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_strategy: Option<ApplyStrategy>,
 }
 
@@ -140,6 +130,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::as_stored;
     use crate::object::selector::Selector;
 
     fn check(change: impl FnOnce(&mut Value)) -> Result<Decorator, String> {
@@ -280,6 +271,6 @@ mod tests {
             "resyncPeriodSeconds": 3,
         });
         let typed: DecoratorControllerSpec = serde_json::from_value(spec.clone()).unwrap();
-        assert_eq!(serde_json::to_value(typed).unwrap(), spec);
+        assert_eq!(as_stored(&typed).unwrap(), spec);
     }
 }

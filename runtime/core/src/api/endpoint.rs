@@ -81,11 +81,7 @@ impl Webhook {
                 ));
             }
         };
-        for (name, value) in [("name", &service.name), ("namespace", &service.namespace)] {
-            if value.is_empty() {
-                return Err(SpecError::new(format!("{field}.service.{name}"), "must not be empty"));
-            }
-        }
+        SpecError::check_names(&format!("{field}.service"), &service.namespace, &service.name)?;
         if !path.starts_with('/') {
             return Err(SpecError::new(format!("{field}.path"), format!("{path:?} has to begin with a /")));
         }

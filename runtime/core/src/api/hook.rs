@@ -1,5 +1,6 @@
 //! Hook of a controller: a WebAssembly module or a webhook.
 
+use std::convert::Infallible;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -24,9 +25,7 @@ pub struct Hook {
     #[serde(default)]
     #[schemars(default)]
     pub version: HookVersion,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wasm: Option<Wasm>,
 }
 
@@ -63,18 +62,14 @@ pub struct Wasm {
     /// Where the module is stored.
     pub config_map: ConfigMapKey,
     /// Pins the module: SHA-256 of its bytes, in hexadecimal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
     /// Handed to the hook as `settings` of each request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
     pub settings: Option<Value>,
     /// Directories that the hook may read: one entry each, a file per key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub mounts: Option<Vec<Mount>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<WasmLimits>,
 }
 
@@ -83,7 +78,6 @@ pub struct ConfigMapKey {
     pub namespace: String,
     pub name: String,
     /// The key of `binaryData` or `data` that holds the module; `hook.wasm` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
@@ -160,11 +154,8 @@ impl<T> PerHook<T> {
     }
 
     pub fn map<U>(&self, mut each: impl FnMut(HookName, &T) -> U) -> PerHook<U> {
-        PerHook {
-            sync: each(HookName::Sync, &self.sync),
-            finalize: self.finalize.as_ref().map(|hook| each(HookName::Finalize, hook)),
-            customize: self.customize.as_ref().map(|hook| each(HookName::Customize, hook)),
-        }
+        let Ok(all) = self.try_map(|name, hook| Ok::<_, Infallible>(each(name, hook)));
+        all
     }
 }
 
@@ -244,11 +235,7 @@ impl Hook {
 impl Wasm {
     fn check(&self, field: &str, policy: &HookPolicy) -> Result<WasmHook, SpecError> {
         let map = &self.config_map;
-        for (name, value) in [("namespace", &map.namespace), ("name", &map.name)] {
-            if value.is_empty() {
-                return Err(SpecError::new(format!("{field}.configMap.{name}"), "must not be empty"));
-            }
-        }
+        SpecError::check_names(&format!("{field}.configMap"), &map.namespace, &map.name)?;
         let module = ModuleRef {
             namespace: map.namespace.clone(),
             name: map.name.clone(),

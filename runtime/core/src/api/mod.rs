@@ -45,6 +45,14 @@ impl ControllerKind {
         }
     }
 
+    /// The word of requests for the object that a hook is called for.
+    pub(crate) fn parent(self) -> &'static str {
+        match self {
+            Self::Composite => "parent",
+            Self::Decorator => "object",
+        }
+    }
+
     /// The word of requests and answers for the children of an object.
     pub fn children(self) -> &'static str {
         match self {
@@ -196,18 +204,44 @@ impl SpecError {
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
+
+    /// Refuses an empty name of an object, or of its namespace.
+    fn check_names(field: &str, namespace: &str, name: &str) -> Result<(), Self> {
+        let empty = [("namespace", namespace), ("name", name)].into_iter().find(|(_, text)| text.is_empty());
+        empty.map_or(Ok(()), |(part, _)| Err(Self::new(format!("{field}.{part}"), "must not be empty")))
+    }
 }
 
 /// The controller as its hooks see it, as it is when it starts. Left out are the fields that the type of the spec does not
 /// have, and the status, which changes all the time.
 pub fn snapshot(controller: &Object, spec: &impl Serialize) -> String {
     let mut value = controller.value().unwrap_or_default();
-    if let (Some(fields), Ok(spec)) = (value.as_object_mut(), serde_json::to_value(spec)) {
+    if let (Some(fields), Some(spec)) = (value.as_object_mut(), as_stored(spec)) {
         fields.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata"));
         fields.insert("spec".to_owned(), spec);
         fields.insert("status".to_owned(), json!({}));
     }
     Value::to_string(&value)
+}
+
+/// A spec as JSON, without the fields that are absent.
+fn as_stored(spec: &impl Serialize) -> Option<Value> {
+    let mut value = serde_json::to_value(spec).ok()?;
+    prune_absent(&mut value);
+    Some(value)
+}
+
+/// Settings are the user's own JSON: a null there stays.
+fn prune_absent(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            let fields = members.iter_mut().filter(|(name, _)| *name != "settings");
+            fields.for_each(|(_, member)| prune_absent(member));
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune_absent),
+        _ => {}
+    }
 }
 
 /// An absent selector selects everything.

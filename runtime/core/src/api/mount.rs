@@ -23,14 +23,12 @@ const MAX_PATH_BYTES: usize = 255;
 pub struct Mount {
     /// Absolute path of the directory, as the hook sees it.
     pub path: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<Named>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<Named>,
+    pub config_map: Option<ObjectName>,
+    pub secret: Option<ObjectName>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Named {
+pub struct ObjectName {
     pub namespace: String,
     pub name: String,
 }
@@ -98,15 +96,11 @@ impl Mount {
                 ));
             }
         };
-        for (part, value) in [("namespace", &named.namespace), ("name", &named.name)] {
-            if value.is_empty() {
-                return Err(SpecError::new(format!("{field}.{word}.{part}"), "must not be empty"));
-            }
-        }
+        SpecError::check_names(&format!("{field}.{word}"), &named.namespace, &named.name)?;
         if kind == MountKind::Secret {
             policy.allows_secret(field, &named.namespace)?;
         }
-        let Named { namespace, name } = named.clone();
+        let ObjectName { namespace, name } = named.clone();
         Ok(MountRef { path: self.path.clone(), kind, namespace, name, reader: None })
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::api::units::print_bytes;
+use crate::object::id::{MAX_NAME_BYTES, is_dns_name};
 use crate::shorten;
 
 /// Parts of one module. Each holds at most 1 MiB.
@@ -77,7 +78,7 @@ impl Index {
         }
         let mut seen = BTreeSet::new();
         for part in &index.parts {
-            if !is_name(part) {
+            if !is_dns_name(part) {
                 return Err(IndexError::Name(shorten(part, 100)));
             }
             if !seen.insert(part) {
@@ -99,19 +100,6 @@ fn part_name(name: &str, sha256: &str, number: usize) -> String {
     let room = MAX_NAME_BYTES.saturating_sub(tail.len());
     let head = name.get(..room).unwrap_or(name).trim_end_matches(['.', '-']);
     format!("{head}{tail}")
-}
-
-const MAX_NAME_BYTES: usize = 253;
-
-/// As the API server checks it: a DNS subdomain.
-pub fn is_name(text: &str) -> bool {
-    let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let label = |label: &str| {
-        label.bytes().all(|byte| letter(byte) || byte == b'-')
-            && label.bytes().next().is_some_and(letter)
-            && label.bytes().next_back().is_some_and(letter)
-    };
-    text.len() <= MAX_NAME_BYTES && text.split('.').all(label)
 }
 
 #[cfg(test)]
@@ -172,8 +160,8 @@ mod tests {
     fn the_name_of_a_part_is_a_name_also_where_the_modules_is_long() {
         for name in ["a".to_owned(), "x".repeat(253), format!("{}.{}", "x".repeat(232), "y".repeat(20))] {
             let parts = Index::of(&name, SHA256, 1, 64).parts;
-            assert!(parts.iter().all(|part| is_name(part)), "{parts:?}");
+            assert!(parts.iter().all(|part| is_dns_name(part)), "{parts:?}");
         }
-        assert!(!["", ".", "a.", "-a", "a-", "A", "a_b", "a/b", "a..b"].into_iter().any(is_name));
+        assert!(!["", ".", "a.", "-a", "a-", "A", "a_b", "a/b", "a..b"].into_iter().any(is_dns_name));
     }
 }

@@ -78,20 +78,15 @@ fn listed(names: &BTreeSet<String>) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WasmLimits {
     /// Linear memory, for example `64Mi`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     /// Wall clock, for example `10s`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<String>,
     /// Instructions; the same on every machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub instructions: Option<u64>,
     /// The answer on stdout, for example `4Mi`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Log lines on stderr that are kept, for example `64Ki`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::api::mount::ObjectName;
 use crate::api::units;
 
 /// A hook behind HTTP.
@@ -10,20 +11,15 @@ use crate::api::units;
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
     /// Where to send requests; wins over `service`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// How long one exchange may take, for example `10s`; 10 s when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "as_go_prints_it")]
+    #[serde(serialize_with = "as_go_prints_it")]
     pub timeout: Option<String>,
     /// The path below `service`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<Etag>,
     /// Whether unknown and repeated fields of an answer are refused; `loose` for v1, `strict` for v2 when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_un_marshall_mode: Option<UnmarshallMode>,
     #[serde(flatten)]
     pub trust: Trust,
@@ -40,20 +36,15 @@ pub enum UnmarshallMode {
 pub struct Service {
     pub name: String,
     pub namespace: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Etag {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_timeout_seconds: Option<i32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_cleanup_seconds: Option<i32>,
 }
 
@@ -61,13 +52,10 @@ pub struct Etag {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Trust {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<CaBundle>,
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "clientTLS")]
+    #[serde(rename = "clientTLS")]
     pub client_tls: Option<ClientTls>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<Authorization>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<BasicAuth>,
 }
 
@@ -83,11 +71,8 @@ pub struct EndpointConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CaBundle {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inline: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<OptionalKeyRef>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<OptionalKeyRef>,
 }
 
@@ -95,7 +80,6 @@ pub struct CaBundle {
 pub struct OptionalKeyRef {
     pub name: String,
     pub namespace: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
@@ -107,25 +91,17 @@ pub struct KeyRef {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SecretRef {
-    pub name: String,
-    pub namespace: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientTls {
-    pub secret_ref: SecretRef,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: ObjectName,
     pub cert_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_key_key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Authorization {
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
+    #[serde(rename = "type")]
     pub scheme: Option<String>,
     pub secret_ref: KeyRef,
 }
@@ -133,10 +109,8 @@ pub struct Authorization {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BasicAuth {
-    pub secret_ref: SecretRef,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: ObjectName,
     pub username_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_key: Option<String>,
 }
 

@@ -214,7 +214,7 @@ proptest! {
                     Step::Write(n, v) => CacheEvent::Wrote(object(n, v).into()),
                 });
             }
-            let owned = index.owned.get("p").map_or(0, |owned| owned.children.len());
+            let owned = index.owned.get(&Uid::new("p")).map_or(0, |owned| owned.children.len());
             let orphans = index.orphans.len();
             prop_assert_eq!(owned + orphans, index.objects.len());
             let even = Selector::equals("even", "true");
@@ -225,7 +225,7 @@ proptest! {
                 prop_assert_eq!(index.by_uid.get(&object.uid), Some(&object.key));
             }
             let known = |child: &Arc<Object>| index.get(&child.key).is_some_and(|it| Arc::ptr_eq(it, child));
-            prop_assert!(index.owned.get("p").into_iter().flat_map(|owned| &owned.children).all(known));
+            prop_assert!(index.owned.get(&Uid::new("p")).into_iter().flat_map(|owned| &owned.children).all(known));
             let (revision, found) = (index.changes_for(&Uid::new("p")), seen(&index));
             if let Some((before, then)) = &last {
                 prop_assert!(revision != *before || found == *then, "a change without a number");

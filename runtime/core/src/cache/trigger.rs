@@ -5,8 +5,6 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use serde_json::Value;
-
 use crate::api::selection::Selection;
 use crate::cache::label_index::OrphanAdopters;
 use crate::cache::{Cache, ObjectChange};
@@ -63,18 +61,9 @@ fn only_status_differs(before: &Object, after: &Object) -> bool {
     }
     match after.generation {
         // Kinds without a generation do not tell whether their content changed.
-        0 => content(before).is_some_and(|content| Some(content) == self::content(after)),
+        0 => before.content().is_some_and(|content| Some(content) == after.content()),
         _ => before.annotations() == after.annotations(),
     }
-}
-
-/// All of an object but its status and its version.
-fn content(object: &Object) -> Option<Value> {
-    let mut value = object.value().ok()?;
-    let fields = value.as_object_mut()?;
-    fields.remove("status");
-    fields.get_mut("metadata")?.as_object_mut()?.remove("resourceVersion");
-    Some(value)
 }
 
 /// The parents that the change of a child concerns: the parents that control it or did before. An orphan concerns those

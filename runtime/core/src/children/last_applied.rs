@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::children::Problem;
 use crate::hash::Fingerprinter;
 use crate::json::difference::same;
-use crate::json::go;
+use crate::json::{go, object_in};
 use crate::object::Object;
 use crate::object::id::Uid;
 
@@ -112,14 +112,10 @@ pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 pub(super) fn annotate(object: &mut Value, name: &str, text: String) {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        let annotations = metadata.entry("annotations").or_insert(Value::Null);
-        if !annotations.is_object() {
-            *annotations = json!({});
-        }
-        if let Value::Object(annotations) = annotations {
-            annotations.insert(name.to_owned(), Value::String(text));
-        }
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && let Some(annotations) = object_in(metadata, "annotations")
+    {
+        annotations.insert(name.to_owned(), Value::String(text));
     }
 }
 
@@ -161,11 +157,7 @@ pub(super) fn is_secret(object: &Value) -> bool {
 pub(super) fn fold(secret: &mut Value) {
     let Value::Object(secret) = secret else { return };
     let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
-    let data = secret.entry("data").or_insert(Value::Null);
-    if data.is_null() {
-        *data = json!({});
-    }
-    if let Value::Object(data) = data {
+    if let Some(data) = object_in(secret, "data") {
         for (key, text) in texts {
             let encoded = text.as_str().map_or(text.clone(), |text| json!(BASE64.encode(text)));
             data.insert(key, encoded);

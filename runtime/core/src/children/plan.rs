@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::children::child::{Child, Compared, Decision};
 use crate::children::desired::{Apply, Desired};
-use crate::children::last_applied::{LAST_APPLIED, SYSTEM_FIELDS, annotation, is_secret};
+use crate::children::last_applied::{LAST_APPLIED, annotation, drop_the_servers, is_secret};
 use crate::children::write_history::{Drift, LateOutcome, PastWrites, WriteHistory, WriteOutcome};
 use crate::children::{Op, Owner, Plan, Problem, Skip, server_side_apply};
 use crate::json::difference::same;
@@ -134,26 +134,18 @@ pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desire
     if child.recreates() {
         history.answered(&answer.uid);
     }
-    let wanted = child.print();
-    match child.apply() {
-        Apply::Dynamic => {
-            if let Ok(Compared { differences, recorded, .. }) = child.compare(&observed) {
-                let settled = recorded.then_some(wanted);
-                history.learn(
-                    id,
-                    &WriteOutcome { answer, applied: None, server_defaults: &differences, settled },
-                );
-            }
-        }
+    let (applied, server_defaults, recorded) = match child.apply() {
+        Apply::Dynamic => match child.compare(&observed) {
+            Ok(Compared { differences, recorded, .. }) => (None, differences, recorded),
+            Err(_problem) => return,
+        },
         Apply::ServerSide(_) => {
             let (body, server_defaults) = child.compare_applied(&observed);
-            let applied = Some(server_side_apply::print(&body));
-            history.learn(
-                id,
-                &WriteOutcome { answer, applied, server_defaults: &server_defaults, settled: Some(wanted) },
-            );
+            (Some(server_side_apply::print(&body)), server_defaults, true)
         }
-    }
+    };
+    let settled = recorded.then(|| child.print());
+    history.learn(id, &WriteOutcome { answer, applied, server_defaults: &server_defaults, settled });
 }
 
 /// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
@@ -224,17 +216,14 @@ pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
 
 /// What of an object can differ between two that are the same to its owner.
 fn content(mut object: Value) -> Value {
-    if let Value::Object(object) = &mut object {
-        object.remove("status");
-        if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-            metadata.retain(|field, _| !SYSTEM_FIELDS.contains(&field.as_str()));
-            if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-                annotations.remove(LAST_APPLIED);
-                // The last one of an object may have been the record.
-                if annotations.is_empty() {
-                    metadata.remove("annotations");
-                }
-            }
+    drop_the_servers(&mut object);
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
+        && let Some(Value::Object(annotations)) = metadata.get_mut("annotations")
+    {
+        annotations.remove(LAST_APPLIED);
+        // The last one of an object may have been the record.
+        if annotations.is_empty() {
+            metadata.remove("annotations");
         }
     }
     object

@@ -35,7 +35,7 @@ pub struct WriteHistory {
     answered: BTreeSet<Uid>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Known {
     uid: Uid,
     /// What server-side apply sent last, and the API server took.
@@ -68,14 +68,7 @@ pub struct LateOutcome {
 
 impl Known {
     fn nothing(uid: &Uid) -> Self {
-        Self {
-            uid: uid.clone(),
-            applied: None,
-            server_defaults: BTreeSet::new(),
-            unread: None,
-            settled: None,
-            flapping: None,
-        }
+        Self { uid: uid.clone(), ..Self::default() }
     }
 }
 
@@ -106,7 +99,10 @@ impl WriteHistory {
         known.server_defaults = outcome.server_defaults.iter().map(Difference::fingerprint).collect();
         known.unread = None;
         known.settled = outcome.settled.map(|settled| (outcome.answer.version.clone(), settled));
-        self.tidy(id);
+        let known_to_differ = known.applied.is_some() || !known.server_defaults.is_empty();
+        if !known_to_differ && known.settled.is_none() && known.flapping.is_none() {
+            self.known.remove(id);
+        }
     }
 
     /// A write left nothing to do; what the API server made of what was `wanted` is read off its answer when it matters.
@@ -220,20 +216,6 @@ impl WriteHistory {
             *known = Known { flapping: known.flapping.take(), ..Known::nothing(uid) };
         }
         known
-    }
-
-    /// Nothing known of a child takes no place.
-    fn tidy(&mut self, id: &ObjectId) {
-        let nothing = |known: &Known| {
-            known.applied.is_none()
-                && known.server_defaults.is_empty()
-                && known.unread.is_none()
-                && known.settled.is_none()
-                && known.flapping.is_none()
-        };
-        if self.known.get(id).is_some_and(nothing) {
-            self.known.remove(id);
-        }
     }
 }
 

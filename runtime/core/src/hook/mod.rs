@@ -5,8 +5,6 @@ pub mod read;
 pub mod request;
 pub mod response;
 
-use std::fmt;
-
 use crate::api::webhook::UnmarshallMode;
 
 /// Memory that the values of an answer may take: far more than 10,000 large children need.
@@ -51,24 +49,16 @@ pub enum ResponseError {
 }
 
 /// A part of an answer that has no effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerWarning {
-    /// The field is unknown.
+    #[error("has the unknown field {0}")]
     UnknownField(String),
-    /// The field occurs more than once; the last one counts.
+    /// The last one counts.
+    #[error("has the field {0} more than once")]
     RepeatedField(String),
     /// The value has no effect where it stands.
+    #[error("{path} {why}")]
     Ignored { path: String, why: String },
-}
-
-impl fmt::Display for AnswerWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownField(path) => write!(f, "has the unknown field {path}"),
-            Self::RepeatedField(path) => write!(f, "has the field {path} more than once"),
-            Self::Ignored { path, why } => write!(f, "{path} {why}"),
-        }
-    }
 }
 
 /// Warnings found so far in an answer.
@@ -76,11 +66,6 @@ impl fmt::Display for AnswerWarning {
 pub(crate) struct AnswerWarnings(Vec<AnswerWarning>);
 
 impl AnswerWarnings {
-    #[cfg(test)]
-    pub(super) fn into_list(self) -> Vec<AnswerWarning> {
-        self.0
-    }
-
     pub(crate) fn add(&mut self, warning: AnswerWarning) {
         if self.0.len() < MAX_WARNINGS {
             self.0.push(warning);
@@ -90,11 +75,9 @@ impl AnswerWarnings {
     /// # Errors
     /// The first warning, in strict mode.
     pub(crate) fn finish(self, mode: UnmarshallMode) -> Result<Vec<AnswerWarning>, ResponseError> {
-        match (mode, self.0.into_iter()) {
-            (UnmarshallMode::Strict, mut warnings) if warnings.len() > 0 => {
-                Err(warnings.next().map_or(ResponseError::TooManyValues, ResponseError::Strict))
-            }
-            (UnmarshallMode::Strict | UnmarshallMode::Loose, warnings) => Ok(warnings.collect()),
+        match (mode, self.0.first()) {
+            (UnmarshallMode::Strict, Some(first)) => Err(ResponseError::Strict(first.clone())),
+            (UnmarshallMode::Strict, None) | (UnmarshallMode::Loose, _) => Ok(self.0),
         }
     }
 }

@@ -29,44 +29,31 @@ impl Sync<'_> {
         let objects = self.children.objects().chain(self.related.objects());
         let objects: usize = objects.map(|(_, object)| object.json().len() + 64).sum();
         let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
-        out.push_str(r#"{"controller":"#);
-        out.push_str(self.controller);
-        out.push_str(match self.kind {
-            ControllerKind::Composite => r#","parent":"#,
-            ControllerKind::Decorator => r#","object":"#,
-        });
-        out.push_str(self.parent.json());
-        out.push_str(match self.kind {
-            ControllerKind::Composite => r#","children":"#,
-            ControllerKind::Decorator => r#","attachments":"#,
-        });
-        self.write_groups(self.children, &mut out);
-        out.push_str(r#","related":"#);
-        self.write_groups(self.related, &mut out);
-        out.push_str(r#","finalizing":"#);
-        out.push_str(if self.finalizing { "true" } else { "false" });
+        out.push('{');
+        push_field(&mut out, "controller", self.controller);
+        push_field(&mut out, self.kind.parent(), self.parent.json());
+        self.push_groups(self.kind.children(), self.children, &mut out);
+        self.push_groups("related", self.related, &mut out);
+        push_field(&mut out, "finalizing", if self.finalizing { "true" } else { "false" });
         if let Some(settings) = self.settings {
-            out.push_str(r#","settings":"#);
-            out.push_str(settings);
+            push_field(&mut out, "settings", settings);
         }
         out.push('}');
         out.into_bytes()
     }
 
-    fn write_groups(&self, objects: &ChildMap, out: &mut String) {
+    fn push_groups(&self, field: &str, objects: &ChildMap, out: &mut String) {
         let mut groups: Vec<_> =
             objects.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects)).collect();
         groups.sort_by(|a, b| a.0.cmp(&b.0));
-        out.push('{');
-        for (i, (key, objects)) in groups.iter().enumerate() {
-            push_member(out, i == 0, key);
-            out.push('{');
+        push_field(out, field, "{");
+        for (key, objects) in &groups {
+            push_field(out, key, "{");
             let named = objects
                 .values()
                 .filter_map(|o| Some((self.naming.name(&self.parent.key.namespace, &o.key)?, o)));
-            for (i, (name, object)) in named.enumerate() {
-                push_member(out, i == 0, &name);
-                out.push_str(object.json());
+            for (name, object) in named {
+                push_field(out, &name, object.json());
             }
             out.push('}');
         }
@@ -75,8 +62,8 @@ impl Sync<'_> {
 }
 
 /// Most names need no escapes, but those of some kinds, a Role's for example, hold anything but a slash and a percent sign.
-fn push_member(out: &mut String, first: bool, key: &str) {
-    if !first {
+fn push_field(out: &mut String, key: &str, value: &str) {
+    if !out.ends_with('{') {
         out.push(',');
     }
     if key.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
@@ -87,6 +74,7 @@ fn push_member(out: &mut String, first: bool, key: &str) {
         out.push('"');
     }
     out.push(':');
+    out.push_str(value);
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
     let children = children.unwrap_or_default();
     few_enough(children.len())?;
     let children = children.into_iter().enumerate().map(|one| child(list, one)).collect::<Result<_, _>>()?;
-    let resync_after = answer.number("resyncAfterSeconds")?.and_then(|seconds| seconds.as_f64());
-    let finalized = answer.boolean("finalized")?.unwrap_or_default();
+    let resync_after = answer.scalar("resyncAfterSeconds", "a number")?;
+    let finalized = answer.scalar("finalized", "true or false")?.unwrap_or_default();
     let deletions = match via {
         // Old webhooks may use the name of this field for something else.
         Via::Webhook if !deletes => Vec::new(),

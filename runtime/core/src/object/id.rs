@@ -1,11 +1,13 @@
 //! Identities: kinds, resources, names and uids; parsed once, compared, printed.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+/// Length of an object's name.
+pub(crate) const MAX_NAME_BYTES: usize = 253;
+
 /// The uid the API server gave an object: two objects of one name never share it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Arc<str>);
 
 impl Uid {
@@ -14,12 +16,6 @@ impl Uid {
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Borrow<str> for Uid {
-    fn borrow(&self) -> &str {
         &self.0
     }
 }
@@ -46,6 +42,17 @@ pub fn is_api_version(text: &str) -> bool {
             && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
     };
     word(group) && word(version)
+}
+
+/// Lower case letters, digits and dashes between them: a part of a DNS name.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.starts_with(letter) && text.ends_with(letter) && text.chars().all(|c| letter(c) || c == '-')
+}
+
+/// A DNS subdomain, as names of most objects are.
+pub fn is_dns_name(text: &str) -> bool {
+    text.len() <= MAX_NAME_BYTES && text.split('.').all(is_dns_label)
 }
 
 impl Gvk {

@@ -132,6 +132,15 @@ impl Object {
         read.ok().and_then(|object| object.metadata.annotations).unwrap_or_default()
     }
 
+    /// The object without its status and its version, which change all the time.
+    pub(crate) fn content(&self) -> Option<Value> {
+        let mut value = self.value().ok()?;
+        let fields = value.as_object_mut()?;
+        fields.remove("status");
+        fields.get_mut("metadata")?.as_object_mut()?.remove("resourceVersion");
+        Some(value)
+    }
+
     /// The whole object, parsed.
     pub fn value(&self) -> Result<Value, ObjectError> {
         serde_json::from_str(&self.json).map_err(ObjectError::Json)
@@ -144,51 +153,41 @@ impl Object {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Head<'a> {
-    #[serde(borrow)]
     api_version: Option<Text<'a>>,
-    #[serde(borrow)]
     kind: Option<Text<'a>>,
-    #[serde(borrow)]
     metadata: Metadata<'a>,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct Metadata<'a> {
-    #[serde(borrow)]
     name: Text<'a>,
-    #[serde(borrow)]
     namespace: Option<Text<'a>>,
-    #[serde(borrow)]
     uid: Option<Text<'a>>,
-    #[serde(borrow)]
     resource_version: Option<Text<'a>>,
     generation: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
-    #[serde(borrow)]
     annotations: Option<Annotations<'a>>,
-    #[serde(borrow)]
     owner_references: Option<Vec<OwnerReference<'a>>>,
     finalizers: Option<Vec<String>>,
-    #[serde(borrow)]
     deletion_timestamp: Option<Text<'a>>,
-    #[serde(borrow)]
     managed_fields: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct Annotations<'a> {
-    #[serde(borrow, rename = "metahook.dev/controller")]
+    #[serde(rename = "metahook.dev/controller")]
     made_by: Option<Text<'a>>,
-    #[serde(borrow, rename = "metacontroller.k8s.io/decorator-controller")]
+    #[serde(rename = "metacontroller.k8s.io/decorator-controller")]
     attached_by: Option<Text<'a>>,
 }
 
 #[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
 struct OwnerReference<'a> {
-    #[serde(borrow)]
     uid: Text<'a>,
     #[serde(default)]
     controller: bool,

@@ -6,14 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::object::Object;
+use crate::object::id::is_dns_name;
 
 /// A label selector as it stands in an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_labels: Option<BTreeMap<String, String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_expressions: Option<Vec<Expression>>,
 }
 
@@ -21,7 +20,6 @@ pub struct LabelSelector {
 pub struct Expression {
     pub key: String,
     pub operator: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<Vec<String>>,
 }
 
@@ -50,9 +48,9 @@ pub enum SelectorError {
     #[error("operator {0:?} is none of In, NotIn, Exists, DoesNotExist")]
     Operator(String),
     #[error("{operator} on key {key:?} needs at least one value")]
-    NoValues { key: String, operator: &'static str },
+    NoValues { key: String, operator: String },
     #[error("{operator} on key {key:?} takes no values")]
-    Values { key: String, operator: &'static str },
+    Values { key: String, operator: String },
     #[error(
         "{0:?} is no key of a label: at most 63 letters, digits and any of - _ . between them, behind a DNS name and a slash if there is one"
     )]
@@ -151,11 +149,7 @@ impl Requirement {
 /// A key of a label: a name, behind a DNS subdomain and a slash if there is one.
 fn is_key(text: &str) -> bool {
     let Some((prefix, name)) = text.split_once('/') else { return is_name(text) };
-    let word = |word: &str| {
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        !word.is_empty() && word.chars().all(allowed) && !word.starts_with('-') && !word.ends_with('-')
-    };
-    is_name(name) && prefix.len() <= 253 && prefix.split('.').all(word)
+    is_name(name) && is_dns_name(prefix)
 }
 
 fn is_name(text: &str) -> bool {
@@ -167,26 +161,15 @@ impl Expression {
     fn check(&self) -> Result<Requirement, SelectorError> {
         let key = self.key.clone();
         let values: BTreeSet<String> = self.values.iter().flatten().cloned().collect();
-        let some = |operator| {
-            if values.is_empty() {
-                Err(SelectorError::NoValues { key: self.key.clone(), operator })
-            } else {
-                Ok(values.clone())
-            }
-        };
-        let none = |operator| {
-            if values.is_empty() {
-                Ok(())
-            } else {
-                Err(SelectorError::Values { key: self.key.clone(), operator })
-            }
-        };
-        match self.operator.as_str() {
-            "In" => Ok(Requirement::In(key, some("In")?)),
-            "NotIn" => Ok(Requirement::NotIn(key, some("NotIn")?)),
-            "Exists" => none("Exists").map(|()| Requirement::Exists(key)),
-            "DoesNotExist" => none("DoesNotExist").map(|()| Requirement::DoesNotExist(key)),
-            other => Err(SelectorError::Operator(other.to_owned())),
+        let operator = self.operator.clone();
+        match (operator.as_str(), values.is_empty()) {
+            ("In", false) => Ok(Requirement::In(key, values)),
+            ("NotIn", false) => Ok(Requirement::NotIn(key, values)),
+            ("Exists", true) => Ok(Requirement::Exists(key)),
+            ("DoesNotExist", true) => Ok(Requirement::DoesNotExist(key)),
+            ("In" | "NotIn", true) => Err(SelectorError::NoValues { key, operator }),
+            ("Exists" | "DoesNotExist", false) => Err(SelectorError::Values { key, operator }),
+            _ => Err(SelectorError::Operator(operator)),
         }
     }
 }

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::object::Object;
 use crate::object::id::Key;
@@ -78,17 +76,10 @@ pub fn to_module(module: Fingerprint, parent: &Object) -> Fingerprint {
 /// What a webhook is asked. A call is dear, so what changes all the time is left out, the status: rules are not to
 /// depend on it.
 pub fn to_webhook(parent: &Object) -> Fingerprint {
-    let Ok(mut content) = parent.value() else {
-        return Fingerprint::of(parent.json().as_bytes());
-    };
-    if let Some(fields) = content.as_object_mut() {
-        fields.remove("status");
-        if let Some(Value::Object(metadata)) = fields.get_mut("metadata") {
-            metadata.remove("managedFields");
-            metadata.remove("resourceVersion");
-        }
+    match parent.content() {
+        Some(content) => Fingerprint::of(content.to_string().as_bytes()),
+        None => Fingerprint::of(parent.json().as_bytes()),
     }
-    Fingerprint::of(content.to_string().as_bytes())
 }
 
 #[cfg(test)]

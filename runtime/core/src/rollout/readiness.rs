@@ -1,6 +1,5 @@
 //! Readiness of a child that was moved to the latest revision: the next child moves once it is ready.
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::common::ConditionCheck;
@@ -39,12 +38,15 @@ pub fn check(
     if !up_to_date(child) {
         return Err(NotReady::Outdated);
     }
-    let Status { observed_generation, conditions } = Status::of(child);
+    let object = child.value().unwrap_or_default();
+    let status = |field| object.get("status")?.get(field);
+    let observed = status("observedGeneration").and_then(Value::as_i64).unwrap_or_default();
     // 0: its controller does not tell which generation it has seen.
-    if kind.in_place && observed_generation > 0 && observed_generation < child.generation {
-        return Err(NotReady::NotObserved { observed: observed_generation, generation: child.generation });
+    if kind.in_place && observed > 0 && observed < child.generation {
+        return Err(NotReady::NotObserved { observed, generation: child.generation });
     }
-    kind.checks.iter().try_for_each(|check| holds(check, &conditions))
+    let conditions = status("conditions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    kind.checks.iter().try_for_each(|check| holds(check, conditions))
 }
 
 fn holds(check: &ConditionCheck, conditions: &[Value]) -> Result<(), NotReady> {
@@ -62,26 +64,6 @@ fn holds(check: &ConditionCheck, conditions: &[Value]) -> Result<(), NotReady> {
         }
     }
     Ok(())
-}
-
-/// The part of a child's status that is looked at; whatever has another shape says nothing.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    observed_generation: i64,
-    conditions: Vec<Value>,
-}
-
-impl Status {
-    fn of(child: &Object) -> Self {
-        let mut status =
-            child.value().unwrap_or_default().get_mut("status").map(Value::take).unwrap_or_default();
-        let mut field = |name| status.get_mut(name).map(Value::take).unwrap_or_default();
-        Self {
-            observed_generation: field("observedGeneration").as_i64().unwrap_or_default(),
-            conditions: serde_json::from_value(field("conditions")).unwrap_or_default(),
-        }
-    }
 }
 
 #[cfg(test)]

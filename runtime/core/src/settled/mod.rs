@@ -15,7 +15,7 @@ use crate::object::Object;
 use crate::object::id::Key;
 
 /// The parents of one controller.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SettledParents {
     /// Nothing is to be done about these until a reconcile reads something else.
     settled: FastMap<Key, SettledState>,
@@ -91,16 +91,7 @@ const NO_OP_WRITE_INTERVAL: Duration = Duration::from_mins(10);
 
 impl SettledParents {
     pub fn new(check_every: u64) -> Self {
-        Self {
-            settled: FastMap::default(),
-            failing: BTreeMap::new(),
-            status_due: BTreeSet::new(),
-            no_op_writes: BTreeMap::new(),
-            hook: None,
-            checks: BTreeSet::new(),
-            check_every,
-            sampling: 0,
-        }
+        Self { check_every, ..Self::default() }
     }
 
     /// Whether a parent needs no reconcile, as far as the cache revision shows.

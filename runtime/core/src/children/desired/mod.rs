@@ -13,8 +13,9 @@ use crate::api::ControllerKind;
 use crate::api::common::{ApplyStrategy, UpdateMethod};
 use crate::children::last_applied::ATTACHED_BY;
 use crate::json::lists::Lists;
+use crate::json::object_in;
 use crate::object::Object;
-use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version};
+use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version, is_dns_label};
 use crate::object::selector::{Selector, UID_LABEL};
 
 /// Desired children by resource and name.
@@ -176,39 +177,18 @@ pub fn desired(
     let mut wanted = Wanted::default();
     for (nth, child) in children.into_iter().enumerate() {
         let at = At { kind: bounds.mark.kind(), nth };
-        let Child { gvk, key, body, place } = one(parent, bounds, at, child)?;
-        match place {
-            Place::Declared(resource) => {
-                wanted.sequence.push(ObjectId { resource: Arc::clone(&resource), key: key.clone() });
-                let twice = wanted.desired.entry(resource).or_default().insert(key.clone(), body);
-                if twice.is_some() && bounds.unmanaged == UnmanagedPolicy::Refused {
-                    return Err(DesiredError::Twice { at, gvk, key });
-                }
-            }
-            Place::Unmanaged(why) => wanted.unmanaged.push(UnmanagedChild { gvk, key, body, why }),
-        }
+        add(&mut wanted, parent, bounds, at, child)?;
     }
     Ok(wanted)
 }
 
-struct Child {
-    gvk: Gvk,
-    key: Key,
-    body: Value,
-    place: Place,
-}
-
-enum Place {
-    Declared(Arc<Resource>),
-    Unmanaged(DesiredError),
-}
-
-fn one(
+fn add(
+    wanted: &mut Wanted,
     parent: &Object,
     bounds: DesiredOptions<'_>,
     at: At,
     mut child: Map<String, Value>,
-) -> Result<Child, DesiredError> {
+) -> Result<(), DesiredError> {
     let text = |field, value: Option<&Value>| match value.and_then(Value::as_str) {
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
         _ => Err(DesiredError::Field { at, field, expected: "a string that is not empty" }),
@@ -232,14 +212,14 @@ fn one(
     let given = given_namespace(at, metadata)?;
     let placed = match bounds.child_kinds.iter().find(|kind| kind.resource.gvk == gvk) {
         Some(kind) => namespace(parent, &kind.resource, at, &given)
-            .map(|namespace| (namespace, Place::Declared(Arc::clone(&kind.resource)))),
+            .map(|namespace| (namespace, Ok(Arc::clone(&kind.resource)))),
         None => Err(undeclared(bounds.child_kinds, at, &gvk)),
     };
-    let (namespace, place) = match (placed, bounds.unmanaged) {
+    let (namespace, resource) = match (placed, bounds.unmanaged) {
         (Ok(placed), _) => placed,
         (Err(why), UnmanagedPolicy::Created) if why.is_unmanaged() => {
             let home = &parent.key.namespace;
-            (if given.is_empty() { home.to_string() } else { given }, Place::Unmanaged(why))
+            (if given.is_empty() { home.to_string() } else { given }, Err(why))
         }
         (Err(error), _) => return Err(error),
     };
@@ -253,28 +233,34 @@ fn one(
     if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
         return Err(DesiredError::Labels { gvk, key });
     }
-    Ok(Child { gvk, key, body: Value::Object(child), place })
+    let body = Value::Object(child);
+    match resource {
+        Ok(resource) => {
+            wanted.sequence.push(ObjectId { resource: Arc::clone(&resource), key: key.clone() });
+            let twice = wanted.desired.entry(resource).or_default().insert(key.clone(), body);
+            if twice.is_some() && bounds.unmanaged == UnmanagedPolicy::Refused {
+                return Err(DesiredError::Twice { at, gvk, key });
+            }
+        }
+        Err(why) => wanted.unmanaged.push(UnmanagedChild { gvk, key, body, why }),
+    }
+    Ok(())
 }
 
 fn mark(metadata: &mut Map<String, Value>, parent: &Object, mark: OwnerMark<'_>) {
-    let mut members = |field: &str, insert: &dyn Fn(&mut Map<String, Value>)| {
-        let members = metadata.entry(field).or_insert(Value::Null);
-        if members.is_null() {
-            *members = json!({});
-        }
-        // Anything else is refused.
-        if let Value::Object(members) = members {
-            insert(members);
-        }
-    };
+    // Anything but an object is refused later.
     match mark {
         OwnerMark::Own => {}
-        OwnerMark::Uid => members("labels", &|labels| {
-            labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
-        }),
-        OwnerMark::Attached(by) => members("annotations", &|annotations| {
-            annotations.insert(ATTACHED_BY.to_owned(), json!(by));
-        }),
+        OwnerMark::Uid => {
+            if let Some(labels) = object_in(metadata, "labels") {
+                labels.entry(UID_LABEL).or_insert_with(|| json!(parent.uid.as_str()));
+            }
+        }
+        OwnerMark::Attached(by) => {
+            if let Some(annotations) = object_in(metadata, "annotations") {
+                annotations.insert(ATTACHED_BY.to_owned(), json!(by));
+            }
+        }
     }
 }
 
@@ -306,7 +292,9 @@ impl DesiredError {
 fn given_namespace(at: At, metadata: &Map<String, Value>) -> Result<String, DesiredError> {
     match metadata.get("namespace") {
         None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(namespace)) if namespace.is_empty() || is_label(namespace) => {
+        Some(Value::String(namespace))
+            if namespace.is_empty() || namespace.len() <= 63 && is_dns_label(namespace) =>
+        {
             Ok(namespace.clone())
         }
         Some(Value::String(_)) => {
@@ -329,15 +317,6 @@ fn namespace(parent: &Object, resource: &Resource, at: At, given: &str) -> Resul
             Err(DesiredError::OtherNamespace { at, found: given.to_owned(), parent: home.to_owned() })
         }
     }
-}
-
-/// A DNS label (RFC 1123), as names of namespaces are.
-fn is_label(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&text.len())
-        && text.chars().all(allowed)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 fn strings(

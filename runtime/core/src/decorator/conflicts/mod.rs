@@ -15,7 +15,6 @@ mod wants;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -39,10 +38,13 @@ pub struct DecoratorId {
 }
 
 /// One thing that two controllers may want to be different.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Field {
+    #[error("the label {0}")]
     Label(String),
+    #[error("the annotation {0}")]
     Annotation(String),
+    #[error("the status")]
     Status,
 }
 
@@ -72,7 +74,11 @@ pub struct Resolution {
 }
 
 /// Two controllers want one field to be different: to be told of on both.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error(
+    "the DecoratorControllers {0} and {1} want {field} to be different: {0}, the older one, has it, and {1} leaves it alone",
+    has.name, leaves.name
+)]
 pub struct Conflict {
     pub field: Field,
     pub has: DecoratorId,
@@ -192,7 +198,7 @@ impl DecoratorConflicts {
             conflicts: Vec::new(),
             again: Vec::new(),
         };
-        let (found, mut wants) = (Found::of(object), Vec::new());
+        let (annotations, mut wants) = (OnceCell::new(), Vec::new());
         for (field, wanted) in fields(decoration) {
             let print = field.print();
             wants.push((print, wanted));
@@ -200,7 +206,7 @@ impl DecoratorConflicts {
             if let Some((other, _)) = oldest.filter(|(_, theirs)| *theirs != wanted) {
                 resolution.conflicts.push(conflict(&field, other, id));
                 withhold(&mut resolution.decoration, &field);
-            } else if pending && found.differs(&field, decoration) {
+            } else if pending && differs(object, &annotations, &field, decoration) {
                 resolution.waits = true;
                 withhold(&mut resolution.decoration, &field);
             } else if oldest.is_none() {
@@ -302,33 +308,24 @@ fn withhold(decoration: &mut Decoration, field: &Field) {
     }
 }
 
-/// The observed object; its annotations and status are parsed on demand.
-struct Found<'a> {
-    object: &'a Object,
-    annotations: OnceCell<BTreeMap<String, String>>,
-}
-
-impl<'a> Found<'a> {
-    fn of(object: &'a Object) -> Self {
-        Self { object, annotations: OnceCell::new() }
-    }
-
-    /// Something else is wanted than what is there.
-    fn differs(&self, field: &Field, decoration: &Decoration) -> bool {
-        let text = |found: &BTreeMap<String, String>, changes: &Changes, key: &str| {
-            found.get(key) != changes.get(key).and_then(Option::as_ref)
-        };
-        match field {
-            Field::Label(key) => text(&self.object.labels, &decoration.labels, key),
-            Field::Annotation(key) => {
-                text(self.annotations.get_or_init(|| self.object.annotations()), &decoration.annotations, key)
-            }
-            Field::Status => {
-                let status =
-                    self.object.value().ok().and_then(|mut object| Some(object.get_mut("status")?.take()));
-                let wanted = decoration.status.clone().map(Value::Object).unwrap_or_default();
-                !status.is_some_and(|status| same(&status, &wanted))
-            }
+/// Whether an object has another value in a field than the decoration. Its annotations and its status are parsed on demand.
+fn differs(
+    object: &Object,
+    annotations: &OnceCell<BTreeMap<String, String>>,
+    field: &Field,
+    decoration: &Decoration,
+) -> bool {
+    let text = |found: &BTreeMap<String, String>, changes: &Changes, key: &str| {
+        found.get(key) != changes.get(key).and_then(Option::as_ref)
+    };
+    match field {
+        Field::Label(key) => text(&object.labels, &decoration.labels, key),
+        Field::Annotation(key) => {
+            text(annotations.get_or_init(|| object.annotations()), &decoration.annotations, key)
+        }
+        Field::Status => {
+            let wanted = decoration.status.clone().map(Value::Object).unwrap_or_default();
+            !object.value().is_ok_and(|object| object.get("status").is_some_and(|now| same(now, &wanted)))
         }
     }
 }
@@ -336,27 +333,5 @@ impl<'a> Found<'a> {
 impl Field {
     fn print(&self) -> Fingerprint {
         Fingerprint::of(self.to_string().as_bytes())
-    }
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Label(key) => write!(f, "the label {key}"),
-            Self::Annotation(key) => write!(f, "the annotation {key}"),
-            Self::Status => f.write_str("the status"),
-        }
-    }
-}
-
-impl fmt::Display for Conflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, has, leaves } = self;
-        write!(
-            f,
-            "the DecoratorControllers {has} and {leaves} want {field} to be different: {has}, the older one, has it, and {leaves} leaves it alone",
-            has = has.name,
-            leaves = leaves.name,
-        )
     }
 }
