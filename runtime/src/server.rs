@@ -14,10 +14,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::connection::{self, ConnectError};
+use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
-use crate::cluster::seed;
 use crate::controller::host::Host;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::ModuleSettings;
@@ -95,9 +94,9 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     }
     let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let api = connection::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
+    let api = ApiClient::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
     tokio::select! {
-        reached = connection::wait_until_reachable(&api) => reached?,
+        reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
     }
     let options = settings.options();
@@ -118,7 +117,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         let stop = background.clone();
         async move { fresh.keep_fresh(interval, stop).await }
     });
-    let seeds = Seeds::new(seed::read_or_make(&api).await?);
+    let seeds = Seeds::new(api.seed_key().await?);
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
     let stores = Arc::new(Stores::new(api.clone()));

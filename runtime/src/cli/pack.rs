@@ -9,9 +9,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::packed::{Index, index_key};
 use metahook_core::object::id::Key;
 
-use crate::cluster::api_client::ApiClient;
-use crate::cluster::config_maps::ConfigMapError;
-use crate::cluster::connection::{ConnectError, connect};
+use crate::cluster::api_client::{ApiClient, ConnectError};
+use crate::cluster::named_objects::ConfigMapError;
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
 /// Owner of the fields that `--apply` writes.
@@ -66,7 +65,8 @@ impl Pack {
         let packed = pack(&module, place)?;
         describe(&packed, place, &mut say)?;
         if self.apply {
-            apply(&connect(self.kubeconfig.as_deref(), None).await?, &packed, place, &mut say).await
+            apply(&ApiClient::connect(self.kubeconfig.as_deref(), None).await?, &packed, place, &mut say)
+                .await
         } else {
             Ok(writeln!(out, "{:#}", packed.list())?)
         }

@@ -1,25 +1,29 @@
-//! Client of the API server: requests and answers as bytes, and the paths of objects.
+//! Client of the API server: its connection, requests and answers as bytes, and the paths of objects.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use kube::Client;
-use kube::client::{Body, DynBody};
+use kube::client::{Body, ClientBuilder, DynBody};
+use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Status;
+use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::pacing::{Rate, RateLimiter};
-use serde::Deserialize;
+use metahook_core::reconcile::outcome::Retry;
 use serde_json::Value;
 use tokio::time::Instant;
+use tower::layer::layer_fn;
 use tower::util::BoxService;
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, service_fn};
 
+use crate::error_chain::error_chain;
 use crate::retry_after::busy;
 use crate::sync::lock;
 
@@ -29,8 +33,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct ApiClient {
     /// For watches.
-    client: Client,
-    direct: Transport,
+    pub(crate) client: Client,
+    transport: Transport,
     limit: Option<Arc<Limit>>,
 }
 
@@ -39,6 +43,11 @@ struct Limit {
     start: Instant,
     bucket: Mutex<RateLimiter>,
 }
+
+/// Content types of patches.
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -64,21 +73,74 @@ pub enum Unreachable {
     Busy { after: Duration },
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[source] KubeconfigError),
+    #[error(
+        "there is neither a kubeconfig nor a service account: give --kubeconfig, set KUBECONFIG, or run in a Pod"
+    )]
+    Infer(#[source] InferConfigError),
+    #[error("no client can be made of the configuration")]
+    Client(#[source] kube::Error),
+    #[error("no client can be made of the configuration: it has no service")]
+    NoService,
+    #[error("the API server does not answer")]
+    Unreachable(#[source] Unreachable),
+}
+
 impl ApiClient {
-    pub(crate) fn new(client: Client, direct: Transport, rate: Option<Rate>) -> Self {
+    /// Connects by a kubeconfig file, the environment's, or a Pod's service account. `rate`: of all requests but watches.
+    pub(crate) async fn connect(kubeconfig: Option<&Path>, rate: Option<Rate>) -> Result<Self, ConnectError> {
+        let mut config = match kubeconfig {
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
+                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                    .await
+                    .map_err(ConnectError::Kubeconfig)?
+            }
+            None => Config::infer().await.map_err(ConnectError::Infer)?,
+        };
+        // One op is one request: the queue decides when to try again.
+        config.default_retry = false;
+        config
+            .headers
+            .push((USER_AGENT, HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION")))));
+        let namespace = config.default_namespace.clone();
+        let kept = OnceLock::new();
+        let keep = layer_fn(|service| kept.set(service).unwrap_or_default());
+        // A layer is called where it is put on.
+        let _unused = ClientBuilder::try_from(config).map_err(ConnectError::Client)?.with_layer(&keep);
+        let service = kept.into_inner().ok_or(ConnectError::NoService)?;
+        Ok(Self::new(Transport::new(service), &namespace, rate))
+    }
+
+    pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {
         let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(RateLimiter::new(rate)) };
-        Self { client, direct, limit: rate.map(limit).map(Arc::new) }
+        Self { client: transport.client(namespace), transport, limit: rate.map(limit).map(Arc::new) }
     }
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
-        let direct = self.direct.acting_as(account);
-        let client = Client::new(direct.clone(), self.client.default_namespace());
-        Self { client, direct, limit: self.limit.clone() }
+        let transport = Transport { user: Some(account.user().into()), ..self.transport.clone() };
+        let client = transport.client(self.client.default_namespace());
+        Self { client, transport, limit: self.limit.clone() }
     }
 
-    pub(crate) fn client(&self) -> Client {
-        self.client.clone()
+    /// Waits until the API server answers: six tries, five seconds apart.
+    pub(crate) async fn wait_until_reachable(&self) -> Result<(), ConnectError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.get("/api").await {
+                Ok(_) => return Ok(()),
+                Err(error) if tries == 6 => return Err(ConnectError::Unreachable(error)),
+                Err(error) => {
+                    tracing::warn!(error = error_chain(&error), tries, "the API server does not answer yet");
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                }
+            }
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Unreachable> {
@@ -92,17 +154,12 @@ impl ApiClient {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answer, Unreachable> {
-        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        self.exchange(method, path, kind, body).await
+        self.exchange(method, path, "application/json", body).await
     }
 
-    /// Server-side apply.
-    pub(crate) async fn apply(&self, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange(Method::PATCH, path, "application/apply-patch+yaml", Some(body)).await
-    }
-
-    pub(crate) async fn json_patch(&self, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange(Method::PATCH, path, "application/json-patch+json", Some(body)).await
+    /// `kind`: the content type of the patch.
+    pub(crate) async fn patch(&self, kind: &str, path: &str, body: &Value) -> Result<Answer, Unreachable> {
+        self.exchange(Method::PATCH, path, kind, Some(body)).await
     }
 
     async fn exchange(
@@ -116,15 +173,16 @@ impl ApiClient {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::CONTENT_TYPE, kind)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, kind)
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(Unreachable::Request)?;
-        if let Some(limit) = &self.limit {
-            tokio::time::sleep(limit.take()).await;
+        if let Some(Limit { start, bucket }) = self.limit.as_deref() {
+            let wait = lock(bucket).take(start.elapsed());
+            tokio::time::sleep(wait).await;
         }
         let exchange = async {
-            let (head, body) = self.direct.send(request).await.map_err(Unreachable::Send)?.into_parts();
+            let (head, body) = self.transport.send(request).await.map_err(Unreachable::Send)?.into_parts();
             if let Some(after) = busy(head.status, &head.headers) {
                 return Err(Unreachable::Busy { after });
             }
@@ -137,44 +195,36 @@ impl ApiClient {
 }
 
 impl Unreachable {
-    /// When the API server wants to be asked again, if that is all it said.
-    pub(crate) fn busy(&self) -> Option<Duration> {
+    /// How a reconcile that needs the answer is retried.
+    pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::Busy { after } => Some(*after),
+            Self::Busy { after } => Retry::After(*after),
             Self::Print(_)
             | Self::Request(_)
             | Self::Send(_)
             | Self::Body(_)
             | Self::Text(_)
-            | Self::Timeout => None,
+            | Self::Timeout => Retry::Loud,
         }
-    }
-}
-
-impl Limit {
-    fn take(&self) -> Duration {
-        lock(&self.bucket).take(self.start.elapsed())
     }
 }
 
 impl Answer {
+    fn refusal(&self) -> Status {
+        serde_json::from_str(&self.body).unwrap_or_default()
+    }
+
     /// The API server's word for a refusal, for example `AlreadyExists`.
     pub(crate) fn reason(&self) -> String {
-        #[derive(Deserialize)]
-        struct Status {
-            reason: String,
-        }
-        serde_json::from_str(&self.body).map(|status: Status| status.reason).unwrap_or_default()
+        self.refusal().reason
     }
 
     /// Message of a refusal, in one line.
     pub(crate) fn message(&self) -> String {
-        #[derive(Deserialize)]
-        struct Status {
-            message: String,
+        let mut text = self.refusal().message;
+        if text.is_empty() {
+            text = self.body.chars().take(300).collect();
         }
-        let status: Result<Status, _> = serde_json::from_str(&self.body);
-        let text = status.map_or_else(|_| self.body.chars().take(300).collect(), |status| status.message);
         format!("{} ({})", text, self.status.as_u16())
     }
 }
@@ -184,7 +234,7 @@ type RawAnswer = Response<Box<DynBody>>;
 /// Requests sent on the task that makes them: a `kube::Client` has one task for all, which costs each request two changes of
 /// tasks. With the server's own rights, or with those of a ServiceAccount by impersonation.
 #[derive(Clone)]
-pub(crate) struct Transport {
+pub(super) struct Transport {
     /// Locked only while it takes a request: it is ready at once, or has failed.
     service: Arc<Mutex<BoxService<Request<Body>, RawAnswer, BoxError>>>,
     user: Option<Arc<str>>,
@@ -198,11 +248,17 @@ impl Transport {
         Self { service: Arc::new(Mutex::new(service)), user: None }
     }
 
-    pub(super) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
-        Self { service: Arc::clone(&self.service), user: Some(account.user().into()) }
+    /// For watches, which kube makes.
+    fn client(&self, namespace: &str) -> Client {
+        let transport = self.clone();
+        let send = move |request| {
+            let transport = transport.clone();
+            async move { transport.send(request).await }
+        };
+        Client::new(service_fn(send), namespace)
     }
 
-    pub(super) async fn send(&self, mut request: Request<Body>) -> Result<RawAnswer, BoxError> {
+    async fn send(&self, mut request: Request<Body>) -> Result<RawAnswer, BoxError> {
         if let Some(user) = &self.user {
             // Never as ourselves instead.
             request.headers_mut().insert(IMPERSONATE, HeaderValue::from_str(user)?);
@@ -217,22 +273,6 @@ impl Transport {
                 .map_or(Poll::Pending, |request| Poll::Ready(Ok::<_, BoxError>(service.call(request))))
         });
         answer.await?.await
-    }
-}
-
-/// For watches, which kube makes.
-impl Service<Request<Body>> for Transport {
-    type Response = RawAnswer;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<RawAnswer, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let direct = self.clone();
-        async move { direct.send(request).await }.boxed()
     }
 }
 
@@ -293,7 +333,7 @@ mod tests {
                 Some(answer.body("{}".to_owned()).unwrap())
             });
             let error = api.get("/api").await.err().unwrap();
-            assert_eq!(error.busy(), Some(Duration::from_secs(seconds)), "{error}");
+            assert_eq!(error.retry(), Retry::After(Duration::from_secs(seconds)), "{error}");
         }
         let api = fake::answering(|_| Response::builder().status(503).body("{}".to_owned()).ok());
         assert_eq!(api.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);

@@ -1,6 +1,7 @@
 //! Operations of a plan carried out: one request each, and what its answer means for the store.
 
 use http::{Method, StatusCode};
+use kube::core::ObjectMeta;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
@@ -57,7 +58,7 @@ impl ApplyError {
     pub(crate) fn retry(&self) -> Retry {
         match &self.why {
             Why::Conflict(_) | Why::Unobserved => Retry::Quiet,
-            Why::Unreachable(error) => error.busy().map_or(Retry::Loud, Retry::After),
+            Why::Unreachable(error) => error.retry(),
             Why::Exists(_) | Why::Refused(_) | Why::Unmakable(_) | Why::Answer(_) => Retry::Loud,
         }
     }
@@ -92,11 +93,8 @@ impl ApiClient {
 
     /// Reads one object as it is now.
     pub(crate) async fn read(&self, id: &ObjectId) -> Result<Option<Object>, ApplyError> {
-        let read = async {
-            let answer = self.get(&object_path(&id.resource, &id.key)).await?;
-            if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(id, &answer).map(Some) }
-        };
-        read.await.map_err(|why| ApplyError::new("read", id, why))
+        let answer = self.get(&object_path(&id.resource, &id.key)).await.map_err(Why::from);
+        answer.and_then(|answer| found(id, &answer)).map_err(|why| ApplyError::new("read", id, why))
     }
 
     async fn create(
@@ -123,24 +121,23 @@ impl ApiClient {
         }
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
         let answer = self.send(Method::POST, &path, Some(body)).await?;
-        match answer.status {
-            StatusCode::CONFLICT if answer.reason() == "AlreadyExists" => Ok(None),
-            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            _ => Ok(Some(vec![CacheEvent::Wrote(object(id, &answer)?.into())])),
+        if answer.status == StatusCode::CONFLICT && answer.reason() == "AlreadyExists" {
+            return Ok(None);
         }
+        wrote(id, &answer).map(Some)
     }
 
     async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<CacheEvent>, Why> {
         let answer = self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), Some(body)).await?;
-        match answer.status {
-            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            // The object, or only its status subresource?
-            StatusCode::NOT_FOUND if self.is_gone(id).await? => Ok(gone(id, body)),
-            _ => Ok(vec![CacheEvent::Wrote(object(id, &answer)?.into())]),
+        // The object, or only its status subresource?
+        if answer.status == StatusCode::NOT_FOUND && self.is_gone(id).await? {
+            let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+            return Ok(gone(id, &Uid::new(uid)));
         }
+        wrote(id, &answer)
     }
 
-    async fn is_gone(&self, id: &ObjectId) -> Result<bool, Why> {
+    pub(super) async fn is_gone(&self, id: &ObjectId) -> Result<bool, Why> {
         Ok(self.get(&object_path(&id.resource, &id.key)).await?.status == StatusCode::NOT_FOUND)
     }
 
@@ -169,32 +166,45 @@ impl ApiClient {
         });
         let path = object_path(&id.resource, &id.key);
         let answer = self.send(Method::DELETE, &path, Some(&options)).await?;
-        match answer.status {
-            StatusCode::NOT_FOUND => Ok((vec![CacheEvent::Missing(id.key.clone(), uid.clone())], true)),
-            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            status if status.is_success() => {
-                Ok((vec![CacheEvent::Deleting(id.key.clone(), uid.clone())], is_final(&answer.body)))
-            }
-            _ => Err(Why::Refused(answer.message())),
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok((gone(id, uid), true));
         }
+        accepted(&answer)?;
+        Ok((vec![CacheEvent::Deleting(id.key.clone(), uid.clone())], is_final(&answer.body)))
     }
 }
 
 /// The object that was to be written is not there any longer.
-fn gone(id: &ObjectId, body: &Value) -> Vec<CacheEvent> {
-    let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-    gone_uid(id, Uid::new(uid))
+pub(super) fn gone(id: &ObjectId, uid: &Uid) -> Vec<CacheEvent> {
+    vec![CacheEvent::Missing(id.key.clone(), uid.clone())]
 }
 
-pub(super) fn gone_uid(id: &ObjectId, uid: Uid) -> Vec<CacheEvent> {
-    vec![CacheEvent::Missing(id.key.clone(), uid)]
+fn accepted(answer: &Answer) -> Result<(), Why> {
+    match answer.status {
+        StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
+        status if status.is_success() => Ok(()),
+        _ => Err(Why::Refused(answer.message())),
+    }
 }
 
 pub(super) fn object(id: &ObjectId, answer: &Answer) -> Result<Object, Why> {
-    if !answer.status.is_success() {
-        return Err(Why::Refused(answer.message()));
-    }
+    accepted(answer)?;
     Ok(Object::parse(&answer.body, Some(&id.resource.gvk))?)
+}
+
+/// The answer to a read.
+pub(super) fn found(id: &ObjectId, answer: &Answer) -> Result<Option<Object>, Why> {
+    if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(id, answer).map(Some) }
+}
+
+/// The answer to a write.
+pub(super) fn wrote(id: &ObjectId, answer: &Answer) -> Result<Vec<CacheEvent>, Why> {
+    Ok(vec![CacheEvent::Wrote(object(id, answer)?.into())])
+}
+
+/// The answer to a write over the object with this uid, which is inside.
+pub(super) fn wrote_over(id: &ObjectId, uid: &Uid, answer: &Answer) -> Result<Vec<CacheEvent>, Why> {
+    if answer.status == StatusCode::NOT_FOUND { Ok(gone(id, uid)) } else { wrote(id, answer) }
 }
 
 /// Whether the answer to a deletion says that the object is gone: a `Status` instead of the object, or an object
@@ -204,32 +214,16 @@ fn is_final(body: &str) -> bool {
     struct Deleted {
         kind: String,
         #[serde(default)]
-        metadata: Metadata,
+        metadata: ObjectMeta,
     }
-    #[derive(Default, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        deletion_grace_period_seconds: Option<i64>,
-        #[serde(default)]
-        finalizers: Vec<String>,
-    }
-    serde_json::from_str::<Deleted>(body).is_ok_and(|deleted| {
-        deleted.kind == "Status"
-            || (deleted.metadata.deletion_grace_period_seconds == Some(0)
-                && deleted.metadata.finalizers.is_empty())
+    serde_json::from_str(body).is_ok_and(|Deleted { kind, metadata }| {
+        let is_held = metadata.finalizers.is_some_and(|finalizers| !finalizers.is_empty());
+        kind == "Status" || (metadata.deletion_grace_period_seconds == Some(0) && !is_held)
     })
 }
 
 /// Tries of one rewrite, while other clients write the same object.
 const MAX_TRIES: usize = 4;
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RewriteError {
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-    #[error("{0} cannot be read")]
-    Unreadable(Box<ObjectId>),
-}
 
 impl ApiClient {
     /// Events for the store: the object as written, or that this one is gone. An object that `change` leaves as
@@ -239,14 +233,14 @@ impl ApiClient {
         id: &ObjectId,
         uid: &Uid,
         change: impl Fn(&mut Value),
-    ) -> Result<Vec<CacheEvent>, RewriteError> {
+    ) -> Result<Vec<CacheEvent>, ApplyError> {
         let mut tries = 0;
         loop {
             tries += 1;
             let Some(now) = self.read(id).await?.filter(|now| now.uid == *uid) else {
-                return Ok(vec![CacheEvent::Missing(id.key.clone(), uid.clone())]);
+                return Ok(gone(id, uid));
             };
-            let before = now.value().map_err(|_invalid| RewriteError::Unreadable(Box::new(id.clone())))?;
+            let before = now.value().map_err(|error| ApplyError::new("read", id, error.into()))?;
             let mut body = before.clone();
             change(&mut body);
             if body == before {
@@ -254,7 +248,7 @@ impl ApiClient {
             }
             match self.carry_out(&Op::Replace { id: id.clone(), body }).await {
                 Err(error) if error.is_conflict() && tries < MAX_TRIES => {}
-                done => return Ok(done?),
+                done => return done,
             }
         }
     }
@@ -289,8 +283,6 @@ mod tests {
         ));
         assert!(!is_final("nonsense"));
     }
-
-    use serde_json::json;
 
     #[test]
     fn an_empty_list_is_the_same_as_none() {

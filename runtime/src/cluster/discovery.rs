@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
-use metahook_core::json::lists::Document;
-use metahook_core::json::lists::Lists;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use metahook_core::json::lists::{Document, Lists};
 use metahook_core::object::id::{Gvk, Gvr, Resource};
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
-use tokio::sync::OnceCell;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{Answer, ApiClient, Unreachable, version_path};
-use crate::cluster::watch::{Scope, watch as watch_resource};
+use crate::cluster::watch::watch as watch_resource;
 use crate::error_chain::error_chain;
 use crate::sync::lock;
 
@@ -25,7 +24,8 @@ pub(crate) struct Discovery {
     /// By apiVersion. Emptied when a CustomResourceDefinition changes and once per interval.
     known: Mutex<BTreeMap<String, Arc<Vec<Arc<Resource>>>>>,
     changed: watch::Sender<()>,
-    published: OpenApi,
+    /// Published schemas.
+    pub(crate) published: OpenApi,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -50,17 +50,14 @@ impl DiscoveryError {
     /// How a reconcile that needs the kind is retried.
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::Unreachable(error) => error.busy().map_or(Retry::Loud, Retry::After),
+            Self::Unreachable(error) => error.retry(),
             Self::NotServed(_) | Self::NoKind(_) | Self::Refused(_) | Self::Answer(_) => Retry::Loud,
         }
     }
 
     /// It was asked for, and there is no such kind.
     pub(crate) fn is_not_served(&self) -> bool {
-        match self {
-            Self::NotServed(_) | Self::NoKind(_) => true,
-            Self::Refused(_) | Self::Unreachable(_) | Self::Answer(_) => false,
-        }
+        matches!(self, Self::NotServed(_) | Self::NoKind(_))
     }
 }
 
@@ -72,11 +69,6 @@ impl Discovery {
             known: Mutex::default(),
             changed: watch::Sender::new(()),
         }
-    }
-
-    /// Published list types of a kind.
-    pub(crate) async fn lists(&self, gvk: &Gvk) -> Arc<Lists> {
-        self.published.lists(gvk).await
     }
 
     /// Becomes ready when something may be served that was not before, or the other way round.
@@ -132,7 +124,7 @@ impl Discovery {
             namespaced: false,
             has_status: true,
         });
-        let mut events = std::pin::pin!(watch_resource(self.api.client(), &crds, &Scope::All));
+        let mut events = std::pin::pin!(watch_resource(&self.api, &crds, None, None));
         let mut clock = tokio::time::interval(interval);
         loop {
             tokio::select! {
@@ -153,22 +145,12 @@ impl Discovery {
 
 /// `None`: the API server serves nothing of that version.
 fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>>, DiscoveryError> {
-    #[derive(Deserialize)]
-    struct List {
-        resources: Vec<Item>,
-    }
-    #[derive(Deserialize)]
-    struct Item {
-        name: String,
-        kind: String,
-        namespaced: bool,
-    }
     match answer.status {
         StatusCode::NOT_FOUND => return Ok(None),
         status if !status.is_success() => return Err(DiscoveryError::Refused(answer.message())),
         _ => {}
     }
-    let list: List = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
+    let list: APIResourceList = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
     let has_status =
         |name: &str| list.resources.iter().any(|other| other.name.strip_suffix("/status") == Some(name));
     let whole = list.resources.iter().filter(|item| !item.name.contains('/'));

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::api_client::ApiClient;
+use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
 use crate::error_chain::error_chain;
 use crate::telemetry::timestamp;
 
@@ -178,7 +178,7 @@ impl Written {
     /// Counts one more; `false` where the Event is gone.
     async fn repeat(&mut self, api: &ApiClient, list: &str, time: &str) -> bool {
         let patch = json!({"count": self.count + 1, "lastTimestamp": time});
-        let answer = api.send(Method::PATCH, &format!("{list}/{}", self.name), Some(&patch)).await;
+        let answer = api.patch(MERGE_PATCH, &format!("{list}/{}", self.name), &patch).await;
         let repeated = answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND);
         self.count += u64::from(repeated);
         repeated

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use kube::Client;
 use kube::client::{Body, DynBody};
 use tower::util::BoxService;
 use tower::{BoxError, service_fn};
@@ -29,8 +28,7 @@ pub(crate) fn answering(
             }
         }
     });
-    let direct = Transport::new(BoxService::new(fake));
-    ApiClient::new(Client::new(direct.clone(), "default"), direct, None)
+    ApiClient::new(Transport::new(BoxService::new(fake)), "default", None)
 }
 
 /// The reads and writes of objects that a scripted API server received, as `METHOD path`.

@@ -2,13 +2,11 @@
 
 pub(crate) mod api_client;
 pub(crate) mod apply;
-pub(crate) mod config_maps;
-pub(crate) mod connection;
 pub(crate) mod discovery;
 pub(crate) mod events;
 #[cfg(test)]
 pub(crate) mod fake;
+pub(crate) mod named_objects;
 pub(crate) mod object_watch;
-pub(crate) mod seed;
 mod server_side;
 pub(crate) mod watch;

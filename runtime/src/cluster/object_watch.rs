@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::watch::{Scope, watch as watch_resource};
+use crate::cluster::watch::watch as watch_resource;
 use crate::error_chain::error_chain;
 use crate::sync::lock;
 
@@ -116,8 +116,8 @@ pub(crate) async fn any_changed<'a>(followers: impl Iterator<Item = &'a mut Foll
 
 async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
     let resource = Arc::new(name.kind.resource());
-    let scope = Scope::One { namespace: name.namespace, name: name.name };
-    let mut events = std::pin::pin!(watch_resource(api.client(), &resource, &scope));
+    let watch = watch_resource(&api, &resource, Some(&name.namespace), Some(&name.name));
+    let mut events = std::pin::pin!(watch);
     let mut listed = false;
     while let Some(event) = events.next().await {
         if let Ok(CacheEvent::ListBegins) = event {
@@ -160,7 +160,7 @@ impl Known {
 }
 
 impl Kind {
-    fn resource(self) -> Resource {
+    pub(super) fn resource(self) -> Resource {
         let plural = match self {
             Self::ConfigMap => "configmaps",
             Self::Secret => "secrets",

@@ -10,18 +10,10 @@ use metahook_core::children::{Op, server_side_apply};
 use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::{Answer, ApiClient, list_path, object_path, segment};
-use crate::cluster::apply::{ApplyError, FIELD_MANAGER, Why, gone_uid, object};
-
-/// How a server-side apply is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Run {
-    /// Nothing is applied where another manager owns one of the fields.
-    Careful,
-    Forced,
-    /// Only tried.
-    Dry,
-}
+use crate::cluster::api_client::{
+    Answer, ApiClient, JSON_PATCH, SERVER_SIDE_APPLY, Unreachable, list_path, object_path, segment,
+};
+use crate::cluster::apply::{ApplyError, FIELD_MANAGER, Why, found, gone, object, wrote, wrote_over};
 
 impl ApiClient {
     /// Applies over the object with this uid, which is inside.
@@ -32,12 +24,7 @@ impl ApiClient {
         body: &Value,
         manager: &str,
     ) -> Result<Vec<CacheEvent>, Why> {
-        let answer = self.apply_as(id, body, manager, Run::Forced).await?;
-        match answer.status {
-            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
-            _ => Ok(vec![CacheEvent::Wrote(object(id, &answer)?.into())]),
-        }
+        wrote_over(id, uid, &self.apply_as(id, body, manager, "force=true").await?)
     }
 
     /// Makes an object by server-side apply. There is no way to ask for "only if there is none": whether there is one is
@@ -49,44 +36,44 @@ impl ApiClient {
         body: &Value,
         manager: &str,
     ) -> Result<Option<Vec<CacheEvent>>, Why> {
-        if self.get(&object_path(&id.resource, &id.key)).await?.status != StatusCode::NOT_FOUND {
+        if !self.is_gone(id).await? {
             return Ok(None);
         }
-        let answer = self.apply_as(id, body, manager, Run::Careful).await?;
-        match answer.status {
-            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            _ => Ok(Some(vec![CacheEvent::Wrote(object(id, &answer)?.into())])),
-        }
+        wrote(id, &self.apply_as(id, body, manager, "force=false").await?).map(Some)
     }
 
-    async fn apply_as(&self, id: &ObjectId, body: &Value, manager: &str, run: Run) -> Result<Answer, Why> {
-        let how = match run {
-            Run::Careful => "force=false",
-            Run::Forced => "force=true",
-            Run::Dry => "force=true&dryRun=All",
-        };
+    /// With `force=false` nothing is applied where another manager owns one of the fields.
+    async fn apply_as(
+        &self,
+        id: &ObjectId,
+        body: &Value,
+        manager: &str,
+        how: &str,
+    ) -> Result<Answer, Unreachable> {
         let path = object_path(&id.resource, &id.key);
         let path = format!("{path}?fieldManager={}&{how}", segment(manager));
-        Ok(self.apply(&path, body).await?)
+        self.patch(SERVER_SIDE_APPLY, &path, body).await
     }
 
-    /// A write that is only tried.
-    pub(crate) async fn probe(&self, write: &Op) -> Result<DryRunResult, ApplyError> {
+    /// Tries a write by a dry run.
+    pub(crate) async fn dry_run(&self, write: &Op) -> Result<DryRunResult, ApplyError> {
         let id = write.id();
         let answer = match write {
-            Op::Apply { body, manager, .. } => self.apply_as(id, body, manager, Run::Dry).await,
+            Op::Apply { body, manager, .. } => {
+                self.apply_as(id, body, manager, "force=true&dryRun=All").await
+            }
             Op::Replace { body, .. } => {
                 let path = format!("{}?{FIELD_MANAGER}&dryRun=All", object_path(&id.resource, &id.key));
-                self.send(Method::PUT, &path, Some(body)).await.map_err(Why::from)
+                self.send(Method::PUT, &path, Some(body)).await
             }
             Op::Create { .. }
             | Op::HandOver { .. }
             | Op::Probe { .. }
             | Op::Delete { .. }
             | Op::Recreate { .. }
-            | Op::Status { .. } => Ok(Answer { status: StatusCode::BAD_REQUEST, body: String::new() }),
+            | Op::Status { .. } => return Ok(DryRunResult::Unable),
         };
-        let probed = answer.and_then(|answer| match answer.status {
+        let tried = answer.map_err(Why::from).and_then(|answer| match answer.status {
             StatusCode::UNPROCESSABLE_ENTITY => Ok(DryRunResult::Refused),
             // A policy is against it, or an account may not update.
             StatusCode::FORBIDDEN => Ok(DryRunResult::Forbidden),
@@ -95,7 +82,7 @@ impl ApiClient {
             StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(Why::Conflict(answer.message())),
             _ => Ok(DryRunResult::Becomes(Box::new(object(id, &answer)?))),
         });
-        probed.map_err(|why| ApplyError::new("probe", id, why))
+        tried.map_err(|why| ApplyError::new("probe", id, why))
     }
 
     /// Whether an object that is there could be made anew, by a dry run of making it: that the name is taken is all that
@@ -122,13 +109,9 @@ impl ApiClient {
     ) -> Result<Vec<CacheEvent>, Why> {
         let path = object_path(&id.resource, &id.key);
         let answer = self.get(&path).await?;
-        if answer.status == StatusCode::NOT_FOUND {
-            return Ok(gone_uid(id, uid.clone()));
-        }
-        let seen = object(id, &answer)?;
-        if seen.uid != *uid {
-            return Ok(gone_uid(id, uid.clone()));
-        }
+        let Some(seen) = found(id, &answer)?.filter(|seen| seen.uid == *uid) else {
+            return Ok(gone(id, uid));
+        };
         let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let mut steps = vec![
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": seen.version.as_str()}),
@@ -141,12 +124,8 @@ impl ApiClient {
         if let Some(fields) = server_side_apply::handed_over(fields, manager) {
             steps.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": fields}));
         }
-        let answer = self.json_patch(&format!("{path}?{FIELD_MANAGER}"), &Value::Array(steps)).await?;
-        match answer.status {
-            StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
-            StatusCode::NOT_FOUND => Ok(gone_uid(id, uid.clone())),
-            _ => Ok(vec![CacheEvent::Wrote(object(id, &answer)?.into())]),
-        }
+        let path = format!("{path}?{FIELD_MANAGER}");
+        wrote_over(id, uid, &self.patch(JSON_PATCH, &path, &Value::Array(steps)).await?)
     }
 
     /// Why a name is taken: its holder.

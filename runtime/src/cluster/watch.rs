@@ -4,36 +4,28 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error_chain::error_chain;
 use futures_util::{Stream, StreamExt};
+use kube::Resource as KubeResource;
 use kube::api::{Api, ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
 use kube::runtime::watcher;
-use kube::{Client, Resource as KubeResource};
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::id::Resource;
 use metahook_core::object::{Object, ObjectError};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Which objects of the resource.
-#[derive(Debug, Clone)]
-pub(crate) enum Scope {
-    All,
-    /// Those in a namespace: needs no right to see the others.
-    Within(String),
-    /// One object by name: needs no right to see the others.
-    One {
-        namespace: String,
-        name: String,
-    },
-}
+use crate::cluster::api_client::ApiClient;
+use crate::error_chain::error_chain;
 
-/// Events of a resource until the stream is dropped. A broken watch is taken up again with growing pauses.
+/// Events of a resource until the stream is dropped. A broken watch is taken up again with growing pauses. With a `namespace`,
+/// or with a `name`, there is no need for the right to see other objects.
 pub(crate) fn watch(
-    client: Client,
+    api: &ApiClient,
     resource: &Arc<Resource>,
-    scope: &Scope,
+    namespace: Option<&str>,
+    name: Option<&str>,
 ) -> impl Stream<Item = Result<CacheEvent, watcher::Error>> + Send + use<> {
     let kind = ApiResource {
         group: resource.gvk.group.to_string(),
@@ -42,19 +34,16 @@ pub(crate) fn watch(
         kind: resource.gvk.kind.to_string(),
         plural: resource.plural.to_string(),
     };
-    let (api, config): (Api<Wire>, _) = match scope {
-        Scope::All => (Api::all_with(client, &kind), watcher::Config::default()),
-        Scope::Within(namespace) => {
-            (Api::namespaced_with(client, namespace, &kind), watcher::Config::default())
-        }
-        Scope::One { namespace, name } => (
-            Api::namespaced_with(client, namespace, &kind),
-            watcher::Config::default().fields(&format!("metadata.name={name}")),
-        ),
+    let client = api.client.clone();
+    let objects: Api<Wire> = match namespace {
+        Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+        None => Api::all_with(client, &kind),
     };
+    let field_selector = name.map(|name| format!("metadata.name={name}"));
+    let config = watcher::Config { field_selector, ..watcher::Config::default() };
     let resource = Arc::clone(resource);
     let mut pause = Pause::default();
-    watcher(api, config).filter_map(move |item| {
+    watcher(objects, config).filter_map(move |item| {
         let event = item.map(|event| translate(event, &resource)).transpose();
         let wait = pause.after(event.as_ref());
         async move {
@@ -144,17 +133,9 @@ impl<'de> Deserialize<'de> for Wire {
 }
 
 fn version(json: &str) -> String {
-    #[derive(Deserialize)]
-    struct Versioned {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        resource_version: String,
-    }
-    serde_json::from_str(json)
-        .map_or_else(|_| "0".to_owned(), |object: Versioned| object.metadata.resource_version)
+    let object: Value = serde_json::from_str(json).unwrap_or_default();
+    let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version.unwrap_or("0").to_owned()
 }
 
 impl KubeResource for Wire {

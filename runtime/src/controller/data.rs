@@ -34,12 +34,12 @@ impl ControllerData {
     }
 
     pub(crate) fn parent_id(&self, parent: &Object) -> ObjectId {
-        ObjectId { resource: Arc::clone(self.parents.resource()), key: parent.key.clone() }
+        ObjectId { resource: Arc::clone(&self.parents.resource), key: parent.key.clone() }
     }
 
     /// The author of writes for one parent.
     pub(crate) fn writer(&self, parent: &Key) -> Writer {
-        let parents = Arc::clone(self.parents.resource());
+        let parents = Arc::clone(&self.parents.resource);
         Writer { controller: self.object.uid.clone(), parents, parent: parent.clone() }
     }
 
@@ -51,18 +51,16 @@ impl ControllerData {
 
     /// `None` where no store holds such objects.
     pub(crate) fn write_guard(&self, id: &ObjectId, writer: &Writer) -> Option<WriteGuard> {
-        self.stores()
-            .find(|store| *store.resource() == id.resource)
-            .map(|store| store.writing(&id.key, writer))
+        self.stores().find(|store| store.resource == id.resource).map(|store| store.writing(&id.key, writer))
     }
 
     pub(crate) fn observed_child(&self, id: &ObjectId) -> Option<Arc<Object>> {
-        self.children.iter().find(|store| *store.resource() == id.resource)?.get(&id.key)
+        self.children.iter().find(|store| store.resource == id.resource)?.get(&id.key)
     }
 
     /// Adds the parents that a change concerns to their queue.
     pub(crate) fn add_changed(&self, queue: &Queue<Key>, keys: BTreeSet<Key>, change: &Change) {
-        let parents = self.parents.resource();
+        let parents = &self.parents.resource;
         for key in keys {
             match &change.by {
                 None => queue.add(key),
@@ -86,7 +84,7 @@ impl ControllerData {
         resource: &Resource,
         selector: Option<&Selector>,
     ) -> Vec<Arc<Object>> {
-        let store = self.children.iter().find(|store| **store.resource() == *resource);
+        let store = self.children.iter().find(|store| *store.resource == *resource);
         let mut all = store
             .map(|store| store.candidates(&parent.uid, &parent.key.namespace, selector))
             .unwrap_or_default();

@@ -84,7 +84,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         if at > now {
             self.delay(key, at);
         } else {
-            self.push(key);
+            self.entries.or_default(&key).push(key, &mut self.ready);
         }
     }
 
@@ -101,10 +101,6 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     /// The time at which the next delayed key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
-    }
-
-    fn push(&mut self, key: K) {
-        self.entries.or_default(&key).push(key, &mut self.ready);
     }
 
     /// Takes a key back that was handed out.
@@ -154,15 +150,15 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     fn delay(&mut self, key: K, at: Instant) {
-        let entry = self.entries.or_default(&key);
-        match entry.due {
-            Some(earlier) if earlier <= at => return,
-            Some(later) => {
-                self.due.remove(&(later, key.clone()));
-            }
-            None => {}
+        if self.entries.or_default(&key).due.is_none_or(|due| due > at) {
+            self.set_due(key, at);
         }
-        entry.due = Some(at);
+    }
+
+    fn set_due(&mut self, key: K, at: Instant) {
+        if let Some(before) = self.entries.or_default(&key).due.replace(at) {
+            self.due.remove(&(before, key.clone()));
+        }
         self.due.insert((at, key));
     }
 
@@ -173,10 +169,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let reset_at = entry.reset_at.filter(|reset_at| *reset_at > Instant::now());
         let at = reset_at.map_or(at, |reset_at| reset_at.min(at));
         entry.throttled = true;
-        if let Some(before) = entry.due.replace(at) {
-            self.due.remove(&(before, key.clone()));
-        }
-        self.due.insert((at, key));
+        self.set_due(key, at);
     }
 
     fn queue_due(&mut self, now: Instant) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use metahook_core::reconcile::outcome::Changed;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::*;
@@ -83,7 +84,7 @@ async fn neither_time_nor_own_writes_release_a_throttled_key() {
     );
     assert_eq!(start.elapsed().as_secs(), 30);
     queue.done(&1, Outcome::Settled(None));
-    assert!(queue.lock().keys.is_empty());
+    assert!(lock(&queue.keys).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +209,7 @@ async fn streaks_grow_and_end() {
     );
     queue.add(1);
     assert_eq!(streaks(Outcome::Settled(None)).await, (0, 0), "another client changed something");
-    assert!(queue.lock().keys.is_empty(), "a settled key costs nothing");
+    assert!(lock(&queue.keys).is_empty(), "a settled key costs nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +257,7 @@ async fn a_delayed_run_resets_streaks() {
     assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 0 })));
     assert_eq!(start.elapsed().as_secs(), 30);
     queue.done(&1, Outcome::Settled(None));
-    assert!(queue.lock().keys.is_empty());
+    assert!(lock(&queue.keys).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,4 +347,24 @@ async fn many_workers_see_every_key() {
     }
     seen.sort_unstable();
     assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_fails_its_own_key_alone() {
+    let queue = Arc::new(Queue::new());
+    let (sender, mut seen) = mpsc::unbounded_channel();
+    let work = move |key: u32, streaks: Streaks| {
+        let sender = sender.clone();
+        async move {
+            assert!(key != 1 || streaks.failures > 0, "the first time");
+            sender.send(key).unwrap();
+            Outcome::Settled(None)
+        }
+    };
+    let mut workers = start_workers(&queue, 1, work);
+    queue.add(1);
+    queue.add(2);
+    assert_eq!((seen.recv().await, seen.recv().await), (Some(2), Some(1)));
+    queue.close();
+    while workers.join_next().await.is_some() {}
 }

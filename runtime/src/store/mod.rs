@@ -7,7 +7,7 @@ mod own_writes;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
@@ -16,14 +16,15 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
 use metahook_core::object::selector::Selector;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::watch::{Scope, watch as watch_resource};
+use crate::cluster::watch::watch as watch_resource;
 use crate::error_chain::error_chain;
 use crate::sync::lock;
 use own_writes::OwnWrites;
+pub(crate) use own_writes::{Change, WriteGuard, Writer};
 
 /// All stores in use.
 pub(crate) struct Stores {
@@ -36,10 +37,11 @@ type Place = (Gvr, Option<Arc<str>>);
 
 /// The objects of one resource. Its watch ends with its last holder.
 pub(crate) struct Store {
-    resource: Arc<Resource>,
+    pub(crate) resource: Arc<Resource>,
     state: Mutex<State>,
     synced: watch::Sender<bool>,
-    task: Mutex<Option<AbortHandle>>,
+    /// Feeds it; set once.
+    task: OnceLock<AbortOnDropHandle<()>>,
 }
 
 #[derive(Default)]
@@ -67,21 +69,6 @@ const MAX_BREAKS: u32 = 3;
 /// A panic in a store's task is followed by a pause, so that a bug heats nothing.
 const PANIC_DELAY: Duration = Duration::from_secs(1);
 
-/// An object changed, and whose write it was if it was one of ours.
-#[derive(Debug, Clone)]
-pub(crate) struct Change {
-    pub(crate) object: ObjectChange,
-    pub(crate) by: Option<Writer>,
-}
-
-/// The reconcile that wrote: which hosted controller, for which parent of which kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Writer {
-    pub(crate) controller: Uid,
-    pub(crate) parents: Arc<Resource>,
-    pub(crate) parent: Key,
-}
-
 impl Stores {
     pub(crate) fn new(api: ApiClient) -> Self {
         Self { api, open: Mutex::default() }
@@ -106,56 +93,17 @@ impl Stores {
             resource: Arc::clone(resource),
             state: Mutex::default(),
             synced: watch::Sender::new(false),
-            task: Mutex::default(),
+            task: OnceLock::new(),
         });
-        let scope = namespace.map_or(Scope::All, |namespace| Scope::Within(namespace.to_string()));
-        let of = (Arc::clone(resource), scope);
+        let of = (Arc::clone(resource), namespace.cloned());
         let task = tokio::spawn(follow(Arc::downgrade(&store), of, self.api.clone()));
-        *lock(&store.task) = Some(task.abort_handle());
+        store.task.get_or_init(|| AbortOnDropHandle::new(task));
         open.insert(place, Arc::downgrade(&store));
         store
     }
 }
 
-/// A write of one of the objects, until its answer has come or will not.
-pub(crate) struct WriteGuard {
-    store: Arc<Store>,
-    key: Key,
-    by: Writer,
-}
-
-impl Change {
-    fn key(&self) -> Option<&Key> {
-        let ObjectChange { before, after } = &self.object;
-        after.as_ref().or(before.as_ref()).map(|object| &object.key)
-    }
-}
-
-impl WriteGuard {
-    /// Takes the answer in.
-    pub(crate) fn answered(self, events: Vec<CacheEvent>) {
-        let mut state = lock(&self.store.state);
-        for event in events {
-            state.own_writes.learn(&self.key, &event, &self.by);
-            state.apply(event, Some(&self.by));
-        }
-    }
-}
-
-impl Drop for WriteGuard {
-    fn drop(&mut self) {
-        let mut state = lock(&self.store.state);
-        for change in state.own_writes.end(&self.key) {
-            state.tell(&change);
-        }
-    }
-}
-
 impl Store {
-    pub(crate) fn resource(&self) -> &Arc<Resource> {
-        &self.resource
-    }
-
     /// To be called before one of the objects is written.
     pub(crate) fn writing(self: &Arc<Self>, key: &Key, by: &Writer) -> WriteGuard {
         lock(&self.state).own_writes.begin(key);
@@ -261,24 +209,21 @@ impl State {
     }
 }
 
-impl Drop for Store {
-    fn drop(&mut self) {
-        if let Some(task) = lock(&self.task).take() {
-            task.abort();
-        }
-    }
-}
-
 /// Feeds a store from its watch as long as it has a holder, also after a panic.
-async fn follow(store: Weak<Store>, (resource, scope): (Arc<Resource>, Scope), api: ApiClient) {
-    while AssertUnwindSafe(feed(&store, &resource, &scope, &api)).catch_unwind().await.is_err() {
+async fn follow(
+    store: Weak<Store>,
+    (resource, namespace): (Arc<Resource>, Option<Arc<str>>),
+    api: ApiClient,
+) {
+    while AssertUnwindSafe(feed(&store, &resource, namespace.as_deref(), &api)).catch_unwind().await.is_err()
+    {
         tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
         tokio::time::sleep(PANIC_DELAY).await;
     }
 }
 
-async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, scope: &Scope, api: &ApiClient) {
-    let mut events = std::pin::pin!(watch_resource(api.client(), resource, scope));
+async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, namespace: Option<&str>, api: &ApiClient) {
+    let mut events = std::pin::pin!(watch_resource(api, resource, namespace, None));
     while let Some(event) = events.next().await {
         let event = match event {
             Ok(event) => event,
@@ -328,4 +273,99 @@ async fn confirm(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use metahook_core::object::id::Gvk;
+
+    use super::*;
+    use crate::cluster::fake;
+
+    pub(super) fn config_maps() -> Arc<Resource> {
+        let gvk = Gvk::new("v1", "ConfigMap");
+        Arc::new(Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false })
+    }
+
+    fn answer(status: u16, body: &str) -> Option<Response<String>> {
+        Response::builder().status(status).body(body.to_owned()).ok()
+    }
+
+    fn forbidden() -> Option<Response<String>> {
+        answer(
+            403,
+            r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no right","reason":"Forbidden","code":403}"#,
+        )
+    }
+
+    fn list() -> Option<Response<String>> {
+        answer(
+            200,
+            r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#,
+        )
+    }
+
+    fn is_watch(request: &Request<Body>) -> bool {
+        request.uri().query().unwrap_or_default().contains("watch=")
+    }
+
+    /// Until it is so; the clock is none of ours.
+    async fn until(so: impl Fn() -> bool) {
+        let wait = async {
+            while !so() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(10), wait).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_is_reported_while_it_lasts_before_the_first_list_and_after() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let watches = Arc::new(AtomicUsize::new(0));
+        let counted = (Arc::clone(&lists), Arc::clone(&watches));
+        // Five lists and eight watches fail; the ninth stays open.
+        let api = fake::answering(move |request| {
+            if is_watch(request) {
+                if counted.1.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { None }
+            } else if counted.0.fetch_add(1, Ordering::Relaxed) < 5 {
+                forbidden()
+            } else {
+                list()
+            }
+        });
+        let store = Stores::new(api).open(&config_maps());
+        until(|| store.trouble().is_some_and(|why| why.contains("ConfigMap cannot be listed"))).await;
+        store.synced().await;
+        assert_eq!(store.trouble(), None, "it could be listed");
+        until(|| store.trouble().is_some_and(|why| why.contains("cannot be watched"))).await;
+        until(|| watches.load(Ordering::Relaxed) == 9).await;
+        until(|| store.trouble().is_none()).await;
+        assert_eq!(lists.load(Ordering::Relaxed), 6);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_breaks_once_is_no_trouble() {
+        let watches = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&watches);
+        let api = fake::answering(move |request| match is_watch(request) {
+            true if counted.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
+            true => None,
+            false => list(),
+        });
+        let store = Stores::new(api).open(&config_maps());
+        until(|| watches.load(Ordering::Relaxed) == 2).await;
+        assert_eq!(store.trouble(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_does_not_leave_a_store_deaf() {
+        let lists = AtomicUsize::new(0);
+        let api = fake::answering(move |request| {
+            assert!(lists.fetch_add(1, Ordering::Relaxed) > 0, "a bug");
+            if is_watch(request) { None } else { list() }
+        });
+        Stores::new(api).open(&config_maps()).synced().await;
+    }
+}

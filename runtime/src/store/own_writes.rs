@@ -4,14 +4,65 @@
 //! that answer, which says whose change it is. The end of an object that a reconcile deleted counts as that reconcile's change.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use metahook_core::cache::{CacheEvent, ObjectChange};
-use metahook_core::object::id::{Key, Uid};
+use metahook_core::object::id::{Key, Resource, Uid};
 
-use crate::store::{Change, Writer};
+use crate::store::Store;
+use crate::sync::lock;
 
 /// Deletions that are remembered; the end of one that is forgotten counts as another client's.
 const MAX_DELETIONS: usize = 4096;
+
+/// An object changed, and whose write it was if it was one of ours.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) object: ObjectChange,
+    pub(crate) by: Option<Writer>,
+}
+
+/// The reconcile that wrote: which hosted controller, for which parent of which kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Writer {
+    pub(crate) controller: Uid,
+    pub(crate) parents: Arc<Resource>,
+    pub(crate) parent: Key,
+}
+
+/// A write of one of the objects, until its answer has come or will not.
+pub(crate) struct WriteGuard {
+    pub(super) store: Arc<Store>,
+    pub(super) key: Key,
+    pub(super) by: Writer,
+}
+
+impl Change {
+    fn key(&self) -> Option<&Key> {
+        let ObjectChange { before, after } = &self.object;
+        after.as_ref().or(before.as_ref()).map(|object| &object.key)
+    }
+}
+
+impl WriteGuard {
+    /// Takes the answer in.
+    pub(crate) fn answered(self, events: Vec<CacheEvent>) {
+        let mut state = lock(&self.store.state);
+        for event in events {
+            state.own_writes.learn(&self.key, &event, &self.by);
+            state.apply(event, Some(&self.by));
+        }
+    }
+}
+
+impl Drop for WriteGuard {
+    fn drop(&mut self) {
+        let mut state = lock(&self.store.state);
+        for change in state.own_writes.end(&self.key) {
+            state.tell(&change);
+        }
+    }
+}
 
 /// The writes under way and the changes that wait for their answers, and the deletions whose end has not been seen.
 #[derive(Default)]
@@ -90,4 +141,94 @@ impl OwnWrites {
 /// Which object is no longer there.
 fn gone(change: &ObjectChange) -> Option<&Uid> {
     change.before.as_ref().filter(|_| change.after.is_none()).map(|before| &before.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, OnceLock};
+
+    use metahook_core::object::Object;
+    use tokio::sync::{mpsc, watch};
+
+    use super::*;
+    use crate::store::tests::config_maps;
+
+    fn store() -> (Arc<Store>, mpsc::UnboundedReceiver<Change>) {
+        let store = Store {
+            resource: config_maps(),
+            state: Mutex::default(),
+            synced: watch::Sender::new(true),
+            task: OnceLock::new(),
+        };
+        let store = Arc::new(store);
+        let changes = store.changes();
+        (store, changes)
+    }
+
+    fn object(uid: &str, version: u64) -> Object {
+        let json = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"namespace":"n","name":"a","uid":"{uid}","resourceVersion":"{version}"}}}}"#
+        );
+        Object::parse(&json, None).unwrap()
+    }
+
+    fn writer() -> Writer {
+        Writer { controller: Uid::new("c"), parents: config_maps(), parent: Key::new("n", "p") }
+    }
+
+    fn watched(store: &Store, event: CacheEvent) {
+        lock(&store.state).apply(event, None);
+    }
+
+    /// Whether the next changes are our own, as far as listeners were sent them.
+    fn sent(changes: &mut mpsc::UnboundedReceiver<Change>) -> Vec<bool> {
+        std::iter::from_fn(|| changes.try_recv().ok()).map(|change| change.by == Some(writer())).collect()
+    }
+
+    #[test]
+    fn an_event_that_comes_before_the_answer_to_its_write_is_our_own() {
+        let (store, mut changes) = store();
+        let key = Key::new("n", "a");
+        let writing = store.writing(&key, &writer());
+        watched(&store, CacheEvent::Applied(object("1", 5)));
+        watched(&store, CacheEvent::Applied(object("1", 6)));
+        assert!(sent(&mut changes).is_empty(), "its writer is unknown yet");
+        assert!(store.get(&key).is_some(), "but what is there can be seen");
+        writing.answered(vec![CacheEvent::Wrote(object("1", 5).into())]);
+        assert_eq!(sent(&mut changes), [true, false], "the second one is another client's");
+        watched(&store, CacheEvent::Applied(object("1", 7)));
+        assert_eq!(sent(&mut changes), [false], "nothing is held any more");
+    }
+
+    #[test]
+    fn what_came_while_a_write_failed_is_somebody_elses() {
+        let (store, mut changes) = store();
+        let (one, another) =
+            (store.writing(&Key::new("n", "a"), &writer()), store.writing(&Key::new("n", "a"), &writer()));
+        watched(&store, CacheEvent::Applied(object("1", 5)));
+        drop(one);
+        assert!(sent(&mut changes).is_empty());
+        drop(another);
+        assert_eq!(sent(&mut changes), [false]);
+    }
+
+    #[test]
+    fn the_end_of_an_object_that_we_deleted_is_our_own_whenever_it_comes() {
+        let (store, mut changes) = store();
+        let key = Key::new("n", "a");
+        watched(&store, CacheEvent::Applied(object("1", 1)));
+        store.writing(&key, &writer()).answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("1"))]);
+        watched(&store, CacheEvent::Deleted(object("1", 2)));
+        assert_eq!(sent(&mut changes), [false, true, true], "its beginning, its marking, its end");
+
+        watched(&store, CacheEvent::Applied(object("2", 3)));
+        let writing = store.writing(&key, &writer());
+        watched(&store, CacheEvent::Deleted(object("2", 4)));
+        writing.answered(vec![CacheEvent::Deleting(key.clone(), Uid::new("2"))]);
+        assert_eq!(sent(&mut changes), [false, true], "also before the answer");
+
+        watched(&store, CacheEvent::Applied(object("3", 5)));
+        watched(&store, CacheEvent::Deleted(object("3", 6)));
+        assert_eq!(sent(&mut changes), [false, false], "another client's deletion is none of ours");
+    }
 }

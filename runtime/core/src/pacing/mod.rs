@@ -5,8 +5,8 @@ use std::time::Duration;
 /// A limit: a burst at once, then a number of requests per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    per_second: f64,
-    burst: u32,
+    pub per_second: f64,
+    pub burst: u32,
 }
 
 /// What is left of a rate. Times are those since the bucket was made.

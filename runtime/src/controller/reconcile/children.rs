@@ -123,7 +123,7 @@ impl ChildWriter {
         let Some(observed) = self.data.observed_child(id) else {
             return Ok(DryRun::Stop(WriteResult::Wrote));
         };
-        let tried = self.writer.api.probe(write).await?;
+        let tried = self.writer.api.dry_run(write).await?;
         tracing::debug!(object = %id, "tried by a dry run");
         let history = self.histories.of(&parent.key);
         let verdict = judge((write.clone(), otherwise.clone()), &observed, &tried, &history)

@@ -9,7 +9,7 @@ use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::outcome::Retry;
 use serde_json::{Value, json};
 
-use crate::cluster::apply::{ApplyError, RewriteError, list};
+use crate::cluster::apply::{ApplyError, list};
 use crate::controller::data::ControllerData;
 use crate::controller::reconcile::write::ObjectWriter;
 use crate::store::Writer;
@@ -18,8 +18,6 @@ use crate::store::Writer;
 pub(crate) enum ClaimError {
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    #[error(transparent)]
-    Rewrite(#[from] RewriteError),
     #[error("{id} is not adopted: its parent to be is gone or being deleted")]
     ParentGone { id: ObjectId },
 }
@@ -38,8 +36,8 @@ pub(crate) struct Claimed {
 impl ClaimError {
     pub(crate) fn retry(&self) -> Retry {
         match self {
-            Self::Apply(error) | Self::Rewrite(RewriteError::Apply(error)) => error.retry(),
-            Self::Rewrite(RewriteError::Unreadable(_)) | Self::ParentGone { .. } => Retry::Loud,
+            Self::Apply(error) => error.retry(),
+            Self::ParentGone { .. } => Retry::Loud,
         }
     }
 }

@@ -115,7 +115,7 @@ impl Parents {
     /// The decorations of the parent that older decorators want; `None` for a CompositeController.
     pub(crate) fn older_decorators(&self, parent: &Object) -> Option<Fingerprint> {
         let decorator = self.decorator.as_ref()?;
-        Some(decorator.older_decorators(&self.data.parents.resource().gvr(), parent))
+        Some(decorator.older_decorators(&self.data.parents.resource.gvr(), parent))
     }
 
     /// Whether the controller reconciles this object.

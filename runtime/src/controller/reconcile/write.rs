@@ -10,7 +10,7 @@ use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::{ApplyError, RewriteError};
+use crate::cluster::apply::ApplyError;
 use crate::controller::data::ControllerData;
 use crate::store::{WriteGuard, Writer};
 
@@ -70,7 +70,7 @@ impl ObjectWriter {
         uid: &Uid,
         writer: &Writer,
         change: impl Fn(&mut Value),
-    ) -> Result<Option<Arc<Object>>, RewriteError> {
+    ) -> Result<Option<Arc<Object>>, ApplyError> {
         let guard = self.data.write_guard(id, writer);
         Ok(observe(guard, self.api.rewrite(id, uid, change).await?))
     }

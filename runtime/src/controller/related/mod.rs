@@ -221,7 +221,7 @@ impl RelatedObjects {
         if let Some(parent) = states.first() {
             self.lock().index.set(&parent.key, rules.concat());
             for (at, store) in stores.iter().chain(&namespaces).filter(|(_, store)| !store.is_synced()) {
-                self.wait(parent, Wait::Listed(store.resource().gvr()));
+                self.wait(parent, Wait::Listed(store.resource.gvr()));
                 filled(*at, store).await?;
             }
             self.lock().waiting.remove(&parent.key);
@@ -332,7 +332,7 @@ impl RelatedObjects {
             let state = self.lock();
             let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
             let mut keys = state.index.on_object(resource, object, namespace);
-            if state.namespaces.as_ref().is_some_and(|store| store.resource() == resource) {
+            if state.namespaces.as_ref().is_some_and(|store| store.resource == *resource) {
                 keys.append(&mut state.index.on_namespace(object));
             }
             keys
@@ -344,7 +344,7 @@ impl RelatedObjects {
     pub(crate) fn write_guards(&self, id: &ObjectId, writer: &Writer) -> Vec<WriteGuard> {
         let state = self.lock();
         let stores = state.scopes.all().map(Followed::store);
-        let stores = stores.filter(|store| *store.resource() == id.resource && store.get(&id.key).is_some());
+        let stores = stores.filter(|store| store.resource == id.resource && store.get(&id.key).is_some());
         stores.map(|store| store.writing(&id.key, writer)).collect()
     }
 

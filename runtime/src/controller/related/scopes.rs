@@ -26,7 +26,7 @@ impl Followed {
 
 impl RelatedObjects {
     pub(super) async fn namespaces(self: &Arc<Self>, at: usize) -> Result<Arc<Store>, RelatedError> {
-        let known = self.lock().namespaces.as_ref().map(|store| Arc::clone(store.resource()));
+        let known = self.lock().namespaces.as_ref().map(|store| Arc::clone(&store.resource));
         let resource = if let Some(known) = known {
             known
         } else {
@@ -78,10 +78,10 @@ impl RelatedObjects {
         let mut state = self.lock();
         let State { index, scopes, namespaces, .. } = &mut *state;
         let selecting = namespaces.as_ref().filter(|_| index.select_namespaces());
-        let selecting = selecting.map(|store| (Arc::clone(store.resource()), None));
+        let selecting = selecting.map(|store| (Arc::clone(&store.resource), None));
         let is_used = |place: &StoreScope| index.has_rules_for(place) || selecting.as_ref() == Some(place);
         let closed = scopes.close(is_used, self.data.elapsed());
-        if namespaces.as_ref().is_some_and(|store| closed.contains_key(&(Arc::clone(store.resource()), None)))
+        if namespaces.as_ref().is_some_and(|store| closed.contains_key(&(Arc::clone(&store.resource), None)))
         {
             *namespaces = None;
         }
@@ -110,7 +110,7 @@ async fn listed(related: Weak<RelatedObjects>, store: Weak<Store>) {
     while let Some(held) = store.upgrade() {
         if tokio::time::timeout(Duration::from_secs(1), held.synced()).await.is_ok() {
             if let Some(related) = related.upgrade() {
-                related.end_wait(&Wait::Listed(held.resource().gvr()));
+                related.end_wait(&Wait::Listed(held.resource.gvr()));
             }
             return;
         }

@@ -163,7 +163,7 @@ impl ControllerRunner {
         let mut rules = Vec::new();
         for child in &checked.common().children {
             let resource = self.context.cluster.discovery.resolve(&child.resource).await?;
-            let lists = self.context.cluster.discovery.lists(&resource.gvk).await;
+            let lists = self.context.cluster.discovery.published.lists(&resource.gvk).await;
             let apply = self.context.options.applying.of(child.apply);
             rules.push(ChildKind { resource, method: child.method, apply, lists });
         }

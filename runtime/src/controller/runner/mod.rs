@@ -196,7 +196,7 @@ impl ControllerRunner {
             CheckedSpec::Composite(composite) => KindConfig::Composite {
                 generate_selector: composite.generate_selector,
                 rolling: kinds
-                    .rolling(composite, parents, self.context.cluster.api.client().default_namespace())
+                    .rolling(composite, parents, self.context.cluster.api.client.default_namespace())
                     .map(Arc::new),
             },
             CheckedSpec::Decorator(_) => KindConfig::Decorator,
@@ -320,7 +320,7 @@ impl ControllerRunner {
         if decorator.is_some() {
             let target = |part: &ParentQueue| {
                 let ControllerData { parents, config, .. } = &*part.reconciler.data;
-                (parents.resource().gvr(), config.selection.clone())
+                (parents.resource.gvr(), config.selection.clone())
             };
             self.context.decorators.host(&self.object, parts.iter().map(target).collect());
         }

@@ -22,7 +22,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::reconcile::parents::Parents;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
-use crate::queue::{Queue, workers};
+use crate::queue::{self, Queue};
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};
 
@@ -71,7 +71,7 @@ impl ParentQueue {
             let reconciler = Arc::clone(&reconciler);
             async move { reconciler.reconcile(&key, streaks).await }
         };
-        workers::start(&self.queue, count, work)
+        queue::start_workers(&self.queue, count, work)
     }
 
     pub(crate) fn sync_all(&self) {

@@ -11,6 +11,7 @@ use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::settled::Purity;
 use serde::Deserialize;
 use serde_json::json;
@@ -34,9 +35,8 @@ const DROPPED_RETRY_DELAY: Duration = Duration::from_mins(5);
 /// Changes that come together are written together.
 const WRITE_DELAY: Duration = Duration::from_millis(200);
 
-/// So many writes at once, and one more each `REFILL_INTERVAL`: a change is written soon, a status that keeps changing seldom.
-const BURST: u32 = 6;
-const REFILL_INTERVAL: Duration = Duration::from_secs(10);
+/// A change is written soon, a status that keeps changing seldom.
+const WRITE_RATE: Rate = Rate { per_second: 0.1, burst: 6 };
 
 /// Writer of a running controller's status.
 pub(crate) struct Reporter {
@@ -79,14 +79,14 @@ async fn write_all(
     stop: CancellationToken,
 ) {
     let (mut written, mut dropped) = (true, false);
-    let mut pace = Pace::new(Instant::now());
+    let (start, mut limiter) = (Instant::now(), RateLimiter::new(WRITE_RATE));
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             changed = report.changed(), if !dropped => if changed.is_err() { return },
             () = tokio::time::sleep(if dropped { DROPPED_RETRY_DELAY } else { RETRY_DELAY }), if !written => {}
         }
-        let wait = pace.next(Instant::now());
+        let wait = limiter.take(start.elapsed());
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
@@ -112,24 +112,6 @@ async fn write_all(
     }
 }
 
-/// How often a status may be written.
-struct Pace {
-    /// When all writes that were made will have been made up for.
-    made_up: Instant,
-}
-
-impl Pace {
-    fn new(now: Instant) -> Self {
-        Self { made_up: now }
-    }
-
-    /// Takes one write, and says how long it has to wait.
-    fn next(&mut self, now: Instant) -> Duration {
-        self.made_up = self.made_up.max(now) + REFILL_INTERVAL;
-        self.made_up.saturating_duration_since(now + REFILL_INTERVAL * BURST)
-    }
-}
-
 /// `Ok(false)`: the API server took the write and dropped what was in it.
 async fn write(api: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report) -> Result<bool, String> {
     let Some(object) = store.get(key) else {
@@ -144,7 +126,7 @@ async fn write(api: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report) 
         "metadata": {"name": &*key.name, "uid": object.uid.as_str(), "resourceVersion": object.version.as_str()},
         "status": status,
     });
-    let id = ObjectId { resource: Arc::clone(store.resource()), key: key.clone() };
+    let id = ObjectId { resource: Arc::clone(&store.resource), key: key.clone() };
     let known = api.carry_out(&Op::Status { id, body }).await.map_err(|error| error_chain(&error))?;
     let kept = known.iter().all(|event| match event {
         CacheEvent::Wrote(object) => !seen(object).conditions.is_empty(),
@@ -268,20 +250,5 @@ impl Reporter {
             (report.parents, report.settled, report.failing) =
                 (count(counts.parents), count(counts.settled), count(counts.failing));
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn some_writes_are_made_at_once_and_many_are_spread() {
-        let start = Instant::now();
-        let mut pace = Pace::new(start);
-        let waits: Vec<u64> = (0..8).map(|_| pace.next(start).as_secs()).collect();
-        assert_eq!(waits, [0, 0, 0, 0, 0, 0, 10, 20]);
-        let later = start + Duration::from_mins(10);
-        assert_eq!(pace.next(later), Duration::ZERO, "a quiet time makes up for it");
     }
 }

@@ -8,12 +8,11 @@ use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::{ControllerKind, selection};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId};
-use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::{RewriteError, list};
+use crate::cluster::apply::{ApplyError, list};
 use crate::controller::Context;
 use crate::error_chain::error_chain;
 use crate::store::Store;
@@ -77,7 +76,7 @@ impl StaleFinalizers {
         id: &ObjectId,
         object: &Object,
         store: &Store,
-    ) -> Result<(), RewriteError> {
+    ) -> Result<(), ApplyError> {
         let clean = |object: &mut Value| {
             list(object, "finalizers", |all| {
                 all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
@@ -114,38 +113,19 @@ pub(crate) fn looks_at(kind: ControllerKind, controller: &Object, parents: &Gvr)
     self::parents(kind, controller).is_none_or(|all| all.iter().any(|its| its.is_kin(parents)))
 }
 
-/// The kinds of parents that a controller is about.
+/// The kinds of parents that a controller is about; `None` where it cannot be read.
 pub(crate) fn parents(kind: ControllerKind, controller: &Object) -> Option<Vec<Gvr>> {
-    #[derive(Deserialize)]
-    struct Specified<S> {
-        spec: S,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Composite {
-        parent_resource: Parents,
-    }
-    #[derive(Deserialize)]
-    struct Decorator {
-        resources: Vec<Parents>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Parents {
-        api_version: String,
-        resource: String,
-    }
-    let all = match kind {
-        ControllerKind::Composite => {
-            let Specified::<Composite> { spec } = serde_json::from_str(controller.json()).ok()?;
-            vec![spec.parent_resource]
-        }
-        ControllerKind::Decorator => {
-            let Specified::<Decorator> { spec } = serde_json::from_str(controller.json()).ok()?;
-            spec.resources
-        }
+    let controller = controller.value().ok()?;
+    let parent = |parent: &Value| {
+        let field = |name| parent.get(name).and_then(Value::as_str);
+        Some(Gvr::new(field("apiVersion")?, field("resource")?))
     };
-    Some(all.into_iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect())
+    match kind {
+        ControllerKind::Composite => Some(vec![parent(controller.pointer("/spec/parentResource")?)?]),
+        ControllerKind::Decorator => {
+            controller.pointer("/spec/resources")?.as_array()?.iter().map(parent).collect()
+        }
+    }
 }
 
 #[cfg(test)]
