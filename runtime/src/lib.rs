@@ -14,6 +14,8 @@ pub mod cli;
 mod cluster;
 mod controller;
 mod error_chain;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hook;
 mod pack;
 mod queue;

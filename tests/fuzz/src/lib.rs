@@ -9,9 +9,12 @@
 )]
 
 mod answers;
+pub mod guest;
 mod last_applied;
+mod modules;
 mod sdk_json;
 mod selectors;
+mod wasi;
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
@@ -23,11 +26,14 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 7] = [
     Target { name: "answers", check: answers::check },
     Target { name: "last_applied", check: last_applied::check },
+    Target { name: "outline", check: modules::outline },
     Target { name: "sdk_json", check: sdk_json::check },
     Target { name: "selectors", check: selectors::check },
+    Target { name: "unpack", check: modules::unpack },
+    Target { name: "wasi", check: wasi::check },
 ];
 
 /// The target of this name.

@@ -6,7 +6,7 @@
 mod module_source;
 mod mounts;
 mod registry;
-mod unpack;
+pub(crate) mod unpack;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,13 +25,13 @@ type Nanos = u64;
 
 /// The clocks of one call.
 #[derive(Debug)]
-pub(in crate::hook::wasm) struct Clock {
+pub(crate) struct Clock {
     /// The server's time when the call began.
     start: SystemTime,
     /// The time since then, as the hook sees it.
     passed: Nanos,
     /// The hook has seen the server's time.
-    pub(in crate::hook::wasm) realtime_read: bool,
+    pub(crate) realtime_read: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Kind {
 }
 
 impl Clock {
-    pub(in crate::hook::wasm) fn new(start: SystemTime) -> Self {
+    pub(crate) fn new(start: SystemTime) -> Self {
         Self { start, passed: 0, realtime_read: false }
     }
 

@@ -18,7 +18,8 @@ pub use determinism::Seed;
 pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
 pub use state::Call;
-pub(super) use state::{CallState, RefusedGrowth};
+pub(crate) use state::CallState;
+pub(super) use state::RefusedGrowth;
 
 use determinism::{Kind, RESOLUTION};
 use files::Mode;
@@ -52,7 +53,7 @@ type WasiResult = wasmtime::Result<u32>;
 pub(super) struct Exit(pub(super) i32);
 
 /// All functions that a hook can call.
-pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
     let mut linker = Linker::new(engine);
     process(&mut linker)?;
     clocks_and_random(&mut linker)?;

@@ -28,45 +28,45 @@ pub struct Call<'a> {
 }
 
 /// The data of one instance.
-pub(in crate::hook::wasm) struct CallState {
+pub(crate) struct CallState {
     /// `argv`, each with a 0 behind it.
     pub(super) args: Vec<u8>,
     /// The part of the request that the hook has not read yet.
     pub(super) stdin: Bytes,
     /// More than its bound ends the call: half an answer is no answer.
-    pub(in crate::hook::wasm) stdout: Output,
+    pub(crate) stdout: Output,
     /// More than its bound is counted and dropped.
-    pub(in crate::hook::wasm) stderr: Output,
-    pub(in crate::hook::wasm) clock: Clock,
+    pub(crate) stderr: Output,
+    pub(crate) clock: Clock,
     pub(super) random: Random,
     pub(super) files: Descriptors,
-    pub(in crate::hook::wasm) limiter: Limiter,
+    pub(crate) limiter: Limiter,
     /// The fuel that was left when a call into the host last gave way to others.
     pub(super) fuel_at_yield: u64,
 }
 
 /// Memory with a bound, which a hook's output is written to.
 #[derive(Debug)]
-pub(in crate::hook::wasm) struct Output {
-    pub(in crate::hook::wasm) bytes: Vec<u8>,
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
     /// Bytes beyond the bound.
-    pub(in crate::hook::wasm) lost: usize,
+    pub(crate) lost: usize,
     bound: usize,
 }
 
 /// Bound of an instance's memory and tables, which remembers a refusal.
 #[derive(Debug)]
-pub(in crate::hook::wasm) struct Limiter {
+pub(crate) struct Limiter {
     budget: u64,
-    pub(in crate::hook::wasm) max_table_elements: usize,
+    pub(crate) max_table_elements: usize,
     /// The largest linear memory so far, in bytes.
-    pub(in crate::hook::wasm) peak_memory: u64,
-    pub(in crate::hook::wasm) refused: Option<RefusedGrowth>,
+    pub(crate) peak_memory: u64,
+    pub(crate) refused: Option<RefusedGrowth>,
 }
 
 /// A size that was asked for and refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::hook::wasm) enum RefusedGrowth {
+pub(crate) enum RefusedGrowth {
     /// In bytes.
     Memory(u64),
     /// In elements.
@@ -74,7 +74,7 @@ pub(in crate::hook::wasm) enum RefusedGrowth {
 }
 
 impl CallState {
-    pub(in crate::hook::wasm) fn new(call: Call<'_>, max_table_elements: usize) -> Self {
+    pub(crate) fn new(call: Call<'_>, max_table_elements: usize) -> Self {
         let limits = call.limits;
         let mut args = Vec::with_capacity(call.controller.len() + call.hook.len() + 2);
         for arg in [call.controller, call.hook] {
