@@ -10,6 +10,8 @@ pub(super) mod parents;
 mod prepare;
 mod related_deletion;
 #[cfg(test)]
+mod scenario;
+#[cfg(test)]
 mod tests;
 mod write;
 mod write_histories;

@@ -1,168 +1,19 @@
-//! Scenarios of writes: each operation against each kind of answer by the API server.
+//! Scenarios of writes: each step of a reconcile against each kind of answer by the API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
-use http::{Method, Response};
-use metahook_core::api::common::UpdateMethod;
-use metahook_core::api::hook::{HookVersion, PerHook};
-use metahook_core::api::selection::{Selection, SelectionRule};
-use metahook_core::cache::CacheEvent;
-use metahook_core::children::Op;
 use metahook_core::children::claims::{Claim, ClaimedObject};
-use metahook_core::children::desired::ChildKind;
+use metahook_core::children::{Op, Plan};
+use metahook_core::decorator::Decoration;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Key, ObjectId, Resource, Uid};
-use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
-use metahook_core::reconcile::outcome::Retry;
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
+use metahook_core::object::id::{Key, ObjectId, Uid};
+use metahook_core::reconcile::config::KindConfig;
+use metahook_core::reconcile::plan::ReconcilePlan;
 
-use crate::cluster::events::Recorder;
-use crate::cluster::fake::{self, Requests};
-use crate::controller::Controllers;
-use crate::controller::data::ControllerData;
-use crate::controller::reconcile::claims::ClaimWriter;
-use crate::controller::reconcile::write::{ObjectWriter, Written};
-use crate::store::{Store, Stores};
-use crate::telemetry::metrics::Metrics;
-
-/// The answer to writes; `None`: no answer at all. Reads find the object, unless it is 404.
-type Answer = Option<u16>;
-
-const ANSWERS: [Answer; 7] = [Some(200), Some(404), Some(409), Some(422), Some(429), Some(500), None];
-
-/// The writers of a controller, over an API server with one parent and one child.
-struct Scenario {
-    requests: Requests,
-    data: Arc<ControllerData>,
-    writer: Arc<ObjectWriter>,
-    claims: ClaimWriter,
-}
-
-fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
-    Arc::new(Resource {
-        gvk: Gvk::new(api_version, kind),
-        plural: format!("{}s", kind.to_lowercase()).into(),
-        namespaced: true,
-        has_status: true,
-    })
-}
-
-fn parents() -> Arc<Resource> {
-    resource("example.com/v1", "Greeting")
-}
-
-fn children() -> Arc<Resource> {
-    resource("v1", "ConfigMap")
-}
-
-fn body(resource: &Resource, version: &str) -> Value {
-    json!({
-        "apiVersion": resource.gvk.api_version(), "kind": &*resource.gvk.kind,
-        "metadata": { "namespace": "n", "name": "x", "uid": &*resource.plural, "resourceVersion": version },
-    })
-}
-
-fn object(resource: &Resource) -> Object {
-    Object::parse(&body(resource, "1").to_string(), None).unwrap()
-}
-
-fn id(resource: Arc<Resource>) -> ObjectId {
-    ObjectId { resource, key: Key::new("n", "x") }
-}
-
-fn response(method: &Method, path: &str, answer: Answer) -> Option<Response<String>> {
-    let resource = if path.contains("greetings") { parents() } else { children() };
-    let status = match (answer, method == Method::GET) {
-        (Some(404), _) => 404,
-        (_, true) => 200,
-        (answer, false) => answer?,
-    };
-    let body = match status {
-        200 if *method == Method::DELETE => json!({"kind": "Status", "metadata": {}}),
-        200 if *method == Method::GET => body(&resource, "1"),
-        200 => body(&resource, "2"),
-        409 if *method == Method::POST => {
-            json!({"kind": "Status", "message": "m", "reason": "AlreadyExists"})
-        }
-        _ => json!({"kind": "Status", "message": "m"}),
-    };
-    Response::builder().status(status).body(body.to_string()).ok()
-}
-
-impl Scenario {
-    fn new(answer: Answer) -> Self {
-        let requests = Requests::default();
-        let api = fake::recording(&requests, move |request| {
-            response(request.method(), request.uri().path(), answer)
-        });
-        let stores = Stores::new(api.clone());
-        let sync = HookConfig::wasm(HookVersion::V1, None);
-        let data = Arc::new(ControllerData {
-            object: Arc::new(object(&resource("metacontroller.k8s.io/v1alpha1", "CompositeController"))),
-            config: ControllerConfig {
-                name: "c".to_owned(),
-                kind: KindConfig::Composite { generate_selector: true, rolling: None },
-                selection: Selection {
-                    rules: vec![SelectionRule::default()],
-                    finalizer: "example.com/f".to_owned(),
-                    finalizes: true,
-                },
-                child_kinds: vec![ChildKind::new(children(), UpdateMethod::InPlace)],
-                snapshot: "{}".to_owned(),
-                hooks: PerHook { sync, finalize: None, customize: None },
-                max_children: 10,
-                deletions: Vec::new(),
-            },
-            parents: stores.open(&parents()),
-            children: vec![stores.open(&children())],
-            controllers: Arc::new(Controllers::open(&stores)),
-            recorder: Recorder::start(api.clone(), CancellationToken::new()).0,
-            meter: Metrics::new(|| 0).meter("CompositeController", "c"),
-            started: Instant::now(),
-        });
-        let writer = Arc::new(ObjectWriter { data: Arc::clone(&data), api });
-        let claims = ClaimWriter { data: Arc::clone(&data), writer: Arc::clone(&writer) };
-        Self { requests, data, writer, claims }
-    }
-
-    fn store(&self, resource: &Resource) -> &Arc<Store> {
-        if *resource == *parents() { &self.data.parents } else { &self.data.children[0] }
-    }
-
-    fn observe(&self, resource: &Resource) {
-        self.store(resource).observe_write(vec![CacheEvent::Applied(object(resource))]);
-    }
-
-    /// The version that the store holds, and whether a deletion was asked for.
-    fn stored(&self, resource: &Resource) -> String {
-        match self.store(resource).get(&Key::new("n", "x")) {
-            None => "none".to_owned(),
-            Some(object) if object.deleting => "deleting".to_owned(),
-            Some(object) => object.version.as_str().to_owned(),
-        }
-    }
-
-    async fn write(&self, op: &Op) -> String {
-        let result = self.writer.write(op, &self.data.writer(&Key::new("n", "x"))).await;
-        let result = match result {
-            Ok(Written { changed: false, .. }) => "no-op".to_owned(),
-            Ok(Written { object: Some(_), .. }) => "wrote".to_owned(),
-            Ok(Written { object: None, .. }) => "gone".to_owned(),
-            Err(error) => retry(error.retry()),
-        };
-        format!("{result}, {}", self.stored(&op.id().resource))
-    }
-}
-
-fn retry(retry: Retry) -> String {
-    match retry {
-        Retry::After(delay) => format!("after {} s", delay.as_secs()),
-        Retry::Loud | Retry::Quiet => format!("{retry:?}").to_lowercase(),
-    }
-}
+use crate::controller::reconcile::scenario::{
+    ANSWERS, COMPOSITE, OWNED, Scenario, body, children, id, object, owned_body, parents, retry,
+};
 
 /// The result of an operation on an object that the store has, for each of the answers.
 async fn results(op: &Op) -> Vec<String> {
@@ -210,7 +61,8 @@ async fn finalizers_are_written_over_the_object_as_it_is_now() {
     let mut results = BTreeMap::new();
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
-        let added = scenario.claims.add_finalizer(&parent, &scenario.data.writer(&parent.key)).await;
+        let added =
+            scenario.reconciler.claims.add_finalizer(&parent, &scenario.data().writer(&parent.key)).await;
         let result = match added {
             Ok(Some(now)) => format!("version {}", now.version.as_str()),
             Ok(None) => "gone".to_owned(),
@@ -242,7 +94,8 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
         let scenario = Scenario::new(answer);
         let orphan = Arc::new(object(&children()));
         let claims = [ClaimedObject { resource: children(), object: orphan, claim: Claim::Adopt }];
-        let claimed = scenario.claims.claim(&parent, &claims, &scenario.data.writer(&parent.key)).await;
+        let claimed =
+            scenario.reconciler.claims.claim(&parent, &claims, &scenario.data().writer(&parent.key)).await;
         results.push(match claimed {
             Ok(claimed) => {
                 let child = claimed.children.get(&children(), &Key::new("n", "x")).unwrap();
@@ -255,4 +108,113 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
         assert_eq!(requests.len() > 1, answer != Some(404), "{requests:?}");
     }
     assert_eq!(results, ["version 2, wrote true", "loud", "quiet", "loud", "after 1 s", "loud", "loud"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_no_longer_matches_is_released() {
+    let parent = object(&parents());
+    let mut results = Vec::new();
+    for answer in ANSWERS {
+        let scenario = Scenario::new(answer);
+        let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
+        let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Release }];
+        let writer = scenario.data().writer(&parent.key);
+        let claimed = scenario.reconciler.claims.claim(&parent, &claims, &writer).await;
+        let result =
+            claimed.map_or_else(|error| retry(error.retry()), |claimed| format!("wrote {}", claimed.wrote));
+        results.push(format!("{result}: {}", scenario.requests()));
+    }
+    let expected = [
+        "wrote true: GET configmaps/owned, PUT configmaps/owned",
+        "wrote true: GET configmaps/owned",
+        &format!("quiet: {}", ["GET configmaps/owned, PUT configmaps/owned"; 4].join(", ")),
+        "loud: GET configmaps/owned, PUT configmaps/owned",
+        "after 1 s: GET configmaps/owned, PUT configmaps/owned",
+        "loud: GET configmaps/owned, PUT configmaps/owned",
+        "loud: GET configmaps/owned, PUT configmaps/owned",
+    ];
+    assert_eq!(results, expected);
+}
+
+/// What applying a plan leads to, for each of the answers.
+async fn applied(kind: &KindConfig, plan: impl Fn() -> ReconcilePlan) -> Vec<String> {
+    let mut results = Vec::new();
+    for answer in ANSWERS {
+        let scenario = Scenario::of(kind.clone(), move |_| answer);
+        results.push(scenario.apply(plan()).await);
+    }
+    results
+}
+
+fn writes(ops: Vec<Op>) -> ReconcilePlan {
+    ReconcilePlan { children: Plan { ops, ..Plan::default() }, ..ReconcilePlan::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_related_object_that_is_gone_needs_no_deletion() {
+    let deletion = || Op::Delete { id: id(children()), uid: Uid::new("configmaps") };
+    let plan = || ReconcilePlan { deletions: vec![deletion()], ..ReconcilePlan::default() };
+    let expected = [
+        "FollowUp(0ns): DELETE configmaps/x",
+        "Settled(None): DELETE configmaps/x",
+        "Failed(5ms): DELETE configmaps/x, GET configmaps/x",
+        "Failed(5ms): DELETE configmaps/x",
+        "Postponed(1s): DELETE configmaps/x",
+        "Failed(5ms): DELETE configmaps/x",
+        "Failed(5ms): DELETE configmaps/x",
+    ];
+    assert_eq!(applied(&COMPOSITE, plan).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attachments_wait_for_their_object_unless_another_client_changed_it() {
+    let plan = || ReconcilePlan {
+        decoration: Decoration {
+            labels: [("a".to_owned(), Some("b".to_owned()))].into(),
+            ..Decoration::default()
+        },
+        ..writes(vec![Op::Create { id: id(children()), body: body(&children(), "") }])
+    };
+    let expected = [
+        "FollowUp(0ns): PUT greetings/x, POST configmaps",
+        "FollowUp(0ns): PUT greetings/x, GET greetings/x",
+        "Failed(5ms): PUT greetings/x, POST configmaps, GET configmaps/x",
+        "Failed(5ms): PUT greetings/x",
+        "Postponed(1s): PUT greetings/x",
+        "Failed(5ms): PUT greetings/x",
+        "Failed(5ms): PUT greetings/x",
+    ];
+    assert_eq!(applied(&KindConfig::Decorator, plan).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_is_made_anew_only_where_its_update_and_its_creation_are_tried() {
+    let write = || Op::Replace { id: id(children()), body: body(&children(), "1") };
+    let uid = || Uid::new("configmaps");
+    let otherwise =
+        || Op::Recreate { id: id(children()), uid: uid(), body: body(&children(), ""), manager: None };
+    let probe = || Op::Probe { write: Box::new(write()), otherwise: Box::new(otherwise()) };
+    let expected = [
+        "Settled(None): PUT configmaps/x",
+        "Failed(5ms): PUT configmaps/x",
+        "Failed(5ms): PUT configmaps/x",
+        "Failed(5ms): PUT configmaps/x, POST configmaps",
+        "Postponed(1s): PUT configmaps/x",
+        "Failed(5ms): PUT configmaps/x",
+        "Failed(5ms): PUT configmaps/x",
+    ];
+    assert_eq!(applied(&COMPOSITE, || writes(vec![probe()])).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_fails_does_not_stop_the_others() {
+    let answer = |path: &str| if path.ends_with(OWNED) { Some(500) } else { Some(200) };
+    let scenario = Scenario::of(COMPOSITE, answer);
+    let owned = ObjectId { resource: children(), key: Key::new("n", OWNED) };
+    let ops = vec![
+        Op::Replace { id: owned, body: owned_body("1") },
+        Op::Replace { id: id(children()), body: body(&children(), "1") },
+    ];
+    let result = scenario.apply(writes(ops)).await;
+    assert_eq!(result, "Failed(5ms): PUT configmaps/owned, PUT configmaps/x");
 }

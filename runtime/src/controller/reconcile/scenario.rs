@@ -1,0 +1,276 @@
+//! Scenario for tests of reconciles: a controller over a scripted API server with one parent and two children.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{Method, Response};
+use metahook_core::api::common::{ApplyStrategy, UpdateMethod};
+use metahook_core::api::hook::{HookVersion, ModuleRef, PerHook};
+use metahook_core::api::policy::LimitBounds;
+use metahook_core::api::selection::{Selection, SelectionRule};
+use metahook_core::cache::CacheEvent;
+use metahook_core::children::Op;
+use metahook_core::children::desired::{Applying, ChildKind};
+use metahook_core::hash::Fingerprint;
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::reconcile::outcome::{Outcome, Retry, Streaks};
+use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::settled::{CacheRevision, SettledState};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::discovery::Discovery;
+use crate::cluster::events::Recorder;
+use crate::cluster::fake::{self, Requests};
+use crate::cluster::named_objects::SeedKey;
+use crate::controller::data::ControllerData;
+use crate::controller::hooks::{Hook, HookCaller, Hooks};
+use crate::controller::reconcile::write::Written;
+use crate::controller::reconcile::{Reconcile, Reconciler};
+use crate::controller::runner::parent_queue::ParentQueue;
+use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
+use crate::hook::wasm::compile::ModuleSettings;
+use crate::hook::wasm::run::RuntimeSettings;
+use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
+use crate::hook::wasm::wasi::Seeds;
+use crate::store::{Store, Stores};
+use crate::telemetry::metrics::Metrics;
+
+/// The answer to writes; `None`: no answer at all. Reads find the object, unless it is 404.
+pub(super) type Answer = Option<u16>;
+
+pub(super) const ANSWERS: [Answer; 7] =
+    [Some(200), Some(404), Some(409), Some(422), Some(429), Some(500), None];
+
+/// The name of a child that the parent owns.
+pub(super) const OWNED: &str = "owned";
+
+pub(super) const COMPOSITE: KindConfig = KindConfig::Composite { generate_selector: true, rolling: None };
+
+/// A controller over an API server with one parent and one child.
+pub(super) struct Scenario {
+    pub(super) requests: Requests,
+    pub(super) reconciler: Arc<Reconciler>,
+}
+
+pub(super) fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
+    Arc::new(Resource {
+        gvk: Gvk::new(api_version, kind),
+        plural: format!("{}s", kind.to_lowercase()).into(),
+        namespaced: true,
+        has_status: true,
+    })
+}
+
+pub(super) fn parents() -> Arc<Resource> {
+    resource("example.com/v1", "Greeting")
+}
+
+pub(super) fn children() -> Arc<Resource> {
+    resource("v1", "ConfigMap")
+}
+
+pub(super) fn body(resource: &Resource, version: &str) -> Value {
+    json!({
+        "apiVersion": resource.gvk.api_version(), "kind": &*resource.gvk.kind,
+        "metadata": { "namespace": "n", "name": "x", "uid": &*resource.plural, "resourceVersion": version },
+    })
+}
+
+/// Another child, which the parent owns.
+pub(super) fn owned_body(version: &str) -> Value {
+    let mut child = body(&children(), version);
+    let owner = json!({ "apiVersion": "example.com/v1", "kind": "Greeting", "name": "x", "uid": "greetings", "controller": true });
+    child["metadata"]["name"] = json!(OWNED);
+    child["metadata"]["ownerReferences"] = json!([owner]);
+    child
+}
+
+pub(super) fn object(resource: &Resource) -> Object {
+    Object::parse(&body(resource, "1").to_string(), None).unwrap()
+}
+
+pub(super) fn id(resource: Arc<Resource>) -> ObjectId {
+    ObjectId { resource, key: Key::new("n", "x") }
+}
+
+pub(super) fn response(method: &Method, path: &str, answer: Answer) -> Option<Response<String>> {
+    let resource = if path.contains("greetings") { parents() } else { children() };
+    let status = match (answer, method == Method::GET) {
+        (Some(404), _) => 404,
+        (_, true) => 200,
+        (answer, false) => answer?,
+    };
+    let body = match status {
+        200 if *method == Method::DELETE => json!({"kind": "Status", "metadata": {}}),
+        200 => {
+            let version = if *method == Method::GET { "1" } else { "2" };
+            if path.ends_with(OWNED) { owned_body(version) } else { body(&resource, version) }
+        }
+        409 if *method == Method::POST => {
+            json!({"kind": "Status", "message": "m", "reason": "AlreadyExists"})
+        }
+        _ => json!({"kind": "Status", "message": "m"}),
+    };
+    Response::builder().status(status).body(body.to_string()).ok()
+}
+
+impl Scenario {
+    pub(super) fn new(answer: Answer) -> Self {
+        Self::of(COMPOSITE, move |_| answer)
+    }
+
+    /// `answers`: by the path of a request.
+    pub(super) fn of(kind: KindConfig, answers: impl Fn(&str) -> Answer + Send + Sync + 'static) -> Self {
+        let requests = Requests::default();
+        let api = fake::recording(&requests, move |request| {
+            let path = request.uri().path();
+            response(request.method(), path, answers(path))
+        });
+        let context = context(api);
+        let stores = &context.cluster.stores;
+        let sync = HookConfig::wasm(HookVersion::V1, None);
+        let data = Arc::new(ControllerData {
+            object: Arc::new(object(&resource("metacontroller.k8s.io/v1alpha1", "CompositeController"))),
+            config: ControllerConfig {
+                name: "c".to_owned(),
+                kind,
+                selection: Selection {
+                    rules: vec![SelectionRule::default()],
+                    finalizer: "example.com/f".to_owned(),
+                    finalizes: true,
+                },
+                child_kinds: vec![ChildKind::new(children(), UpdateMethod::InPlace)],
+                snapshot: "{}".to_owned(),
+                hooks: PerHook { sync, finalize: None, customize: None },
+                max_children: 10,
+                deletions: Vec::new(),
+            },
+            parents: stores.open(&parents()),
+            children: vec![stores.open(&children())],
+            controllers: Arc::clone(&context.controllers),
+            recorder: context.cluster.recorder.clone(),
+            meter: context.metrics.meter("CompositeController", "c"),
+            started: Instant::now(),
+        });
+        let module = ModuleRef {
+            namespace: "n".to_owned(),
+            name: "module".to_owned(),
+            key: "hook.wasm".to_owned(),
+            sha256: None,
+            reader: None,
+        };
+        let source = context.hooks.sources.follow(&module, &[]);
+        let limits = LimitBounds::default().default;
+        let hooks = PerHook { sync: Hook::Wasm { source, limits }, finalize: None, customize: None };
+        let hooks = HookCaller {
+            data,
+            hooks: Arc::new(Hooks::new(hooks)),
+            sources: Arc::clone(&context.hooks.sources),
+            seeds: Arc::clone(&context.hooks.seeds),
+        };
+        let queue = ParentQueue::new(hooks, None, &context, false);
+        Self { requests, reconciler: queue.reconciler }
+    }
+
+    pub(super) fn data(&self) -> &ControllerData {
+        &self.reconciler.data
+    }
+
+    pub(super) fn store(&self, resource: &Resource) -> &Arc<Store> {
+        if *resource == *parents() { &self.data().parents } else { &self.data().children[0] }
+    }
+
+    pub(super) fn observe(&self, resource: &Resource) {
+        self.store(resource).observe_write(vec![CacheEvent::Applied(object(resource))]);
+    }
+
+    /// The version that the store holds, and whether a deletion was asked for.
+    pub(super) fn stored(&self, resource: &Resource) -> String {
+        match self.store(resource).get(&Key::new("n", "x")) {
+            None => "none".to_owned(),
+            Some(object) if object.deleting => "deleting".to_owned(),
+            Some(object) => object.version.as_str().to_owned(),
+        }
+    }
+
+    pub(super) async fn write(&self, op: &Op) -> String {
+        let result =
+            self.reconciler.children.writer.write(op, &self.data().writer(&Key::new("n", "x"))).await;
+        let result = match result {
+            Ok(Written { changed: false, .. }) => "no-op".to_owned(),
+            Ok(Written { object: Some(_), .. }) => "wrote".to_owned(),
+            Ok(Written { object: None, .. }) => "gone".to_owned(),
+            Err(error) => retry(error.retry()),
+        };
+        format!("{result}, {}", self.stored(&op.id().resource))
+    }
+
+    /// Carries out a plan: the queue's outcome, and the requests.
+    pub(super) async fn apply(&self, plan: ReconcilePlan) -> String {
+        self.observe(&parents());
+        self.observe(&children());
+        let parent = Arc::new(object(&parents()));
+        let (seen, answer) = (Fingerprint::of(b"input"), Fingerprint::of(b"answer"));
+        let revision = CacheRevision::of(&parent, seen, None, []);
+        let state = SettledState { seen, answer, revision };
+        let writer = self.data().writer(&parent.key);
+        let streaks = Streaks::default();
+        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure: Some(true), wrote: false };
+        let written = self.reconciler.apply(&reconcile).await;
+        let result = written.map(|written| self.reconciler.changed(&reconcile, written));
+        let outcome = Outcome::of(&result.map_err(|error| error.failure()), None, streaks);
+        format!("{outcome:?}: {}", self.requests())
+    }
+
+    /// Methods, kinds and names of the requests since the last call.
+    pub(super) fn requests(&self) -> String {
+        let requests = self.requests.take().join(", ");
+        requests.replace("/api/v1/namespaces/n/", "").replace("/apis/example.com/v1/namespaces/n/", "")
+    }
+}
+
+/// The server around a controller.
+pub(super) fn context(api: ApiClient) -> Context {
+    let modules = RuntimeSettings {
+        concurrency: 1,
+        limits: LimitBounds::default(),
+        modules: ModuleSettings::new("no compiler"),
+    };
+    let modules = Arc::new(ModuleRegistry::new(&modules).unwrap());
+    let stores = Arc::new(Stores::new(api.clone()));
+    Context {
+        controllers: Arc::new(Controllers::open(&stores)),
+        decorators: Arc::default(),
+        metrics: Metrics::new(|| 0),
+        hooks: HookRuntime {
+            sources: Arc::new(HookSources::new(api.clone(), modules, MountMemory::new(0))),
+            seeds: Arc::new(Seeds::new(SeedKey::default())),
+            policy: Arc::default(),
+        },
+        options: Options {
+            applying: Applying { strategy: ApplyStrategy::DynamicApply, manager: "m".into() },
+            workers: 1,
+            max_children: 10,
+            purity_check: 0,
+            resync: None,
+            discovery_interval: Duration::MAX,
+        },
+        cluster: Cluster {
+            discovery: Arc::new(Discovery::new(api.clone())),
+            recorder: Recorder::start(api.clone(), CancellationToken::new()).0,
+            api,
+            stores,
+        },
+    }
+}
+
+pub(super) fn retry(retry: Retry) -> String {
+    match retry {
+        Retry::After(delay) => format!("after {} s", delay.as_secs()),
+        Retry::Loud | Retry::Quiet => format!("{retry:?}").to_lowercase(),
+    }
+}
