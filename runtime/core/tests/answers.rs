@@ -66,10 +66,7 @@ fn pass(
     let id = ObjectId { resource: resource("example.com/v1", "Greeting"), key: parent.key.clone() };
     Ok(match config.kind {
         KindConfig::Composite { .. } => {
-            format!(
-                "{plan}{:?}",
-                metahook_core::children::status::status(&parent, decoration.status.unwrap_or_default())
-            )
+            format!("{plan}{:?}", decorator::status(&parent, decoration.status.unwrap_or_default()))
         }
         KindConfig::Decorator => {
             let ops = [

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use http::{Method, StatusCode};
 use metahook_core::cache::CacheEvent;
-use metahook_core::children::last_applied::{ATTACHED_BY, LAST_APPLIED, MADE_BY};
+use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
+use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::children::plan::DryRunResult;
-use metahook_core::children::{Op, server_side_apply};
+use metahook_core::children::{Op, managed_fields};
 use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
 
@@ -121,7 +122,7 @@ impl ApiClient {
             steps.push(json!({"op": "remove", "path": format!("/metadata/annotations/{escaped}")}));
         }
         let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
-        if let Some(fields) = server_side_apply::handed_over(fields, manager) {
+        if let Some(fields) = managed_fields::handed_over(fields, manager) {
             steps.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": fields}));
         }
         let path = format!("{path}?{FIELD_MANAGER}");

@@ -1,8 +1,8 @@
 //! The record of what was applied last: an annotation that any client may write to a child.
 
 use metahook_core::children::last_applied::{LAST_APPLIED, last_applied};
-use metahook_core::json::go;
 use metahook_core::json::merge::merge;
+use metahook_core::json::to_go_string;
 use serde_json::{Value, json};
 
 /// Fields in which a record may not differ from what the hook wants: the API server writes them.
@@ -29,10 +29,10 @@ fn record(text: &str) {
     };
     assert_eq!(read, text);
     assert!(SYSTEM_FIELDS.iter().all(|field| last.pointer(&format!("/metadata/{field}")).is_none()));
-    let written = go::to_string(&last);
+    let written = to_go_string(&last);
     let again = annotated(&written);
     let (same, _) = last_applied(&again).expect("it was just written").expect("it is there");
-    assert_eq!(go::to_string(&same), written, "what is read is what was written");
+    assert_eq!(to_go_string(&same), written, "what is read is what was written");
 }
 
 /// Applying the same once more changes nothing.

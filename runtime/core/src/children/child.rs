@@ -8,16 +8,18 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::common::UpdateMethod;
+use crate::children::claims::{MADE_BY, own};
 use crate::children::desired::{Apply, ChildKind};
 use crate::children::last_applied::{
-    LAST_APPLIED, MADE_BY, SYSTEM_FIELDS, Wanted, annotate, annotation, fold, is_secret, last_applied, own,
+    LAST_APPLIED, SYSTEM_FIELDS, Wanted, annotate, annotation, applied_body, applied_print, fold, is_secret,
+    last_applied,
 };
 use crate::children::write_history::{PastWrites, WriteHistory};
-use crate::children::{Op, Owner, Problem, Skip, server_side_apply};
+use crate::children::{Op, Owner, Problem, Skip};
 use crate::hash::{Fingerprint, hash_json};
 use crate::json::difference::{Difference, differences};
-use crate::json::go;
 use crate::json::merge::{applied, changes_nothing, merge};
+use crate::json::to_go_string;
 use crate::object::Object;
 use crate::object::id::ObjectId;
 
@@ -92,9 +94,9 @@ impl Child<'_> {
     pub(super) fn new_object(&self) -> Value {
         let wanted = self.wanted();
         match self.apply() {
-            Apply::ServerSide(_) => server_side_apply::body(self.owner, wanted, None),
+            Apply::ServerSide(_) => applied_body(self.owner, wanted, None),
             Apply::Dynamic => {
-                let record = go::to_string(wanted.record());
+                let record = to_go_string(wanted.record());
                 let mut object = wanted.object;
                 // A hook may have copied them from an object it saw.
                 if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
@@ -160,7 +162,7 @@ impl Child<'_> {
     ) -> Decision {
         let (mut body, differences) = self.compare_applied(observed);
         let differences = self.unknown(past.history, object, differences);
-        let applied = past.history.has_applied(self.id, object, server_side_apply::print(&body));
+        let applied = past.history.has_applied(self.id, object, applied_print(&body));
         if applied && differences.is_empty() {
             return Decision::Leave(Skip::Unchanged);
         }
@@ -227,7 +229,7 @@ impl Child<'_> {
         // Other bytes with the same meaning, as another version may have written, are no reason to write.
         let recorded = last.as_ref().is_some_and(|(last, _)| wanted.is(last));
         if !recorded {
-            annotate(merged.to_mut(), LAST_APPLIED, go::to_string(wanted.record()));
+            annotate(merged.to_mut(), LAST_APPLIED, to_go_string(wanted.record()));
         }
         // A record in plain text where hashes are wanted says the same, and the other way round nothing.
         let changed_mind =
@@ -255,7 +257,7 @@ impl Child<'_> {
 
     /// What is applied, and where `observed` is not so.
     pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
-        let body = server_side_apply::body(self.owner, self.wanted(), Some(observed));
+        let body = applied_body(self.owner, self.wanted(), Some(observed));
         let lists = self.kind.map(|kind| kind.lists.as_ref());
         let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)

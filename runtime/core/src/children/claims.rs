@@ -1,11 +1,20 @@
-//! Claims of a parent on candidates: each is kept, adopted, released or left alone.
+//! Claims of a parent on candidates, each kept, adopted, released or left alone, and the marks of an owner on its children.
 
 use std::sync::Arc;
+
+use serde_json::{Value, json};
 
 use crate::api::ControllerKind;
 use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::selector::Selector;
+
+/// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
+pub const MADE_BY: &str = "metahook.dev/controller";
+
+/// The DecoratorController whose attachment a child is stands in this one, Metacontroller's. It is wanted like what the
+/// hook wants.
+pub const ATTACHED_BY: &str = "metacontroller.k8s.io/decorator-controller";
 
 /// One candidate and its claim.
 #[derive(Debug)]
@@ -69,10 +78,38 @@ pub fn maker(object: &Object) -> Option<Maker<'_>> {
     by_composite.or_else(|| Some(made(ControllerKind::Decorator, object.attached_by.as_deref()?)))
 }
 
+/// Makes `parent` an owner of an object that does not name it.
+pub(super) fn own(object: &mut Value, parent: &Object) {
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        let owners = metadata.entry("ownerReferences").or_insert(Value::Null);
+        if owners.is_null() {
+            *owners = json!([]);
+        }
+        if let Value::Array(owners) = owners
+            && !owners
+                .iter()
+                .any(|owner| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()))
+        {
+            owners.push(owner_reference(parent));
+        }
+    }
+}
+
+/// The reference that makes `parent` the controller of an object.
+pub fn owner_reference(parent: &Object) -> Value {
+    json!({
+        "apiVersion": parent.gvk.api_version(),
+        "kind": &*parent.gvk.kind,
+        "name": &*parent.key.name,
+        "uid": parent.uid.as_str(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::children::last_applied::{ATTACHED_BY, MADE_BY};
     use crate::object::testing::{Build, a};
 
     fn parent() -> Build {

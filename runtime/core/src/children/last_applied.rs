@@ -1,4 +1,4 @@
-//! Marks on a child: the annotations of what was applied last and by which controller, and the owner reference.
+//! Desired state of a child as it is sent and recorded: by dynamic apply in an annotation, by server-side apply as a body.
 
 use std::borrow::Cow;
 
@@ -6,22 +6,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-use crate::children::Problem;
-use crate::hash::Fingerprinter;
+use crate::children::claims::{MADE_BY, own};
+use crate::children::{Owner, Problem};
+use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::difference::same;
-use crate::json::{go, object_in};
-use crate::object::Object;
+use crate::json::{object_in, to_go_string};
 use crate::object::id::Uid;
 
 /// What was applied last stands in this annotation of each child, in the bytes Metacontroller would write.
 pub const LAST_APPLIED: &str = "metacontroller.k8s.io/last-applied-configuration";
-
-/// The controller that made a child stands in this one. It is set when the child is made and no part of what is wanted.
-pub const MADE_BY: &str = "metahook.dev/controller";
-
-/// The DecoratorController whose attachment a child is stands in this one, Metacontroller's. It is wanted like what the
-/// hook wants.
-pub const ATTACHED_BY: &str = "metacontroller.k8s.io/decorator-controller";
 
 /// Fields of the metadata that belong to the API server.
 pub(super) const SYSTEM_FIELDS: [&str; 8] = [
@@ -119,35 +112,6 @@ pub(super) fn annotate(object: &mut Value, name: &str, text: String) {
     }
 }
 
-/// Makes `parent` an owner of an object that does not name it.
-pub(super) fn own(object: &mut Value, parent: &Object) {
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        let owners = metadata.entry("ownerReferences").or_insert(Value::Null);
-        if owners.is_null() {
-            *owners = json!([]);
-        }
-        if let Value::Array(owners) = owners
-            && !owners
-                .iter()
-                .any(|owner| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()))
-        {
-            owners.push(owner_reference(parent));
-        }
-    }
-}
-
-/// The reference that makes `parent` the controller of an object.
-pub fn owner_reference(parent: &Object) -> Value {
-    json!({
-        "apiVersion": parent.gvk.api_version(),
-        "kind": &*parent.gvk.kind,
-        "name": &*parent.key.name,
-        "uid": parent.uid.as_str(),
-        "controller": true,
-        "blockOwnerDeletion": true,
-    })
-}
-
 pub(super) fn is_secret(object: &Value) -> bool {
     let is = |field: &str, text: &str| object.get(field).and_then(Value::as_str) == Some(text);
     is("apiVersion", "v1") && is("kind", "Secret")
@@ -185,7 +149,7 @@ fn plain_numbers(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(plain_numbers),
         Value::Number(number) if number.is_f64() => {
             // Written so by Go, which reads it back as an integer.
-            if let Ok(integer) = go::to_string(&Value::Number(number.clone())).parse::<i64>() {
+            if let Ok(integer) = to_go_string(&Value::Number(number.clone())).parse::<i64>() {
                 *number = integer.into();
             }
         }
@@ -195,6 +159,44 @@ fn plain_numbers(value: &mut Value) {
 
 fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()
+}
+
+/// What is sent for a child: all that is wanted of it, and nothing that is not.
+pub(super) fn applied_body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -> Value {
+    let mut body = wanted.object;
+    drop_the_servers(&mut body);
+    prune_nulls(&mut body, observed);
+    own(&mut body, owner.parent);
+    // Fields that are not sent any longer would go. A child without them was made by another client.
+    let made_by = observed.map_or(owner.maker(), |observed| annotation(observed, MADE_BY));
+    if let Some(made_by) = made_by {
+        annotate(&mut body, MADE_BY, made_by.to_owned());
+    }
+    body
+}
+
+/// Two bodies that say the same have the same.
+pub(super) fn applied_print(body: &Value) -> Fingerprint {
+    Fingerprint::of(to_go_string(body).as_bytes())
+}
+
+/// A field that is wanted to be nothing is not sent; but where texts are expected the API server took a null for an
+/// empty one, and that stays.
+fn prune_nulls(value: &mut Value, observed: Option<&Value>) {
+    match value {
+        Value::Object(members) => {
+            let observed = |name: &str| observed.and_then(|observed| observed.get(name));
+            for (name, member) in members.iter_mut() {
+                match observed(name) {
+                    Some(Value::String(text)) if text.is_empty() && member.is_null() => *member = json!(""),
+                    now => prune_nulls(member, now),
+                }
+            }
+            members.retain(|_, member| !member.is_null());
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| prune_nulls(item, None)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 #[cfg(test)]
@@ -257,5 +259,12 @@ mod tests {
     fn only_secrets_are_hashed() {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"a": "b"}});
         assert_eq!(*Wanted::of(&map, Some(&Uid::new("u"))).record(), map);
+    }
+
+    #[test]
+    fn a_null_is_not_sent_but_where_it_became_an_empty_text() {
+        let mut body = json!({"data": {"a": null, "b": null, "c": "d"}, "l": [{"x": null}], "o": null});
+        prune_nulls(&mut body, Some(&json!({"data": {"a": "", "b": "theirs"}, "o": {}})));
+        assert_eq!(body, json!({"data": {"a": "", "c": "d"}, "l": [{}]}));
     }
 }

@@ -13,13 +13,11 @@
 mod child;
 pub mod claims;
 pub mod desired;
-pub mod flapping;
 pub mod last_applied;
 #[cfg(test)]
 mod laws;
+pub mod managed_fields;
 pub mod plan;
-pub mod server_side_apply;
-pub mod status;
 pub mod write_history;
 
 use std::fmt;

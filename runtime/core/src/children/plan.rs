@@ -1,14 +1,16 @@
 //! Planning of children: observed and desired objects, strategies and the write history make a plan.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::children::child::{Child, Compared, Decision};
 use crate::children::desired::{Apply, Desired};
-use crate::children::last_applied::{LAST_APPLIED, annotation, drop_the_servers, is_secret};
-use crate::children::write_history::{Drift, LateOutcome, PastWrites, WriteHistory, WriteOutcome};
-use crate::children::{Op, Owner, Plan, Problem, Skip, server_side_apply};
+use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, drop_the_servers, is_secret};
+use crate::children::write_history::{Drift, PastWrites, WriteHistory};
+use crate::children::{Op, Owner, Plan, Problem, Skip};
+use crate::hash::Fingerprint;
 use crate::json::difference::same;
 use crate::object::id::ObjectId;
 use crate::object::{ChildMap, Object};
@@ -141,11 +143,11 @@ pub fn learn(history: &mut WriteHistory, owner: Owner<'_>, id: &ObjectId, desire
         },
         Apply::ServerSide(_) => {
             let (body, server_defaults) = child.compare_applied(&observed);
-            (Some(server_side_apply::print(&body)), server_defaults, true)
+            (Some(applied_print(&body)), server_defaults, true)
         }
     };
     let settled = recorded.then(|| child.print());
-    history.learn(id, &WriteOutcome { answer, applied, server_defaults: &server_defaults, settled });
+    history.learn(id, answer, applied, &server_defaults, settled);
 }
 
 /// What an answer to `op`, which wrote a child, teaches. What the API server made of what dynamic apply sent matters when
@@ -172,10 +174,14 @@ pub fn wrote(history: &mut WriteHistory, owner: Owner<'_>, op: &Op, desired: &Va
 }
 
 /// Reads answers about children that are others by now; empty nearly always.
-pub fn read_late(history: &WriteHistory, owner: Owner<'_>, observed: &ChildMap) -> Vec<LateOutcome> {
+pub fn read_late(
+    history: &WriteHistory,
+    owner: Owner<'_>,
+    observed: &ChildMap,
+) -> Vec<(ObjectId, BTreeSet<Fingerprint>)> {
     let read = |(id, answer): (&ObjectId, &Arc<Object>)| {
         let child = Child { owner, kind: owner.child_kind(&id.resource), desired: &Value::Null, id };
-        LateOutcome { id: id.clone(), server_defaults: child.server_defaults(answer) }
+        (id.clone(), child.server_defaults(answer))
     };
     history.overtaken(observed).map(read).collect()
 }
@@ -200,7 +206,7 @@ pub fn is_as_wanted(
             let (body, differences) = child.compare_applied(&observed);
             // A field that is not sent any longer is no difference, and goes with the next apply all the same. After a
             // restart nothing is known to have been applied: then it is applied once where the child is now.
-            if !history.has_applied(id, object, server_side_apply::print(&body)) {
+            if !history.has_applied(id, object, applied_print(&body)) {
                 return false;
             }
             differences
@@ -236,8 +242,8 @@ mod tests {
     use super::*;
     use crate::api::ControllerKind;
     use crate::api::common::UpdateMethod;
+    use crate::children::claims::owner_reference;
     use crate::children::desired::ChildKind;
-    use crate::children::last_applied::owner_reference;
     use crate::object::id::Key;
     use crate::object::testing::{Build, a, resource};
 

@@ -5,16 +5,14 @@
 //! twice in vain. An answer is read when its child first differs; most never do, and until then it is the cache's own copy.
 //!
 //! In the first generation of an object, everything but its metadata is what the API server made of it. Where dry runs are
-//! refused, an object is recreated only if the answer to a write of it was seen since the start.
-//!
-//! Lost with a restart: then a child costs at most one write that changes nothing, or one dry run.
+//! refused, an object is recreated only if the answer to a write of it was seen since the start. All of it is lost with a
+//! restart: then a child costs at most one write that changes nothing, or one dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::children::desired::Desired;
-use crate::children::flapping::Flapping;
 use crate::hash::Fingerprint;
 use crate::json::difference::Difference;
 use crate::object::id::{ObjectId, Uid};
@@ -49,23 +47,6 @@ struct Known {
     flapping: Option<Flapping>,
 }
 
-/// What a write of a child showed, or a dry run after which it was left as it is.
-pub(super) struct WriteOutcome<'a> {
-    /// The object in the answer.
-    pub(super) answer: &'a Object,
-    pub(super) applied: Option<Fingerprint>,
-    pub(super) server_defaults: &'a [Difference],
-    /// What was wanted, where nothing of it is left to be written.
-    pub(super) settled: Option<u64>,
-}
-
-/// What was read off an answer when its child was another already.
-#[derive(Debug)]
-pub struct LateOutcome {
-    pub(super) id: ObjectId,
-    pub(super) server_defaults: BTreeSet<Fingerprint>,
-}
-
 impl Known {
     fn nothing(uid: &Uid) -> Self {
         Self { uid: uid.clone(), ..Self::default() }
@@ -93,12 +74,21 @@ impl WriteHistory {
         self.known.is_empty() && self.answered.is_empty()
     }
 
-    pub(super) fn learn(&mut self, id: &ObjectId, outcome: &WriteOutcome<'_>) {
-        let known = self.known(id, &outcome.answer.uid);
-        known.applied = outcome.applied;
-        known.server_defaults = outcome.server_defaults.iter().map(Difference::fingerprint).collect();
+    /// A write of a child was answered, or a dry run after which it is left as it is. `settled`: the desired state, where
+    /// nothing of it is left to be written.
+    pub(super) fn learn(
+        &mut self,
+        id: &ObjectId,
+        answer: &Object,
+        applied: Option<Fingerprint>,
+        server_defaults: &[Difference],
+        settled: Option<u64>,
+    ) {
+        let known = self.known(id, &answer.uid);
+        known.applied = applied;
+        known.server_defaults = server_defaults.iter().map(Difference::fingerprint).collect();
         known.unread = None;
-        known.settled = outcome.settled.map(|settled| (outcome.answer.version.clone(), settled));
+        known.settled = settled.map(|settled| (answer.version.clone(), settled));
         let known_to_differ = known.applied.is_some() || !known.server_defaults.is_empty();
         if !known_to_differ && known.settled.is_none() && known.flapping.is_none() {
             self.known.remove(id);
@@ -123,8 +113,8 @@ impl WriteHistory {
     }
 
     /// Notes what was read late; the answers go.
-    pub fn read(&mut self, outcomes: Vec<LateOutcome>) {
-        for LateOutcome { id, server_defaults } in outcomes {
+    pub fn read(&mut self, outcomes: Vec<(ObjectId, BTreeSet<Fingerprint>)>) {
+        for (id, server_defaults) in outcomes {
             if let Some(known) = self.known.get_mut(&id) {
                 (known.unread, known.server_defaults) = (None, server_defaults);
             }
@@ -219,6 +209,70 @@ impl WriteHistory {
     }
 }
 
+/// Corrections of one value without delay.
+const MAX_UNDELAYED: u32 = 5;
+const MIN_DELAY: Duration = Duration::from_secs(5);
+const MAX_DELAY: Duration = Duration::from_mins(5);
+/// A value that changes later than this is not flapping.
+const RESET_INTERVAL: Duration = Duration::from_mins(15);
+
+/// The values of one child that another client keeps changing, by path. Times are since the server's start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flapping {
+    places: BTreeMap<String, Place>,
+    reported: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    times: u32,
+    last: Duration,
+}
+
+impl Flapping {
+    /// `drift` was corrected at `now`.
+    pub fn drift_corrected(&mut self, drift: &[Difference], now: Duration) {
+        self.places.retain(|_, place| now.saturating_sub(place.last) < RESET_INTERVAL);
+        for difference in drift {
+            let place = self
+                .places
+                .entry(difference.path.clone())
+                .or_insert(Place { times: 0, last: Duration::ZERO });
+            *place = Place { times: place.times.saturating_add(1), last: now };
+        }
+        self.reported = false;
+    }
+
+    /// How long `drift` is left alone from `now` on; `None` where it is corrected at once, as it is whole as soon as one
+    /// place of it is due.
+    pub fn wait(&self, drift: &[Difference], now: Duration) -> Option<Duration> {
+        let left = |difference: &Difference| {
+            let place = self.places.get(&difference.path)?;
+            let due = place.last + place.delay()?;
+            (now < due).then(|| due.saturating_sub(now))
+        };
+        drift.iter().map(left).min()?
+    }
+
+    /// The places that are worth a word.
+    pub fn noticed(&self) -> BTreeSet<&str> {
+        let noticed = self.places.iter().filter(|(_, place)| place.delay().is_some());
+        noticed.map(|(path, _)| path.as_str()).collect()
+    }
+
+    /// `true` the first time since the last correction.
+    pub(super) fn mark_reported(&mut self) -> bool {
+        !std::mem::replace(&mut self.reported, true)
+    }
+}
+
+impl Place {
+    fn delay(&self) -> Option<Duration> {
+        let doublings = self.times.checked_sub(MAX_UNDELAYED)?.min(16);
+        Some((MIN_DELAY * 2_u32.pow(doublings)).min(MAX_DELAY))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -245,19 +299,14 @@ mod tests {
 
     fn learn(history: &mut WriteHistory, uid: &str, server_defaults: &[Difference]) {
         let answer = a("v1", "Pod", "n/x").uid(uid).object();
-        history.learn(
-            &child(),
-            &WriteOutcome { answer: &answer, applied: None, server_defaults, settled: None },
-        );
+        history.learn(&child(), &answer, None, server_defaults, None);
     }
 
     #[test]
     fn a_child_rests_until_it_changes_or_something_else_is_wanted() {
         let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
         let (mut history, answer) = (WriteHistory::default(), pod("1", "5"));
-        let settled = Some(1);
-        history
-            .learn(&child(), &WriteOutcome { answer: &answer, applied: None, server_defaults: &[], settled });
+        history.learn(&child(), &answer, None, &[], Some(1));
         let rests = |object: &Object, wanted| history.is_settled(&child(), object, || wanted);
         assert!(rests(&answer, 1));
         assert!(!rests(&answer, 2) && !rests(&pod("1", "6"), 1) && !rests(&pod("2", "5"), 1));
@@ -281,13 +330,7 @@ mod tests {
     fn putting_right_forgets_nothing_of_the_new_object() {
         let (mut history, new) = (WriteHistory::default(), a("v1", "Pod", "n/x").uid("2").object());
         let applied = Fingerprint::of(b"body");
-        let outcome = WriteOutcome {
-            answer: &new,
-            applied: Some(applied),
-            server_defaults: &[difference()],
-            settled: None,
-        };
-        history.learn(&child(), &outcome);
+        history.learn(&child(), &new, Some(applied), &[difference()], None);
         history.drift_corrected(&drift("1"), Duration::ZERO);
         assert!(history.has_applied(&child(), &new, applied));
         assert_eq!(unknown(&history, &new), []);
@@ -300,5 +343,58 @@ mod tests {
         assert_eq!(unknown(&history, &new), [difference()]);
         learn(&mut history, "2", &[]);
         assert!(history.is_empty(), "nothing known takes no place");
+    }
+
+    fn drift_at(paths: &[&str]) -> Vec<Difference> {
+        let difference =
+            |path: &&str| Difference { path: (*path).to_owned(), wanted: json!(1), found: json!(2) };
+        paths.iter().map(difference).collect()
+    }
+
+    fn after(times: u32, every: Duration) -> (Flapping, Duration) {
+        let mut flip = Flapping::default();
+        for time in 0..times {
+            flip.drift_corrected(&drift_at(&["a"]), every * time);
+        }
+        (flip, every * (times - 1))
+    }
+
+    #[test]
+    fn a_value_is_put_right_at_once_a_few_times_and_then_less_and_less_often() {
+        let second = Duration::from_secs(1);
+        let (flip, now) = after(MAX_UNDELAYED - 1, second);
+        assert_eq!((flip.wait(&drift_at(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
+        let (flip, now) = after(MAX_UNDELAYED, second);
+        assert_eq!(flip.wait(&drift_at(&["a"]), now), Some(MIN_DELAY));
+        assert_eq!(flip.noticed(), BTreeSet::from(["a"]));
+        assert_eq!(flip.wait(&drift_at(&["a"]), now + MIN_DELAY), None);
+        let (flip, now) = after(MAX_UNDELAYED + 1, second);
+        assert_eq!(flip.wait(&drift_at(&["a"]), now), Some(2 * MIN_DELAY));
+        let (flip, now) = after(1000, second);
+        assert_eq!(flip.wait(&drift_at(&["a"]), now), Some(MAX_DELAY));
+    }
+
+    #[test]
+    fn another_value_does_not_wait() {
+        let (flip, now) = after(MAX_UNDELAYED, Duration::from_secs(1));
+        assert_eq!(flip.wait(&drift_at(&["a", "c"]), now), None);
+    }
+
+    #[test]
+    fn values_that_change_in_turns_flip_both() {
+        let mut flip = Flapping::default();
+        for time in 0..MAX_UNDELAYED {
+            flip.drift_corrected(&drift_at(&["a"]), Duration::from_secs((2 * time).into()));
+            flip.drift_corrected(&drift_at(&["b"]), Duration::from_secs((2 * time + 1).into()));
+        }
+        assert_eq!(flip.noticed(), BTreeSet::from(["a", "b"]));
+        let now = Duration::from_secs((2 * MAX_UNDELAYED).into());
+        assert_eq!(flip.wait(&drift_at(&["a", "b"]), now), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn what_comes_back_rarely_is_no_flip() {
+        let (flip, now) = after(100, RESET_INTERVAL);
+        assert_eq!((flip.wait(&drift_at(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
     }
 }

@@ -1,12 +1,16 @@
 //! Decoration: the labels, annotations and status that a hook wants of an object itself, and the writes that set them.
+//!
+//! Where children were just written, the status waits for the next reconcile, which sees them; at most once, and not where
+//! something failed or the parent is being deleted.
 
 pub mod conflicts;
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::children::{Op, status};
+use crate::children::Op;
 use crate::json::difference::same;
 use crate::object::Object;
 use crate::object::id::ObjectId;
@@ -27,7 +31,7 @@ pub struct Decoration {
 /// object in its answer is the one to call [`object_write`] with.
 pub fn status_write(id: &ObjectId, object: &Object, decoration: &Decoration) -> Option<Op> {
     let wanted = decoration.status.as_ref().filter(|_| id.resource.has_status)?;
-    let body = status::replaced(object, Value::Object(wanted.clone()))?;
+    let body = replaced(object, Value::Object(wanted.clone()))?;
     Some(Op::Status { id: id.clone(), body })
 }
 
@@ -77,6 +81,51 @@ fn change(metadata: &mut Map<String, Value>, field: &str, changes: &Changes) {
             (None, None) => {}
         }
     }
+}
+
+/// The object to write to the status subresource, or `None` where the parent has this status already.
+pub fn status(parent: &Object, mut status: Map<String, Value>) -> Option<Value> {
+    status.insert("observedGeneration".to_owned(), json!(parent.generation));
+    replaced(parent, Value::Object(status))
+}
+
+/// As above, for the whole status as it is to be.
+fn replaced(parent: &Object, wanted: Value) -> Option<Value> {
+    let seen: Result<Seen, _> = serde_json::from_str(parent.json());
+    if seen.is_ok_and(|seen| same(&seen.status, &wanted)) {
+        return None;
+    }
+    if !is_custom(&parent.gvk.group)
+        && let Ok(Value::Object(mut whole)) = parent.value()
+    {
+        whole.insert("status".to_owned(), wanted);
+        return Some(Value::Object(whole));
+    }
+    let mut metadata = json!({
+        "name": &*parent.key.name,
+        "uid": parent.uid.as_str(),
+        "resourceVersion": parent.version.as_str(),
+    });
+    if let (false, Value::Object(metadata)) = (parent.key.namespace.is_empty(), &mut metadata) {
+        metadata.insert("namespace".to_owned(), json!(&*parent.key.namespace));
+    }
+    Some(json!({
+        "apiVersion": parent.gvk.api_version(),
+        "kind": &*parent.gvk.kind,
+        "metadata": metadata,
+        "status": wanted,
+    }))
+}
+
+/// Of resources that a CustomResourceDefinition serves nothing but the status counts here; others are checked whole.
+fn is_custom(group: &str) -> bool {
+    group.contains('.') && !group.ends_with(".k8s.io")
+}
+
+#[derive(Deserialize)]
+struct Seen {
+    #[serde(default)]
+    status: Value,
 }
 
 #[cfg(test)]
@@ -276,5 +325,45 @@ mod tests {
             }
             prop_assert_eq!(bare(now), bare(before));
         }
+    }
+
+    fn map(value: &Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn the_generation_is_the_parents_whatever_the_hook_says() {
+        let parent =
+            a("e.com/v1", "P", "n/p").uid("u").version("7").with("metadata.generation", json!(3)).object();
+        let body = status(&parent, map(&json!({"pods": 1, "observedGeneration": 99}))).unwrap();
+        assert_eq!(
+            body,
+            json!({
+                "apiVersion": "e.com/v1", "kind": "P",
+                "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7"},
+                "status": {"pods": 1, "observedGeneration": 3},
+            })
+        );
+    }
+
+    #[test]
+    fn built_in_kinds_are_written_whole() {
+        for (api_version, whole) in
+            [("v1", true), ("apps/v1", true), ("events.k8s.io/v1", true), ("e.com/v1", false)]
+        {
+            let parent = a(api_version, "P", "n/p").with("spec", json!({"a": 1})).object();
+            let body = status(&parent, map(&json!({"b": 1}))).unwrap();
+            assert_eq!(body.get("spec").is_some(), whole, "{api_version}");
+            assert_eq!(body["status"], json!({"b": 1, "observedGeneration": 0}));
+        }
+    }
+
+    #[test]
+    fn a_status_that_is_there_is_not_written_again() {
+        let parent = a("e/v1", "P", "p").with("status", json!({"pods": 1, "observedGeneration": 0}));
+        let parent = parent.object();
+        assert_eq!(status(&parent, map(&json!({"pods": 1.0, "gone": null}))), None);
+        assert!(status(&parent, map(&json!({"pods": 2}))).is_some());
+        assert!(status(&parent, map(&json!({}))).is_some(), "a field that is no longer said goes");
     }
 }

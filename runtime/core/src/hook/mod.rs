@@ -1,11 +1,14 @@
-//! Protocol of hooks: requests and answers in JSON, the same for modules and webhooks, and the faults of answers.
+//! Protocol of hooks, the same for modules and webhooks: requests put together from the objects' own bytes, and faults of answers.
 
 pub mod customize;
 pub mod read;
-pub mod request;
 pub mod response;
 
+use serde_json::Value;
+
+use crate::api::ControllerKind;
 use crate::api::webhook::UnmarshallMode;
+use crate::object::{ChildMap, Naming, Object};
 
 /// Memory that the values of an answer may take: far more than 10,000 large children need.
 pub(crate) const MAX_ANSWER_MEMORY: usize = 128 << 20;
@@ -79,5 +82,155 @@ impl AnswerWarnings {
             (UnmarshallMode::Strict, Some(first)) => Err(ResponseError::Strict(first.clone())),
             (UnmarshallMode::Strict, None) | (UnmarshallMode::Loose, _) => Ok(self.0),
         }
+    }
+}
+
+/// A sync or finalize request.
+#[derive(Debug, Clone, Copy)]
+pub struct Sync<'a> {
+    /// Decides the field names for the parent and its children.
+    pub kind: ControllerKind,
+    /// The controller object, as it was when the controller started.
+    pub controller: &'a str,
+    pub parent: &'a Object,
+    pub children: &'a ChildMap,
+    /// Objects that the customize hook's rules select.
+    pub related: &'a ChildMap,
+    /// JSON from the controller's spec; only Wasm hooks have it.
+    pub settings: Option<&'a str>,
+    pub naming: Naming,
+    pub finalizing: bool,
+}
+
+impl Sync<'_> {
+    /// # Guarantees
+    /// Every declared or related kind has its group, even an empty one. The same input gives the same bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let objects = self.children.objects().chain(self.related.objects());
+        let objects: usize = objects.map(|(_, object)| object.json().len() + 64).sum();
+        let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
+        out.push('{');
+        push_field(&mut out, "controller", self.controller);
+        push_field(&mut out, self.kind.parent(), self.parent.json());
+        self.push_groups(self.kind.children(), self.children, &mut out);
+        self.push_groups("related", self.related, &mut out);
+        push_field(&mut out, "finalizing", if self.finalizing { "true" } else { "false" });
+        if let Some(settings) = self.settings {
+            push_field(&mut out, "settings", settings);
+        }
+        out.push('}');
+        out.into_bytes()
+    }
+
+    fn push_groups(&self, field: &str, objects: &ChildMap, out: &mut String) {
+        let mut groups: Vec<_> =
+            objects.groups().map(|(resource, objects)| (resource.gvk.group_key(), objects)).collect();
+        groups.sort_by(|a, b| a.0.cmp(&b.0));
+        push_field(out, field, "{");
+        for (key, objects) in &groups {
+            push_field(out, key, "{");
+            let named = objects
+                .values()
+                .filter_map(|o| Some((self.naming.name(&self.parent.key.namespace, &o.key)?, o)));
+            for (name, object) in named {
+                push_field(out, &name, object.json());
+            }
+            out.push('}');
+        }
+        out.push('}');
+    }
+}
+
+/// Most names need no escapes, but those of some kinds, a Role's for example, hold anything but a slash and a percent sign.
+fn push_field(out: &mut String, key: &str, value: &str) {
+    if !out.ends_with('{') {
+        out.push(',');
+    }
+    if key.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
+        out.push_str(&Value::from(key).to_string());
+    } else {
+        out.push('"');
+        out.push_str(key);
+        out.push('"');
+    }
+    out.push(':');
+    out.push_str(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::object::testing::{a, resource};
+
+    fn request(naming: Naming, settings: Option<&str>) -> Value {
+        let (pods, maps) = (resource("v1", "Pod"), resource("v1", "ConfigMap"));
+        let mut children = ChildMap::default();
+        children.declare(&maps);
+        children.insert(&pods, a("v1", "Pod", "n/b").object());
+        children.insert(&pods, a("v1", "Pod", "n/a").object());
+        let parent = a("e/v1", "P", "n/p").with("spec", json!({"who": "\"you\""})).object();
+        let sync = Sync {
+            kind: ControllerKind::Composite,
+            controller: r#"{"kind":"C"}"#,
+            parent: &parent,
+            children: &children,
+            related: &ChildMap::default(),
+            settings,
+            naming,
+            finalizing: false,
+        };
+        serde_json::from_slice(&sync.bytes()).unwrap()
+    }
+
+    #[test]
+    fn all_five_fields_are_always_there() {
+        let request = request(Naming::Relative, None);
+        assert_eq!(request["controller"], json!({"kind": "C"}));
+        assert_eq!(request["parent"]["spec"], json!({"who": "\"you\""}));
+        assert_eq!(request["related"], json!({}));
+        assert_eq!(request["finalizing"], json!(false));
+        assert_eq!(request["children"]["ConfigMap.v1"], json!({}), "a declared kind has its group");
+        assert_eq!(request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(request.get("settings"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_objects_are_called_the_request_names_just_them(names in prop::collection::btree_set("[^/%]{1,12}", 0..4)) {
+            let roles = resource("rbac.authorization.k8s.io/v1", "Role");
+            let mut related = ChildMap::default();
+            related.declare(&roles);
+            for name in &names {
+                related.insert(&roles, a("rbac.authorization.k8s.io/v1", "Role", &format!("n/{name}")).object());
+            }
+            let parent = a("e/v1", "P", "n/p").object();
+            let request = Sync {
+                kind: ControllerKind::Composite,
+                controller: "{}",
+                parent: &parent,
+                children: &ChildMap::default(),
+                related: &related,
+                settings: None,
+                naming: Naming::Relative,
+                finalizing: false,
+            };
+            let request: Value = serde_json::from_slice(&request.bytes()).unwrap();
+            let found = request["related"]["Role.rbac.authorization.k8s.io/v1"].as_object().unwrap();
+            let found: std::collections::BTreeSet<String> = found.keys().cloned().collect();
+            prop_assert_eq!(found, names);
+        }
+    }
+
+    #[test]
+    fn v2_names_objects_with_their_namespace_and_settings_are_passed_on() {
+        let request = request(Naming::Uniform, Some(r#"{"greeting":"Hi"}"#));
+        assert_eq!(
+            request["children"]["Pod.v1"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["n/a", "n/b"]
+        );
+        assert_eq!(request["settings"], json!({"greeting": "Hi"}));
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::json::go;
 use crate::json::lists::{Identity, Lists};
+use crate::json::to_go_string;
 
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ impl Difference {
     /// The same for the same two values at the same place.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
-        for text in [&self.path, &go::to_string(&self.wanted), &go::to_string(&self.found)] {
+        for text in [&self.path, &to_go_string(&self.wanted), &to_go_string(&self.found)] {
             all.add(text.as_bytes());
         }
         all.finish()

@@ -151,7 +151,7 @@ impl HookConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::children::last_applied::{ATTACHED_BY, MADE_BY};
+    use crate::children::claims::{ATTACHED_BY, MADE_BY};
     use crate::object::testing::Build;
     use crate::reconcile::testing::{child, config, decorator};
 

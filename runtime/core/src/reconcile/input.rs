@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::hook::HookName;
 use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::hook::{customize, request};
+use crate::hook::{self, customize};
 use crate::object::id::Resource;
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object};
@@ -92,7 +92,7 @@ impl ReconcileInput {
     /// The request to the hook about a state of the parent.
     pub fn request(&self, config: &ControllerConfig, state: ParentState<'_>, children: &ChildMap) -> Vec<u8> {
         let hook = config.hook(self.hook);
-        let request = request::Sync {
+        let request = hook::Sync {
             kind: config.kind.name(),
             controller: &config.snapshot,
             parent: state.parent,
@@ -137,7 +137,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::children::last_applied::ATTACHED_BY;
+    use crate::children::claims::ATTACHED_BY;
     use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, resource};
     use crate::reconcile::testing::{child, config, decorator, input, parent, parts};

@@ -1,10 +1,12 @@
-//! Outcome of a reconcile: when the queue hands its parent out again, and the Event of a failure.
+//! Outcome of a reconcile: when the queue hands its parent out again, when its status is written, and the Event of a failure.
 //!
 //! Reconciles that a parent's own writes trigger run at once ten times, then slower and slower, up to 30 s. That ends when a
 //! reconcile writes nothing, or when another client changes something. Neither time nor the writes of this server's other
 //! reconciles shorten it: hooks that never settle would keep each other going.
 
 use std::time::Duration;
+
+use crate::object::Object;
 
 /// The reconciles that are throttled by nothing, though the parent's own writes triggered them.
 const MAX_UNTHROTTLED: u32 = 10;
@@ -117,9 +119,38 @@ fn doubled(first: Duration, times: u32) -> Duration {
     first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
 }
 
+/// When the status that the hook wants is looked at, and written where it differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatusTiming {
+    Now,
+    /// The hook is about to see the children that were just written: what it says then is worth writing.
+    NextReconcile,
+}
+
+/// Progress of this reconcile, and of the one before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WrittenSoFar {
+    pub wrote_children: bool,
+    pub failed: bool,
+    /// The reconcile before put the status off, or the next one does not follow at once.
+    pub due: bool,
+}
+
+/// # Guarantees
+/// A status is put off by one reconcile at most; never when something failed, and never of a parent that is being deleted.
+pub fn status_timing(parent: &Object, so_far: WrittenSoFar) -> StatusTiming {
+    let WrittenSoFar { wrote_children, failed, due } = so_far;
+    if wrote_children && !(failed || due || parent.deleting) {
+        StatusTiming::NextReconcile
+    } else {
+        StatusTiming::Now
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::testing::{Build, a};
 
     const FIRST: Streaks = Streaks { failures: 0, self_triggered: 0 };
 
@@ -174,5 +205,18 @@ mod tests {
         let asked = Duration::from_secs(20);
         let streaks = Streaks { failures: 40, self_triggered: 40 };
         assert_eq!(Outcome::of(&failure(Retry::After(asked)), None, streaks), Outcome::Postponed(asked));
+    }
+
+    #[test]
+    fn a_status_waits_for_one_reconcile_where_children_were_written_and_nothing_speaks_against_it() {
+        let parent = || a("e/v1", "P", "n/p");
+        let wrote = WrittenSoFar { wrote_children: true, ..WrittenSoFar::default() };
+        let when = |parent: Build, so_far| status_timing(&parent.object(), so_far);
+        assert_eq!(when(parent(), wrote), StatusTiming::NextReconcile);
+        assert_eq!(when(parent(), WrittenSoFar::default()), StatusTiming::Now);
+        for against in [WrittenSoFar { failed: true, ..wrote }, WrittenSoFar { due: true, ..wrote }] {
+            assert_eq!(when(parent(), against), StatusTiming::Now, "{against:?}");
+        }
+        assert_eq!(when(parent().deleting(), wrote), StatusTiming::Now);
     }
 }

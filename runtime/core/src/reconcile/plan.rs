@@ -19,7 +19,7 @@ use crate::hook::{AnswerWarning, ResponseError};
 use crate::object::ChildMap;
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
-use crate::reconcile::phase;
+use crate::reconcile::manages_children;
 use crate::reconcile::rollout::RolloutState;
 use crate::related::deletion::{self, Deletion, DeletionError, ShownObjects};
 use crate::rollout::record;
@@ -123,7 +123,7 @@ impl ControllerConfig {
         };
         // A decorator's attachments follow its last answer, too: its finalizer is off by then, but it was there.
         let is_off = finalized && matches!(self.kind, KindConfig::Composite { .. });
-        if !phase::manages_children(&input.parent, &self.selection, is_off) {
+        if !manages_children(&input.parent, &self.selection, is_off) {
             return Ok(plan);
         }
         let owner = self.owner(&input.parent);
@@ -244,7 +244,8 @@ mod tests {
     use crate::api::common::Grant;
     use crate::api::hook::Via;
     use crate::api::{ControllerKind, selection};
-    use crate::children::last_applied::{ATTACHED_BY, LAST_APPLIED};
+    use crate::children::claims::ATTACHED_BY;
+    use crate::children::last_applied::LAST_APPLIED;
     use crate::children::write_history::WriteHistory;
     use crate::object::Object;
     use crate::object::id::Gvr;

@@ -7,7 +7,7 @@ use crate::object::Object;
 use crate::object::id::Resource;
 use crate::object::selector::{Selector, child_selector};
 use crate::reconcile::config::ControllerConfig;
-use crate::reconcile::phase;
+use crate::reconcile::manages_children;
 use crate::related::Related;
 use crate::rollout::revisions::{History, RevisionError};
 use crate::rollout::{RollingConfig, record};
@@ -41,7 +41,7 @@ impl RolloutState {
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Option<Self> {
         let rolling = config.kind.rolling()?;
-        if !phase::manages_children(parent, &config.selection, false) {
+        if !manages_children(parent, &config.selection, false) {
             return None;
         }
         let selector = child_selector(parent, config.kind.generates_selector()).ok();

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::composite::RevisionChildren;
-use crate::children::claims::Claim;
-use crate::children::last_applied::{MADE_BY, owner_reference};
+use crate::children::claims::{Claim, MADE_BY, owner_reference};
 use crate::children::{Op, Owner};
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};

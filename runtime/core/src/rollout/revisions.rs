@@ -7,7 +7,7 @@ use sha1::{Digest, Sha1};
 
 use crate::api::composite::{ControllerRevision, RevisionChildren};
 use crate::json::difference::same;
-use crate::json::go;
+use crate::json::to_go_string;
 use crate::object::id::{Resource, Uid};
 use crate::object::{Object, ObjectError};
 use crate::rollout::{Claims, RollingConfig, read_claims};
@@ -118,7 +118,7 @@ pub fn name(parents: &Resource, uid: &Uid, patch: &Value) -> String {
     const MAX_PREFIX: usize = 212; // and a dash and 40 digits are the 253 that a name may have
     let group = if parents.gvk.group.is_empty() { "core" } else { &*parents.gvk.group };
     let prefix: String = format!("{}.{group}", parents.plural).chars().take(MAX_PREFIX).collect();
-    let state = format!("{uid}{}", go::to_string(patch));
+    let state = format!("{uid}{}", to_go_string(patch));
     format!("{prefix}-{:x}", Sha1::digest(state))
 }
 

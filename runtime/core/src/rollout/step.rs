@@ -9,8 +9,7 @@ use crate::api::reason::ConditionType;
 use crate::children::desired::Desired;
 use crate::object::id::ObjectId;
 use crate::object::{ChildMap, Object};
-use crate::rollout::readiness::{self, NotReady};
-use crate::rollout::{Claims, RollingConfig, RollingKind, child_name};
+use crate::rollout::{Claims, NotReady, RollingConfig, RollingKind, check_readiness, child_name};
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]
@@ -118,8 +117,7 @@ impl Situation<'_> {
         latest.into_iter().flatten().find_map(|id| {
             let (kind, wanted) = (self.kind(id)?, find(self.latest.desired, id)?);
             let child = self.observed.get(&id.resource, &id.key).map(|child| &**child);
-            let blocked =
-                readiness::check(kind, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
+            let blocked = check_readiness(kind, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
             Some((id.clone(), blocked))
         })
     }

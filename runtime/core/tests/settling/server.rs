@@ -10,11 +10,9 @@ use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
 use metahook_core::children::Op;
-use metahook_core::children::claims::Claim;
+use metahook_core::children::claims::{Claim, owner_reference};
 use metahook_core::children::desired::ChildKind;
-use metahook_core::children::last_applied::owner_reference;
 use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn};
-use metahook_core::children::status::{StatusTiming, WrittenSoFar};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::{Key, ObjectId, Resource};
@@ -22,8 +20,9 @@ use metahook_core::object::selector::{Selector, UID_LABEL};
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
-use metahook_core::reconcile::phase::{self, Phase};
+use metahook_core::reconcile::outcome::{StatusTiming, WrittenSoFar};
 use metahook_core::reconcile::plan::Answers;
+use metahook_core::reconcile::{Phase, phase};
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
 use metahook_core::related::rule::{Finds, Place};
@@ -349,7 +348,7 @@ impl Server {
             self.interests.remove(key);
             return self.standings.forget(key);
         };
-        assert_eq!(phase::decide(&parent, &self.config.selection), Phase::Ask(HookName::Sync));
+        assert_eq!(phase(&parent, &self.config.selection), Phase::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
         let (related, rollout) = self.relate(&parent);
         let candidates =
@@ -424,13 +423,15 @@ impl Server {
         wrote |= wrote_children;
         let due = self.standings.take_status_due(&input.parent.key);
         let so_far = WrittenSoFar { wrote_children, failed: result.is_err(), due };
-        if metahook_core::children::status::when(&input.parent, so_far) == StatusTiming::NextPass {
+        if metahook_core::reconcile::outcome::status_timing(&input.parent, so_far)
+            == StatusTiming::NextReconcile
+        {
             self.standings.put_off_status(&input.parent.key);
             return Ok((true, print));
         }
         let now = self.parents.get(&input.parent.key).filter(|now| now.uid == input.parent.uid).cloned();
         if let Some(body) = now.and_then(|now| {
-            metahook_core::children::status::status(&now, plan.decoration.status.unwrap_or_default())
+            metahook_core::decorator::status(&now, plan.decoration.status.unwrap_or_default())
         }) {
             let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };
             self.write(&Op::Status { id, body }, &input.parent.key)?;

@@ -1,10 +1,9 @@
 //! Second half of a reconcile: all writes of its plan, in an order that a crash at any point does not harm.
 
 use metahook_core::api::hook::Via;
-use metahook_core::children::status::{StatusTiming, WrittenSoFar, when};
 use metahook_core::reconcile::config::KindConfig;
-use metahook_core::reconcile::outcome::Changed;
-use metahook_core::reconcile::phase;
+use metahook_core::reconcile::has_finalizer;
+use metahook_core::reconcile::outcome::{Changed, StatusTiming, WrittenSoFar, status_timing};
 
 use crate::controller::reconcile::children::WriteResults;
 use crate::controller::reconcile::error::ReconcileError;
@@ -32,7 +31,7 @@ impl Reconciler {
         for op in &plan.revisions {
             result = result.max(WriteResult::of(self.children.writer.write(op, writer).await?.changed));
         }
-        if plan.finalized && phase::has_finalizer(parent, &self.data.config.selection) {
+        if plan.finalized && has_finalizer(parent, &self.data.config.selection) {
             self.claims.drop_finalizer(parent, writer).await.map_err(ReconcileError::Finalizer)?;
             result = WriteResult::Wrote;
         }
@@ -43,9 +42,9 @@ impl Reconciler {
         let last = plan.finalized || self.data.config.hooks.sync.via == Via::Webhook;
         let due = self.parents.settled().take_status_due(&parent.key) || streaks.is_throttled() || last;
         let so_far = WrittenSoFar { wrote_children, failed: results.error.is_some(), due };
-        match (when(parent, so_far), &plan.decoration.status) {
+        match (status_timing(parent, so_far), &plan.decoration.status) {
             (_, None) => {}
-            (StatusTiming::NextPass, Some(_)) => self.parents.settled().put_off_status(&parent.key),
+            (StatusTiming::NextReconcile, Some(_)) => self.parents.settled().put_off_status(&parent.key),
             (StatusTiming::Now, Some(status)) => {
                 results.add(self.parent.write_status(reconcile, status).await);
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use metahook_core::api::reason::EventReason;
 use metahook_core::children::desired::UnmanagedChild;
-use metahook_core::children::flapping::others;
+use metahook_core::children::managed_fields::{self, others};
 use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn, new_object, wrote};
 use metahook_core::children::write_history::Drift;
-use metahook_core::children::{Op, WriteConcurrency, server_side_apply, stages};
+use metahook_core::children::{Op, WriteConcurrency, stages};
 use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
@@ -217,7 +217,7 @@ impl ChildWriter {
             let live = self.writer.api.live(&flapping.id).await.unwrap_or_default();
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let message =
-                flapping_message(flapping, fields, &[server_side_apply::DYNAMIC_MANAGER, &self.manager]);
+                flapping_message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);
             self.data.recorder.record(parent, EventReason::ValueFlips, &message);
         }
     }

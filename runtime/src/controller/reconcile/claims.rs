@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use metahook_core::children::claims::{Claim, ClaimedObject};
-use metahook_core::children::last_applied::owner_reference;
+use metahook_core::children::claims::{Claim, ClaimedObject, owner_reference};
 use metahook_core::object::id::ObjectId;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::outcome::Retry;

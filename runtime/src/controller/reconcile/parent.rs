@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use metahook_core::children::Op;
-use metahook_core::children::status::status;
-use metahook_core::decorator;
+use metahook_core::decorator::{self, status};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use serde_json::{Map, Value};

@@ -13,9 +13,9 @@ use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
 use metahook_core::reconcile::outcome::Streaks;
-use metahook_core::reconcile::phase::{self, Phase};
 use metahook_core::reconcile::plan::{Answers, HookFeedback, ReconcilePlan};
 use metahook_core::reconcile::rollout::{ParentState, RolloutState};
+use metahook_core::reconcile::{Phase, phase};
 use metahook_core::settled::{HookNeed, Purity, SettledState};
 
 use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
@@ -103,7 +103,7 @@ impl Reconciler {
     async fn enter(&self, mut parent: Arc<Object>, writer: &Writer) -> Result<Entered, ReconcileError> {
         let mut wrote = false;
         loop {
-            let change = match phase::decide(&parent, &self.data.config.selection) {
+            let change = match phase(&parent, &self.data.config.selection) {
                 Phase::Ignore if wrote => return Ok(Entered::End(Progress::Wrote)),
                 Phase::Ignore => return Ok(Entered::End(Progress::Ignored)),
                 Phase::Ask(hook) => return Ok(Entered::Ask { parent, hook, wrote }),

@@ -15,10 +15,11 @@ use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::related::Related;
-use metahook_core::related::customize_cache::{self, Answer, CustomizeCache};
 use metahook_core::related::related_index::{RelatedIndex, StoreScopes};
 use metahook_core::related::rule::{self, Asker, RelatedRule, RuleError};
+use metahook_core::related::{
+    Answer, CustomizeCache, Related, WEBHOOK_REFRESH_INTERVAL, question_to_module, question_to_webhook,
+};
 
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::controller::Cluster;
@@ -178,7 +179,7 @@ impl RelatedObjects {
         }
         let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };
         let until = match (hook.via, answered.pure) {
-            (Via::Webhook, _) => Some(Some(self.data.elapsed() + customize_cache::WEBHOOK)),
+            (Via::Webhook, _) => Some(Some(self.data.elapsed() + WEBHOOK_REFRESH_INTERVAL)),
             (Via::Wasm, Some(true)) => Some(None),
             (Via::Wasm, Some(false) | None) => None,
         };
@@ -355,8 +356,8 @@ impl RelatedObjects {
 
 fn question<'a>(via: Via, hooks: &LoadedHooks, parent: &'a Object) -> Question<'a> {
     let fingerprint = match via {
-        Via::Wasm => customize_cache::to_module(hooks.identity, parent),
-        Via::Webhook => customize_cache::to_webhook(parent),
+        Via::Wasm => question_to_module(hooks.identity, parent),
+        Via::Webhook => question_to_webhook(parent),
     };
     Question { parent, fingerprint }
 }

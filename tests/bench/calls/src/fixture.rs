@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use metahook_core::api::ControllerKind;
-use metahook_core::hook::request::Sync;
+use metahook_core::hook::Sync;
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::{ChildMap, Naming, Object};
 use serde_json::{Value, json};

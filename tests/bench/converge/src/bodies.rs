@@ -1,8 +1,9 @@
 //! The objects that the server writes for `guests/hello`, field by field.
 
 use anyhow::{Result, ensure};
-use metahook_core::children::last_applied::{LAST_APPLIED, MADE_BY};
-use metahook_core::json::go;
+use metahook_core::children::claims::MADE_BY;
+use metahook_core::children::last_applied::LAST_APPLIED;
+use metahook_core::json::to_go_string;
 use serde_json::{Value, json};
 
 use crate::api::Made;
@@ -36,7 +37,7 @@ pub(crate) fn pod(namespace: &str, name: &str, parent: &Made, who: &str) -> Valu
             ],
         },
     });
-    let applied = go::to_string(&pod);
+    let applied = to_go_string(&pod);
     pod["metadata"]["annotations"] = json!({ LAST_APPLIED: applied, MADE_BY: CONTROLLER });
     pod["metadata"]["ownerReferences"] = json!([{
         "apiVersion": API_VERSION, "kind": KIND, "name": name, "uid": parent.uid,

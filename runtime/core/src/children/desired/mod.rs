@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::ControllerKind;
 use crate::api::common::{ApplyStrategy, UpdateMethod};
-use crate::children::last_applied::ATTACHED_BY;
+use crate::children::claims::ATTACHED_BY;
 use crate::json::lists::Lists;
 use crate::json::object_in;
 use crate::object::Object;

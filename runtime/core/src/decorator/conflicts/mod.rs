@@ -24,7 +24,7 @@ use crate::api::selection::Selection;
 use crate::decorator::{Changes, Decoration};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::difference::same;
-use crate::json::go;
+use crate::json::to_go_string;
 use crate::object::Object;
 use crate::object::id::{Gvr, Uid};
 use wants::{DecoratorWants, ObjectWants, Wants};
@@ -293,7 +293,7 @@ fn fields(decoration: &Decoration) -> impl Iterator<Item = (Field, Fingerprint)>
         let print = |text: &Option<String>| Fingerprint::of(format!("{text:?}").as_bytes());
         changes.iter().map(|(key, text)| (of(key.clone()), print(text))).collect()
     };
-    let status = decoration.status.as_ref().map(|status| go::to_string(&Value::Object(status.clone())));
+    let status = decoration.status.as_ref().map(|status| to_go_string(&Value::Object(status.clone())));
     texts(&decoration.labels, Field::Label)
         .into_iter()
         .chain(texts(&decoration.annotations, Field::Annotation))

@@ -1,53 +1,13 @@
-//! Server-side apply: its requests, and the handover of fields that dynamic apply wrote.
+//! Managed fields of an object: the handover of those that dynamic apply wrote, and the other managers of one.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::children::Owner;
-use crate::children::last_applied::{MADE_BY, Wanted, annotate, annotation, drop_the_servers, own};
-use crate::hash::Fingerprint;
-use crate::json::go;
 use crate::json::merge::merge;
 
 /// The name that writes of dynamic apply carry, Metacontroller's as well.
 pub const DYNAMIC_MANAGER: &str = "metacontroller";
-
-/// What is sent for a child: all that is wanted of it, and nothing that is not.
-pub(super) fn body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -> Value {
-    let mut body = wanted.object;
-    drop_the_servers(&mut body);
-    prune_nulls(&mut body, observed);
-    own(&mut body, owner.parent);
-    // Fields that are not sent any longer would go. A child without them was made by another client.
-    let made_by = observed.map_or(owner.maker(), |observed| annotation(observed, MADE_BY));
-    if let Some(made_by) = made_by {
-        annotate(&mut body, MADE_BY, made_by.to_owned());
-    }
-    body
-}
-
-/// Two bodies that say the same have the same.
-pub(super) fn print(body: &Value) -> Fingerprint {
-    Fingerprint::of(go::to_string(body).as_bytes())
-}
-
-/// A field that is wanted to be nothing is not sent; but where texts are expected the API server took a null for an
-/// empty one, and that stays.
-fn prune_nulls(value: &mut Value, observed: Option<&Value>) {
-    match value {
-        Value::Object(members) => {
-            let observed = |name: &str| observed.and_then(|observed| observed.get(name));
-            for (name, member) in members.iter_mut() {
-                match observed(name) {
-                    Some(Value::String(text)) if text.is_empty() && member.is_null() => *member = json!(""),
-                    now => prune_nulls(member, now),
-                }
-            }
-            members.retain(|_, member| !member.is_null());
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| prune_nulls(item, None)),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
 
 /// The managed fields of an object once what dynamic apply wrote is what `manager` applied: a field that is no longer
 /// wanted then goes with the next apply. `None` where dynamic apply wrote nothing.
@@ -82,6 +42,41 @@ pub fn handed_over(fields: &Value, manager: &str) -> Option<Value> {
     Some(Value::Array(others))
 }
 
+/// The managers of a field other than `ours`, as the managed fields of an object say.
+pub fn others<'a>(fields: &'a Value, path: &str, ours: &[&str]) -> BTreeSet<&'a str> {
+    let entries = fields.as_array().map(Vec::as_slice).unwrap_or_default();
+    let text = |entry: &'a Value, field: &str| entry.get(field).and_then(Value::as_str);
+    let has = |entry: &&Value| entry.get("fieldsV1").is_some_and(|set| holds(set, path));
+    let managers = entries.iter().filter(has).filter_map(|entry| text(entry, "manager"));
+    managers.filter(|manager| !ours.contains(manager)).collect()
+}
+
+/// Whether a set of managed fields has the field at `path`, or the whole it is part of.
+fn holds(set: &Value, path: &str) -> bool {
+    let Some(set) = set.as_object() else { return false };
+    let below = |rest: &str, set: &Value| {
+        let rest = rest.strip_prefix('.').unwrap_or(rest);
+        rest.is_empty() || set.as_object().is_some_and(Map::is_empty) || holds(set, rest)
+    };
+    set.iter().any(|(key, set)| {
+        if let Some(field) = key.strip_prefix("f:") {
+            let rest =
+                path.strip_prefix(field).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+            return rest.is_some_and(|rest| below(rest, set));
+        }
+        let (Some(item), Some(keys)) = (path.strip_prefix('['), key.strip_prefix("k:")) else { return false };
+        let (Some((named, rest)), Ok(keys)) = (item.split_once(']'), serde_json::from_str(keys)) else {
+            return false;
+        };
+        let keys: Map<String, Value> = keys;
+        let said = |(field, value): (&String, &Value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            named.split(',').any(|part| part == format!("{field}={value}"))
+        };
+        keys.iter().any(said) && below(rest, set)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,13 +84,6 @@ mod tests {
     #[allow(clippy::needless_pass_by_value, reason = "json! is easier to write than to borrow")]
     fn entry(manager: &str, operation: &str, fields: Value) -> Value {
         json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields})
-    }
-
-    #[test]
-    fn a_null_is_not_sent_but_where_it_became_an_empty_text() {
-        let mut body = json!({"data": {"a": null, "b": null, "c": "d"}, "l": [{"x": null}], "o": null});
-        prune_nulls(&mut body, Some(&json!({"data": {"a": "", "b": "theirs"}, "o": {}})));
-        assert_eq!(body, json!({"data": {"a": "", "c": "d"}, "l": [{}]}));
     }
 
     #[test]
@@ -122,6 +110,32 @@ mod tests {
         status["subresource"] = json!("status");
         for managed in [json!([]), json!([status]), json!([entry("me", "Apply", json!({}))]), json!(null)] {
             assert_eq!(handed_over(&managed, "me"), None);
+        }
+    }
+
+    #[test]
+    fn the_other_manager_of_a_field_is_found() {
+        let entry = |manager: &str, set: Value| json!({"manager": manager, "fieldsV1": set});
+        let fields = json!([
+            entry("hpa", json!({"f:spec": {"f:replicas": {}}})),
+            entry(
+                "vpa",
+                json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}}}}})
+            ),
+            entry("labels", json!({"f:metadata": {"f:labels": {"f:app.kubernetes.io/name": {}}}})),
+            entry("rules", json!({"f:spec": {"f:rules": {}}})),
+            entry("us", json!({"f:spec": {"f:replicas": {}, "f:rules": {}}})),
+        ]);
+        for (path, manager) in [
+            ("spec.replicas", "hpa"),
+            ("spec.containers[name=web].image", "vpa"),
+            ("metadata.labels.app.kubernetes.io/name", "labels"),
+            ("spec.rules[0].host", "rules"),
+        ] {
+            assert_eq!(others(&fields, path, &["us"]), BTreeSet::from([manager]), "{path}");
+        }
+        for nobody in ["spec.containers[name=log].image", "spec.replica", "metadata.name"] {
+            assert_eq!(others(&fields, nobody, &["us"]), BTreeSet::new(), "{nobody}");
         }
     }
 }

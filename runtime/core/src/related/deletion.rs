@@ -1,0 +1,389 @@
+//! Deletions of related objects: which of those that an answer asks for are granted and were shown, and how they are reported.
+//!
+//! An answer is checked against the very request that it answers, so a hook cannot name an object that it was not shown.
+//! Deletions carry the uid and follow everything else of a reconcile that succeeded. They hold `finalized` back: after the
+//! parent has gone they could not be tried again. There is one Event per kind, so that many deletions are no flood that is cut.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::common::Grant;
+use crate::children::Op;
+use crate::object::id::{Gvk, Key, ObjectId, Resource, Uid};
+use crate::object::{ChildMap, Naming, Object};
+
+/// An object that an answer wants deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deletion {
+    /// Its position in the answer's list.
+    pub at: usize,
+    pub gvk: Gvk,
+    pub key: Key,
+    pub uid: Uid,
+}
+
+impl fmt::Display for Deletion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "deleteRelated[{}] is {} {}", self.at, self.gvk, self.key)
+    }
+}
+
+/// What a hook was asked.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownObjects<'a> {
+    pub parent: &'a Object,
+    pub children: &'a ChildMap,
+    pub related: &'a ChildMap,
+    pub naming: Naming,
+}
+
+/// An object that may not be deleted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeletionError {
+    #[error(
+        "the hook's answer: {0}, which is not among the related objects of its request: only what the customize hook asks for, and the request shows, can be deleted"
+    )]
+    NotRelated(Box<Deletion>),
+    #[error(
+        "the hook's answer: deleteRelated[{}].uid is {}, and {} {} in its request has the uid {shown}: answer with what the request says",
+        asked.at, asked.uid, asked.gvk, asked.key
+    )]
+    OtherUid { asked: Box<Deletion>, shown: Uid },
+    #[error(
+        "the hook's answer: {asked}, and the controller's spec does not let its hooks delete such objects: add {{apiVersion: {}, resource: {plural}}} to spec.relatedDeletion where that is meant",
+        asked.gvk.api_version()
+    )]
+    NotGranted { asked: Box<Deletion>, plural: String },
+    #[error(
+        "the hook's answer: deleteRelated[{}].namespace is {:?}, and spec.relatedDeletion[{grant}] lets hooks delete such objects ({}) in the parent's own namespace ({home:?}) alone: set anyNamespace there where more is meant",
+        asked.at, &*asked.key.namespace, asked.gvk
+    )]
+    OtherNamespace { asked: Box<Deletion>, grant: usize, home: String },
+    #[error(
+        "the hook's answer: {0}, which is this parent's own: leave it out of the list of what should exist to have it deleted"
+    )]
+    Own(Box<Deletion>),
+}
+
+/// The deletions that an answer asks for.
+///
+/// # Errors
+/// One object that may not be deleted refuses the whole answer: nothing has been written yet, and nothing will be.
+///
+/// # Guarantees
+/// Whatever is deleted was shown by the request, with this uid, and is granted. What is being deleted already is left.
+pub fn check(
+    asked: &[Deletion],
+    grants: &[Grant],
+    shown: ShownObjects<'_>,
+) -> Result<Vec<Op>, DeletionError> {
+    if asked.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Whatever the group and version: an object may be served by two.
+    let own = shown.children.objects().map(|(_, child)| (&child.uid, &child.gvk.kind, &child.key));
+    let own: BTreeSet<_> = own.collect();
+    let checked = asked.iter().map(|deletion| {
+        if own.contains(&(&deletion.uid, &deletion.gvk.kind, &deletion.key)) {
+            return Err(DeletionError::Own(Box::new(deletion.clone())));
+        }
+        let (resource, object) = find(deletion, grants, shown)?;
+        let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
+        Ok((!object.deleting).then(|| Op::Delete { id, uid: object.uid.clone() }))
+    });
+    checked.filter_map(Result::transpose).collect()
+}
+
+/// The object that is meant, where it may be deleted.
+fn find<'a>(
+    deletion: &Deletion,
+    grants: &[Grant],
+    shown: ShownObjects<'a>,
+) -> Result<(&'a Arc<Resource>, &'a Object), DeletionError> {
+    let Deletion { gvk, key, uid, .. } = deletion;
+    let (asked, home) = (|| Box::new(deletion.clone()), &shown.parent.key.namespace);
+    let of_the_kind = shown.related.groups().find(|(resource, _)| resource.gvk == *gvk);
+    let found = of_the_kind.and_then(|(resource, objects)| Some((resource, objects.get(key)?)));
+    let Some((resource, object)) = found.filter(|_| shown.naming.name(home, key).is_some()) else {
+        return Err(DeletionError::NotRelated(asked()));
+    };
+    if object.uid != *uid {
+        return Err(DeletionError::OtherUid { asked: asked(), shown: object.uid.clone() });
+    }
+    match grants.iter().enumerate().find(|(_, grant)| grant.grants(&resource.gvr())) {
+        None => Err(DeletionError::NotGranted { asked: asked(), plural: resource.plural.to_string() }),
+        Some((grant, Grant { any_namespace: false, .. })) if key.namespace != *home => {
+            Err(DeletionError::OtherNamespace { asked: asked(), grant, home: home.to_string() })
+        }
+        Some(_) => Ok((resource, object)),
+    }
+}
+
+/// So many bytes of names: an Event takes 1,024 in all, and what is around them fits into the rest.
+const NAMES: usize = 512;
+
+/// What the parent's Events say of objects that one pass deleted: one per kind, so that a large pass is no flood. A name that
+/// is in another namespace than the parent comes with its namespace; where not all names fit, the rest is
+/// counted.
+pub fn event_messages(home: &str, deleted: &[ObjectId]) -> Vec<String> {
+    let mut kinds = BTreeMap::<_, Vec<_>>::new();
+    for ObjectId { resource, key } in deleted {
+        let name = if *key.namespace == *home { key.name.to_string() } else { key.to_string() };
+        kinds.entry(&resource.gvk).or_default().push(name);
+    }
+    let messages = kinds.into_iter().map(|(gvk, mut names)| {
+        names.sort_unstable();
+        let (count, mut length) = (names.len(), 0);
+        names.retain(|name| {
+            length += name.len() + ", ".len();
+            length <= NAMES
+        });
+        let more = count - names.len();
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("Deleted {count} of {gvk}, as the hook asked: {}{more}", names.join(", "))
+    });
+    messages.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::api::ControllerKind;
+    use crate::hook::Sync;
+    use crate::object::id::{Gvk, Gvr, Key};
+    use crate::object::testing::{Build, a, cluster_resource, resource};
+
+    /// What a hook is asked, in a test: a parent with one child, and related objects.
+    struct World {
+        parent: Arc<Object>,
+        children: ChildMap,
+        related: ChildMap,
+        naming: Naming,
+    }
+
+    fn pods() -> Arc<Resource> {
+        resource("v1", "Pod")
+    }
+
+    fn nodes() -> Arc<Resource> {
+        cluster_resource("v1", "Node")
+    }
+
+    fn pod(key: &str, uid: &str) -> Build {
+        a("v1", "Pod", key).uid(uid)
+    }
+
+    fn world(parent: &str, related: Vec<Build>) -> World {
+        let parent = a("e/v1", "P", parent).object();
+        let (mut children, mut all) = (ChildMap::default(), ChildMap::default());
+        children.insert(&pods(), pod("n/child", "c").object());
+        all.declare(&resource("v1", "Secret"));
+        for object in related.into_iter().map(Build::object) {
+            all.insert(&if *object.gvk.kind == *"Node" { nodes() } else { pods() }, object);
+        }
+        World { parent, children, related: all, naming: Naming::Uniform }
+    }
+
+    impl World {
+        fn shown(&self) -> ShownObjects<'_> {
+            let World { parent, children, related, naming } = self;
+            ShownObjects { parent, children, related, naming: *naming }
+        }
+
+        fn check(&self, grants: &[Grant], asked: &[Deletion]) -> Result<Vec<String>, String> {
+            let ops = check(asked, grants, self.shown()).map_err(|error| error.to_string())?;
+            Ok(ops.iter().map(ToString::to_string).collect())
+        }
+    }
+
+    fn named(at: usize, kind: &str, key: &str, uid: &str) -> Deletion {
+        let (namespace, name) = key.split_once('/').unwrap_or(("", key));
+        Deletion { at, gvk: Gvk::new("v1", kind), key: Key::new(namespace, name), uid: Uid::new(uid) }
+    }
+
+    fn grant(plural: &str, any_namespace: bool) -> Grant {
+        Grant { resource: Gvr::new("v1", plural), any_namespace }
+    }
+
+    #[test]
+    fn what_was_shown_and_is_granted_is_deleted_with_its_uid() {
+        let world = world("n/p", vec![pod("n/a", "1"), pod("n/b", "2")]);
+        let asked = [named(0, "Pod", "n/b", "2"), named(1, "Pod", "n/a", "1")];
+        let expected = ["delete Pod n/b (uid 2)", "delete Pod n/a (uid 1)"];
+        assert_eq!(world.check(&[grant("pods", false)], &asked).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_being_deleted_is_nothing_to_do() {
+        let world = world("n/p", vec![pod("n/a", "1").deleting()]);
+        assert_eq!(world.check(&[grant("pods", false)], &[named(0, "Pod", "n/a", "1")]), Ok(vec![]));
+    }
+
+    #[test]
+    fn whatever_may_not_be_deleted_refuses_the_answer_with_its_place() {
+        let fine = || named(0, "Pod", "n/a", "1");
+        let world = world(
+            "n/p",
+            vec![pod("n/a", "1"), pod("m/a", "2"), pod("n/child", "c"), a("v1", "Node", "x").uid("3")],
+        );
+        let any = || vec![grant("pods", true)];
+        for (grants, asked, says) in [
+            (vec![], fine(), "deleteRelated[0] is v1 Pod n/a, and the controller's spec does not let its"),
+            (vec![grant("secrets", true)], fine(), "add {apiVersion: v1, resource: pods} to spec."),
+            (
+                vec![grant("secrets", true), grant("pods", false)],
+                named(4, "Pod", "m/a", "2"),
+                "deleteRelated[4].namespace is \"m\", and spec.relatedDeletion[1] lets hooks delete such objects (v1 Pod) in the parent's own namespace (\"n\") alone",
+            ),
+            (vec![grant("nodes", false)], named(0, "Node", "x", "3"), "[0].namespace is \"\", and spec."),
+            (any(), named(1, "Pod", "n/a", "2"), "[1].uid is 2, and v1 Pod n/a in its request has the uid 1"),
+            (any(), named(1, "Pod", "n/z", "1"), "deleteRelated[1] is v1 Pod n/z, which is not among"),
+            (any(), named(1, "Pod", "a", "1"), "deleteRelated[1] is v1 Pod a, which is not among"),
+            (any(), named(0, "Secret", "n/a", "1"), "which is not among the related objects"),
+            (vec![], named(2, "Pod", "n/child", "c"), "v1 Pod n/child, which is this parent's own"),
+        ] {
+            let error = world.check(&grants, &[asked]).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn more_than_the_parents_namespace_takes_a_grant_that_says_so() {
+        let related = || vec![pod("m/a", "1"), a("v1", "Node", "x").uid("2")];
+        let asked = [named(0, "Pod", "m/a", "1"), named(1, "Node", "x", "2")];
+        let everywhere = [grant("pods", true), grant("nodes", true)];
+        assert_eq!(world("n/p", related()).check(&everywhere, &asked).unwrap().len(), 2);
+        let own = [grant("pods", false), grant("nodes", false)];
+        assert!(world("n/p", related()).check(&own, &asked[1..]).is_err());
+        assert!(world("p", related()).check(&own, &asked[1..]).is_ok(), "a Node is where such a parent is");
+        assert!(world("p", related()).check(&own, &asked[..1]).is_err());
+    }
+
+    #[test]
+    fn what_a_v1_hook_has_no_name_for_it_was_not_shown() {
+        let mut world = world("n/p", vec![pod("m/a", "1")]);
+        world.naming = Naming::Relative;
+        let error = world.check(&[grant("pods", true)], &[named(0, "Pod", "m/a", "1")]).unwrap_err();
+        assert!(error.contains("not among the related objects of its request"), "{error}");
+    }
+
+    #[test]
+    fn a_child_is_known_by_its_kind_and_name_as_well_as_by_its_uid() {
+        let world = world("n/p", vec![pod("n/a", "1")]);
+        for (asked, says) in [
+            (named(0, "Pod", "n/child", "c"), "which is this parent's own"),
+            (
+                Deletion { gvk: Gvk::new("e/v2", "Pod"), ..named(0, "Pod", "n/child", "c") },
+                "which is this parent's own",
+            ),
+            (named(0, "Pod", "n/a", "c"), "v1 Pod n/a in its request has the uid 1"),
+            (named(0, "Pod", "n/z", "c"), "v1 Pod n/z, which is not among the related objects"),
+            (named(0, "Secret", "n/child", "c"), "v1 Secret n/child, which is not among the related objects"),
+        ] {
+            let error = world.check(&[grant("pods", true)], &[asked]).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    fn deleted(resource: &Arc<Resource>, keys: &[&str]) -> Vec<ObjectId> {
+        let key = |key: &&str| key.split_once('/').map_or(Key::new("", key), |(at, name)| Key::new(at, name));
+        keys.iter().map(|text| ObjectId { resource: Arc::clone(resource), key: key(text) }).collect()
+    }
+
+    #[test]
+    fn what_one_pass_deleted_is_told_by_kind_with_its_names() {
+        let mut all = deleted(&pods(), &["n/b", "m/a", "n/a"]);
+        all.extend(deleted(&nodes(), &["x"]));
+        assert_eq!(
+            event_messages("n", &all),
+            [
+                "Deleted 1 of v1 Node, as the hook asked: x",
+                "Deleted 3 of v1 Pod, as the hook asked: a, b, m/a"
+            ]
+        );
+        assert!(event_messages("n", &[]).is_empty());
+    }
+
+    fn any_key() -> impl Strategy<Value = (&'static str, u8)> {
+        (prop::sample::select(vec!["n/a", "n/b", "m/a", "n/child"]), 0..3_u8)
+    }
+
+    proptest! {
+        #[test]
+        fn however_much_was_deleted_fits_into_an_event_and_is_counted(
+            names in prop::collection::vec(("[mn]|[a-z]{63}", "[a-z]{1,40}|[a-z]{253}"), 1..60),
+            kind in "[A-Z]|[A-Z]{63}",
+            group in "[a-z]|[a-z]{253}",
+        ) {
+            let resource = resource(&format!("{group}/v1"), &kind);
+            let keys: Vec<_> = names.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            let messages = event_messages("n", &deleted(&resource, &keys));
+            let count = format!("Deleted {} of ", names.len());
+            prop_assert!(messages.len() == 1 && messages[0].len() <= 1024 && messages[0].starts_with(&count), "{messages:?}");
+            let (_, listed) = messages[0].split_once(": ").unwrap();
+            let (listed, more) = listed.split_once(" and ").unwrap_or((listed, "0 more"));
+            let more: usize = more.strip_suffix(" more").unwrap().parse().unwrap();
+            prop_assert_eq!(listed.split(", ").count() + more, names.len());
+        }
+
+        #[test]
+        fn nothing_outside_the_request_or_the_grants_is_ever_deleted(
+            related in prop::collection::vec((any_key(), any::<bool>()), 0..5),
+            asked in prop::collection::vec(any_key(), 0..4),
+            granted in prop::option::of(any::<bool>()),
+            naming in prop::sample::select(vec![Naming::Relative, Naming::Uniform]),
+        ) {
+            let related = related.into_iter().map(|((key, uid), deleting)| {
+                let pod = pod(key, &uid.to_string());
+                if deleting { pod.deleting() } else { pod }
+            });
+            let mut world = world("n/p", related.collect());
+            world.naming = naming;
+            let grants: Vec<_> = granted.map(|any| grant("pods", any)).into_iter().collect();
+            let asked: Vec<_> = asked
+                .iter()
+                .enumerate()
+                .map(|(at, (key, uid))| named(at, "Pod", key, &uid.to_string()))
+                .collect();
+            let request = Sync {
+                kind: ControllerKind::Composite,
+                controller: "{}",
+                parent: &world.parent,
+                children: &world.children,
+                related: &world.related,
+                settings: None,
+                naming,
+                finalizing: false,
+            };
+            let request: Value = serde_json::from_slice(&request.bytes()).unwrap();
+            let text = |of: &Value, field: &str| of["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let shown: BTreeMap<_, _> = request["related"]["Pod.v1"]
+                .as_object()
+                .into_iter()
+                .flat_map(|pods| pods.values())
+                .map(|pod| ((text(pod, "namespace"), text(pod, "name")), pod))
+                .collect();
+            let may_go = |one: &Deletion| {
+                let place = (one.key.namespace.to_string(), one.key.name.to_string());
+                let shown = shown.get(&place).filter(|pod| text(pod, "uid") == one.uid.as_str());
+                let granted = granted.is_some_and(|any| any || *one.key.namespace == *"n");
+                shown.filter(|_| granted).copied()
+            };
+            let ops = check(&asked, &grants, world.shown());
+            prop_assert_eq!(ops.is_ok(), asked.iter().all(|one| may_go(one).is_some()), "all or nothing");
+            if let Ok(ops) = ops {
+                let expected: Vec<_> = asked
+                    .iter()
+                    .filter(|one| may_go(one).is_some_and(|pod| text(pod, "deletionTimestamp").is_empty()))
+                    .map(|one| format!("delete Pod {} (uid {})", one.key, one.uid))
+                    .collect();
+                prop_assert_eq!(ops.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+}
