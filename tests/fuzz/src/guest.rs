@@ -52,7 +52,7 @@ pub const FUNCTIONS: [(&str, &str); 45] = [
     ("sock_shutdown", "dc"),
 ];
 
-/// Paths that lie in the memory, [`PATH`] bytes apart.
+/// Paths that lie in the memory.
 pub const PATHS: [&str; 24] = [
     "a",
     "b.txt",

@@ -302,7 +302,11 @@ pub(super) fn list(
 
 /// An entry, with the number of the next one, as WASI lays it out.
 fn dirent(entry: &Entry, next: u64) -> Result<Vec<u8>, Errno> {
-    let (next, inode) = (next.to_le_bytes(), entry.inode.to_le_bytes());
-    let len = length(entry.name.len())?.to_le_bytes();
-    Ok([&next, &inode, len.as_slice(), &[entry.kind as u8, 0, 0, 0], entry.name.as_bytes()].concat())
+    let mut bytes = Vec::with_capacity(24 + entry.name.len());
+    bytes.extend_from_slice(&next.to_le_bytes());
+    bytes.extend_from_slice(&entry.inode.to_le_bytes());
+    bytes.extend_from_slice(&length(entry.name.len())?.to_le_bytes());
+    bytes.extend_from_slice(&[entry.kind as u8, 0, 0, 0]);
+    bytes.extend_from_slice(entry.name.as_bytes());
+    Ok(bytes)
 }

@@ -168,7 +168,8 @@ impl MountSet {
 
     /// Checks new content, and the last good where there is none, against the bounds of one hook.
     fn check_size(&self, found: &[Option<Files>]) -> Result<(), MountError> {
-        let (mut bytes, mut files) = (0, 0);
+        let mut bytes = 0;
+        let mut files = 0;
         for (mount, found) in self.mounts.iter().zip(found) {
             let good = mount.good.as_ref().map(|good| &*good.files);
             for content in found.as_ref().or(good).into_iter().flat_map(Files::values) {
