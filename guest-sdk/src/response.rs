@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 /// An unfinished answer: a list of objects, and further fields.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Body {
     /// An object that is still open, in its last field the list of objects.
     written: Vec<u8>,
@@ -26,19 +26,8 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub(crate) const fn new(list: &'static str) -> Self {
-        Self {
-            written: Vec::new(),
-            list,
-            listed: 0,
-            fields: Vec::new(),
-            status: None,
-            finalized: false,
-            resync_after: None,
-            deleted: Vec::new(),
-            events: Vec::new(),
-            failed: None,
-        }
+    pub(crate) fn new(list: &'static str) -> Self {
+        Self { list, ..Self::default() }
     }
 
     /// Adds an item to the list.

@@ -96,11 +96,13 @@ impl ModuleSourceError {
 
     /// The digest of the refused module, where it is known.
     pub(super) fn refused(&self) -> Option<&str> {
-        match self {
-            Self::Module { found, .. } => found.as_deref(),
-            Self::Pinned { found, .. } | Self::Mixed { found, .. } => Some(found),
-            _ => None,
+        if let Self::Module { found: Some(found), .. }
+        | Self::Pinned { found, .. }
+        | Self::Mixed { found, .. } = self
+        {
+            return Some(found);
         }
+        None
     }
 
     /// The delay of another try with the same bytes, where a busy machine may have been the reason.
