@@ -13,7 +13,6 @@
 pub mod cli;
 mod cluster;
 mod controller;
-mod error_chain;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hook;

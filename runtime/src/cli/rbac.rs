@@ -141,7 +141,7 @@ mod tests {
         std::fs::write(&file, manifest).unwrap();
         let (mut out, mut say) = (Vec::new(), Vec::new());
         let rbac = rbac(file);
-        let ran = rbac.run(&mut out, &mut say).map_err(|error| crate::error_chain::error_chain(&error));
+        let ran = rbac.run(&mut out, &mut say).map_err(|error| crate::telemetry::error_chain(&error));
         (ran.map(|()| serde_json::from_slice(&out).unwrap()), String::from_utf8(say).unwrap())
     }
 

@@ -23,9 +23,9 @@ use tower::layer::layer_fn;
 use tower::util::BoxService;
 use tower::{BoxError, Service, service_fn};
 
-use crate::error_chain::error_chain;
 use crate::retry_after::busy;
 use crate::sync::lock;
+use crate::telemetry::error_chain;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

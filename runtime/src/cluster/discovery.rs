@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{Answer, ApiClient, Unreachable, version_path};
 use crate::cluster::watch::watch as watch_resource;
-use crate::error_chain::error_chain;
 use crate::sync::lock;
+use crate::telemetry::error_chain;
 
 pub(crate) struct Discovery {
     api: ApiClient,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
-use crate::error_chain::error_chain;
+use crate::telemetry::error_chain;
 use crate::telemetry::timestamp;
 
 const COMPONENT: &str = "metacontroller";

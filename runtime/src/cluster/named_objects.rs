@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable, list_path, object_path};
 use crate::cluster::object_watch::Kind;
-use crate::error_chain::error_chain;
+use crate::telemetry::error_chain;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{verb} ConfigMap {key}")]

@@ -13,8 +13,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::watch::watch as watch_resource;
-use crate::error_chain::error_chain;
 use crate::sync::lock;
+use crate::telemetry::error_chain;
 
 /// All objects that are followed at the moment. Nothing else of their kinds is asked for, so that a right to just these
 /// (`resourceNames`) suffices.

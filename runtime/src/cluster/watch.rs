@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cluster::api_client::ApiClient;
-use crate::error_chain::error_chain;
+use crate::telemetry::error_chain;
 
 /// Events of a resource until the stream is dropped. A broken watch is taken up again with growing pauses. With a `namespace`,
 /// or with a `name`, there is no need for the right to see other objects.

@@ -1,7 +1,7 @@
 //! Coordinator of the decorators of this server: their decorations of the same objects, and Events about conflicts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use metahook_core::api::reason::EventReason;
 use metahook_core::api::selection::Selection;
@@ -49,7 +49,7 @@ pub(crate) struct Decorator {
 impl DecoratorCoordinator {
     /// Announces a controller and the objects that it selects, before its first reconcile: younger decorators wait for it.
     pub(crate) fn host(&self, controller: &Arc<Object>, targets: Vec<(Gvr, Selection)>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         let id = DecoratorId::of(controller);
         let again = state.conflicts.host(id.clone(), targets);
         state.running.insert(id, Running { controller: Arc::clone(controller), queues: Vec::new() });
@@ -58,14 +58,14 @@ impl DecoratorCoordinator {
 
     /// The controller's objects are listed: its decorations of all other objects are forgotten.
     pub(crate) fn begin(&self, id: &DecoratorId, selects: impl Fn(&Uid) -> bool) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         let again = state.conflicts.begin(id, selects);
         state.add_to_queues(again);
     }
 
     /// Adds a queue of the controller's objects, for changes by other decorators.
     pub(crate) fn works(&self, id: &DecoratorId, parents: &Arc<Store>, queue: &Arc<Queue<Key>>) {
-        if let Some(running) = self.lock().running.get_mut(id) {
+        if let Some(running) = lock(&self.0).running.get_mut(id) {
             running.queues.retain(|(_, queue)| queue.strong_count() > 0);
             running.queues.push((Arc::downgrade(parents), Arc::downgrade(queue)));
         }
@@ -73,7 +73,7 @@ impl DecoratorCoordinator {
 
     /// The controller has ended, or cannot start: its decorations are forgotten.
     pub(crate) fn end(&self, controller: &Object) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         let id = DecoratorId::of(controller);
         if state.running.remove(&id).is_none() {
             return;
@@ -81,10 +81,6 @@ impl DecoratorCoordinator {
         state.recorded.forget(&id);
         let again = state.conflicts.forget_controller(&id);
         state.add_to_queues(again);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
     }
 }
 
@@ -98,7 +94,7 @@ impl Decorator {
         decoration: &Decoration,
         recorder: &Recorder,
     ) -> Resolution {
-        let mut state = self.coordinator.lock();
+        let mut state = lock(&self.coordinator.0);
         let mut resolution = state.conflicts.resolve(target, object, &self.id, decoration);
         state.add_object(&object.uid, std::mem::take(&mut resolution.again));
         for conflict in &resolution.conflicts {
@@ -109,25 +105,25 @@ impl Decorator {
 
     /// The reconcile of the object failed before its hook answered.
     pub(crate) fn failed(&self, object: &Uid) {
-        let mut state = self.coordinator.lock();
+        let mut state = lock(&self.coordinator.0);
         let again = state.conflicts.unanswered(object, &self.id);
         state.add_object(object, again);
     }
 
     /// The controller does not select the object any more.
     pub(crate) fn leave(&self, object: &Uid) {
-        let mut state = self.coordinator.lock();
+        let mut state = lock(&self.coordinator.0);
         let again = state.conflicts.leave(object, &self.id);
         state.add_object(object, again);
     }
 
     pub(crate) fn forget_object(&self, object: &Uid) {
-        self.coordinator.lock().conflicts.forget_object(object);
+        lock(&self.coordinator.0).conflicts.forget_object(object);
     }
 
     /// The decorations of an object that older decorators want.
     pub(crate) fn older_decorators(&self, target: &Gvr, object: &Object) -> Fingerprint {
-        self.coordinator.lock().conflicts.view(target, object, &self.id)
+        lock(&self.coordinator.0).conflicts.view(target, object, &self.id)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Caller of the hooks of one controller, with metrics and log lines of each call.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::api::hook::{HookName, PerHook};
@@ -11,7 +11,7 @@ use metahook_core::object::Object;
 use metahook_core::reconcile::outcome::Retry;
 use tracing::Instrument;
 
-use crate::controller::data::ControllerData;
+use crate::controller::ControllerData;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
 use crate::hook::wasm::wasi::Seeds;
@@ -95,21 +95,17 @@ impl Hooks {
     }
 
     pub(crate) fn now(&self) -> Result<Arc<LoadedHooks>, HookError> {
-        self.lock().clone().map_err(HookError::NotLoaded)
+        lock(&self.now).clone().map_err(HookError::NotLoaded)
     }
 
     /// Takes the present modules and mounts; `true`: a version changed.
     pub(crate) fn renew(&self) -> bool {
         let now = LoadedHooks::of(&self.all).map(Arc::new);
         let identity = |hooks: &Result<Arc<LoadedHooks>, HookName>| hooks.as_ref().ok().map(|it| it.identity);
-        let mut known = self.lock();
+        let mut known = lock(&self.now);
         let changed = identity(&known) != identity(&now);
         *known = now;
         changed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Result<Arc<LoadedHooks>, HookName>> {
-        lock(&self.now)
     }
 }
 

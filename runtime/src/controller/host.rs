@@ -20,8 +20,8 @@ use crate::controller::Context;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::{self, StaleFinalizers};
 use crate::controller::runner::{self, StartReason, StartRequest};
-use crate::error_chain::error_chain;
 use crate::store::Change;
+use crate::telemetry::error_chain;
 
 /// The controllers that are running, by kind and name.
 pub(crate) struct Host {

@@ -21,8 +21,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::watch::watch as watch_resource;
-use crate::error_chain::error_chain;
 use crate::sync::lock;
+use crate::telemetry::error_chain;
 use own_writes::OwnWrites;
 pub(crate) use own_writes::{Change, WriteGuard, Writer};
 

@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::error_chain::error_chain;
+use crate::telemetry::error_chain;
 use crate::telemetry::metrics::{self, Metrics};
 
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,8 @@
 pub(crate) mod http;
 pub(crate) mod metrics;
 
+use std::error::Error;
+
 use tracing_subscriber::EnvFilter;
 
 /// Format of log lines: JSON for machines, text for people.
@@ -19,7 +21,7 @@ pub enum LogError {
     )]
     Level(String, #[source] tracing_subscriber::filter::ParseError),
     #[error("logging has been set up already")]
-    Twice(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Twice(#[source] Box<dyn Error + Send + Sync>),
 }
 
 pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {
@@ -35,4 +37,10 @@ pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {
 /// Now, as Kubernetes writes times.
 pub(crate) fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// An error with its causes, in one line.
+pub(crate) fn error_chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

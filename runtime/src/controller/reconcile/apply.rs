@@ -1,14 +1,40 @@
 //! Second half of a reconcile: all writes of its plan, in an order that a crash at any point does not harm.
 
+use std::sync::Arc;
+
+use futures_util::future::join_all;
 use metahook_core::api::hook::Via;
+use metahook_core::api::reason::EventReason;
+use metahook_core::cache::CacheEvent;
+use metahook_core::children::{Op, WriteConcurrency};
+use metahook_core::decorator::{self, status};
+use metahook_core::hash::Fingerprint;
+use metahook_core::object::Object;
+use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::has_finalizer;
 use metahook_core::reconcile::outcome::{Changed, StatusTiming, WrittenSoFar, status_timing};
+use metahook_core::related::deletion;
+use serde_json::{Map, Value};
 
-use crate::controller::reconcile::children::WriteResults;
-use crate::controller::reconcile::error::ReconcileError;
-use crate::controller::reconcile::write::WriteResult;
-use crate::controller::reconcile::{Reconcile, Reconciler};
+use crate::cluster::apply::ApplyError;
+use crate::controller::reconcile::write::{WriteResult, WriteResults};
+use crate::controller::reconcile::{Reconcile, ReconcileError, Reconciler};
+use crate::store::Writer;
+
+/// A parent after a write.
+struct WrittenParent {
+    result: WriteResult,
+    /// `None`: the API server did not answer with the object.
+    object: Option<Arc<Object>>,
+}
+
+/// The parts of an object that are written by requests of their own.
+#[derive(Clone, Copy)]
+enum Part {
+    Status,
+    Rest,
+}
 
 impl Reconciler {
     /// Writes all that is planned. Deletions of related objects cannot be undone: they come last, and only where all other
@@ -21,7 +47,7 @@ impl Reconciler {
         if result == WriteResult::Gone {
             return Ok(result);
         }
-        Ok(result.max(self.related_deleter.delete(reconcile).await?))
+        Ok(result.max(self.delete_related(reconcile).await?))
     }
 
     /// Revisions come before children: no child is written before its revision is recorded.
@@ -32,7 +58,7 @@ impl Reconciler {
             result = result.max(WriteResult::of(self.children.writer.write(op, writer).await?.changed));
         }
         if plan.finalized && has_finalizer(parent, &self.data.config.selection) {
-            self.claims.drop_finalizer(parent, writer).await.map_err(ReconcileError::Finalizer)?;
+            self.children.writer.drop_finalizer(parent, writer).await.map_err(ReconcileError::Finalizer)?;
             result = WriteResult::Wrote;
         }
         let mut results = self.children.write_all(reconcile).await;
@@ -46,14 +72,14 @@ impl Reconciler {
             (_, None) => {}
             (StatusTiming::NextReconcile, Some(_)) => self.parents.settled().put_off_status(&parent.key),
             (StatusTiming::Now, Some(status)) => {
-                results.add(self.parent.write_status(reconcile, status).await);
+                results.add(self.write_status(reconcile, status).await);
             }
         }
         results.finish()
     }
 
     async fn apply_decorator(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
-        let mut results = self.parent.decorate(reconcile).await?;
+        let mut results = self.decorate(reconcile).await?;
         if results.result == WriteResult::Gone {
             // Its attachments go with it.
             return Ok(WriteResult::Gone);
@@ -67,6 +93,134 @@ impl Reconciler {
             results.add(Err(error));
         }
         results.finish()
+    }
+
+    async fn write_status(
+        &self,
+        reconcile: &Reconcile,
+        wanted: &Map<String, Value>,
+    ) -> Result<WriteResult, ReconcileError> {
+        let parent = &reconcile.parent;
+        // An adoption or another client may have changed the parent since. The status is compared with the latest version of
+        // the same generation, so that the API server refuses only an answer to another spec.
+        let Some(now) = self.data.parents.get(&parent.key).filter(|now| now.uid == parent.uid) else {
+            return Ok(WriteResult::Nothing);
+        };
+        let now = if now.generation == parent.generation { &now } else { parent };
+        let Some(body) = status(now, wanted.clone()) else { return Ok(WriteResult::Nothing) };
+        let op = Op::Status { id: self.data.parent_id(parent), body };
+        Ok(self.write_parent(&op, &reconcile.writer).await?.result)
+    }
+
+    /// Writes status, labels, annotations and finalizer. A conflict is no reason to leave the attachments alone: the next
+    /// reconcile reads the object that the other client wrote.
+    async fn decorate(&self, reconcile: &Reconcile) -> Result<WriteResults, ReconcileError> {
+        let Reconcile { parent, plan, writer, .. } = reconcile;
+        let id = self.data.parent_id(parent);
+        let resolution = self.parents.decorator.as_ref().map(|decorator| {
+            decorator.resolve(&id.resource.gvr(), parent, &plan.decoration, &self.data.recorder)
+        });
+        let decoration = resolution.as_ref().map_or(&plan.decoration, |resolution| &resolution.decoration);
+        let may_go =
+            plan.finalized && resolution.as_ref().is_none_or(|resolution| resolution.lets_go(parent));
+        let finalizer = may_go.then_some(self.data.config.selection.finalizer.as_str());
+        let mut results = WriteResults::new(WriteResult::Nothing);
+        let mut now = Arc::clone(parent);
+        for part in [Part::Status, Part::Rest] {
+            let op = match part {
+                Part::Status => decorator::status_write(&id, &now, decoration),
+                Part::Rest => decorator::object_write(&id, &now, decoration, finalizer),
+            };
+            let Some(op) = op else { continue };
+            match self.write_parent(&op, writer).await {
+                Ok(written) => {
+                    results.add(Ok(written.result));
+                    if results.result == WriteResult::Gone {
+                        break;
+                    }
+                    now = written.object.unwrap_or(now);
+                }
+                Err(error) if error.is_conflict() => {
+                    results.add(Err(error.into()));
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(results)
+    }
+
+    /// Writes the parent, unless the API server ignored the same write a short while ago.
+    async fn write_parent(&self, op: &Op, writer: &Writer) -> Result<WrittenParent, ApplyError> {
+        let fingerprint = || Fingerprint::of(op.to_string().as_bytes());
+        if self.parents.settled().is_vain(&writer.parent, fingerprint, self.data.elapsed()) {
+            return Ok(WrittenParent { result: WriteResult::NoOp, object: None });
+        }
+        let written = self.children.writer.write(op, writer).await?;
+        let result = match (&written.object, written.changed) {
+            (None, true) => WriteResult::Gone,
+            (_, changed) => WriteResult::of(changed),
+        };
+        if !written.changed {
+            self.parents.settled().wrote_in_vain(&writer.parent, fingerprint(), self.data.elapsed());
+        }
+        Ok(WrittenParent { result, object: written.object })
+    }
+
+    /// Deletes exactly the objects that the hook was shown, not others that have taken their names since. A deletion that
+    /// fails does not stop the others.
+    async fn delete_related(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
+        let mut deleted = Vec::new();
+        let mut first = None;
+        let mut left = &*reconcile.plan.deletions;
+        let mut width = WriteConcurrency::after(reconcile.streaks.failures);
+        while !left.is_empty() {
+            let (now, later) = width.split(left);
+            let results = join_all(now.iter().map(|op| self.delete_one(op, &reconcile.writer))).await;
+            width.went(results.iter().all(Result::is_ok));
+            for (op, result) in now.iter().zip(results) {
+                match result {
+                    Ok(true) => deleted.push(op.id().clone()),
+                    Ok(false) => {}
+                    Err(error) => drop(first.get_or_insert(error)),
+                }
+            }
+            left = later;
+        }
+        let parent = &reconcile.parent;
+        for message in deletion::event_messages(&parent.key.namespace, &deleted) {
+            self.data.recorder.record(parent, EventReason::DeletedRelated, &message);
+        }
+        let result = if deleted.is_empty() { WriteResult::Nothing } else { WriteResult::Wrote };
+        first.map_or(Ok(result), Err)
+    }
+
+    /// `false`: the object was gone already.
+    async fn delete_one(&self, op: &Op, writer: &Writer) -> Result<bool, ReconcileError> {
+        let Op::Delete { id, uid } = op else { return Ok(false) };
+        let guards = self.related.write_guards(id, writer);
+        let deleted = match self.children.writer.api.carry_out(op).await {
+            Ok(events) => events.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),
+            Err(error) if error.is_conflict() && self.is_replaced(id, uid).await => false,
+            Err(error) => return Err(error.into()),
+        };
+        for guard in guards {
+            let (key, uid) = (id.key.clone(), uid.clone());
+            let event = if deleted { CacheEvent::Deleting(key, uid) } else { CacheEvent::Missing(key, uid) };
+            guard.answered(vec![event]);
+        }
+        if deleted {
+            self.data.meter.counts().wrote(op.verb());
+            tracing::info!(op = op.verb(), object = %id, %uid, "related object deleted");
+        } else {
+            tracing::debug!(object = %id, %uid, "related object gone before it was deleted");
+        }
+        Ok(deleted)
+    }
+
+    /// Whether the object is gone, and another one may have its name: the API server's refusal tells that only in its text.
+    async fn is_replaced(&self, id: &ObjectId, uid: &Uid) -> bool {
+        self.children.writer.api.read(id).await.is_ok_and(|now| now.is_none_or(|now| now.uid != *uid))
     }
 
     pub(super) fn changed(&self, reconcile: &Reconcile, result: WriteResult) -> Changed {

@@ -17,45 +17,19 @@ use metahook_core::reconcile::input::ReconcileInput;
 use serde_json::Value;
 
 use crate::cluster::discovery::Discovery;
-use crate::controller::data::ControllerData;
-use crate::controller::reconcile::Reconcile;
-use crate::controller::reconcile::error::ReconcileError;
-use crate::controller::reconcile::event_dedup::EventDedup;
-use crate::controller::reconcile::write::{ObjectWriter, WriteResult};
-use crate::controller::reconcile::write_histories::WriteHistories;
+use crate::controller::ControllerData;
+use crate::controller::reconcile::parents::Parents;
+use crate::controller::reconcile::write::{ObjectWriter, WriteResult, WriteResults};
+use crate::controller::reconcile::{Reconcile, ReconcileError};
 use crate::store::Store;
 
 pub(crate) struct ChildWriter {
     pub(crate) data: Arc<ControllerData>,
-    pub(crate) writer: Arc<ObjectWriter>,
+    pub(crate) writer: ObjectWriter,
     pub(crate) discovery: Arc<Discovery>,
-    pub(crate) histories: Arc<WriteHistories>,
-    pub(crate) events: Arc<EventDedup>,
+    pub(crate) parents: Arc<Parents>,
     /// The field manager of server-side apply.
     pub(crate) manager: Arc<str>,
-}
-
-/// The result of several writes: the strongest one, and the first error.
-pub(crate) struct WriteResults {
-    pub(crate) result: WriteResult,
-    pub(crate) error: Option<ReconcileError>,
-}
-
-impl WriteResults {
-    pub(crate) fn new(result: WriteResult) -> Self {
-        Self { result, error: None }
-    }
-
-    pub(crate) fn add(&mut self, result: Result<WriteResult, ReconcileError>) {
-        match result {
-            Ok(result) => self.result = self.result.max(result),
-            Err(error) => drop(self.error.get_or_insert(error)),
-        }
-    }
-
-    pub(crate) fn finish(self) -> Result<WriteResult, ReconcileError> {
-        self.error.map_or(Ok(self.result), Err)
-    }
 }
 
 impl ChildWriter {
@@ -103,11 +77,13 @@ impl ChildWriter {
             let same = |known: &Arc<Object>| known.uid == answer.uid && known.version == answer.version;
             let answer = self.data.observed_child(id).filter(same).unwrap_or(answer);
             let owner = self.data.config.owner(parent);
-            self.histories.change(&parent.key, |history| wrote(history, owner, &op, desired, &answer));
+            self.parents
+                .histories
+                .change(&parent.key, |history| wrote(history, owner, &op, desired, &answer));
         }
         if let Some(drift) = reconcile.plan.children.drifts.iter().find(|drift| drift.id == *id) {
             let now = self.data.elapsed();
-            self.histories.change(&parent.key, |history| history.drift_corrected(drift, now));
+            self.parents.histories.change(&parent.key, |history| history.drift_corrected(drift, now));
         }
         Ok(WriteResult::of(written.changed))
     }
@@ -125,7 +101,7 @@ impl ChildWriter {
         };
         let tried = self.writer.api.dry_run(write).await?;
         tracing::debug!(object = %id, "tried by a dry run");
-        let history = self.histories.of(&parent.key);
+        let history = self.parents.histories.of(&parent.key);
         let verdict = judge((write.clone(), otherwise.clone()), &observed, &tried, &history)
             .map_err(|source| ReconcileError::Child { id: Box::new(id.clone()), source })?;
         drop(history);
@@ -141,7 +117,8 @@ impl ChildWriter {
             DryRunVerdict::AsItIs => {
                 if let Some(desired) = reconcile.desired(id) {
                     let owner = self.data.config.owner(parent);
-                    self.histories
+                    self.parents
+                        .histories
                         .change(&parent.key, |history| learn(history, owner, id, desired, &observed));
                 }
                 Ok(DryRun::Stop(WriteResult::NoOp))
@@ -161,7 +138,7 @@ impl ChildWriter {
         let unmanaged = &reconcile.plan.unmanaged;
         let created_once =
             |child: &UnmanagedChild| format!("{}; it is created once and then left alone", child.why);
-        self.events.record(
+        self.parents.record_new(
             &reconcile.parent,
             EventReason::UnmanagedChild,
             unmanaged.iter().map(created_once),
@@ -198,7 +175,7 @@ impl ChildWriter {
                 child.gvk.kind, child.key, self.data.config.name
             ))
         };
-        self.events.record(
+        self.parents.record_new(
             parent,
             EventReason::ControllersOverlap,
             self.data.children.iter().filter_map(overlap),
@@ -210,7 +187,7 @@ impl ChildWriter {
         let parent = &reconcile.parent;
         for flapping in &reconcile.plan.children.flapping {
             let mut is_new = false;
-            self.histories.change(&parent.key, |history| is_new = history.mark_reported(flapping));
+            self.parents.histories.change(&parent.key, |history| is_new = history.mark_reported(flapping));
             if !is_new {
                 continue;
             }

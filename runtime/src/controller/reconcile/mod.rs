@@ -2,46 +2,44 @@
 
 mod apply;
 mod children;
-mod claims;
-mod error;
-mod event_dedup;
-mod parent;
 pub(super) mod parents;
 mod prepare;
-mod related_deletion;
 #[cfg(test)]
 mod scenario;
 #[cfg(test)]
 mod tests;
 mod write;
-mod write_histories;
 
 use std::sync::Arc;
 
+use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
+use metahook_core::children::Problem;
 use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::object::selector::ChildSelectorError;
 use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Retry, Streaks};
-use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::reconcile::plan::{AnswerError, ReconcilePlan};
+use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::settled::SettledState;
+use metahook_core::shorten;
 use serde_json::Value;
 use tracing::Instrument;
 
-use crate::controller::Context;
-use crate::controller::data::ControllerData;
+use crate::cluster::apply::ApplyError;
+use crate::cluster::discovery::DiscoveryError;
 use crate::controller::decorator_conflicts::Decorator;
-use crate::controller::hooks::HookCaller;
-use crate::controller::related::RelatedObjects;
+use crate::controller::hooks::{HookCaller, HookError};
+use crate::controller::related::{RelatedError, RelatedObjects};
+use crate::controller::{Context, ControllerData};
 use crate::store::Writer;
+use crate::telemetry::error_chain;
 use children::ChildWriter;
-use claims::ClaimWriter;
-use event_dedup::EventDedup;
-use parent::ParentWriter;
 use parents::Parents;
-use related_deletion::RelatedDeleter;
-use write::ObjectWriter;
-use write_histories::WriteHistories;
+use write::{ClaimError, ObjectWriter};
+
+const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// The parts of a reconcile, for the parents of one kind of one controller.
 pub(crate) struct Reconciler {
@@ -49,11 +47,7 @@ pub(crate) struct Reconciler {
     pub(crate) parents: Arc<Parents>,
     pub(crate) hooks: HookCaller,
     pub(crate) related: Arc<RelatedObjects>,
-    pub(crate) decorator: Option<Decorator>,
-    claims: ClaimWriter,
     children: ChildWriter,
-    parent: ParentWriter,
-    related_deleter: RelatedDeleter,
 }
 
 /// The data of one reconcile, once it is planned.
@@ -83,9 +77,54 @@ enum Progress {
     Planned(Box<Reconcile>),
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReconcileError {
+    #[error("selecting children")]
+    Selector(#[from] ChildSelectorError),
+    #[error(transparent)]
+    Hook(#[from] HookError),
+    #[error("{0} hook")]
+    Answer(HookName, #[source] AnswerError),
+    #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
+    Older { hook: HookName, revision: String, source: HookError },
+    #[error(transparent)]
+    Revision(#[from] RevisionError),
+    #[error(transparent)]
+    Related(#[from] RelatedError),
+    #[error("claiming children")]
+    Claim(#[source] ClaimError),
+    #[error("the parent's finalizer")]
+    Finalizer(#[source] ApplyError),
+    #[error("{id}")]
+    Child { id: Box<ObjectId>, source: Problem },
+    #[error("a child")]
+    UnmanagedChild(#[from] DiscoveryError),
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
 impl Reconcile {
     fn desired(&self, id: &ObjectId) -> Option<&Value> {
         self.plan.desired.get(&id.resource)?.get(&id.key)
+    }
+}
+
+impl ReconcileError {
+    pub(crate) fn failure(&self) -> Failure {
+        let (category, retry) = match self {
+            Self::Selector(_) => ("Selector", Retry::Loud),
+            Self::Hook(error) => (error.category(), error.retry()),
+            Self::Older { source, .. } => (source.category(), source.retry()),
+            Self::Answer(_, error) => (answer_category(error), Retry::Loud),
+            Self::Revision(_) => ("Revision", Retry::Loud),
+            Self::Related(error) => (error.category(), error.retry()),
+            Self::Claim(error) => ("Claim", error.retry()),
+            Self::Finalizer(error) => ("Finalizer", error.retry()),
+            Self::Child { .. } => ("Child", Retry::Loud),
+            Self::UnmanagedChild(error) => ("Child", error.retry()),
+            Self::Apply(error) => ("Write", error.retry()),
+        };
+        Failure { category, message: shorten(&error_chain(self), MAX_MESSAGE_LENGTH), retry }
     }
 }
 
@@ -97,41 +136,20 @@ impl Reconciler {
         context: &Context,
     ) -> Self {
         let data = Arc::clone(&hooks.data);
-        let api = context.cluster.api.clone();
-        let writer = Arc::new(ObjectWriter { data: Arc::clone(&data), api: api.clone() });
         let parents = Arc::new(Parents::new(
             Arc::clone(&data),
             Arc::clone(&hooks.hooks),
-            decorator.clone(),
+            decorator,
             context.options.purity_check,
         ));
-        Self {
-            claims: ClaimWriter { data: Arc::clone(&data), writer: Arc::clone(&writer) },
-            children: ChildWriter {
-                data: Arc::clone(&data),
-                writer: Arc::clone(&writer),
-                discovery: Arc::clone(&context.cluster.discovery),
-                histories: Arc::new(WriteHistories::default()),
-                events: Arc::new(EventDedup::new(data.recorder.clone())),
-                manager: Arc::clone(&context.options.applying.manager),
-            },
-            parent: ParentWriter {
-                data: Arc::clone(&data),
-                writer,
-                parents: Arc::clone(&parents),
-                decorator: decorator.clone(),
-            },
-            related_deleter: RelatedDeleter { data: Arc::clone(&data), api, related: Arc::clone(&related) },
-            data,
-            parents,
-            hooks,
-            related,
-            decorator,
-        }
-    }
-
-    pub(crate) fn histories(&self) -> &WriteHistories {
-        &self.children.histories
+        let children = ChildWriter {
+            data: Arc::clone(&data),
+            writer: ObjectWriter { data: Arc::clone(&data), api: context.cluster.api.clone() },
+            discovery: Arc::clone(&context.cluster.discovery),
+            parents: Arc::clone(&parents),
+            manager: Arc::clone(&context.options.applying.manager),
+        };
+        Self { data, parents, hooks, related, children }
     }
 
     /// The entry point of workers: the one place where a result becomes an outcome for the queue, an Event and a log line.
@@ -164,7 +182,7 @@ impl Reconciler {
             }
             Ok(Progress::Ignored) => {
                 self.parents.settled().unsettle(key);
-                if let Some(decorator) = &self.decorator {
+                if let Some(decorator) = &self.parents.decorator {
                     decorator.leave(&parent.uid);
                 }
                 self.forget(key);
@@ -181,7 +199,7 @@ impl Reconciler {
                 written.map(|written| self.changed(&reconcile, written))
             }
             Err(error) => {
-                if let Some(decorator) = &self.decorator {
+                if let Some(decorator) = &self.parents.decorator {
                     decorator.failed(&parent.uid);
                 }
                 Err(error)
@@ -196,8 +214,7 @@ impl Reconciler {
     }
 
     fn forget(&self, parent: &Key) {
-        self.children.histories.forget(parent);
-        self.children.events.forget(parent);
+        self.parents.forget(parent);
         self.related.forget(parent);
     }
 
@@ -226,5 +243,14 @@ impl Reconciler {
                 tracing::warn!(category, reason = message, "sync failed");
             }
         }
+    }
+}
+
+fn answer_category(error: &AnswerError) -> &'static str {
+    match error {
+        AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
+        AnswerError::Desired(_) => "HookChildren",
+        AnswerError::Revision(_) => "Revision",
+        AnswerError::Older { source, .. } => answer_category(source),
     }
 }

@@ -1,15 +1,18 @@
-//! Parents of one kind: those that the controller selects, in order, and those that need a reconcile.
+//! Parents of one kind: those that the controller selects, and what is remembered of each from reconcile to reconcile.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, ObjectChange};
-use metahook_core::hash::Fingerprint;
+use metahook_core::children::write_history::WriteHistory;
+use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
-use metahook_core::object::id::{Key, Uid};
+use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::settled::{CacheRevision, SettledParents};
 
-use crate::controller::data::ControllerData;
+use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{Hooks, LoadedHooks};
 use crate::sync::lock;
@@ -17,11 +20,16 @@ use crate::sync::lock;
 pub(crate) struct Parents {
     data: Arc<ControllerData>,
     hooks: Arc<Hooks>,
-    decorator: Option<Decorator>,
+    pub(crate) decorator: Option<Decorator>,
     /// The parents that the controller selects, where it does not select all.
     selected: Mutex<Selected>,
     settled: Mutex<SettledParents>,
+    pub(crate) histories: WriteHistories,
+    /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
+    warnings: Mutex<BTreeMap<Key, Warnings>>,
 }
+
+type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
 
 impl Parents {
     pub(crate) fn new(
@@ -30,8 +38,15 @@ impl Parents {
         decorator: Option<Decorator>,
         purity_check: u64,
     ) -> Self {
-        let settled = Mutex::new(SettledParents::new(purity_check));
-        Self { data, hooks, decorator, selected: Mutex::default(), settled }
+        Self {
+            data,
+            hooks,
+            decorator,
+            selected: Mutex::default(),
+            settled: Mutex::new(SettledParents::new(purity_check)),
+            histories: WriteHistories::default(),
+            warnings: Mutex::default(),
+        }
     }
 
     /// Observes a change of an object of the parents' kind; gives back the parent that it triggers.
@@ -131,5 +146,156 @@ impl Parents {
         {
             decorator.forget_object(parent);
         }
+    }
+
+    /// Records those of a parent's present warnings that its last reconcile did not have.
+    pub(crate) fn record_new(
+        &self,
+        parent: &Object,
+        reason: EventReason,
+        warnings: impl IntoIterator<Item = String>,
+    ) {
+        let warnings = warnings.into_iter().collect();
+        let before = replace(&mut lock(&self.warnings), &parent.key, reason, &warnings);
+        for message in warnings.difference(&before) {
+            self.data.recorder.record(parent, reason, message);
+        }
+    }
+
+    /// To be called where the parent is gone, or no longer selected.
+    pub(crate) fn forget(&self, parent: &Key) {
+        self.histories.forget(parent);
+        lock(&self.warnings).remove(parent);
+    }
+}
+
+/// Remembers the warnings of a parent; gives back those that it had.
+fn replace(
+    all: &mut BTreeMap<Key, Warnings>,
+    parent: &Key,
+    reason: EventReason,
+    warnings: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let reasons = all.entry(parent.clone()).or_default();
+    let before = reasons.remove(&reason).unwrap_or_default();
+    if !warnings.is_empty() {
+        reasons.insert(reason, warnings.clone());
+    }
+    if reasons.is_empty() {
+        all.remove(parent);
+    }
+    before
+}
+
+/// Write histories of all parents: how the API server changes the values that are written.
+#[derive(Default)]
+pub(crate) struct WriteHistories(Mutex<Histories>);
+
+#[derive(Default)]
+struct Histories {
+    /// Parents with an empty history have no entry.
+    histories: FastMap<Key, Arc<WriteHistory>>,
+    /// The parents that have children with flapping values, so that counting them takes no walk over all.
+    flapping: BTreeSet<Key>,
+}
+
+impl WriteHistories {
+    pub(crate) fn of(&self, parent: &Key) -> Arc<WriteHistory> {
+        lock(&self.0).histories.get(parent).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn change(&self, parent: &Key, change: impl FnOnce(&mut WriteHistory)) {
+        let mut state = lock(&self.0);
+        let history = Arc::make_mut(state.histories.or_default(parent));
+        change(history);
+        let is_empty = history.is_empty();
+        if history.is_flapping() {
+            state.flapping.insert(parent.clone());
+        } else {
+            state.flapping.remove(parent);
+        }
+        if is_empty {
+            state.histories.remove(parent);
+        }
+    }
+
+    pub(crate) fn forget(&self, parent: &Key) {
+        let mut state = lock(&self.0);
+        state.histories.remove(parent);
+        state.flapping.remove(parent);
+    }
+
+    /// The number of children with flapping values, and the first of them with its paths.
+    pub(crate) fn flapping(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
+        let state = lock(&self.0);
+        let histories = state.flapping.iter().filter_map(|parent| state.histories.get(parent));
+        let mut all = histories.flat_map(|history| history.flapping());
+        let first =
+            all.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
+        (usize::from(first.is_some()) + all.count(), first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use metahook_core::children::write_history::Drift;
+    use metahook_core::json::difference::Difference;
+    use metahook_core::object::id::{Gvk, Resource};
+    use serde_json::json;
+
+    use super::*;
+
+    fn drift(name: &str) -> Drift {
+        let resource = Resource {
+            gvk: Gvk::new("v1", "Pod"),
+            plural: "pods".into(),
+            namespaced: true,
+            has_status: true,
+        };
+        Drift {
+            id: ObjectId { resource: Arc::new(resource), key: Key::new("n", name) },
+            uid: Uid::new(name),
+            values: vec![Difference { path: "spec.x".to_owned(), wanted: json!(1), found: json!(2) }],
+        }
+    }
+
+    #[test]
+    fn flapping_children_are_counted_without_a_walk() {
+        let histories = WriteHistories::default();
+        let correct = |parent: &Key, second| {
+            let now = Duration::from_secs(second);
+            histories.change(parent, |history| history.drift_corrected(&drift(&parent.name), now));
+        };
+        let parents = 20_000;
+        (0..parents).for_each(|number| correct(&Key::new("n", &number.to_string()), 0));
+        // A walk over all of them each time would take 400 million steps, and minutes.
+        (0..parents).for_each(|_| assert_eq!(histories.flapping(), (0, None)));
+        let (one, two) = (Key::new("n", "1"), Key::new("n", "2"));
+        (1..9).for_each(|second| [&one, &two].into_iter().for_each(|parent| correct(parent, second)));
+        let flapping = |count, name| (count, Some((drift(name).id, vec!["spec.x".to_owned()])));
+        assert_eq!(histories.flapping(), flapping(2, "1"));
+        histories.forget(&one);
+        assert_eq!(histories.flapping(), flapping(1, "2"));
+        histories.forget(&two);
+        assert_eq!(histories.flapping(), (0, None));
+    }
+
+    #[test]
+    fn a_warning_is_recorded_once_and_again_when_it_comes_back() {
+        let mut all = BTreeMap::new();
+        let mut new = |messages: &[&str]| {
+            let warnings = messages.iter().map(|&message| message.to_owned()).collect();
+            let before = replace(&mut all, &Key::new("n", "p"), EventReason::MissingChildren, &warnings);
+            warnings.difference(&before).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(new(&["a"]), ["a"]);
+        assert_eq!(new(&["a", "b"]), ["b"]);
+        assert!(new(&["a", "b"]).is_empty());
+        assert!(new(&[]).is_empty());
+        assert_eq!(new(&["a"]), ["a"]);
+        new(&[]);
+        assert!(all.is_empty(), "a parent without warnings costs nothing");
     }
 }

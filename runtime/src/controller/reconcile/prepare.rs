@@ -19,8 +19,7 @@ use metahook_core::reconcile::{Phase, phase};
 use metahook_core::settled::{HookNeed, Purity, SettledState};
 
 use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
-use crate::controller::reconcile::error::ReconcileError;
-use crate::controller::reconcile::{Progress, Reconcile, Reconciler};
+use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
 use crate::store::Writer;
 
@@ -37,12 +36,6 @@ struct Gathered {
     input: ReconcileInput,
     fingerprint: Fingerprint,
     customized: Vec<Customized>,
-}
-
-/// A plan, and the answers that it is made from.
-struct Planned {
-    plan: ReconcilePlan,
-    answers: Vec<HookAnswer>,
 }
 
 impl Reconciler {
@@ -74,16 +67,16 @@ impl Reconciler {
             }
         };
         let Gathered { input, fingerprint, customized } = gathered;
-        let claimed = self.claims.claim(&parent, &input.claims, &writer).await;
+        let claimed = self.children.writer.claim(&parent, &input.claims, &writer).await;
         let claimed = claimed.map_err(ReconcileError::Claim)?;
         if let Some(rollout) = &input.rollout {
-            let revisions = self.claims.claim(&parent, &rollout.revisions, &writer).await;
+            let revisions = self.children.writer.claim(&parent, &rollout.revisions, &writer).await;
             if revisions.map_err(ReconcileError::Claim)?.wrote {
                 // The content of revisions is read once they are the parent's.
                 return Ok(Progress::Wrote);
             }
         }
-        let Planned { plan, answers } = self.plan(&hooks, &input, &claimed.children).await?;
+        let (plan, answers) = self.plan(&hooks, &input, &claimed.children).await?;
         self.record_feedback(&input, &plan.feedback);
         if !customized.is_empty() {
             self.related.record_hidden(&input);
@@ -111,8 +104,8 @@ impl Reconciler {
                 Phase::AddFinalizer | Phase::DropFinalizer if wrote => {
                     return Ok(Entered::End(Progress::Wrote));
                 }
-                Phase::AddFinalizer => self.claims.add_finalizer(&parent, writer).await,
-                Phase::DropFinalizer => self.claims.drop_finalizer(&parent, writer).await,
+                Phase::AddFinalizer => self.children.writer.add_finalizer(&parent, writer).await,
+                Phase::DropFinalizer => self.children.writer.drop_finalizer(&parent, writer).await,
             };
             let Some(now) = change.map_err(ReconcileError::Finalizer)? else {
                 return Ok(Entered::End(Progress::Ignored));
@@ -158,13 +151,13 @@ impl Reconciler {
         Ok(Gathered { fingerprint: input.fingerprint(), input, customized: found.customized })
     }
 
-    /// Asks the hook about the parent and its older revisions, and plans by its answers.
+    /// Asks the hook about the parent and its older revisions; a plan, and the answers that it is made from.
     async fn plan(
         &self,
         hooks: &LoadedHooks,
         input: &ReconcileInput,
         children: &ChildMap,
-    ) -> Result<Planned, ReconcileError> {
+    ) -> Result<(ReconcilePlan, Vec<HookAnswer>), ReconcileError> {
         let ReconcileInput { parent, hook, .. } = input;
         let config = &self.data.config;
         let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
@@ -174,7 +167,7 @@ impl Reconciler {
         });
         let latest = async { Ok(self.ask(hooks, input, input.state(), children).await?) };
         let (latest, older) = try_join(latest, try_join_all(ask_older)).await?;
-        let histories = &self.children.histories;
+        let histories = &self.parents.histories;
         let mut history = histories.of(&parent.key);
         let late = read_late(&history, config.owner(parent), children);
         if !late.is_empty() {
@@ -191,7 +184,7 @@ impl Reconciler {
             drop(history);
             histories.change(&parent.key, |history| history.keep(children, &plan.desired));
         }
-        Ok(Planned { plan, answers: std::iter::once(latest).chain(older).collect() })
+        Ok((plan, std::iter::once(latest).chain(older).collect()))
     }
 
     async fn ask(
@@ -232,7 +225,7 @@ impl Reconciler {
                 feedback.missing_children
             )
         });
-        self.children.events.record(parent, EventReason::MissingChildren, missing);
+        self.parents.record_new(parent, EventReason::MissingChildren, missing);
         for odd in &feedback.warnings {
             tracing::debug!(%hook, "the hook's answer {odd}");
         }
@@ -244,7 +237,7 @@ fn summary(customized: &[Customized], answers: &[HookAnswer]) -> (Fingerprint, O
     let mut all = Fingerprinter::default();
     let mut pure = Some(true);
     for one in customized {
-        all.add(one.fingerprint().as_bytes());
+        all.add(one.answer.print.as_bytes());
         pure = pure.zip(one.pure).map(|(before, now)| before && now);
     }
     for answer in answers {

@@ -61,8 +61,12 @@ async fn finalizers_are_written_over_the_object_as_it_is_now() {
     let mut results = BTreeMap::new();
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
-        let added =
-            scenario.reconciler.claims.add_finalizer(&parent, &scenario.data().writer(&parent.key)).await;
+        let added = scenario
+            .reconciler
+            .children
+            .writer
+            .add_finalizer(&parent, &scenario.data().writer(&parent.key))
+            .await;
         let result = match added {
             Ok(Some(now)) => format!("version {}", now.version.as_str()),
             Ok(None) => "gone".to_owned(),
@@ -94,8 +98,12 @@ async fn an_orphan_is_adopted_once_its_parent_was_read() {
         let scenario = Scenario::new(answer);
         let orphan = Arc::new(object(&children()));
         let claims = [ClaimedObject { resource: children(), object: orphan, claim: Claim::Adopt }];
-        let claimed =
-            scenario.reconciler.claims.claim(&parent, &claims, &scenario.data().writer(&parent.key)).await;
+        let claimed = scenario
+            .reconciler
+            .children
+            .writer
+            .claim(&parent, &claims, &scenario.data().writer(&parent.key))
+            .await;
         results.push(match claimed {
             Ok(claimed) => {
                 let child = claimed.children.get(&children(), &Key::new("n", "x")).unwrap();
@@ -119,7 +127,7 @@ async fn a_child_that_no_longer_matches_is_released() {
         let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
         let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Release }];
         let writer = scenario.data().writer(&parent.key);
-        let claimed = scenario.reconciler.claims.claim(&parent, &claims, &writer).await;
+        let claimed = scenario.reconciler.children.writer.claim(&parent, &claims, &writer).await;
         let result =
             claimed.map_or_else(|error| retry(error.retry()), |claimed| format!("wrote {}", claimed.wrote));
         results.push(format!("{result}: {}", scenario.requests()));

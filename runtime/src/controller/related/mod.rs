@@ -23,7 +23,7 @@ use metahook_core::related::{
 
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::controller::Cluster;
-use crate::controller::data::ControllerData;
+use crate::controller::ControllerData;
 use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
 use crate::queue::Queue;
@@ -63,7 +63,7 @@ pub(crate) enum Wait {
 
 /// An answer of the customize hook about one parent, of this reconcile or an earlier one.
 pub(crate) struct Customized {
-    answer: Answer,
+    pub(crate) answer: Answer,
     /// Whether the answer depends on the request alone; `None`: unknown.
     pub(crate) pure: Option<bool>,
 }
@@ -121,12 +121,6 @@ impl RelatedError {
             Self::Kind { source, .. } => source.retry(),
             Self::Answer(_) | Self::Rule(_) | Self::NotListed { .. } => Retry::Loud,
         }
-    }
-}
-
-impl Customized {
-    pub(crate) fn fingerprint(&self) -> Fingerprint {
-        self.answer.print
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Context;
-use crate::controller::data::ControllerData;
+use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{Hook, HookCaller, Hooks};
 use crate::controller::runner::kinds::Kinds;
@@ -316,7 +316,7 @@ impl ControllerRunner {
 
     /// Starts the workers; from now on other decorators wait for the reconciles of this one.
     fn begin(&self, parts: &[ParentQueue], period: Option<Duration>) -> Vec<JoinSet<()>> {
-        let decorator = parts.first().and_then(|part| part.reconciler.decorator.as_ref());
+        let decorator = parts.first().and_then(|part| part.reconciler.parents.decorator.as_ref());
         if decorator.is_some() {
             let target = |part: &ParentQueue| {
                 let ControllerData { parents, config, .. } = &*part.reconciler.data;

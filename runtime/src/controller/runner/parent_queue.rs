@@ -55,7 +55,7 @@ impl ParentQueue {
 
     /// Starts the workers; they end with the queue.
     pub(crate) fn begin(&self, reason: StartReason, count: usize, period: Option<Duration>) -> JoinSet<()> {
-        if let Some(Decorator { id, coordinator }) = &self.reconciler.decorator {
+        if let Some(Decorator { id, coordinator }) = &self.reconciler.parents.decorator {
             coordinator.works(id, &self.reconciler.data.parents, &self.queue);
         }
         spawn_triggers(self, reason);

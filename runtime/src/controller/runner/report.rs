@@ -24,8 +24,8 @@ use crate::cluster::api_client::ApiClient;
 use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::parent_queue::ParentQueue;
-use crate::error_chain::error_chain;
 use crate::store::Store;
+use crate::telemetry::error_chain;
 use crate::telemetry::timestamp;
 
 /// A status that could not be written is tried again this much later; one that the API server dropped, that much.
@@ -172,7 +172,7 @@ impl Counts {
             self.first = self.first.take().or_else(|| first.map(|(key, category)| (key.clone(), *category)));
             self.purity.extend(hooks.and_then(|hooks| settled.purity_of(hooks.identity)));
         }
-        let (flapping, first) = controller.histories().flapping();
+        let (flapping, first) = controller.parents.histories.flapping();
         self.flapping += flapping;
         let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
         self.first_flapping = self.first_flapping.take().or(first);

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::apply::{ApplyError, list};
 use crate::controller::Context;
-use crate::error_chain::error_chain;
 use crate::store::Store;
+use crate::telemetry::error_chain;
 
 /// Pause before a failed removal is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(5);

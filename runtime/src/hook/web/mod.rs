@@ -20,8 +20,8 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::shorten;
 use tokio::time::{Instant, timeout};
 
-use crate::error_chain::error_chain;
 use crate::retry_after::busy;
+use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
 use connector::{Connections, Resolver, measured};
 
