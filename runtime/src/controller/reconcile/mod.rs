@@ -5,7 +5,7 @@ mod children;
 pub(super) mod parents;
 mod prepare;
 #[cfg(test)]
-mod scenario;
+mod testing;
 #[cfg(test)]
 mod tests;
 mod write;

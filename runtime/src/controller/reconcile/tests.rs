@@ -11,7 +11,7 @@ use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::plan::ReconcilePlan;
 
-use crate::controller::reconcile::scenario::{
+use crate::controller::reconcile::testing::{
     ANSWERS, COMPOSITE, OWNED, Scenario, body, children, id, object, owned_body, parents, retry,
 };
 
