@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::api::hook::HookName;
 use crate::api::policy::Limits;
+use crate::api::reason::table;
 use crate::api::status::CallFigures;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
@@ -22,16 +23,6 @@ pub enum MetricKind {
     Counter,
     Gauge,
     Histogram,
-}
-
-impl MetricKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
 }
 
 /// One metric of the server, as it is served and documented.
@@ -94,45 +85,28 @@ impl Metric {
     }
 }
 
-macro_rules! reconcile_results {
-    ($(#[doc = $meaning:literal] $result:ident $word:literal;)+) => {
-        /// Result of a reconcile, as metrics count it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum ReconcileResult {
-            $(#[doc = $meaning] $result,)+
-        }
+table! {
+    /// Result of a reconcile, as metrics count it.
+    ReconcileResult: &'static str;
 
-        impl ReconcileResult {
-            pub const ALL: &[Self] = &[$(Self::$result),+];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$result => $word,)+
-                }
-            }
-
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$result => $meaning.trim_ascii(),)+
-                }
-            }
-        }
-    };
+    /// The server changed something.
+    Wrote = "wrote";
+    /// There was nothing to change.
+    Unchanged = "unchanged";
+    /// Nothing had changed since the last reconcile: no hook was called.
+    Settled = "settled";
+    /// Another client was faster: the parent is reconciled again.
+    Conflict = "conflict";
+    /// A webhook or the API server asked for time.
+    Postponed = "postponed";
+    /// The reconcile failed.
+    Failed = "failed";
 }
 
-reconcile_results! {
-    /// The server changed something.
-    Wrote "wrote";
-    /// There was nothing to change.
-    Unchanged "unchanged";
-    /// Nothing had changed since the last reconcile: no hook was called.
-    Settled "settled";
-    /// Another client was faster: the parent is reconciled again.
-    Conflict "conflict";
-    /// A webhook or the API server asked for time.
-    Postponed "postponed";
-    /// The reconcile failed.
-    Failed "failed";
+impl ReconcileResult {
+    pub fn as_str(self) -> &'static str {
+        self.row()
+    }
 }
 
 /// Sums since the controller was started, and the figures of the calls since they were reported last.

@@ -67,7 +67,12 @@ fn the_page_of_conditions_is_up_to_date() {
 fn the_page_of_metrics_is_up_to_date() {
     let row = |metric: &Metric| {
         let label = if metric.label.is_empty() { String::new() } else { format!("`{}`", metric.label) };
-        vec![format!("`{}`", metric.full_name()), metric.kind.as_str().into(), label, metric.help.into()]
+        vec![
+            format!("`{}`", metric.full_name()),
+            format!("{:?}", metric.kind).to_lowercase(),
+            label,
+            metric.help.into(),
+        ]
     };
     let metrics = table(&["metric", "type", "labels", "meaning"], Metric::ALL.iter().map(row));
     let row = |result: &ReconcileResult| vec![format!("`{}`", result.as_str()), result.meaning().into()];

@@ -72,7 +72,7 @@ fn request(world: &World, version: HookVersion, finalizing: bool) -> String {
 
 fn customize(world: &World) -> String {
     let parent = object(&world.parent);
-    written(&customize::Request { controller: &controller(world), parent: &parent, settings: None }.bytes())
+    written(&customize::request(&controller(world), &parent, None))
 }
 
 fn controller(world: &World) -> String {

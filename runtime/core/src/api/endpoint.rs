@@ -66,31 +66,21 @@ impl Webhook {
         if let Some(url) = &self.url {
             return Ok((format!("{field}.url"), url.clone()));
         }
+        let refuse = |part: &str, problem: &str| Err(SpecError::new(format!("{field}{part}"), problem));
         let (service, path) = match (&self.service, &self.path) {
             (Some(service), Some(path)) => (service, path),
             (Some(_), None) => {
-                return Err(SpecError::new(
-                    format!("{field}.path"),
-                    "is missing: a service is asked under a path, for example /sync",
-                ));
+                return refuse(".path", "is missing: a service is asked under a path, for example /sync");
             }
-            (None, _) => {
-                return Err(SpecError::new(
-                    field,
-                    "says not where it is: give it a url, or a service and a path",
-                ));
-            }
+            (None, _) => return refuse("", "says not where it is: give it a url, or a service and a path"),
         };
         SpecError::check_names(&format!("{field}.service"), &service.namespace, &service.name)?;
         if !path.starts_with('/') {
-            return Err(SpecError::new(format!("{field}.path"), format!("{path:?} has to begin with a /")));
+            return refuse(".path", &format!("{path:?} has to begin with a /"));
         }
         let port = service.port.unwrap_or(80);
         if !(1..=65535).contains(&port) {
-            return Err(SpecError::new(
-                format!("{field}.service.port"),
-                format!("{port} is no port: it has to be from 1 to 65535"),
-            ));
+            return refuse(".service.port", &format!("{port} is no port: it has to be from 1 to 65535"));
         }
         let protocol = service.protocol.as_deref().unwrap_or("http");
         let url = format!("{protocol}://{}.{}:{port}{path}", service.name, service.namespace);

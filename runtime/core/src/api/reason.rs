@@ -1,5 +1,8 @@
 //! Reasons of Events and conditions, each with its meaning. The reference pages of the documentation are made from them.
 
+use EventKind::{Normal, Warning};
+use Subject::{Controllers, Parents};
+
 /// Type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
@@ -23,98 +26,102 @@ pub enum Subject {
     Parents,
 }
 
-macro_rules! event_reasons {
-    ($($(#[doc = $when:literal])+ $reason:ident $word:literal $subject:ident $kind:ident $remedy:literal;)+) => {
-        /// Reason of an Event of the server.
+/// An enum whose variants are the rows of a table: the documentation of a variant is its meaning.
+macro_rules! table {
+    ($(#[doc = $doc:literal])+ $name:ident: $row:ty; $($(#[doc = $meaning:literal])+ $variant:ident = $value:expr;)+) => {
+        $(#[doc = $doc])+
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum EventReason {
-            $($(#[doc = $when])+ $reason,)+
+        pub enum $name {
+            $($(#[doc = $meaning])+ $variant,)+
         }
 
-        impl EventReason {
-            pub const ALL: &[Self] = &[$(Self::$reason),+];
+        impl $name {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$reason => $word,)+
-                }
-            }
-
-            pub fn kind(self) -> EventKind {
-                match self {
-                    $(Self::$reason => EventKind::$kind,)+
-                }
-            }
-
-            pub fn subject(self) -> Subject {
-                match self {
-                    $(Self::$reason => Subject::$subject,)+
-                }
-            }
-
-            /// When the server records it.
             pub fn meaning(self) -> &'static str {
                 match self {
-                    $(Self::$reason => concat!($($when),+).trim_ascii(),)+
+                    $(Self::$variant => concat!($($meaning),+).trim_ascii(),)+
                 }
             }
 
-            /// What a user does about it.
-            pub fn remedy(self) -> &'static str {
+            fn row(self) -> $row {
                 match self {
-                    $(Self::$reason => $remedy,)+
+                    $(Self::$variant => $value,)+
                 }
             }
         }
     };
 }
+pub(crate) use table;
 
-event_reasons! {
+table! {
+    /// Reason of an Event of the server.
+    EventReason: (&'static str, Subject, EventKind, &'static str);
+
     /// The server starts to run the controller.
-    Starting "Starting" Controllers Normal "";
+    Starting = ("Starting", Controllers, Normal, "");
     /// Kinds are served, modules loaded, objects listed: reconciles begin.
-    Started "Started" Controllers Normal "";
+    Started = ("Started", Controllers, Normal, "");
     /// The controller is deleted, or its spec changed. Reconciles under way end first.
-    Stopping "Stopping" Controllers Normal "";
+    Stopping = ("Stopping", Controllers, Normal, "");
     /// The last reconcile has ended.
-    Stopped "Stopped" Controllers Normal "";
+    Stopped = ("Stopped", Controllers, Normal, "");
     /// The controller cannot run: a spec that is refused, a kind that is not served, a module that cannot be loaded.
-    CreateError "CreateError" Controllers Warning "Change what the message names; the server tries again by itself.";
+    CreateError = ("CreateError", Controllers, Warning, "Change what the message names; the server tries again by itself.");
     /// The parent's CustomResourceDefinition has no status subresource.
-    NoStatus "SyncError" Controllers Warning "Add `subresources: {status: {}}` to its version.";
+    NoStatus = ("SyncError", Controllers, Warning, "Add `subresources: {status: {}}` to its version.");
     /// The API server does not serve one of a DecoratorController's kinds; objects of the others are decorated.
-    KindNotServed "KindNotServed" Controllers Warning "Install the kind, or take it out.";
+    KindNotServed = ("KindNotServed", Controllers, Warning, "Install the kind, or take it out.");
     /// The spec names a kind twice. The last entry of children counts; all entries of decorated objects count.
-    KindDeclaredAgain "KindDeclaredAgain" Controllers Warning "Take one out.";
+    KindDeclaredAgain = ("KindDeclaredAgain", Controllers, Warning, "Take one out.");
     /// A DecoratorController names a kind in two versions. The version of the first entry counts, with the selectors of all.
-    KindInTwoVersions "KindInTwoVersions" Controllers Warning "Name one version.";
+    KindInTwoVersions = ("KindInTwoVersions", Controllers, Warning, "Name one version.");
     /// A hook names neither a module nor a webhook; the server does not call it.
-    DisabledHook "DisabledHook" Controllers Warning "Name one, or take the hook out.";
+    DisabledHook = ("DisabledHook", Controllers, Warning, "Name one, or take the hook out.");
     /// `resyncPeriodSeconds` is below 1 and is taken for 1.
-    ShortResync "ShortResync" Controllers Warning "Ask for 1 or more.";
+    ShortResync = ("ShortResync", Controllers, Warning, "Ask for 1 or more.");
     /// A new module or mount cannot be loaded. The last good one stays in use.
-    ModuleRefused "ModuleRefused" Controllers Warning "Change what the message names.";
+    ModuleRefused = ("ModuleRefused", Controllers, Warning, "Change what the message names.");
     /// A hook gave two answers to one request. The server skips no call until its module or a mount changes.
-    ImpureHook "ImpureHook" Controllers Warning "Decide from the request alone.";
+    ImpureHook = ("ImpureHook", Controllers, Warning, "Decide from the request alone.");
     /// Two DecoratorControllers want a label, annotation or status of one object to be different. The older one decides.
-    DecoratorsConflict "DecoratorsConflict" Controllers Warning "Change one of the hooks.";
+    DecoratorsConflict = ("DecoratorsConflict", Controllers, Warning, "Change one of the hooks.");
     /// A reconcile failed. The message says at which step, and where in the answer.
-    SyncError "SyncError" Parents Warning "See [Limits and errors](../limits.md).";
+    SyncError = ("SyncError", Parents, Warning, "See [Limits and errors](../limits.md).");
     /// A webhook answered without a list of children, so all of them are deleted.
-    MissingChildren "MissingChildren" Parents Warning "Answer with an empty list where that is meant.";
+    MissingChildren = ("MissingChildren", Parents, Warning, "Answer with an empty list where that is meant.");
     /// A webhook asked for a kind that the spec does not declare, or for another namespace.
     /// The server creates the object once and then leaves it alone.
-    UnmanagedChild "UnmanagedChild" Parents Warning "Declare the kind.";
+    UnmanagedChild = ("UnmanagedChild", Parents, Warning, "Declare the kind.");
     /// Another controller makes children of the same kind for this parent. Each leaves the other's alone.
-    ControllersOverlap "ControllersOverlap" Parents Warning "Give the children different names.";
+    ControllersOverlap = ("ControllersOverlap", Parents, Warning, "Give the children different names.");
     /// The cluster refuses the dry run that tells whether a child has to be recreated. The child stays as it is.
-    DryRunRefused "DryRunRefused" Parents Warning "Delete the child to have it recreated.";
+    DryRunRefused = ("DryRunRefused", Parents, Warning, "Delete the child to have it recreated.");
     /// Another client keeps changing a value of a child back. The server corrects it less and less often.
-    ValueFlips "ValueFlips" Parents Warning "Stop the other client, or leave the field out of the answer.";
+    ValueFlips = ("ValueFlips", Parents, Warning, "Stop the other client, or leave the field out of the answer.");
     /// The hook is of version v1 and has no names for related objects outside of its parent's namespace.
-    RelatedHidden "RelatedHidden" Parents Warning "Declare version v2 for the hook and for customize.";
+    RelatedHidden = ("RelatedHidden", Parents, Warning, "Declare version v2 for the hook and for customize.");
     /// The server deleted related objects, as the hook asked. One Event for each kind.
-    DeletedRelated "DeletedRelated" Parents Normal "";
+    DeletedRelated = ("DeletedRelated", Parents, Normal, "");
+}
+
+impl EventReason {
+    pub fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    pub fn subject(self) -> Subject {
+        self.row().1
+    }
+
+    pub fn kind(self) -> EventKind {
+        self.row().2
+    }
+
+    /// What a user does about it.
+    pub fn remedy(self) -> &'static str {
+        self.row().3
+    }
 }
 
 /// Type of a condition in the status of a controller, or, `Updated`, of a parent.
@@ -142,103 +149,82 @@ impl ConditionType {
     }
 }
 
-macro_rules! condition_reasons {
-    ($($(#[doc = $meaning:literal])+ $reason:ident $word:literal $kind:ident $status:literal;)+) => {
-        /// Reason of a condition of a controller: it implies the condition's type and status.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum ConditionReason {
-            $($(#[doc = $meaning])+ $reason,)+
-        }
+table! {
+    /// Reason of a condition of a controller: it implies the condition's type and status.
+    ConditionReason: (&'static str, ConditionType, bool);
 
-        impl ConditionReason {
-            pub const ALL: &[Self] = &[$(Self::$reason),+];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$reason => $word,)+
-                }
-            }
-
-            pub fn condition(self) -> ConditionType {
-                match self {
-                    $(Self::$reason => ConditionType::$kind,)+
-                }
-            }
-
-            pub fn is_true(self) -> bool {
-                match self {
-                    $(Self::$reason => $status,)+
-                }
-            }
-
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$reason => concat!($($meaning),+).trim_ascii(),)+
-                }
-            }
-        }
-    };
+    /// The controller runs, and no parent fails.
+    Running = ("Running", ConditionType::Ready, true);
+    /// The controller runs; the message counts the parents that fail and names the first.
+    ParentsFailing = ("ParentsFailing", ConditionType::Ready, true);
+    /// A kind can no longer be watched. The server goes on with what it saw last.
+    WatchBroken = ("NotListed", ConditionType::Ready, true);
+    /// A kind cannot be listed, so the controller does not start.
+    NotListed = ("NotListed", ConditionType::Ready, false);
+    /// The API server does not serve a kind of the spec.
+    NotServed = ("KindNotServed", ConditionType::Ready, false);
+    /// A module or mount is missing or wrong, and there is no earlier good one.
+    ModuleNotLoaded = ("ModuleNotLoaded", ConditionType::Ready, false);
+    /// The spec is refused; the message names the field.
+    InvalidSpec = ("InvalidSpec", ConditionType::Ready, false);
+    /// There is no enabled sync hook.
+    NoSyncHook = ("NoSyncHook", ConditionType::Ready, false);
+    /// Every module and mount is loaded.
+    Loaded = ("Loaded", ConditionType::ModulesLoaded, true);
+    /// All hooks are webhooks.
+    NoModules = ("NoModules", ConditionType::ModulesLoaded, true);
+    /// The ConfigMap of a module is missing.
+    ConfigMapNotFound = ("ConfigMapNotFound", ConditionType::ModulesLoaded, false);
+    /// The ConfigMap does not have the key that the spec names.
+    KeyNotFound = ("KeyNotFound", ConditionType::ModulesLoaded, false);
+    /// The ConfigMap holds both a module and an index.
+    KeysConflict = ("KeysConflict", ConditionType::ModulesLoaded, false);
+    /// The server cannot read the ConfigMap.
+    ConfigMapUnreadable = ("ConfigMapUnreadable", ConditionType::ModulesLoaded, false);
+    /// The index of a packed module is wrong.
+    IndexInvalid = ("IndexInvalid", ConditionType::ModulesLoaded, false);
+    /// A part of a packed module is missing.
+    PartNotFound = ("PartNotFound", ConditionType::ModulesLoaded, false);
+    /// The module exceeds a [limit](../limits.md#limits-of-a-module) or cannot be compiled.
+    ModuleInvalid = ("ModuleInvalid", ConditionType::ModulesLoaded, false);
+    /// The module is not the one that `sha256` pins.
+    DigestMismatch = ("DigestMismatch", ConditionType::ModulesLoaded, false);
+    /// A mounted object is missing.
+    MountNotFound = ("MountNotFound", ConditionType::ModulesLoaded, false);
+    /// The server cannot read a mounted object.
+    MountUnreadable = ("MountUnreadable", ConditionType::ModulesLoaded, false);
+    /// A mounted object has a key that is no file name.
+    MountInvalid = ("MountInvalid", ConditionType::ModulesLoaded, false);
+    /// The mounts of one hook are too large.
+    MountsTooLarge = ("MountsTooLarge", ConditionType::ModulesLoaded, false);
+    /// The mounts of all hooks together exceed `--mount-memory-max`.
+    MountMemoryExceeded = ("MountMemoryExceeded", ConditionType::ModulesLoaded, false);
+    /// The API server serves all kinds of the spec.
+    AllServed = ("AllServed", ConditionType::KindsServed, true);
+    /// It does not serve one of them.
+    KindNotServed = ("KindNotServed", ConditionType::KindsServed, false);
+    /// Answers depend on requests alone; settled parents cost no call.
+    RequestsAlone = ("RequestsAlone", ConditionType::Pure, true);
+    /// The hook asked for the time. The server calls it at every trigger for a parent whose last call did.
+    ReadsClock = ("ReadsClock", ConditionType::Pure, false);
+    /// The hook gave two answers to one request. The server calls it at every trigger until its module or a mount changes.
+    AnswersDiffer = ("AnswersDiffer", ConditionType::Pure, false);
+    /// No client keeps changing children back.
+    NoForeignChanges = ("NoForeignChanges", ConditionType::ChildrenStable, true);
+    /// A client does; the message names the first child and field.
+    ValueFlips = ("ValueFlips", ConditionType::ChildrenStable, false);
 }
 
-condition_reasons! {
-    /// The controller runs, and no parent fails.
-    Running "Running" Ready true;
-    /// The controller runs; the message counts the parents that fail and names the first.
-    ParentsFailing "ParentsFailing" Ready true;
-    /// A kind can no longer be watched. The server goes on with what it saw last.
-    WatchBroken "NotListed" Ready true;
-    /// A kind cannot be listed, so the controller does not start.
-    NotListed "NotListed" Ready false;
-    /// The API server does not serve a kind of the spec.
-    NotServed "KindNotServed" Ready false;
-    /// A module or mount is missing or wrong, and there is no earlier good one.
-    ModuleNotLoaded "ModuleNotLoaded" Ready false;
-    /// The spec is refused; the message names the field.
-    InvalidSpec "InvalidSpec" Ready false;
-    /// There is no enabled sync hook.
-    NoSyncHook "NoSyncHook" Ready false;
-    /// Every module and mount is loaded.
-    Loaded "Loaded" ModulesLoaded true;
-    /// All hooks are webhooks.
-    NoModules "NoModules" ModulesLoaded true;
-    /// The ConfigMap of a module is missing.
-    ConfigMapNotFound "ConfigMapNotFound" ModulesLoaded false;
-    /// The ConfigMap does not have the key that the spec names.
-    KeyNotFound "KeyNotFound" ModulesLoaded false;
-    /// The ConfigMap holds both a module and an index.
-    KeysConflict "KeysConflict" ModulesLoaded false;
-    /// The server cannot read the ConfigMap.
-    ConfigMapUnreadable "ConfigMapUnreadable" ModulesLoaded false;
-    /// The index of a packed module is wrong.
-    IndexInvalid "IndexInvalid" ModulesLoaded false;
-    /// A part of a packed module is missing.
-    PartNotFound "PartNotFound" ModulesLoaded false;
-    /// The module exceeds a [limit](../limits.md#limits-of-a-module) or cannot be compiled.
-    ModuleInvalid "ModuleInvalid" ModulesLoaded false;
-    /// The module is not the one that `sha256` pins.
-    DigestMismatch "DigestMismatch" ModulesLoaded false;
-    /// A mounted object is missing.
-    MountNotFound "MountNotFound" ModulesLoaded false;
-    /// The server cannot read a mounted object.
-    MountUnreadable "MountUnreadable" ModulesLoaded false;
-    /// A mounted object has a key that is no file name.
-    MountInvalid "MountInvalid" ModulesLoaded false;
-    /// The mounts of one hook are too large.
-    MountsTooLarge "MountsTooLarge" ModulesLoaded false;
-    /// The mounts of all hooks together exceed `--mount-memory-max`.
-    MountMemoryExceeded "MountMemoryExceeded" ModulesLoaded false;
-    /// The API server serves all kinds of the spec.
-    AllServed "AllServed" KindsServed true;
-    /// It does not serve one of them.
-    KindNotServed "KindNotServed" KindsServed false;
-    /// Answers depend on requests alone; settled parents cost no call.
-    RequestsAlone "RequestsAlone" Pure true;
-    /// The hook asked for the time. The server calls it at every trigger for a parent whose last call did.
-    ReadsClock "ReadsClock" Pure false;
-    /// The hook gave two answers to one request. The server calls it at every trigger until its module or a mount changes.
-    AnswersDiffer "AnswersDiffer" Pure false;
-    /// No client keeps changing children back.
-    NoForeignChanges "NoForeignChanges" ChildrenStable true;
-    /// A client does; the message names the first child and field.
-    ValueFlips "ValueFlips" ChildrenStable false;
+impl ConditionReason {
+    pub fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    pub fn condition(self) -> ConditionType {
+        self.row().1
+    }
+
+    pub fn is_true(self) -> bool {
+        self.row().2
+    }
 }

@@ -14,22 +14,12 @@ use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
 use crate::related::rule::Asked;
 
-/// A customize request; both kinds of controllers call the object `parent`.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// The controller object, as it was when the controller started.
-    pub controller: &'a str,
-    pub parent: &'a Object,
-    /// JSON from the controller's spec; only Wasm hooks have it.
-    pub settings: Option<&'a str>,
-}
-
-impl Request<'_> {
-    pub fn bytes(&self) -> Vec<u8> {
-        let settings = self.settings.map(|settings| format!(r#","settings":{settings}"#)).unwrap_or_default();
-        let (controller, parent) = (self.controller, self.parent.json());
-        format!(r#"{{"controller":{controller},"parent":{parent}{settings}}}"#).into_bytes()
-    }
+/// The request about a parent; both kinds of controllers call the object `parent`. `controller` is the controller object, as
+/// it was when the controller started; `settings` is JSON from its spec, which only Wasm hooks have.
+pub fn request(controller: &str, parent: &Object, settings: Option<&str>) -> Vec<u8> {
+    let settings = settings.map(|settings| format!(r#","settings":{settings}"#)).unwrap_or_default();
+    let parent = parent.json();
+    format!(r#"{{"controller":{controller},"parent":{parent}{settings}}}"#).into_bytes()
 }
 
 /// A checked answer.
@@ -152,8 +142,8 @@ mod tests {
     fn the_request_is_the_controller_and_the_parent() {
         let parent = a("e/v1", "P", "n/p").object();
         let request = |settings| {
-            let request = Request { controller: r#"{"kind":"C"}"#, parent: &parent, settings };
-            serde_json::from_slice::<Value>(&request.bytes()).unwrap()
+            let request = request(r#"{"kind":"C"}"#, &parent, settings);
+            serde_json::from_slice::<Value>(&request).unwrap()
         };
         let object = parent.value().unwrap();
         assert_eq!(request(None), json!({"controller": {"kind": "C"}, "parent": object}));

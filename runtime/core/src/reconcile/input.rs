@@ -129,7 +129,7 @@ impl ReconcileInput {
 /// The request to the customize hook about a parent.
 pub fn customize_request(config: &ControllerConfig, parent: &Object) -> Vec<u8> {
     let settings = config.hooks.customize.as_ref().and_then(|hook| hook.settings.as_deref());
-    customize::Request { controller: &config.snapshot, parent, settings }.bytes()
+    customize::request(&config.snapshot, parent, settings)
 }
 
 #[cfg(test)]

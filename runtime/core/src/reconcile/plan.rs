@@ -21,7 +21,7 @@ use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::manages_children;
 use crate::reconcile::rollout::RolloutState;
-use crate::related::deletion::{self, Deletion, DeletionError, ShownObjects};
+use crate::related::deletion::{self, DeletionError, ShownObjects};
 use crate::rollout::record;
 use crate::rollout::revisions::{History, Revision, RevisionError};
 use crate::rollout::step::{self, At, Progress, Situation, Step};
@@ -82,14 +82,6 @@ pub enum AnswerError {
     Older { revision: String, source: Box<AnswerError> },
 }
 
-/// The answers about a rolling parent, as children.
-struct RollingAnswers<'a> {
-    rollout: &'a RolloutState,
-    history: &'a History,
-    latest: &'a Wanted,
-    older: Vec<Desired>,
-}
-
 impl ControllerConfig {
     /// The plan that follows from the hook's answers.
     ///
@@ -110,7 +102,10 @@ impl ControllerConfig {
             Ok((revision, response))
         });
         let older = older.collect::<Result<Vec<_>, AnswerError>>()?;
-        let deletions = self.deletions(input, children, &latest.deletions)?;
+        let (parent, related) = (&input.parent, &input.related.objects);
+        let shown =
+            ShownObjects { parent, children, related, naming: self.hook(input.hook).version.naming() };
+        let deletions = deletion::check(&latest.deletions, &self.deletions, shown)?;
         let finalized = latest.finalized && older.iter().all(|(_, one)| one.finalized);
         let resyncs = older.iter().filter_map(|(_, one)| one.resync_after).chain(latest.resync_after);
         let mut plan = ReconcilePlan {
@@ -134,12 +129,17 @@ impl ControllerConfig {
                 Ok(wanted.desired)
             });
             let older = older.collect::<Result<Vec<_>, AnswerError>>()?;
-            let step = self.step(
-                input,
-                children,
-                &RollingAnswers { rollout, history, latest: &wanted, older },
-                past,
-            );
+            let claimed = history.older.iter().map(|revision| &revision.claims);
+            let older: Vec<_> = claimed.zip(&older).map(|(claims, desired)| At { claims, desired }).collect();
+            let situation = Situation {
+                rolling: &rollout.config,
+                observed: children,
+                latest: At { claims: &history.latest.claims, desired: &wanted.desired },
+                sequence: &wanted.sequence,
+                older: &older,
+                up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.history),
+            };
+            let step = situation.step();
             plan.add_rollout_step(input, history, &step);
             let generated = self.kind.generates_selector();
             plan.revisions = record::writes(&rollout.config, owner, generated, history, &step.claims);
@@ -163,18 +163,6 @@ impl ControllerConfig {
         response::sync(answer, ReadOptions { kind, via: hook.via, mode: hook.mode, max_children, deletes })
     }
 
-    /// The related objects that an answer may have deleted.
-    fn deletions(
-        &self,
-        input: &ReconcileInput,
-        children: &ChildMap,
-        asked: &[Deletion],
-    ) -> Result<Vec<Op>, DeletionError> {
-        let naming = self.hook(input.hook).version.naming();
-        let (parent, related) = (&input.parent, &input.related.objects);
-        deletion::check(asked, &self.deletions, ShownObjects { parent, children, related, naming })
-    }
-
     fn wanted(
         &self,
         input: &ReconcileInput,
@@ -182,30 +170,6 @@ impl ControllerConfig {
     ) -> Result<Wanted, DesiredError> {
         let options = self.desired_options(input.hook, input.selector.as_ref());
         desired(&input.parent, options, children)
-    }
-
-    /// The next step of the parent's rolling update.
-    fn step(
-        &self,
-        input: &ReconcileInput,
-        children: &ChildMap,
-        answers: &RollingAnswers<'_>,
-        past: PastWrites<'_>,
-    ) -> Step {
-        let RollingAnswers { rollout, history, latest, older } = answers;
-        let owner = self.owner(&input.parent);
-        let older = history.older.iter().zip(older);
-        let older: Vec<_> =
-            older.map(|(revision, desired)| At { claims: &revision.claims, desired }).collect();
-        let situation = Situation {
-            rolling: &rollout.config,
-            observed: children,
-            latest: At { claims: &history.latest.claims, desired: &latest.desired },
-            sequence: &latest.sequence,
-            older: &older,
-            up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.history),
-        };
-        situation.step()
     }
 }
 

@@ -30,8 +30,8 @@ use crate::related::rule::{Asked, Finds, RelatedRule};
 pub struct Related {
     /// Every rule's kind has its group, also an empty one.
     pub objects: ChildMap,
-    /// For each rule its kind and how many of its objects are not in the namespace of the parent, which has one.
-    elsewhere: Vec<(Gvk, usize)>,
+    /// Objects of rules that are not in the namespace of the parent, which has one.
+    elsewhere: Vec<Hidden>,
 }
 
 /// Objects that a rule finds and no request in this naming can tell of.
@@ -59,25 +59,24 @@ impl Related {
     ) -> Self {
         let home = &parent.key.namespace;
         let mut related = Self::default();
-        for rule in rules {
+        for (at, rule) in rules.iter().enumerate() {
             related.objects.declare(&rule.resource);
             let found = select(rule);
             let elsewhere = if home.is_empty() { 0 } else { elsewhere(home, rule, &found) };
             for object in found {
                 related.objects.insert(&rule.resource, object);
             }
-            related.elsewhere.push((rule.resource.gvk.clone(), elsewhere));
+            if elsewhere > 0 {
+                related.elsewhere.push(Hidden { at, gvk: rule.resource.gvk.clone(), objects: elsewhere });
+            }
         }
         related
     }
 
-    pub fn hidden(&self, naming: Naming) -> Vec<Hidden> {
+    pub fn hidden(&self, naming: Naming) -> &[Hidden] {
         match naming {
-            Naming::Uniform => Vec::new(),
-            Naming::Relative => {
-                let rules = self.elsewhere.iter().enumerate().filter(|(_, (_, objects))| *objects > 0);
-                rules.map(|(at, (gvk, objects))| Hidden { at, gvk: gvk.clone(), objects: *objects }).collect()
-            }
+            Naming::Uniform => &[],
+            Naming::Relative => &self.elsewhere,
         }
     }
 
@@ -221,7 +220,8 @@ mod tests {
     #[test]
     fn what_v1_has_no_name_for_is_told_rule_by_rule() {
         let both = |parent| related(parent, vec![pod("n/a"), pod("m/a")], vec![a("v1", "Node", "x")]);
-        let hidden = both("n/p").hidden(Naming::Relative);
+        let both_at_home = both("n/p");
+        let hidden = both_at_home.hidden(Naming::Relative);
         let hidden: Vec<_> = hidden.iter().map(|one| (one.at, &*one.gvk.kind, one.objects)).collect();
         assert_eq!(hidden, [(0, "Pod", 1), (1, "Node", 1), (2, "Pod", 1)]);
         assert!(both("n/p").hidden(Naming::Uniform).is_empty());
