@@ -55,6 +55,11 @@ impl DiscoveryError {
         }
     }
 
+    /// The API server could not be asked.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable(_))
+    }
+
     /// It was asked for, and there is no such kind.
     pub(crate) fn is_not_served(&self) -> bool {
         matches!(self, Self::NotServed(_) | Self::NoKind(_))

@@ -4,9 +4,67 @@ pub(crate) mod api_client;
 pub(crate) mod apply;
 pub(crate) mod discovery;
 pub(crate) mod events;
-#[cfg(test)]
-pub(crate) mod fake;
 pub(crate) mod named_objects;
-pub(crate) mod object_watch;
 mod server_side;
 pub(crate) mod watch;
+
+/// Scripted API server for tests: a program answers each request.
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use kube::client::{Body, DynBody};
+    use tower::util::BoxService;
+    use tower::{BoxError, service_fn};
+
+    use super::api_client::{ApiClient, Transport};
+    use crate::sync::lock;
+
+    /// Each request is answered as `program` says, or never; it may panic.
+    pub(crate) fn answering(
+        program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
+    ) -> ApiClient {
+        let program = Arc::new(program);
+        let body = |text: String| -> Box<DynBody> {
+            Box::new(Full::new(bytes::Bytes::from(text)).map_err(BoxError::from))
+        };
+        let fake = service_fn(move |request| {
+            let program = Arc::clone(&program);
+            async move {
+                match program(&request) {
+                    Some(answer) => Ok(answer.map(body)),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        ApiClient::new(Transport::new(BoxService::new(fake)), "default", None)
+    }
+
+    /// The reads and writes of objects that a scripted API server received, as `METHOD path`.
+    #[derive(Clone, Default)]
+    pub(crate) struct Requests(Arc<Mutex<Vec<String>>>);
+
+    impl Requests {
+        pub(crate) fn take(&self) -> Vec<String> {
+            std::mem::take(&mut *lock(&self.0))
+        }
+    }
+
+    /// Reads and writes of objects are recorded and answered as `program` says; lists and watches are never answered.
+    pub(crate) fn recording(
+        requests: &Requests,
+        program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
+    ) -> ApiClient {
+        let requests = requests.clone();
+        answering(move |request| {
+            let query = request.uri().query().unwrap_or_default();
+            if request.method() == http::Method::GET && !query.is_empty() {
+                return None;
+            }
+            lock(&requests.0).push(format!("{} {}", request.method(), request.uri().path()));
+            program(request)
+        })
+    }
+}

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::Context;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers::{self, StaleFinalizers};
-use crate::controller::runner::{self, StartReason, StartRequest};
+use crate::controller::runner::{ControllerRunner, StartReason};
 use crate::store::Change;
 use crate::telemetry::error_chain;
 
@@ -117,8 +117,9 @@ impl Host {
             );
             let store = Arc::clone(context.controllers.of(kind));
             let reporter = Reporter::start(context.cluster.api.clone(), store, &controller, stopped.clone());
-            let what = StartRequest { kind, object: controller, reason };
-            runner::run(context, what, reporter, stopped).await;
+            ControllerRunner { context, kind, object: controller, reason, reporter, stop: stopped }
+                .run()
+                .await;
         });
         Hosted { object, spec: Some(spec), stop, task }
     }

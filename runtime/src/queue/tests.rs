@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use metahook_core::reconcile::outcome::Changed;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::*;
 

@@ -1,9 +1,8 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
-pub(super) mod kinds;
-pub(super) mod modules;
 pub(super) mod parent_queue;
 pub(super) mod report;
+mod requirements;
 pub(super) mod stale_finalizers;
 
 use std::panic::AssertUnwindSafe;
@@ -27,10 +26,9 @@ use crate::controller::Context;
 use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{Hook, HookCaller, Hooks};
-use crate::controller::runner::kinds::Kinds;
-use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend};
 use crate::controller::runner::report::Reporter;
+use crate::controller::runner::requirements::{Kinds, Modules};
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
 use crate::hook::web::Webhook;
 
@@ -44,62 +42,13 @@ pub(crate) enum StartReason {
 }
 
 /// A controller as it is to run.
-pub(crate) struct StartRequest {
+pub(crate) struct ControllerRunner {
+    pub(crate) context: Context,
     pub(crate) kind: ControllerKind,
     pub(crate) object: Arc<Object>,
     pub(crate) reason: StartReason,
-}
-
-/// Runs a controller until `stop`; returns when its last reconcile has ended.
-pub(crate) async fn run(
-    context: Context,
-    StartRequest { kind, object, reason }: StartRequest,
-    reporter: Reporter,
-    stop: CancellationToken,
-) {
-    let mut run = ControllerRunner { context, kind, object, reason, reporter, stop };
-    if let Some(checked) = run.check() {
-        run.host(&checked.spec);
-        loop {
-            let served = async {
-                match run.start(&checked).await {
-                    Some(started) => run.serve(&checked.spec, started).await,
-                    None => StopReason::Stopped,
-                }
-            };
-            match AssertUnwindSafe(served).catch_unwind().await.unwrap_or(StopReason::Broken) {
-                _ if run.stop.is_cancelled() => break,
-                StopReason::Stopped => break,
-                StopReason::Anew => {}
-                StopReason::Broken => {
-                    tracing::error!(controller = %run.object.key, "a controller panicked outside of its reconciles: this is a bug in metahook; it is started anew");
-                    tokio::select! {
-                        () = run.stop.cancelled() => break,
-                        () = tokio::time::sleep(PANIC_DELAY) => {}
-                    }
-                }
-            }
-            run.reason = StartReason::Anew;
-        }
-    }
-    run.stop.cancelled().await;
-    run.reporter.ended().await;
-}
-
-pub(crate) struct ControllerRunner {
-    pub(crate) context: Context,
-    kind: ControllerKind,
-    pub(crate) object: Arc<Object>,
-    reason: StartReason,
     pub(crate) reporter: Reporter,
     pub(crate) stop: CancellationToken,
-}
-
-/// Spec of a controller.
-struct CheckedController {
-    spec: CheckedSpec,
-    /// The controller as hooks see it.
-    snapshot: String,
 }
 
 /// The pause after a panic, so that a bug heats nothing.
@@ -129,10 +78,40 @@ struct RunningController {
 }
 
 impl ControllerRunner {
+    /// Runs the controller until `stop`; returns when its last reconcile has ended.
+    pub(crate) async fn run(mut self) {
+        if let Some((checked, snapshot)) = self.check() {
+            self.host(&checked);
+            loop {
+                let served = async {
+                    match self.start(&checked, &snapshot).await {
+                        Some(started) => self.serve(&checked, started).await,
+                        None => StopReason::Stopped,
+                    }
+                };
+                match AssertUnwindSafe(served).catch_unwind().await.unwrap_or(StopReason::Broken) {
+                    _ if self.stop.is_cancelled() => break,
+                    StopReason::Stopped => break,
+                    StopReason::Anew => {}
+                    StopReason::Broken => {
+                        tracing::error!(controller = %self.object.key, "a controller panicked outside of its reconciles: this is a bug in metahook; it is started anew");
+                        tokio::select! {
+                            () = self.stop.cancelled() => break,
+                            () = tokio::time::sleep(PANIC_DELAY) => {}
+                        }
+                    }
+                }
+                self.reason = StartReason::Anew;
+            }
+        }
+        self.stop.cancelled().await;
+        self.reporter.ended().await;
+    }
+
     /// `None`: the controller was stopped.
-    async fn start(&self, checked: &CheckedController) -> Option<RunningController> {
-        let common = checked.spec.common();
-        let kinds = self.kinds(&checked.spec).await?;
+    async fn start(&self, spec: &CheckedSpec, snapshot: &str) -> Option<RunningController> {
+        let common = spec.common();
+        let kinds = self.kinds(spec).await?;
         let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
             Ok(hooks) => hooks,
             Err(error) => {
@@ -145,15 +124,15 @@ impl ControllerRunner {
         let hooks = Arc::new(Hooks::new(hooks));
         let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
         let context = self.context.acting_as(common.account.as_ref());
-        let targets = checked.spec.targets().iter().zip(&kinds.parents);
+        let targets = spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
         let parts = served.map(|(target, parents)| {
             let config = ControllerConfig {
                 name: self.object.key.name.to_string(),
-                kind: self.kind_config(&checked.spec, &kinds, parents),
-                selection: checked.spec.selection(target, &self.object.key.name),
+                kind: self.kind_config(spec, &kinds, parents),
+                selection: spec.selection(target, &self.object.key.name),
                 child_kinds: kinds.rules.clone(),
-                snapshot: checked.snapshot.clone(),
+                snapshot: snapshot.to_owned(),
                 hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
                 max_children: self.context.options.max_children,
                 deletions: common.deletions.clone(),
@@ -221,14 +200,14 @@ impl ControllerRunner {
         }
     }
 
-    /// `None`: the controller cannot run as it is written.
-    fn check(&self) -> Option<CheckedController> {
+    /// The spec, and the controller as hooks see it; `None`: the controller cannot run as it is written.
+    fn check(&self) -> Option<(CheckedSpec, String)> {
         let error = match CheckedSpec::of(self.kind, &self.object, &self.context.hooks.policy) {
             Ok((spec, snapshot)) => {
                 for (reason, message) in spec.warnings() {
                     self.warn(reason, &message);
                 }
-                return Some(CheckedController { spec, snapshot });
+                return Some((spec, snapshot));
             }
             Err(error) => error,
         };

@@ -24,7 +24,7 @@ pub use registry::{Loaded, ModuleRegistry};
 
 use super::run::{Module, Runtime};
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::object_watch::ObjectWatches;
+use crate::cluster::named_objects::ObjectWatches;
 use module_source::{ModuleSource, ModuleSourceError, ModuleSources, ModuleState};
 use mounts::{MountError, MountSet, Mounts};
 

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::registry::ModuleRegistry;
-use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
 use crate::hook::wasm::compile::{Digest, ModuleError};
 use crate::hook::wasm::run::Module;
 use crate::sync::lock;

@@ -13,7 +13,7 @@ use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::shorten;
 use tokio::sync::watch;
 
-use crate::cluster::object_watch::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
+use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
 use crate::hook::wasm::run::{Files, MountedFiles, MountedFolder};
 
 /// Bytes of all files that one hook sees.
