@@ -25,63 +25,45 @@ pub enum MetricKind {
     Histogram,
 }
 
-/// One metric of the server, as it is served and documented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metric {
-    /// Without its prefix, and without the suffix of a counter.
-    pub name: &'static str,
-    pub kind: MetricKind,
-    /// The label beside the controller's; empty where there is none.
-    pub label: &'static str,
-    pub help: &'static str,
+table! {
+    /// One metric of the server, as it is served and documented: its name without prefix and without the suffix of a counter, its
+    /// type, the label beside the controller's (empty where there is none).
+    Metric: (&'static str, MetricKind, &'static str);
+
+    /// Calls of hooks.
+    HookCalls = ("hook_calls", MetricKind::Counter, "result");
+    /// Reconciles.
+    Reconciles = ("reconcile", MetricKind::Counter, "result");
+    /// Writes to the API server that changed something.
+    Writes = ("writes", MetricKind::Counter, "operation");
+    /// Parents that the controller is responsible for.
+    Parents = ("parents", MetricKind::Gauge, "");
+    /// Parents for which there is nothing to do.
+    ParentsSettled = ("parents_settled", MetricKind::Gauge, "");
+    /// Parents whose last reconcile failed.
+    ParentsFailing = ("parents_failing", MetricKind::Gauge, "");
+    /// Most memory that a call used.
+    HookMemory = ("hook_memory_max_bytes", MetricKind::Gauge, "");
+    /// Most instructions that a call used.
+    HookInstructions = ("hook_instructions_max", MetricKind::Gauge, "");
+    /// Time from a request to its answer.
+    HookCallDuration = ("hook_call_duration_seconds", MetricKind::Histogram, "");
+    /// Modules compiled since the server started.
+    ModuleCompilations = ("module_compilations", MetricKind::Counter, "");
 }
 
 impl Metric {
-    pub const HOOK_CALLS: Self = Self::counter("hook_calls", "result", "Calls of hooks.");
-    pub const RECONCILES: Self = Self::counter("reconcile", "result", "Reconciles.");
-    pub const WRITES: Self =
-        Self::counter("writes", "operation", "Writes to the API server that changed something.");
-    pub const PARENTS: Self = Self::gauge("parents", "Parents that the controller is responsible for.");
-    pub const PARENTS_SETTLED: Self =
-        Self::gauge("parents_settled", "Parents for which there is nothing to do.");
-    pub const PARENTS_FAILING: Self = Self::gauge("parents_failing", "Parents whose last reconcile failed.");
-    pub const HOOK_MEMORY: Self = Self::gauge("hook_memory_max_bytes", "Most memory that a call used.");
-    pub const HOOK_INSTRUCTIONS: Self =
-        Self::gauge("hook_instructions_max", "Most instructions that a call used.");
-    pub const HOOK_CALL_DURATION: Self = Self {
-        name: "hook_call_duration_seconds",
-        kind: MetricKind::Histogram,
-        label: "",
-        help: "Time from a request to its answer.",
-    };
-    pub const MODULE_COMPILATIONS: Self =
-        Self::counter("module_compilations", "", "Modules compiled since the server started.");
-
-    pub const ALL: [Self; 10] = [
-        Self::HOOK_CALLS,
-        Self::RECONCILES,
-        Self::WRITES,
-        Self::PARENTS,
-        Self::PARENTS_SETTLED,
-        Self::PARENTS_FAILING,
-        Self::HOOK_MEMORY,
-        Self::HOOK_INSTRUCTIONS,
-        Self::HOOK_CALL_DURATION,
-        Self::MODULE_COMPILATIONS,
-    ];
-
-    const fn counter(name: &'static str, label: &'static str, help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Counter, label, help }
+    /// Without the suffix of a counter.
+    pub fn name(self) -> String {
+        format!("metahook_{}", self.row().0)
     }
 
-    const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: MetricKind::Gauge, label: "", help }
+    pub fn kind(self) -> MetricKind {
+        self.row().1
     }
 
-    /// The name in a scrape.
-    pub fn full_name(&self) -> String {
-        let suffix = if self.kind == MetricKind::Counter { "_total" } else { "" };
-        format!("metahook_{}{suffix}", self.name)
+    pub fn label(self) -> &'static str {
+        self.row().2
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use metahook_core::api::reason::{ConditionReason, EventReason, Subject};
-use metahook_core::controller_metrics::{Metric, ReconcileResult};
+use metahook_core::controller_metrics::{Metric, MetricKind, ReconcileResult};
 
 /// Compares the part of a page between its markers, or writes it.
 fn compare(page: &str, part: &str, expected: &str) {
@@ -66,12 +66,14 @@ fn the_page_of_conditions_is_up_to_date() {
 #[test]
 fn the_page_of_metrics_is_up_to_date() {
     let row = |metric: &Metric| {
-        let label = if metric.label.is_empty() { String::new() } else { format!("`{}`", metric.label) };
+        let suffix = if metric.kind() == MetricKind::Counter { "_total" } else { "" };
+        let label = metric.label();
+        let label = if label.is_empty() { String::new() } else { format!("`{label}`") };
         vec![
-            format!("`{}`", metric.full_name()),
-            format!("{:?}", metric.kind).to_lowercase(),
+            format!("`{}{suffix}`", metric.name()),
+            format!("{:?}", metric.kind()).to_lowercase(),
             label,
-            metric.help.into(),
+            metric.meaning().into(),
         ]
     };
     let metrics = table(&["metric", "type", "labels", "meaning"], Metric::ALL.iter().map(row));

@@ -179,23 +179,23 @@ impl Metrics {
         let meters = self.controllers.all();
         let all: Vec<_> = meters.iter().map(|meter| (meter, meter.counts().clone())).collect();
         let mut sums = |metric: Metric, of: fn(&ControllerMetrics) -> Vec<(&'static str, u64)>| {
-            let name = full_name(metric);
+            let name = metric.name();
             let mut family = describe(encoder, &name, metric)?;
             for (meter, metrics) in &all {
                 for (value, sum) in of(metrics) {
-                    let labels = labels(&meter.labels, &[(metric.label, value)]);
+                    let labels = labels(&meter.labels, &[(metric.label(), value)]);
                     ConstCounter::new(sum).encode(family.encode_family(&labels)?)?;
                 }
             }
             Ok(())
         };
-        sums(Metric::HOOK_CALLS, |metrics| pairs(&metrics.calls))?;
-        sums(Metric::RECONCILES, |metrics| {
+        sums(Metric::HookCalls, |metrics| pairs(&metrics.calls))?;
+        sums(Metric::Reconciles, |metrics| {
             metrics.reconciles.iter().map(|(result, sum)| (result.as_str(), *sum)).collect()
         })?;
-        sums(Metric::WRITES, |metrics| pairs(&metrics.writes))?;
-        let mut gauges = |metric, of: fn(&ControllerMetrics) -> u64| {
-            let name = full_name(metric);
+        sums(Metric::Writes, |metrics| pairs(&metrics.writes))?;
+        let mut gauges = |metric: Metric, of: fn(&ControllerMetrics) -> u64| {
+            let name = metric.name();
             let mut family = describe(encoder, &name, metric)?;
             for (meter, metrics) in &all {
                 let labels = labels(&meter.labels, &[]);
@@ -204,13 +204,13 @@ impl Metrics {
             }
             Ok(())
         };
-        gauges(Metric::PARENTS, |metrics| metrics.parents as u64)?;
-        gauges(Metric::PARENTS_SETTLED, |metrics| metrics.settled as u64)?;
-        gauges(Metric::PARENTS_FAILING, |metrics| metrics.failing as u64)?;
-        gauges(Metric::HOOK_MEMORY, |metrics| metrics.most_memory)?;
-        gauges(Metric::HOOK_INSTRUCTIONS, |metrics| metrics.most_instructions)?;
-        let name = full_name(Metric::HOOK_CALL_DURATION);
-        let mut family = describe(encoder, &name, Metric::HOOK_CALL_DURATION)?;
+        gauges(Metric::Parents, |metrics| metrics.parents as u64)?;
+        gauges(Metric::ParentsSettled, |metrics| metrics.settled as u64)?;
+        gauges(Metric::ParentsFailing, |metrics| metrics.failing as u64)?;
+        gauges(Metric::HookMemory, |metrics| metrics.most_memory)?;
+        gauges(Metric::HookInstructions, |metrics| metrics.most_instructions)?;
+        let name = Metric::HookCallDuration.name();
+        let mut family = describe(encoder, &name, Metric::HookCallDuration)?;
         for (meter, ControllerMetrics { durations, .. }) in &all {
             let longer = durations.count - durations.buckets.iter().sum::<u64>();
             let buckets: Vec<_> =
@@ -219,8 +219,8 @@ impl Metrics {
             let family = &mut family.encode_family(&labels)?;
             family.encode_histogram::<Labels<'_>>(durations.sum, durations.count, &buckets, None)?;
         }
-        let name = full_name(Metric::MODULE_COMPILATIONS);
-        let family = describe(encoder, &name, Metric::MODULE_COMPILATIONS)?;
+        let name = Metric::ModuleCompilations.name();
+        let family = describe(encoder, &name, Metric::ModuleCompilations)?;
         ConstCounter::new((self.compilations)()).encode(family)
     }
 }
@@ -266,21 +266,17 @@ fn encode_webhooks(
     Ok(())
 }
 
-fn full_name(metric: Metric) -> String {
-    format!("metahook_{}", metric.name)
-}
-
 fn describe<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     metric: Metric,
 ) -> Result<MetricEncoder<'a>, fmt::Error> {
-    let kind = match metric.kind {
+    let kind = match metric.kind() {
         MetricKind::Counter => MetricType::Counter,
         MetricKind::Gauge => MetricType::Gauge,
         MetricKind::Histogram => MetricType::Histogram,
     };
-    encoder.encode_descriptor(name, metric.help, None, kind)
+    encoder.encode_descriptor(name, metric.meaning(), None, kind)
 }
 
 fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)]) -> Labels<'a> {

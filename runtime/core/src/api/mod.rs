@@ -224,8 +224,8 @@ pub fn snapshot(controller: &Object, spec: &impl Serialize) -> String {
     Value::to_string(&value)
 }
 
-/// A spec as JSON, without the fields that are absent.
-fn as_stored(spec: &impl Serialize) -> Option<Value> {
+/// A spec or a status as JSON, without the fields that are absent.
+pub fn as_stored(spec: &impl Serialize) -> Option<Value> {
     let mut value = serde_json::to_value(spec).ok()?;
     prune_absent(&mut value);
     Some(value)

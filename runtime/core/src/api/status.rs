@@ -12,7 +12,6 @@ use crate::shorten;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ControllerStatus {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -21,13 +20,10 @@ pub struct ControllerStatus {
     #[serde(default)]
     pub hooks: BTreeMap<String, HookStatus>,
     /// Objects this controller is responsible for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parents: Option<i64>,
     /// Parents for which there is nothing to do until something changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
     /// Parents whose last reconcile failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<i64>,
 }
 
@@ -35,20 +31,14 @@ pub struct ControllerStatus {
 #[serde(rename_all = "camelCase")]
 pub struct HookStatus {
     /// `sha256:` and the hexadecimal digest of the module.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
     /// Bytes of the module.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_at: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compile_millis: Option<i64>,
     /// No call has read the real time so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pure: Option<bool>,
     /// Of the latest five minutes in which there were calls.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest: Option<CallFigures>,
 }
 
@@ -77,7 +67,6 @@ pub struct Condition {
     pub reason: String,
     pub message: String,
     pub last_transition_time: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 

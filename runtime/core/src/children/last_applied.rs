@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::children::claims::{MADE_BY, own};
 use crate::children::{Owner, Problem};
@@ -41,7 +41,7 @@ impl Wanted {
     pub(super) fn of(desired: &Value, salt: Option<&Uid>) -> Self {
         let mut object = desired.clone();
         plain_numbers(&mut object);
-        if let Some(annotations) = annotations(&mut object) {
+        if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
             annotations.remove(LAST_APPLIED);
             annotations.remove(MADE_BY);
         }
@@ -155,10 +155,6 @@ fn plain_numbers(value: &mut Value) {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
-}
-
-fn annotations(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    object.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()
 }
 
 /// What is sent for a child: all that is wanted of it, and nothing that is not.

@@ -34,17 +34,12 @@ pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<
     let mut all = Vec::new();
     // Nearly always, and much cheaper.
     if !same(wanted, found) {
-        compare(&mut all, &mut String::new(), (wanted, found), lists);
+        compare(&mut all, "", (wanted, found), lists);
     }
     all
 }
 
-fn compare(
-    all: &mut Vec<Difference>,
-    path: &mut String,
-    (wanted, found): (&Value, &Value),
-    lists: Option<&Lists>,
-) {
+fn compare(all: &mut Vec<Difference>, path: &str, (wanted, found): (&Value, &Value), lists: Option<&Lists>) {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
             let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
@@ -52,7 +47,7 @@ fn compare(
                 let dot = if path.is_empty() { "" } else { "." };
                 let below = lists.and_then(|lists| lists.member(name));
                 let pair = (member(wanted, name), member(found, name));
-                at(path, &format!("{dot}{name}"), |path| compare(all, path, pair, below));
+                compare(all, &format!("{path}{dot}{name}"), pair, below);
             }
         }
         (Value::Array(wanted), Value::Array(found)) => {
@@ -65,34 +60,27 @@ fn compare(
                 for name in names {
                     let item = |of: &BTreeMap<_, _>| of.get(name).copied().unwrap_or(&Value::Null);
                     let pair = (item(&wanted), item(&found));
-                    at(path, &format!("[{}]", by.shown(name)), |path| compare(all, path, pair, below));
+                    compare(all, &format!("{path}[{}]", by.shown(name)), pair, below);
                 }
             } else if wanted.len() == found.len() {
                 for (i, pair) in wanted.iter().zip(found).enumerate() {
-                    at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
+                    compare(all, &format!("{path}[{i}]"), pair, below);
                 }
             } else {
                 all.push(Difference {
-                    path: path.clone(),
+                    path: path.to_owned(),
                     wanted: Value::Array(wanted.clone()),
                     found: Value::Array(found.clone()),
                 });
             }
         }
         _ if same(wanted, found) => {}
-        _ => all.push(Difference { path: path.clone(), wanted: wanted.clone(), found: found.clone() }),
+        _ => all.push(Difference { path: path.to_owned(), wanted: wanted.clone(), found: found.clone() }),
     }
 }
 
 fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
     of.get(name).unwrap_or(&Value::Null)
-}
-
-fn at(path: &mut String, step: &str, visit: impl FnOnce(&mut String)) {
-    let length = path.len();
-    path.push_str(step);
-    visit(path);
-    path.truncate(length);
 }
 
 /// Whether two values mean the same to the API server: `1.0` is `1`, an explicit null is no field.

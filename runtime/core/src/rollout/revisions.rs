@@ -102,15 +102,9 @@ fn set(object: &mut Map<String, Value>, path: &[String], value: &Value) {
 }
 
 fn remove(object: &mut Map<String, Value>, path: &[String]) {
-    match path {
-        [] => {}
-        [last] => drop(object.remove(last)),
-        [first, rest @ ..] => {
-            if let Some(Value::Object(inner)) = object.get_mut(first) {
-                remove(inner, rest);
-            }
-        }
-    }
+    let Some((last, way)) = path.split_last() else { return };
+    let within = way.iter().try_fold(object, |at, step| at.get_mut(step)?.as_object_mut());
+    within.map(|object| object.remove(last));
 }
 
 /// The name that Metacontroller gives to a revision: another parent, or another state, has another one.
@@ -152,7 +146,8 @@ impl History {
         let mut sorted: Vec<_> = stored.iter().collect();
         sorted.sort_by_key(|object| (*object.key.name != *latest.name, &object.key));
         for object in sorted {
-            let stored: ControllerRevision = read(object)?;
+            let stored: ControllerRevision = serde_json::from_str(object.json())
+                .map_err(|source| RevisionError::Malformed { name: object.key.to_string(), source })?;
             let (patch, children) = (Value::Object(stored.parent_patch), stored.children.unwrap_or_default());
             let claims = read_claims(&parent.key.namespace, &rolling.kinds, &children);
             let known = std::iter::once(&mut latest).chain(&mut older).find(|one| same(&one.patch, &patch));
@@ -174,11 +169,6 @@ impl History {
         surplus.extend(empty.into_iter().filter_map(|one| one.stored));
         Ok(Self { latest, older, surplus })
     }
-}
-
-fn read(object: &Object) -> Result<ControllerRevision, RevisionError> {
-    serde_json::from_str(object.json())
-        .map_err(|source| RevisionError::Malformed { name: object.key.to_string(), source })
 }
 
 fn hypothetical(

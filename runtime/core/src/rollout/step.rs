@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::api::reason::ConditionType;
 use crate::children::desired::Desired;
-use crate::object::id::ObjectId;
+use crate::object::id::{Key, ObjectId};
 use crate::object::{ChildMap, Object};
-use crate::rollout::{Claims, NotReady, RollingConfig, RollingKind, check_readiness, child_name};
+use crate::rollout::{Claims, NotReady, RollingConfig, check_readiness, child_name};
 
 /// A revision's children as they are claimed, and as its hook wants them.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,13 @@ impl Situation<'_> {
     /// The rolling children that the latest revision wants.
     fn in_order(&self) -> impl Iterator<Item = (ObjectId, &Value)> {
         let rank: BTreeMap<_, _> = self.sequence.iter().enumerate().map(|(nth, id)| (id, nth)).collect();
-        let mut all: Vec<_> = ids(self.latest.desired).filter(|(id, _)| self.kind(id).is_some()).collect();
+        let wanted = self.latest.desired.iter().filter(|(resource, _)| self.rolling.kind(resource).is_some());
+        let mut all: Vec<_> = wanted
+            .flat_map(|(resource, group)| {
+                let id = |key: &Key| ObjectId { resource: Arc::clone(resource), key: key.clone() };
+                group.iter().map(move |(key, wanted)| (id(key), wanted))
+            })
+            .collect();
         all.sort_by_key(|(id, _)| rank.get(id).copied().unwrap_or(usize::MAX));
         all.into_iter()
     }
@@ -115,7 +121,7 @@ impl Situation<'_> {
     /// The first child that the latest revision claims and that is not in order.
     fn gate(&self, latest: Option<&Claims>) -> Option<(ObjectId, NotReady)> {
         latest.into_iter().flatten().find_map(|id| {
-            let (kind, wanted) = (self.kind(id)?, find(self.latest.desired, id)?);
+            let (kind, wanted) = (self.rolling.kind(&id.resource)?, find(self.latest.desired, id)?);
             let child = self.observed.get(&id.resource, &id.key).map(|child| &**child);
             let blocked = check_readiness(kind, child, |child| (self.up_to_date)(id, child, wanted)).err()?;
             Some((id.clone(), blocked))
@@ -144,10 +150,6 @@ impl Situation<'_> {
         let child = self.observed.get(&id.resource, &id.key);
         child.is_some_and(|child| (self.up_to_date)(id, child, wanted))
     }
-
-    fn kind(&self, id: &ObjectId) -> Option<&RollingKind> {
-        self.rolling.kind(&id.resource)
-    }
 }
 
 fn give_to_latest(claims: &mut [Claims], id: &ObjectId) {
@@ -161,14 +163,6 @@ fn give_to_latest(claims: &mut [Claims], id: &ObjectId) {
 
 fn find<'a>(desired: &'a Desired, id: &ObjectId) -> Option<&'a Value> {
     desired.get(&id.resource)?.get(&id.key)
-}
-
-fn ids(desired: &Desired) -> impl Iterator<Item = (ObjectId, &Value)> {
-    desired.iter().flat_map(|(resource, group)| {
-        group
-            .iter()
-            .map(|(key, wanted)| (ObjectId { resource: Arc::clone(resource), key: key.clone() }, wanted))
-    })
 }
 
 impl Progress {
@@ -206,6 +200,7 @@ mod tests {
     use super::*;
     use crate::object::id::Key;
     use crate::object::testing::{Build, a, resource};
+    use crate::rollout::RollingKind;
     use crate::rollout::revisions::FieldPath;
 
     fn pod(name: &str) -> ObjectId {

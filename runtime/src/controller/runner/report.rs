@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::api::as_stored;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::status::{self, ControllerStatus, Finding, Report};
@@ -25,8 +26,7 @@ use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::store::Store;
-use crate::telemetry::error_chain;
-use crate::telemetry::timestamp;
+use crate::telemetry::{error_chain, timestamp};
 
 /// A status that could not be written is tried again this much later; one that the API server dropped, that much.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -124,7 +124,7 @@ async fn write(api: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report) 
         "apiVersion": object.gvk.api_version(),
         "kind": &*object.gvk.kind,
         "metadata": {"name": &*key.name, "uid": object.uid.as_str(), "resourceVersion": object.version.as_str()},
-        "status": status,
+        "status": as_stored(&status),
     });
     let id = ObjectId { resource: Arc::clone(&store.resource), key: key.clone() };
     let known = api.carry_out(&Op::Status { id, body }).await.map_err(|error| error_chain(&error))?;

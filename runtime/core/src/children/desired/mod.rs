@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::ControllerKind;
@@ -324,13 +325,7 @@ fn strings(
     field: &'static str,
     value: Option<&Value>,
 ) -> Result<BTreeMap<String, String>, DesiredError> {
-    let wrong = || DesiredError::Field { at, field, expected: "an object of strings" };
-    match value {
-        None | Some(Value::Null) => Ok(BTreeMap::new()),
-        Some(Value::Object(members)) => members
-            .iter()
-            .map(|(key, value)| Ok((key.clone(), value.as_str().ok_or_else(wrong)?.to_owned())))
-            .collect(),
-        Some(_) => Err(wrong()),
-    }
+    let texts = Option::deserialize(value.unwrap_or(&Value::Null));
+    let wrong = |_| DesiredError::Field { at, field, expected: "an object of strings" };
+    texts.map(Option::unwrap_or_default).map_err(wrong)
 }

@@ -17,7 +17,6 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::selection::Selection;
@@ -87,19 +86,9 @@ pub struct Conflict {
 
 impl DecoratorId {
     pub fn of(controller: &Object) -> Self {
-        #[derive(Deserialize)]
-        struct Controller {
-            metadata: Metadata,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Metadata {
-            #[serde(default)]
-            creation_timestamp: String,
-        }
-        let read: Result<Controller, _> = serde_json::from_str(controller.json());
-        let created = read.map(|controller| controller.metadata.creation_timestamp).unwrap_or_default();
-        Self { created: created.into(), name: Arc::clone(&controller.key.name) }
+        let object = controller.value().unwrap_or_default();
+        let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+        Self { created: created.unwrap_or_default().into(), name: Arc::clone(&controller.key.name) }
     }
 }
 
