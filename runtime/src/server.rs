@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use metahook_core::api::policy::HookPolicy;
-use metahook_core::children::desired::Applying;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,19 +34,12 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     /// Which controllers to host, by their labels.
     pub selector: Selector,
-    pub workers: usize,
-    pub discovery_interval: Duration,
-    /// All parents are looked at again this often, where their controller says nothing else.
-    pub resync: Option<Duration>,
+    pub options: Options,
     pub hook_concurrency: usize,
-    pub max_children: usize,
-    /// One in so many settled parents is asked about all the same; 0 is none.
-    pub purity_check: u64,
     /// Hooks get other random numbers at each call.
     #[cfg(debug_assertions)]
     pub seed_each_call: bool,
     pub hook_policy: HookPolicy,
-    pub applying: Applying,
     /// Bytes that the files of all mounts may take.
     pub mount_memory: u64,
     pub modules: ModuleSettings,
@@ -72,25 +63,18 @@ pub enum ServeError {
     Listen(#[from] ListenError),
 }
 
-impl Settings {
-    fn options(&self) -> Options {
-        Options {
-            applying: self.applying.clone(),
-            workers: self.workers,
-            max_children: self.max_children,
-            purity_check: self.purity_check,
-            resync: self.resync,
-            discovery_interval: self.discovery_interval,
-        }
-    }
-}
-
 /// Runs until `stop`; reconciles under way end first.
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
     let background = CancellationToken::new();
     let ready = watch::Sender::new(false);
     if let Some(address) = settings.probes {
-        answer_probes(address, ready.subscribe(), background.clone()).await?;
+        let listener = http::bind("--health-probe-bind-address", address).await?;
+        let ready = ready.subscribe();
+        tokio::spawn(http::serve(
+            listener,
+            move |path| http::probe(path, *ready.borrow()),
+            background.clone(),
+        ));
     }
     let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
@@ -99,7 +83,6 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
     }
-    let options = settings.options();
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
         limits: settings.hook_policy.limits,
@@ -108,33 +91,28 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let compilations = Arc::clone(&modules);
     let metrics = Metrics::new(move || compilations.compilations());
     if let Some(listener) = scrapes {
-        answer_scrapes(listener, metrics.clone(), background.clone());
+        let metrics = metrics.clone();
+        tokio::spawn(http::serve(listener, move |path| http::scrape(path, &metrics), background.clone()));
     }
     let (recorder, events) = Recorder::start(api.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(api.clone()));
-    let (fresh, interval) = (Arc::clone(&discovery), settings.discovery_interval);
-    let freshness = tokio::spawn({
-        let stop = background.clone();
-        async move { fresh.keep_fresh(interval, stop).await }
-    });
+    let interval = settings.options.discovery_interval;
+    let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
     let seeds = Seeds::new(api.seed_key().await?);
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
+    let sources = HookSources::new(api.clone(), modules, MountMemory::new(settings.mount_memory));
     let stores = Arc::new(Stores::new(api.clone()));
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
         metrics,
         hooks: HookRuntime {
-            sources: Arc::new(HookSources::new(
-                api.clone(),
-                modules,
-                MountMemory::new(settings.mount_memory),
-            )),
+            sources: Arc::new(sources),
             seeds: Arc::new(seeds),
             policy: Arc::new(settings.hook_policy),
         },
-        options,
+        options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
@@ -144,19 +122,5 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     drop(tokio::time::timeout(EVENTS_TIMEOUT, events).await);
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
-    Ok(())
-}
-
-fn answer_scrapes(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
-    tokio::spawn(http::serve(listener, move |path| http::scrape(path, &metrics), stop));
-}
-
-async fn answer_probes(
-    address: SocketAddr,
-    ready: watch::Receiver<bool>,
-    stop: CancellationToken,
-) -> Result<(), ServeError> {
-    let listener = http::bind("--health-probe-bind-address", address).await?;
-    tokio::spawn(http::serve(listener, move |path| http::probe(path, *ready.borrow()), stop));
     Ok(())
 }

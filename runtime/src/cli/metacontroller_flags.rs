@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn children_are_applied_as_the_flags_say() {
-        let applying = |line: &str| serve(line).unwrap().settings().unwrap().applying;
+        let applying = |line: &str| serve(line).unwrap().settings().unwrap().options.applying;
         let (usual, server) = (ApplyStrategy::DynamicApply, ApplyStrategy::ServerSideApply);
         assert_eq!(
             applying("metacontroller"),

@@ -17,6 +17,7 @@ use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
 
+use crate::controller::Options;
 use crate::server::Settings;
 use crate::telemetry::Format;
 
@@ -120,13 +121,15 @@ impl Serve {
         Ok(Settings {
             kubeconfig: self.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
             selector: self.target_label_selector,
-            workers: usize::from(self.workers),
-            discovery_interval: self.discovery_interval,
-            resync: Some(self.cache_flush_interval).filter(|interval| !interval.is_zero()),
+            options: Options {
+                applying: self.metacontroller_flags.applying(),
+                workers: usize::from(self.workers),
+                max_children: self.max_children,
+                purity_check: self.purity_check,
+                resync: Some(self.cache_flush_interval).filter(|interval| !interval.is_zero()),
+                discovery_interval: self.discovery_interval,
+            },
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
-            max_children: self.max_children,
-            applying: self.metacontroller_flags.applying(),
-            purity_check: self.purity_check,
             #[cfg(debug_assertions)]
             seed_each_call: self.seed_each_call,
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn parents_are_looked_at_again_as_often_as_metacontroller_does_or_never() {
-        let resync = |flag: &str| parse(&[flag]).unwrap().resync;
+        let resync = |flag: &str| parse(&[flag]).unwrap().options.resync;
         assert_eq!(resync("--cache-flush-interval=30m"), resync("--workers=5"));
         assert_eq!(resync("--cache-flush-interval=90s"), Some(Duration::from_secs(90)));
         assert_eq!(resync("--cache-flush-interval=0"), None);

@@ -129,18 +129,12 @@ impl ApiClient {
 
     /// Waits until the API server answers: six tries, five seconds apart.
     pub(crate) async fn wait_until_reachable(&self) -> Result<(), ConnectError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.get("/api").await {
-                Ok(_) => return Ok(()),
-                Err(error) if tries == 6 => return Err(ConnectError::Unreachable(error)),
-                Err(error) => {
-                    tracing::warn!(error = error_chain(&error), tries, "the API server does not answer yet");
-                    tokio::time::sleep(Duration::from_secs(5)).await;
-                }
-            }
+        for tries in 1..6 {
+            let Err(error) = self.get("/api").await else { return Ok(()) };
+            tracing::warn!(error = error_chain(&error), tries, "the API server does not answer yet");
+            tokio::time::sleep(Duration::from_secs(5)).await;
         }
+        self.get("/api").await.map(drop).map_err(ConnectError::Unreachable)
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Unreachable> {

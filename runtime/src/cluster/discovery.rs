@@ -122,7 +122,7 @@ impl Discovery {
     }
 
     /// Keeps the knowledge fresh until `stop`: changes of CustomResourceDefinitions count at once, those of aggregated APIs once per interval.
-    pub(crate) async fn keep_fresh(&self, interval: Duration, stop: CancellationToken) {
+    pub(crate) async fn keep_fresh(self: Arc<Self>, interval: Duration, stop: CancellationToken) {
         let crds = Arc::new(Resource {
             gvk: Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
             plural: "customresourcedefinitions".into(),

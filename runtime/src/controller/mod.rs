@@ -59,18 +59,18 @@ pub(crate) struct HookRuntime {
 }
 
 /// Settings of the server that controllers use.
-#[derive(Clone)]
-pub(crate) struct Options {
-    pub(crate) applying: Applying,
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    pub applying: Applying,
     /// Workers of each controller.
-    pub(crate) workers: usize,
-    pub(crate) max_children: usize,
-    /// The hook is called for one in so many settled parents all the same.
-    pub(crate) purity_check: u64,
+    pub workers: usize,
+    pub max_children: usize,
+    /// The hook is called for one in so many settled parents all the same; 0 is none.
+    pub purity_check: u64,
     /// All parents are reconciled again at this interval, where their controller does not set another one.
-    pub(crate) resync: Option<Duration>,
+    pub resync: Option<Duration>,
     /// Kinds that are not served are looked up again at least at this interval.
-    pub(crate) discovery_interval: Duration,
+    pub discovery_interval: Duration,
 }
 
 impl Context {

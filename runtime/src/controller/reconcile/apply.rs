@@ -22,19 +22,8 @@ use crate::controller::reconcile::write::{WriteResult, WriteResults};
 use crate::controller::reconcile::{Reconcile, ReconcileError, Reconciler};
 use crate::store::Writer;
 
-/// A parent after a write.
-struct WrittenParent {
-    result: WriteResult,
-    /// `None`: the API server did not answer with the object.
-    object: Option<Arc<Object>>,
-}
-
-/// The parts of an object that are written by requests of their own.
-#[derive(Clone, Copy)]
-enum Part {
-    Status,
-    Rest,
-}
+/// The write of a part of an object that has a request of its own.
+type PartWrite<'a> = &'a (dyn Fn(&Object) -> Option<Op> + Sync);
 
 impl Reconciler {
     /// Writes all that is planned. Deletions of related objects cannot be undone: they come last, and only where all other
@@ -87,11 +76,7 @@ impl Reconciler {
         if reconcile.wrote {
             results.add(Ok(WriteResult::Wrote));
         }
-        let WriteResults { result, error } = self.children.write_all(reconcile).await;
-        results.add(Ok(result));
-        if let Some(error) = error {
-            results.add(Err(error));
-        }
+        results.add(self.children.write_all(reconcile).await.finish());
         results.finish()
     }
 
@@ -109,7 +94,7 @@ impl Reconciler {
         let now = if now.generation == parent.generation { &now } else { parent };
         let Some(body) = status(now, wanted.clone()) else { return Ok(WriteResult::Nothing) };
         let op = Op::Status { id: self.data.parent_id(parent), body };
-        Ok(self.write_parent(&op, &reconcile.writer).await?.result)
+        Ok(self.write_parent(&op, &reconcile.writer).await?.0)
     }
 
     /// Writes status, labels, annotations and finalizer. A conflict is no reason to leave the attachments alone: the next
@@ -124,21 +109,19 @@ impl Reconciler {
         let may_go =
             plan.finalized && resolution.as_ref().is_none_or(|resolution| resolution.lets_go(parent));
         let finalizer = may_go.then_some(self.data.config.selection.finalizer.as_str());
-        let mut results = WriteResults::new(WriteResult::Nothing);
+        let mut results = WriteResults::default();
         let mut now = Arc::clone(parent);
-        for part in [Part::Status, Part::Rest] {
-            let op = match part {
-                Part::Status => decorator::status_write(&id, &now, decoration),
-                Part::Rest => decorator::object_write(&id, &now, decoration, finalizer),
-            };
-            let Some(op) = op else { continue };
+        let status = |now: &Object| decorator::status_write(&id, now, decoration);
+        let object = |now: &Object| decorator::object_write(&id, now, decoration, finalizer);
+        for part in [&status as PartWrite<'_>, &object] {
+            let Some(op) = part(&now) else { continue };
             match self.write_parent(&op, writer).await {
-                Ok(written) => {
-                    results.add(Ok(written.result));
+                Ok((result, written)) => {
+                    results.add(Ok(result));
                     if results.result == WriteResult::Gone {
                         break;
                     }
-                    now = written.object.unwrap_or(now);
+                    now = written.unwrap_or(now);
                 }
                 Err(error) if error.is_conflict() => {
                     results.add(Err(error.into()));
@@ -150,11 +133,16 @@ impl Reconciler {
         Ok(results)
     }
 
-    /// Writes the parent, unless the API server ignored the same write a short while ago.
-    async fn write_parent(&self, op: &Op, writer: &Writer) -> Result<WrittenParent, ApplyError> {
+    /// Writes the parent, unless the API server ignored the same write a short while ago. Returns the object, if the answer
+    /// has it.
+    async fn write_parent(
+        &self,
+        op: &Op,
+        writer: &Writer,
+    ) -> Result<(WriteResult, Option<Arc<Object>>), ApplyError> {
         let fingerprint = || Fingerprint::of(op.to_string().as_bytes());
         if self.parents.settled().is_vain(&writer.parent, fingerprint, self.data.elapsed()) {
-            return Ok(WrittenParent { result: WriteResult::NoOp, object: None });
+            return Ok((WriteResult::NoOp, None));
         }
         let written = self.children.writer.write(op, writer).await?;
         let result = match (&written.object, written.changed) {
@@ -164,14 +152,14 @@ impl Reconciler {
         if !written.changed {
             self.parents.settled().wrote_in_vain(&writer.parent, fingerprint(), self.data.elapsed());
         }
-        Ok(WrittenParent { result, object: written.object })
+        Ok((result, written.object))
     }
 
     /// Deletes exactly the objects that the hook was shown, not others that have taken their names since. A deletion that
     /// fails does not stop the others.
     async fn delete_related(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
         let mut deleted = Vec::new();
-        let mut first = None;
+        let mut all = WriteResults::default();
         let mut left = &*reconcile.plan.deletions;
         let mut width = WriteConcurrency::after(reconcile.streaks.failures);
         while !left.is_empty() {
@@ -179,11 +167,10 @@ impl Reconciler {
             let results = join_all(now.iter().map(|op| self.delete_one(op, &reconcile.writer))).await;
             width.went(results.iter().all(Result::is_ok));
             for (op, result) in now.iter().zip(results) {
-                match result {
-                    Ok(true) => deleted.push(op.id().clone()),
-                    Ok(false) => {}
-                    Err(error) => drop(first.get_or_insert(error)),
+                if matches!(result, Ok(WriteResult::Wrote)) {
+                    deleted.push(op.id().clone());
                 }
+                all.add(result);
             }
             left = later;
         }
@@ -191,13 +178,12 @@ impl Reconciler {
         for message in deletion::event_messages(&parent.key.namespace, &deleted) {
             self.data.recorder.record(parent, EventReason::DeletedRelated, &message);
         }
-        let result = if deleted.is_empty() { WriteResult::Nothing } else { WriteResult::Wrote };
-        first.map_or(Ok(result), Err)
+        all.finish()
     }
 
-    /// `false`: the object was gone already.
-    async fn delete_one(&self, op: &Op, writer: &Writer) -> Result<bool, ReconcileError> {
-        let Op::Delete { id, uid } = op else { return Ok(false) };
+    /// `Nothing`: the object was gone already.
+    async fn delete_one(&self, op: &Op, writer: &Writer) -> Result<WriteResult, ReconcileError> {
+        let Op::Delete { id, uid } = op else { return Ok(WriteResult::Nothing) };
         let guards = self.related.write_guards(id, writer);
         let deleted = match self.children.writer.api.carry_out(op).await {
             Ok(events) => events.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),
@@ -215,7 +201,7 @@ impl Reconciler {
         } else {
             tracing::debug!(object = %id, %uid, "related object gone before it was deleted");
         }
-        Ok(deleted)
+        Ok(if deleted { WriteResult::Wrote } else { WriteResult::Nothing })
     }
 
     /// Whether the object is gone, and another one may have its name: the API server's refusal tells that only in its text.

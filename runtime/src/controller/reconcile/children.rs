@@ -1,6 +1,7 @@
 //! Writer of children: all operations of a plan in stages, with dry runs, write histories and Events.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -36,11 +37,10 @@ impl ChildWriter {
     /// Writes all children. A child that fails does not stop the others.
     pub(crate) async fn write_all(&self, reconcile: &Reconcile) -> WriteResults {
         let plan = &reconcile.plan.children;
-        let mut results = WriteResults::new(WriteResult::Nothing);
-        results.error = plan
-            .problems
-            .first()
-            .map(|(id, problem)| ReconcileError::Child { id: Box::new(id.clone()), source: *problem });
+        let mut results = WriteResults::default();
+        if let Some((id, source)) = plan.problems.first() {
+            results.add(Err(ReconcileError::Child { id: Box::new(id.clone()), source: *source }));
+        }
         let mut width = WriteConcurrency::after(reconcile.streaks.failures);
         for mut left in stages(&plan.ops) {
             while !left.is_empty() {
@@ -62,8 +62,8 @@ impl ChildWriter {
     async fn write(&self, op: &Op, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
         let op = match op {
             Op::Probe { write, otherwise } => match self.dry_run(write, otherwise, reconcile).await? {
-                DryRun::Do(op) => Cow::Owned(op),
-                DryRun::Stop(result) => return Ok(result),
+                ControlFlow::Continue(op) => Cow::Owned(op),
+                ControlFlow::Break(result) => return Ok(result),
             },
             op => Cow::Borrowed(op),
         };
@@ -88,16 +88,17 @@ impl ChildWriter {
         Ok(WriteResult::of(written.changed))
     }
 
+    /// The operation to carry out, or the result where there is none.
     async fn dry_run(
         &self,
         write: &Op,
         otherwise: &Op,
         reconcile: &Reconcile,
-    ) -> Result<DryRun, ReconcileError> {
+    ) -> Result<ControlFlow<WriteResult, Op>, ReconcileError> {
         let id = write.id();
         let parent = &reconcile.parent;
         let Some(observed) = self.data.observed_child(id) else {
-            return Ok(DryRun::Stop(WriteResult::Wrote));
+            return Ok(ControlFlow::Break(WriteResult::Wrote));
         };
         let tried = self.writer.api.dry_run(write).await?;
         tracing::debug!(object = %id, "tried by a dry run");
@@ -112,7 +113,7 @@ impl ChildWriter {
                 if let DryRunResult::Refused | DryRunResult::Forbidden = tried {
                     self.writer.api.try_making(&op).await?;
                 }
-                Ok(DryRun::Do(op))
+                Ok(ControlFlow::Continue(op))
             }
             DryRunVerdict::AsItIs => {
                 if let Some(desired) = reconcile.desired(id) {
@@ -121,14 +122,14 @@ impl ChildWriter {
                         .histories
                         .change(&parent.key, |history| learn(history, owner, id, desired, &observed));
                 }
-                Ok(DryRun::Stop(WriteResult::NoOp))
+                Ok(ControlFlow::Break(WriteResult::NoOp))
             }
             DryRunVerdict::Unknown => {
                 let message = format!(
                     "{id} is not as the hook wants it, and is left as it is: whether it has to be made anew is asked by a dry run, which the API server or one of its webhooks refuses; delete it to have it made anew"
                 );
                 self.data.recorder.record(parent, EventReason::DryRunRefused, &message);
-                Ok(DryRun::Stop(WriteResult::NoOp))
+                Ok(ControlFlow::Break(WriteResult::NoOp))
             }
         }
     }
@@ -144,9 +145,7 @@ impl ChildWriter {
             unmanaged.iter().map(created_once),
         );
         for child in unmanaged {
-            if let Err(error) = self.create(child, reconcile).await {
-                results.error.get_or_insert(error);
-            }
+            results.add(self.create(child, reconcile).await.map(|()| WriteResult::Nothing));
         }
     }
 
@@ -198,11 +197,6 @@ impl ChildWriter {
             self.data.recorder.record(parent, EventReason::ValueFlips, &message);
         }
     }
-}
-
-enum DryRun {
-    Do(Op),
-    Stop(WriteResult),
 }
 
 /// Both values and their other managers; of Secrets only the paths.

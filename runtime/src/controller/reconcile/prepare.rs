@@ -1,5 +1,6 @@
 //! First half of a reconcile: finalizer, input, claims, hook calls, plan.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use futures_util::future::{try_join, try_join_all};
@@ -23,14 +24,6 @@ use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconcil
 use crate::controller::related::{Asking, Customized};
 use crate::store::Writer;
 
-/// A parent after its finalizer is in order.
-enum Entered {
-    /// A hook decides about it; `wrote`: a finalizer was added or dropped.
-    Ask { parent: Arc<Object>, hook: HookName, wrote: bool },
-    /// The reconcile ends here.
-    End(Progress),
-}
-
 /// The input of a reconcile, and the answers of the customize hook that it is made with.
 struct Gathered {
     input: ReconcileInput,
@@ -47,8 +40,8 @@ impl Reconciler {
         streaks: Streaks,
     ) -> Result<Progress, ReconcileError> {
         let (parent, hook, entered) = match self.enter(parent, &writer).await? {
-            Entered::Ask { parent, hook, wrote } => (parent, hook, wrote),
-            Entered::End(progress) => return Ok(progress),
+            ControlFlow::Continue(entered) => entered,
+            ControlFlow::Break(progress) => return Ok(progress),
         };
         let hooks = self.hooks.hooks.now()?;
         // Before anything is read: later changes give another revision.
@@ -92,23 +85,28 @@ impl Reconciler {
         Ok(Progress::Planned(Box::new(Reconcile { parent, plan, writer, streaks, state, pure, wrote })))
     }
 
-    /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it.
-    async fn enter(&self, mut parent: Arc<Object>, writer: &Writer) -> Result<Entered, ReconcileError> {
+    /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it. Returns the
+    /// parent, the hook that decides about it, and whether a finalizer was written.
+    async fn enter(
+        &self,
+        mut parent: Arc<Object>,
+        writer: &Writer,
+    ) -> Result<ControlFlow<Progress, (Arc<Object>, HookName, bool)>, ReconcileError> {
         let mut wrote = false;
         loop {
             let change = match phase(&parent, &self.data.config.selection) {
-                Phase::Ignore if wrote => return Ok(Entered::End(Progress::Wrote)),
-                Phase::Ignore => return Ok(Entered::End(Progress::Ignored)),
-                Phase::Ask(hook) => return Ok(Entered::Ask { parent, hook, wrote }),
+                Phase::Ignore if wrote => return Ok(ControlFlow::Break(Progress::Wrote)),
+                Phase::Ignore => return Ok(ControlFlow::Break(Progress::Ignored)),
+                Phase::Ask(hook) => return Ok(ControlFlow::Continue((parent, hook, wrote))),
                 // Another client undoes the write: that is left to another reconcile, which the queue throttles.
                 Phase::AddFinalizer | Phase::DropFinalizer if wrote => {
-                    return Ok(Entered::End(Progress::Wrote));
+                    return Ok(ControlFlow::Break(Progress::Wrote));
                 }
                 Phase::AddFinalizer => self.children.writer.add_finalizer(&parent, writer).await,
                 Phase::DropFinalizer => self.children.writer.drop_finalizer(&parent, writer).await,
             };
             let Some(now) = change.map_err(ReconcileError::Finalizer)? else {
-                return Ok(Entered::End(Progress::Ignored));
+                return Ok(ControlFlow::Break(Progress::Ignored));
             };
             parent = now;
             wrote = true;

@@ -18,9 +18,10 @@ use crate::controller::reconcile::ReconcileError;
 use crate::store::{WriteGuard, Writer};
 
 /// What writing changed in the cluster; the strongest of several results counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WriteResult {
     /// There was nothing to write.
+    #[default]
     Nothing,
     /// The API server accepted the write and kept its object as it was, as it does with unknown fields.
     NoOp,
@@ -37,6 +38,7 @@ pub(crate) struct Written {
 }
 
 /// The result of several writes: the strongest one, and the first error.
+#[derive(Default)]
 pub(crate) struct WriteResults {
     pub(crate) result: WriteResult,
     pub(crate) error: Option<ReconcileError>,
@@ -68,10 +70,6 @@ impl WriteResult {
 }
 
 impl WriteResults {
-    pub(crate) fn new(result: WriteResult) -> Self {
-        Self { result, error: None }
-    }
-
     pub(crate) fn add(&mut self, result: Result<WriteResult, ReconcileError>) {
         match result {
             Ok(result) => self.result = self.result.max(result),

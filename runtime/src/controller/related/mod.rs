@@ -81,13 +81,6 @@ pub(crate) enum Asking {
     Anew,
 }
 
-/// A state of a parent, and the fingerprint of the request about it.
-#[derive(Clone, Copy)]
-struct Question<'a> {
-    parent: &'a Object,
-    fingerprint: Fingerprint,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelatedError {
     #[error(transparent)]
@@ -151,10 +144,9 @@ impl RelatedObjects {
         &self,
         hook: &HookConfig,
         hooks: &LoadedHooks,
-        question: Question<'_>,
+        (parent, fingerprint): (&Object, Fingerprint),
         asking: Asking,
     ) -> Result<Customized, RelatedError> {
-        let Question { parent, fingerprint } = question;
         let pure = match hook.via {
             Via::Wasm => Some(true),
             Via::Webhook => None,
@@ -194,16 +186,17 @@ impl RelatedObjects {
             let related = states.iter().map(|_| Related::default()).collect();
             return Ok(FoundObjects { related, customized: Vec::new() });
         };
-        let questions: Vec<_> = states.iter().map(|state| question(hook.via, hooks, state)).collect();
+        let questions: Vec<_> =
+            states.iter().map(|state| (&**state, question(hook.via, hooks, state))).collect();
         if let Some(parent) = states.first() {
-            let all = questions.iter().map(|question| question.fingerprint).collect();
+            let all = questions.iter().map(|(_, fingerprint)| *fingerprint).collect();
             self.lock().answers.keep_only(&parent.key, &all, self.data.elapsed());
         }
         let mut customized = Vec::new();
         let mut rules = Vec::new();
         for question in questions {
             let answer = self.customize(hook, hooks, question, asking).await?;
-            rules.push(self.rules(hook, question.parent, &answer).await?);
+            rules.push(self.rules(hook, question.0, &answer).await?);
             customized.push(answer);
         }
         let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
@@ -304,7 +297,7 @@ impl RelatedObjects {
     /// The error of a watch that worked before.
     pub(crate) fn trouble(&self) -> Option<String> {
         let state = self.lock();
-        let stores = state.scopes.all().map(Followed::store);
+        let stores = state.scopes.all().map(|followed| &followed.store);
         stores.filter(|store| store.is_synced()).find_map(|store| store.trouble())
     }
 
@@ -338,7 +331,7 @@ impl RelatedObjects {
     /// One guard for each store that holds the object; to be called before it is written.
     pub(crate) fn write_guards(&self, id: &ObjectId, writer: &Writer) -> Vec<WriteGuard> {
         let state = self.lock();
-        let stores = state.scopes.all().map(Followed::store);
+        let stores = state.scopes.all().map(|followed| &followed.store);
         let stores = stores.filter(|store| store.resource == id.resource && store.get(&id.key).is_some());
         stores.map(|store| store.writing(&id.key, writer)).collect()
     }
@@ -348,10 +341,10 @@ impl RelatedObjects {
     }
 }
 
-fn question<'a>(via: Via, hooks: &LoadedHooks, parent: &'a Object) -> Question<'a> {
-    let fingerprint = match via {
+/// Fingerprint of the request about a state of a parent.
+fn question(via: Via, hooks: &LoadedHooks, parent: &Object) -> Fingerprint {
+    match via {
         Via::Wasm => question_to_module(hooks.identity, parent),
         Via::Webhook => question_to_webhook(parent),
-    };
-    Question { parent, fingerprint }
+    }
 }

@@ -14,14 +14,8 @@ use crate::store::{Change, Store};
 
 /// A store whose changes trigger parents as long as this is held; the store itself may live longer.
 pub(crate) struct Followed {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     _task: AbortOnDropHandle<()>,
-}
-
-impl Followed {
-    pub(crate) fn store(&self) -> &Arc<Store> {
-        &self.store
-    }
 }
 
 impl RelatedObjects {

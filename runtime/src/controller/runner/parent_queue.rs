@@ -19,7 +19,6 @@ use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
-use crate::controller::reconcile::parents::Parents;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
 use crate::queue::{self, Queue};
@@ -74,8 +73,13 @@ impl ParentQueue {
         queue::start_workers(&self.queue, count, work)
     }
 
+    /// Adds all parents, not all at once: as after a failure that lies in the past.
     pub(crate) fn sync_all(&self) {
-        add_all(&self.reconciler.parents, &self.queue);
+        let keys = self.reconciler.parents.keys();
+        let total = keys.len();
+        for (nth, key) in keys.into_iter().enumerate() {
+            self.queue.add_after(key, resync_delay(nth, total));
+        }
     }
 
     async fn tend(&self) -> StopReason {
@@ -93,15 +97,6 @@ pub(crate) async fn tend(parts: &[ParentQueue]) -> StopReason {
         return pending().await;
     }
     select_all(parts.iter().map(|part| part.tend().boxed())).await.0
-}
-
-/// Adds all parents, not all at once: as after a failure that lies in the past.
-fn add_all(parents: &Parents, queue: &Queue<Key>) {
-    let keys = parents.keys();
-    let total = keys.len();
-    for (nth, key) in keys.into_iter().enumerate() {
-        queue.add_after(key, resync_delay(nth, total));
-    }
 }
 
 /// Parents that a resync checks before other tasks of the thread get their turn.

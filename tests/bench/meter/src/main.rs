@@ -139,7 +139,7 @@ impl Meter {
         subject: &Subject,
         time: Duration,
     ) -> Result<Vec<Duration>> {
-        let workers = self.settings.workers;
+        let workers = self.settings.options.workers;
         let mut others = JoinSet::new();
         for neighbour in neighbour.iter().flat_map(|neighbour| vec![neighbour.clone(); workers]) {
             others.spawn(async move {
