@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
+use crate::cluster::named_objects::seed_key;
 use crate::controller::host::Host;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::ModuleSettings;
@@ -98,7 +99,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
-    let seeds = Seeds::new(api.seed_key().await?);
+    let seeds = Seeds::new(seed_key(&api).await?);
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
     let sources = HookSources::new(api.clone(), modules, MountMemory::new(settings.mount_memory));

@@ -10,7 +10,7 @@ use metahook_core::api::packed::{Index, index_key};
 use metahook_core::object::id::Key;
 
 use crate::cluster::api_client::{ApiClient, ConnectError};
-use crate::cluster::named_objects::ConfigMapError;
+use crate::cluster::named_objects::{ConfigMapError, apply_config_map, delete_config_map, read_config_map};
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
 /// Owner of the fields that `--apply` writes.
@@ -103,11 +103,11 @@ async fn apply(
     say: &mut impl Write,
 ) -> Result<(), PackCommandError> {
     let main = Key::new(&place.namespace, &place.name);
-    let before = api.read_config_map(&main).await?;
+    let before = read_config_map(api, &main).await?;
     for part in packed.parts.iter().chain([&packed.main]) {
         let name = part.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default();
         let key = Key::new(&place.namespace, name);
-        let now = api.apply_config_map(&key, part, FIELD_MANAGER).await?;
+        let now = apply_config_map(api, &key, part, FIELD_MANAGER).await?;
         writeln!(say, "applied ConfigMap {key}")?;
         if key == main {
             one_module(&now, &main, place, packed.parts.is_empty())?;
@@ -116,7 +116,7 @@ async fn apply(
     for name in before.map(|map| parts(&map, place)).unwrap_or_default() {
         if !packed.parts.iter().any(|part| part.pointer("/metadata/name").is_some_and(|now| *now == *name)) {
             let key = Key::new(&place.namespace, &name);
-            api.delete_config_map(&key).await?;
+            delete_config_map(api, &key).await?;
             writeln!(say, "removed ConfigMap {key}, a part of the module before")?;
         }
     }

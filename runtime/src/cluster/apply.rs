@@ -85,7 +85,7 @@ impl ApiClient {
             }
             Op::Apply { over: None, body, manager, .. } => self.create(id, body, Some(manager)).await,
             Op::HandOver { uid, manager, .. } => self.hand_over(id, uid, manager).await,
-            // The core decides about the result of a dry run: see `probe`.
+            // The core decides about the result of a dry run: see `dry_run`.
             Op::Probe { .. } => Ok(Vec::new()),
         };
         done.map_err(|why| ApplyError::new(op.verb(), id, why))

@@ -15,8 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
-use crate::telemetry::error_chain;
-use crate::telemetry::timestamp;
+use crate::telemetry::{error_chain, timestamp};
 
 const COMPONENT: &str = "metacontroller";
 /// Per object and reason: this many at once, then one per `REFILL_INTERVAL`.

@@ -225,80 +225,77 @@ const SEED_LENGTH: usize = 32;
 /// Key of hooks' random numbers.
 pub(crate) type SeedKey = [u8; SEED_LENGTH];
 
-impl ApiClient {
-    pub(crate) async fn read_config_map(&self, key: &Key) -> Result<Option<ConfigMap>, ConfigMapError> {
-        let read = async {
-            let answer = self.get(&object_path(&Kind::ConfigMap.resource(), key)).await?;
-            if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(&answer).map(Some) }
-        };
-        read.await.map_err(|why| ConfigMapError { verb: "read", key: key.clone(), why })
-    }
-
-    /// Server-side apply, also of fields that another manager owns.
-    pub(crate) async fn apply_config_map(
-        &self,
-        key: &Key,
-        body: &Value,
-        manager: &str,
-    ) -> Result<ConfigMap, ConfigMapError> {
-        let path = object_path(&Kind::ConfigMap.resource(), key);
-        let path = format!("{path}?fieldManager={manager}&force=true");
-        let applied = self.patch(SERVER_SIDE_APPLY, &path, body).await.map_err(Why::from);
-        applied.and_then(|answer| object(&answer)).map_err(|why| ConfigMapError {
-            verb: "apply",
-            key: key.clone(),
-            why,
-        })
-    }
-
-    /// One that is gone already is as good.
-    pub(crate) async fn delete_config_map(&self, key: &Key) -> Result<(), ConfigMapError> {
-        let path = object_path(&Kind::ConfigMap.resource(), key);
-        let why = match self.send(Method::DELETE, &path, None).await {
-            Ok(Answer { status, .. }) if status.is_success() || status == StatusCode::NOT_FOUND => {
-                return Ok(());
-            }
-            Ok(answer) => Why::Refused(answer.message()),
-            Err(error) => error.into(),
-        };
-        Err(ConfigMapError { verb: "delete", key: key.clone(), why })
-    }
-
-    /// The installation's key of hooks' random numbers: the first server makes the Secret and all read it. Where that is not
-    /// allowed, one that this server forgets when it ends: hooks answer the same way as long as it runs.
-    pub(crate) async fn seed_key(&self) -> Result<SeedKey, getrandom::Error> {
-        let mut fresh = SeedKey::default();
-        getrandom::fill(&mut fresh)?;
-        Ok(self.stored_seed_key(fresh).await.unwrap_or_else(|error| {
-            tracing::warn!(error = error_chain(&error), "the Secret {SEED} cannot be used: hooks that ask for random numbers get others after a restart; let the server get and create Secrets in its namespace");
-            fresh
-        }))
-    }
-
-    async fn stored_seed_key(&self, fresh: SeedKey) -> Result<SeedKey, Why> {
-        let namespace = self.client.default_namespace();
-        let secrets = Kind::Secret.resource();
-        let path = object_path(&secrets, &Key::new(namespace, SEED));
-        let found = self.get(&path).await?;
-        if found.status != StatusCode::NOT_FOUND {
-            return key_in(&found, namespace);
-        }
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": SEED, "namespace": namespace},
-            "immutable": true,
-            "data": {SEED_FIELD: ByteString(fresh.to_vec())},
-        });
-        let made = self.send(Method::POST, &list_path(&secrets, namespace), Some(&secret)).await?;
-        match made.status {
-            // Another server was faster.
-            StatusCode::CONFLICT => key_in(&self.get(&path).await?, namespace),
-            status if status.is_success() => Ok(fresh),
-            _ => Err(Why::Refused(made.message())),
-        }
-    }
+pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, ConfigMapError> {
+    let read = async {
+        let answer = api.get(&object_path(&Kind::ConfigMap.resource(), key)).await?;
+        if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(&answer).map(Some) }
+    };
+    read.await.map_err(|why| ConfigMapError { verb: "read", key: key.clone(), why })
 }
 
+/// Server-side apply, also of fields that another manager owns.
+pub(crate) async fn apply_config_map(
+    api: &ApiClient,
+    key: &Key,
+    body: &Value,
+    manager: &str,
+) -> Result<ConfigMap, ConfigMapError> {
+    let path = object_path(&Kind::ConfigMap.resource(), key);
+    let path = format!("{path}?fieldManager={manager}&force=true");
+    let applied = api.patch(SERVER_SIDE_APPLY, &path, body).await.map_err(Why::from);
+    applied.and_then(|answer| object(&answer)).map_err(|why| ConfigMapError {
+        verb: "apply",
+        key: key.clone(),
+        why,
+    })
+}
+
+/// One that is gone already is as good.
+pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), ConfigMapError> {
+    let path = object_path(&Kind::ConfigMap.resource(), key);
+    let why = match api.send(Method::DELETE, &path, None).await {
+        Ok(Answer { status, .. }) if status.is_success() || status == StatusCode::NOT_FOUND => {
+            return Ok(());
+        }
+        Ok(answer) => Why::Refused(answer.message()),
+        Err(error) => error.into(),
+    };
+    Err(ConfigMapError { verb: "delete", key: key.clone(), why })
+}
+
+/// The installation's key of hooks' random numbers: the first server makes the Secret and all read it. Where that is not
+/// allowed, one that this server forgets when it ends: hooks answer the same way as long as it runs.
+pub(crate) async fn seed_key(api: &ApiClient) -> Result<SeedKey, getrandom::Error> {
+    let mut fresh = SeedKey::default();
+    getrandom::fill(&mut fresh)?;
+    Ok(stored_seed_key(api, fresh).await.unwrap_or_else(|error| {
+        tracing::warn!(error = error_chain(&error), "the Secret {SEED} cannot be used: hooks that ask for random numbers get others after a restart; let the server get and create Secrets in its namespace");
+        fresh
+    }))
+}
+
+async fn stored_seed_key(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, Why> {
+    let namespace = api.client.default_namespace();
+    let secrets = Kind::Secret.resource();
+    let path = object_path(&secrets, &Key::new(namespace, SEED));
+    let found = api.get(&path).await?;
+    if found.status != StatusCode::NOT_FOUND {
+        return key_in(&found, namespace);
+    }
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": SEED, "namespace": namespace},
+        "immutable": true,
+        "data": {SEED_FIELD: ByteString(fresh.to_vec())},
+    });
+    let made = api.send(Method::POST, &list_path(&secrets, namespace), Some(&secret)).await?;
+    match made.status {
+        // Another server was faster.
+        StatusCode::CONFLICT => key_in(&api.get(&path).await?, namespace),
+        status if status.is_success() => Ok(fresh),
+        _ => Err(Why::Refused(made.message())),
+    }
+}
 fn object<T: DeserializeOwned>(answer: &Answer) -> Result<T, Why> {
     if !answer.status.is_success() {
         return Err(Why::Refused(answer.message()));

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_holder_of_a_name_is_told() {
+    fn the_holder_of_a_name_is_named() {
         let owner = json!({"kind": "ReplicaSet", "name": "x", "uid": "u", "controller": true});
         let held = json!({"metadata": {"ownerReferences": [{"kind": "A", "name": "a"}, owner]}});
         assert_eq!(holder(&held), "ReplicaSet x controls it");

@@ -1,4 +1,4 @@
-//! A watch of one resource as a stream of index events; an object that cannot be read does not end it.
+//! A watch of one resource as a stream of cache events; an object that cannot be read does not end it.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -152,7 +152,7 @@ impl Host {
                 context.decorators.end(&object);
             }
             for parents in stale_finalizers::parents(kind, &object).unwrap_or_default() {
-                if !now.as_ref().is_some_and(|now| stale_finalizers::looks_at(kind, now, &parents)) {
+                if !now.as_ref().is_some_and(|now| stale_finalizers::is_about(kind, now, &parents)) {
                     let sweep =
                         StaleFinalizers { context: context.clone(), parents, account: account.clone() };
                     tokio::spawn(sweep.run(ends.clone()));

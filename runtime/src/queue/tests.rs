@@ -57,7 +57,7 @@ async fn a_delay_beyond_the_clock_never_ends() {
     assert_eq!(now(&queue).await, None);
 }
 
-/// A key that its own writes have caused ten passes of, and which is throttled from now on.
+/// A key that its own writes have caused ten reconciles of, and which is throttled from now on.
 async fn throttle(queue: &Queue<u32>) {
     queue.add(1);
     for own in 0..11 {

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_while_a_write_failed_is_somebody_elses() {
+    fn what_came_while_a_write_failed_is_another_clients() {
         let (store, mut changes) = store();
         let (one, another) =
             (store.writing(&Key::new("n", "a"), &writer()), store.writing(&Key::new("n", "a"), &writer()));

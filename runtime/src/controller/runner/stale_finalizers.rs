@@ -86,11 +86,11 @@ impl StaleFinalizers {
         Ok(())
     }
 
-    /// No controller of that name looks at these parents, now.
+    /// No controller of that name reconciles these parents now.
     fn is_stale(&self, finalizer: &str) -> bool {
         selection::finalizer_owner(finalizer).is_some_and(|(kind, name)| {
             let controller = self.context.controllers.get(kind, name);
-            !controller.is_some_and(|controller| looks_at(kind, &controller, &self.parents))
+            !controller.is_some_and(|controller| is_about(kind, &controller, &self.parents))
         })
     }
 }
@@ -109,7 +109,7 @@ fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
 }
 
 /// Whether a controller, as it is written, is about these parents, in whichever version. One that cannot be read may be.
-pub(crate) fn looks_at(kind: ControllerKind, controller: &Object, parents: &Gvr) -> bool {
+pub(crate) fn is_about(kind: ControllerKind, controller: &Object, parents: &Gvr) -> bool {
     self::parents(kind, controller).is_none_or(|all| all.iter().any(|its| its.is_kin(parents)))
 }
 
