@@ -66,14 +66,14 @@ fn pass(
     let id = ObjectId { resource: resource("example.com/v1", "Greeting"), key: parent.key.clone() };
     Ok(match config.kind {
         KindConfig::Composite { .. } => {
-            format!("{plan}{:?}", decorator::status(&parent, decoration.status.unwrap_or_default()))
+            format!("{plan:?}{:?}", decorator::status(&parent, decoration.status.unwrap_or_default()))
         }
         KindConfig::Decorator => {
             let ops = [
                 decorator::status_write(&id, &parent, &decoration),
                 decorator::object_write(&id, &parent, &decoration, None),
             ];
-            format!("{plan}{ops:?}")
+            format!("{plan:?}{ops:?}")
         }
     })
 }
@@ -191,10 +191,10 @@ fn an_answer_in_order_comes_to_a_plan() {
         r#"{"children":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"status":{"is":1}}"#;
     let way = (UpdateMethod::InPlace, Via::Wasm);
     let decided = pass(COMPOSITE, answer.as_bytes(), &[], way).unwrap();
-    assert!(decided.contains("create") && decided.contains("observedGeneration"), "{decided}");
+    assert!(decided.contains("Create") && decided.contains("observedGeneration"), "{decided}");
     let answer = r#"{"attachments":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}],"labels":{"a":"b"},"status":{"is":1}}"#;
     let decided = pass(KindConfig::Decorator, answer.as_bytes(), &[], way).unwrap();
-    assert!(["create", "Status", "Replace"].iter().all(|op| decided.contains(op)), "{decided}");
+    assert!(["Create", "Status", "Replace"].iter().all(|op| decided.contains(op)), "{decided}");
 }
 
 proptest! {

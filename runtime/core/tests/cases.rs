@@ -12,7 +12,7 @@ use std::time::Duration;
 use metahook_core::api::ControllerKind;
 use metahook_core::children::desired::{Apply, ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
-use metahook_core::children::{self, Owner};
+use metahook_core::children::{self, Owner, Plan};
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::selector::child_selector;
 use metahook_core::object::{ChildMap, Object};
@@ -45,6 +45,13 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> T {
 
 fn object(value: &Value) -> Arc<Object> {
     Arc::new(Object::parse(&value.to_string(), None).unwrap())
+}
+
+fn text(plan: &Plan) -> String {
+    let ops = plan.ops.iter().map(|op| format!("{op}\n"));
+    let skips = plan.skips.iter().map(|(id, skip)| format!("leave {id}: {skip:?}\n"));
+    let problem = |(id, problem): &_| format!("cannot decide about {id}: {problem}\n");
+    ops.chain(skips).chain(plan.problems.iter().map(problem)).collect()
 }
 
 fn plan_of(case: &Path) -> String {
@@ -92,7 +99,7 @@ fn plan_of(case: &Path) -> String {
                 hash_secrets,
             };
             let past = PastWrites { history: &WriteHistory::default(), now: Duration::ZERO };
-            children::plan::children(owner, &observed, &wanted.desired, past).to_string()
+            text(&children::plan::children(owner, &observed, &wanted.desired, past))
         }
         Err(error) => format!("refused: {error}\n"),
     }

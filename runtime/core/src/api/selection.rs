@@ -6,7 +6,7 @@ use crate::api::{ControllerKind, SpecError};
 use crate::object::Object;
 use crate::object::selector::Selector;
 
-/// Which parents a controller looks at.
+/// The parents that a controller reconciles.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     /// A parent is selected by any of these.

@@ -58,8 +58,8 @@ impl LabelIndex {
         self.places.values().map(BTreeSet::len).sum()
     }
 
-    /// Those in a namespace (or anywhere) that have the label which says most about the selector; not all of them
-    /// need match it. Only a selector that says nothing but what labels are not there is answered by a walk.
+    /// Objects in a namespace (or anywhere) with the label that narrows the selector most; not all of them match it. A
+    /// selector that only excludes labels is answered by a walk.
     pub(crate) fn near<'a>(
         &'a self,
         namespace: Option<&'a str>,

@@ -71,7 +71,7 @@ pub enum CacheEvent {
     Deleted(Object),
     /// The API server's answer to our own create or update.
     Wrote(Arc<Object>),
-    /// The API server accepted our deletion; an event will say when the object is gone.
+    /// The API server accepted our deletion; an event follows when the object is gone.
     Deleting(Key, Uid),
     /// A read found that there is no such object, or another one of that name.
     Missing(Key, Uid),
@@ -233,8 +233,8 @@ impl Cache {
                 known.confirmed = true;
                 return Vec::new();
             }
-            // A list may be served from a cache that is behind, or after the cluster was restored from a backup: what
-            // it says goes, except where we know better from an answer that no event has repeated yet.
+            // A list may be served from a cache that is behind, or after the cluster was restored from a backup: it
+            // counts, except where an answer to an own write is newer and no event has repeated it yet.
             let older = object.version.is_older_than(&known.object.version);
             if older && (!from_list || !known.confirmed) {
                 return Vec::new();

@@ -46,7 +46,7 @@ pub(super) struct Compared<'a> {
     pub(super) merged: Cow<'a, Value>,
     /// Where it is not that, but for the record.
     pub(super) differences: Vec<Difference>,
-    /// The record says what is wanted now.
+    /// The record is what is wanted now.
     pub(super) recorded: bool,
     /// What was applied last is something else.
     pub(super) changed_mind: bool,

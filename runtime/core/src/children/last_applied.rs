@@ -171,7 +171,7 @@ pub(super) fn applied_body(owner: Owner<'_>, wanted: Wanted, observed: Option<&V
     body
 }
 
-/// Two bodies that say the same have the same.
+/// The same for equal bodies.
 pub(super) fn applied_print(body: &Value) -> Fingerprint {
     Fingerprint::of(to_go_string(body).as_bytes())
 }

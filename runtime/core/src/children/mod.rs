@@ -45,7 +45,7 @@ pub struct Owner<'a> {
     pub hash_secrets: bool,
 }
 
-/// One operation; carried out by one request each, where nothing else is said.
+/// One operation: one request, unless its variant says otherwise.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     Create {
@@ -81,7 +81,7 @@ pub enum Op {
         id: ObjectId,
         uid: Uid,
     },
-    /// Delete, and create at once where the deletion is final; else the next pass creates. By server-side apply where
+    /// Delete, and create at once where the deletion is final; else the next reconcile creates. By server-side apply where
     /// there is a `manager`.
     Recreate {
         id: ObjectId,
@@ -189,7 +189,7 @@ impl Owner<'_> {
         self.child_kinds.iter().find(|kind| *kind.resource == *resource)
     }
 
-    /// Who made them, as their annotation says. What attachments are wanted with says it already.
+    /// The controller for the annotation of its children; attachments have an annotation of their own.
     fn maker(&self) -> Option<&str> {
         match self.kind {
             ControllerKind::Composite => Some(self.controller),
@@ -225,21 +225,6 @@ impl fmt::Display for Op {
     }
 }
 
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for op in &self.ops {
-            writeln!(f, "{op}")?;
-        }
-        for (id, skip) in &self.skips {
-            writeln!(f, "leave {id}: {skip:?}")?;
-        }
-        for (id, problem) in &self.problems {
-            writeln!(f, "cannot decide about {id}: {problem}")?;
-        }
-        Ok(())
-    }
-}
-
 /// Operations of a plan in stages: within one, the order does not matter; each waits for the one before. Deletions are
 /// the first, and then each kind is one, in the plan's order.
 pub fn stages(ops: &[Op]) -> impl Iterator<Item = &[Op]> {
@@ -260,7 +245,7 @@ impl WriteConcurrency {
     /// As many as one client may well have under way.
     const MAX_CONCURRENCY: usize = 16;
 
-    /// The first of a pass over a parent that failed so often in a row.
+    /// The first writes of a reconcile, after so many failures in a row.
     pub fn after(failures: u32) -> Self {
         Self(if failures == 0 { Self::MAX_CONCURRENCY } else { 1 })
     }

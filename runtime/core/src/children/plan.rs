@@ -78,11 +78,11 @@ pub enum DryRunVerdict {
     Do(Op),
     /// What differs is what the API server makes of what is wanted.
     AsItIs,
-    /// It is left, but the dry run did not tell whether it should be.
+    /// It is left, but the dry run did not show whether it should be.
     Unknown,
 }
 
-/// What a dry run of `write` says about an object.
+/// The operation that follows from a dry run of `write`.
 ///
 /// # Guarantees
 /// An object that the write would not change is never made anew, nor one about which nothing is known.
@@ -113,7 +113,7 @@ pub fn judge(
     Ok(if records(&write, &before) { DryRunVerdict::Do(write) } else { DryRunVerdict::AsItIs })
 }
 
-/// In the first generation of an object nobody has changed anything but its metadata since it was made: what is different
+/// In the first generation of an object no client has changed anything but its metadata since it was made: what is different
 /// there is what the API server made of what was applied.
 fn is_as_made(write: &Op, observed: &Object, before: &Value) -> bool {
     let Op::Replace { body, .. } = write else { return false };
@@ -314,9 +314,9 @@ mod tests {
             let answer = made.with("data", json!({"a": "Yg=="})).object();
             let mut history = WriteHistory::default();
             wrote(&mut history, owner, &Op::Create { id: id.clone(), body }, &wanted, &answer);
-            let rests = history
+            let is_settled = history
                 .is_settled(&id, &answer, || Child { owner, kind: None, desired: &wanted, id: &id }.print());
-            (read_late(&history, owner, &ChildMap::default()).len(), rests)
+            (read_late(&history, owner, &ChildMap::default()).len(), is_settled)
         };
         assert_eq!(late("Pod", "Yg=="), (1, true));
         assert_eq!(late("Pod", "other"), (0, false), "somebody changed the record");

@@ -307,16 +307,16 @@ mod tests {
         let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
         let (mut history, answer) = (WriteHistory::default(), pod("1", "5"));
         history.learn(&child(), &answer, None, &[], Some(1));
-        let rests = |object: &Object, wanted| history.is_settled(&child(), object, || wanted);
-        assert!(rests(&answer, 1));
-        assert!(!rests(&answer, 2) && !rests(&pod("1", "6"), 1) && !rests(&pod("2", "5"), 1));
+        let is_settled = |object: &Object, wanted| history.is_settled(&child(), object, || wanted);
+        assert!(is_settled(&answer, 1));
+        assert!(!is_settled(&answer, 2) && !is_settled(&pod("1", "6"), 1) && !is_settled(&pod("2", "5"), 1));
     }
 
     #[test]
     fn what_flips_is_remembered_though_each_time_another_object_is_made() {
         let mut history = WriteHistory::default();
         for round in 0..6_u8 {
-            // In the order of a pass: the answer is the new object, the drift was the old one's.
+            // In the order of a reconcile: the answer is the new object, the drift was the old one's.
             learn(&mut history, &(round + 1).to_string(), &[]);
             history.drift_corrected(&drift(&round.to_string()), Duration::from_secs(round.into()));
         }
@@ -352,49 +352,49 @@ mod tests {
     }
 
     fn after(times: u32, every: Duration) -> (Flapping, Duration) {
-        let mut flip = Flapping::default();
+        let mut flapping = Flapping::default();
         for time in 0..times {
-            flip.drift_corrected(&drift_at(&["a"]), every * time);
+            flapping.drift_corrected(&drift_at(&["a"]), every * time);
         }
-        (flip, every * (times - 1))
+        (flapping, every * (times - 1))
     }
 
     #[test]
     fn a_value_is_put_right_at_once_a_few_times_and_then_less_and_less_often() {
         let second = Duration::from_secs(1);
-        let (flip, now) = after(MAX_UNDELAYED - 1, second);
-        assert_eq!((flip.wait(&drift_at(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
-        let (flip, now) = after(MAX_UNDELAYED, second);
-        assert_eq!(flip.wait(&drift_at(&["a"]), now), Some(MIN_DELAY));
-        assert_eq!(flip.noticed(), BTreeSet::from(["a"]));
-        assert_eq!(flip.wait(&drift_at(&["a"]), now + MIN_DELAY), None);
-        let (flip, now) = after(MAX_UNDELAYED + 1, second);
-        assert_eq!(flip.wait(&drift_at(&["a"]), now), Some(2 * MIN_DELAY));
-        let (flip, now) = after(1000, second);
-        assert_eq!(flip.wait(&drift_at(&["a"]), now), Some(MAX_DELAY));
+        let (flapping, now) = after(MAX_UNDELAYED - 1, second);
+        assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed()), (None, BTreeSet::new()));
+        let (flapping, now) = after(MAX_UNDELAYED, second);
+        assert_eq!(flapping.wait(&drift_at(&["a"]), now), Some(MIN_DELAY));
+        assert_eq!(flapping.noticed(), BTreeSet::from(["a"]));
+        assert_eq!(flapping.wait(&drift_at(&["a"]), now + MIN_DELAY), None);
+        let (flapping, now) = after(MAX_UNDELAYED + 1, second);
+        assert_eq!(flapping.wait(&drift_at(&["a"]), now), Some(2 * MIN_DELAY));
+        let (flapping, now) = after(1000, second);
+        assert_eq!(flapping.wait(&drift_at(&["a"]), now), Some(MAX_DELAY));
     }
 
     #[test]
     fn another_value_does_not_wait() {
-        let (flip, now) = after(MAX_UNDELAYED, Duration::from_secs(1));
-        assert_eq!(flip.wait(&drift_at(&["a", "c"]), now), None);
+        let (flapping, now) = after(MAX_UNDELAYED, Duration::from_secs(1));
+        assert_eq!(flapping.wait(&drift_at(&["a", "c"]), now), None);
     }
 
     #[test]
     fn values_that_change_in_turns_flip_both() {
-        let mut flip = Flapping::default();
+        let mut flapping = Flapping::default();
         for time in 0..MAX_UNDELAYED {
-            flip.drift_corrected(&drift_at(&["a"]), Duration::from_secs((2 * time).into()));
-            flip.drift_corrected(&drift_at(&["b"]), Duration::from_secs((2 * time + 1).into()));
+            flapping.drift_corrected(&drift_at(&["a"]), Duration::from_secs((2 * time).into()));
+            flapping.drift_corrected(&drift_at(&["b"]), Duration::from_secs((2 * time + 1).into()));
         }
-        assert_eq!(flip.noticed(), BTreeSet::from(["a", "b"]));
+        assert_eq!(flapping.noticed(), BTreeSet::from(["a", "b"]));
         let now = Duration::from_secs((2 * MAX_UNDELAYED).into());
-        assert_eq!(flip.wait(&drift_at(&["a", "b"]), now), Some(Duration::from_secs(3)));
+        assert_eq!(flapping.wait(&drift_at(&["a", "b"]), now), Some(Duration::from_secs(3)));
     }
 
     #[test]
     fn what_comes_back_rarely_is_no_flip() {
-        let (flip, now) = after(100, RESET_INTERVAL);
-        assert_eq!((flip.wait(&drift_at(&["a"]), now), flip.noticed()), (None, BTreeSet::new()));
+        let (flapping, now) = after(100, RESET_INTERVAL);
+        assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed()), (None, BTreeSet::new()));
     }
 }

@@ -302,7 +302,7 @@ mod tests {
     }
 
     proptest! {
-        /// Both writes lead to what is wanted, another look finds nothing to do, and nothing else was touched.
+        /// Both writes lead to what is wanted, another reconcile finds nothing to do, and nothing else was touched.
         #[test]
         fn once_is_enough_and_nothing_else_is_touched(before in any_thing(), decoration in any_decoration(), has_status in any::<bool>()) {
             let (id, parse) = (id(has_status), |value: &Value| Object::parse(&value.to_string(), None).unwrap());

@@ -29,7 +29,7 @@ impl Difference {
 }
 
 /// # Guarantees
-/// Empty exactly if the two are the same to the API server, but for the order of items that something tells apart.
+/// Empty exactly if the two are the same to the API server, but for the order of items that something identifies.
 pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<Difference> {
     let mut all = Vec::new();
     // Nearly always, and much cheaper.
@@ -91,7 +91,7 @@ pub fn same(a: &Value, b: &Value) -> bool {
         }
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
         (Value::Object(a), Value::Object(b)) => {
-            // Each pair is compared once: the way back only looks for what the way there could not see.
+            // Each pair is compared once: the second loop only finds members that the first could not see.
             a.iter().all(|(key, a)| b.get(key).map_or(a.is_null(), |b| same(a, b)))
                 && b.iter().all(|(key, b)| b.is_null() || a.contains_key(key))
         }

@@ -27,7 +27,7 @@ pub enum ListKind {
     Atomic,
     /// Each item at most once; clients add their own.
     Set,
-    /// The items are told apart by these fields.
+    /// The items differ in these fields.
     Map(Vec<ListKey>),
 }
 
@@ -197,7 +197,7 @@ impl Document {
 /// most lists of the Kubernetes API that are maps at heart use one of them.
 const MERGE_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "uid", "ip", "path"];
 
-/// What tells the items of some lists apart.
+/// The part of an item that identifies it in its list.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Identity<'a> {
     /// One field, by convention.
@@ -207,9 +207,9 @@ pub(super) enum Identity<'a> {
 }
 
 impl<'a> Identity<'a> {
-    /// `None` where the lists are values as a whole: they are published to be, or nothing tells their items apart. By
-    /// convention it is the first field that every item of all lists has, and that differs within each list: told
-    /// apart by `port` alone, 53/TCP and 53/UDP would become one.
+    /// `None` where the lists are values as a whole: they are published to be, or nothing identifies their items. By
+    /// convention it is the first field that every item of all lists has, and that differs within each list: identified
+    /// by `port` alone, 53/TCP and 53/UDP would become one.
     pub(super) fn of<const N: usize>(all: [&[Value]; N], kind: Option<&'a ListKind>) -> Option<Self> {
         let tells_apart = |by: &Self| {
             all.iter().all(|list| match list {
@@ -257,7 +257,7 @@ impl<'a> Identity<'a> {
         }
     }
 
-    /// A name for a reader, who does not know what tells the items apart.
+    /// The name with its field, for people.
     pub(super) fn shown(&self, name: &str) -> String {
         match self {
             Self::Field(field) => format!("{field}={name}"),
@@ -270,7 +270,7 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// What stands in a field, or what is taken to stand there; nothing may be what tells an item apart.
+/// The value of a field, or its default; an absent value identifies an item, too.
 fn part<'a>(item: &'a Map<String, Value>, key: &ListKey) -> Option<Cow<'a, str>> {
     match (item.get(&key.field), &key.default) {
         (Some(value), _) => text(value),

@@ -21,9 +21,7 @@ pub fn to_go_string(value: &Value) -> String {
 
 fn write_value(out: &mut String, value: &Value) {
     match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
+        Value::Null | Value::Bool(_) => push(out, format_args!("{value}")),
         Value::Number(number) => write_number(out, number),
         Value::String(text) => write_text(out, text),
         Value::Array(items) => {

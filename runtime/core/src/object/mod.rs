@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use id::{Gvk, Key, ObjectId, Resource, Uid};
 
-/// An object as the API server told it, less `managedFields`.
+/// An object as the API server sent it, less `managedFields`.
 ///
 /// # Guarantees
 /// `json` is one valid JSON object that names its `apiVersion` and `kind`.

@@ -95,7 +95,7 @@ impl Selector {
         self.0.is_empty()
     }
 
-    /// The label by which what matches is found fastest; `None` where the selector only says what must not be.
+    /// The label by which what matches is found fastest; `None` where the selector only excludes labels.
     pub fn pin(&self) -> Option<Pin<'_>> {
         let values = self.0.iter().filter_map(|requirement| match requirement {
             Requirement::In(label, values) => Some((label, values)),

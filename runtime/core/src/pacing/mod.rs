@@ -83,7 +83,7 @@ pub fn resync_delay(nth: usize, total: usize) -> Duration {
     Duration::from_nanos(place.saturating_mul(MAX_INTERVAL.min(MAX_DELAY / late)))
 }
 
-/// The passes of one period: so many together, and as many after a pause, so that all have had their turn when it is over.
+/// The reconciles of one resync period: so many together, and as many after each pause, until all are through at its end.
 #[derive(Debug)]
 pub struct ResyncRounds {
     together: usize,
@@ -94,7 +94,7 @@ pub struct ResyncRounds {
 }
 
 impl ResyncRounds {
-    /// For at most `total` passes.
+    /// For at most `total` reconciles.
     pub fn new(total: usize, period: Duration) -> Self {
         let pause = (period / 10).clamp(Duration::from_millis(1), Duration::from_secs(1));
         let rounds = usize::try_from(period.as_nanos() / pause.as_nanos()).unwrap_or(usize::MAX).max(1);

@@ -89,7 +89,7 @@ impl ControllerConfig {
     }
 
     /// Another controller that made the object, as the object's annotations say: as long as that controller exists, the
-    /// object is left to it. A decorator tells its own attachments by their annotation, so that the question does not arise.
+    /// object is left to it. A decorator knows its own attachments by their annotation, so that the question does not arise.
     pub fn other_maker<'a>(&self, object: &'a Object) -> Option<Maker<'a>> {
         match self.kind {
             KindConfig::Composite { .. } => claims::maker(object)

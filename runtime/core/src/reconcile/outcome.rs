@@ -89,7 +89,7 @@ impl Outcome {
 }
 
 impl Failure {
-    /// The message of the Event that tells of it.
+    /// The message of its Event.
     pub fn event(&self) -> Option<String> {
         (self.retry == Retry::Loud).then(|| format!("Sync error: {}", self.message))
     }
@@ -119,11 +119,11 @@ fn doubled(first: Duration, times: u32) -> Duration {
     first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
 }
 
-/// When the status that the hook wants is looked at, and written where it differs.
+/// The time at which the status that the hook wants is compared, and written where it differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusTiming {
     Now,
-    /// The hook is about to see the children that were just written: what it says then is worth writing.
+    /// The hook is about to see the children that were just written: its next answer is worth writing.
     NextReconcile,
 }
 

@@ -282,7 +282,7 @@ mod tests {
     fn an_attachment_is_created_with_the_annotation() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}});
         let plan = planned(&decorator(), parent(), &[], &json!({"attachments": [pod]})).children;
-        let [Op::Create { body, .. }] = plan.ops.as_slice() else { panic!("{plan}") };
+        let [Op::Create { body, .. }] = plan.ops.as_slice() else { panic!("{plan:?}") };
         let record = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"metacontroller.k8s.io/decorator-controller":"c"},"name":"x","namespace":"n"}}"#;
         assert_eq!(body["metadata"]["annotations"], json!({ATTACHED_BY: "c", LAST_APPLIED: record}));
         assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "p");

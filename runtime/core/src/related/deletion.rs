@@ -120,10 +120,10 @@ fn find<'a>(
     }
 }
 
-/// So many bytes of names: an Event takes 1,024 in all, and what is around them fits into the rest.
+/// Bytes of names in one message: an Event takes 1,024 in all, and what is around them fits into the rest.
 const NAMES: usize = 512;
 
-/// What the parent's Events say of objects that one pass deleted: one per kind, so that a large pass is no flood. A name that
+/// Messages of the Events about objects that one reconcile deleted: one per kind, so that many are no flood. A name that
 /// is in another namespace than the parent comes with its namespace; where not all names fit, the rest is
 /// counted.
 pub fn event_messages(home: &str, deleted: &[ObjectId]) -> Vec<String> {

@@ -25,7 +25,7 @@ use crate::object::id::{Gvk, Key};
 use crate::object::{ChildMap, Naming, Object};
 use crate::related::rule::{Asked, Finds, RelatedRule};
 
-/// What a pass found of what its parent's rules ask for.
+/// The objects that the rules of a parent find.
 #[derive(Debug, Default)]
 pub struct Related {
     /// Every rule's kind has its group, also an empty one.
@@ -34,7 +34,7 @@ pub struct Related {
     elsewhere: Vec<Hidden>,
 }
 
-/// Objects that a rule finds and no request in this naming can tell of.
+/// Objects that a rule finds and no request in this naming can show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hidden {
     /// The rule's place in the answer.
@@ -80,7 +80,7 @@ impl Related {
         }
     }
 
-    /// Adds what a request tells of it: the groups, and the objects by uid, version and the deletion that
+    /// Adds what a request shows of it: the groups, and the objects by uid, version and the deletion that
     /// was asked for.
     pub fn fingerprint(&self, all: &mut Fingerprinter) {
         all.add(&self.objects.groups().count().to_le_bytes());
@@ -96,8 +96,8 @@ impl Related {
     }
 }
 
-/// How many objects of a rule are not at home. Who asks for a name in no namespace means the one at home, where it is
-/// there: its namesakes are missed by nobody.
+/// How many objects of a rule are not at home. A rule with a name and no namespace means the one at home, where it is
+/// there: its namesakes are not meant.
 fn elsewhere(home: &str, rule: &RelatedRule, found: &[Arc<Object>]) -> usize {
     let at_home = |object: &&Arc<Object>| *object.key.namespace == *home;
     let by_name = matches!(rule.finds, Finds::Names { namespace: None, .. });
@@ -146,7 +146,7 @@ impl CustomizeCache {
         all.push(Kept { question, answer, until });
     }
 
-    /// A pass is about to ask these questions, about the parent and the states that its children are at. Others lie in the
+    /// A reconcile is about to ask these questions, about the parent and the states that its children are at. Others lie in the
     /// past, and answers whose time is over are of no use.
     pub fn keep_only(&mut self, parent: &Key, questions: &BTreeSet<Fingerprint>, now: Duration) {
         let Some(all) = self.0.get_mut(parent) else { return };

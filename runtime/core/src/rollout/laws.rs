@@ -20,17 +20,17 @@ use crate::rollout::revisions::{FieldPath, History};
 use crate::rollout::step::{At, Progress, Situation, Step};
 use crate::rollout::{RollingConfig, RollingKind, record};
 
-/// What happens between two passes, or instead of one.
+/// An event between two reconciles, or instead of one.
 #[derive(Debug, Clone, Copy)]
 enum Deed {
     Image(u8),
     Scale(u8),
     /// A user deletes a child.
     Gone(u8),
-    /// The children's own controller makes those in order that it is told of, or does not.
+    /// The children's own controller makes its children ready, or does not.
     Ready(bool),
     Pass,
-    /// A pass that ends after so many writes.
+    /// A reconcile that ends after so many writes.
     Crash(u8),
     /// The revisions are listed in another order.
     Shuffle,
@@ -191,7 +191,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A pass, and what holds of every pass: one child at most goes to a revision that did not claim it before.
+    /// A reconcile, and what holds of every one: one child at most goes to a revision that did not claim it before.
     fn observed_pass(&mut self, most: usize) -> Result<Step, TestCaseError> {
         let (before, claimed) = (self.children.clone(), self.claimed());
         let mut other = Self { revisions: self.revisions.clone(), children: before.clone(), ..*self };
@@ -258,7 +258,7 @@ proptest! {
         for deed in deeds {
             cluster.does(deed)?;
         }
-        // With a gate that is always open, each pass moves one child, and one finds that none is left.
+        // Where all children are ready, each reconcile moves one child, and the last one finds that none is left.
         cluster.works = true;
         for _ in 0..cluster.replicas + 3 {
             cluster.does(Deed::Pass)?;

@@ -25,7 +25,7 @@ use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use revisions::FieldPath;
 
-/// What a controller's spec says about rolling updates, if any of its kinds is updated so.
+/// Rolling updates of a controller, as its spec declares them.
 #[derive(Debug, Clone)]
 pub struct RollingConfig {
     /// What a revision keeps of a parent.
@@ -138,7 +138,7 @@ pub fn check_readiness(
     let object = child.value().unwrap_or_default();
     let status = |field| object.get("status")?.get(field);
     let observed = status("observedGeneration").and_then(Value::as_i64).unwrap_or_default();
-    // 0: its controller does not tell which generation it has seen.
+    // 0: its controller does not report which generation it has seen.
     if kind.in_place && observed > 0 && observed < child.generation {
         return Err(NotReady::NotObserved { observed, generation: child.generation });
     }

@@ -14,7 +14,7 @@ use crate::object::selector::{Selector, UID_LABEL, own_selector};
 use crate::rollout::revisions::{self, History, Revision};
 use crate::rollout::{Claims, RollingConfig, write_claims};
 
-/// Labels that say whose parents' states a ControllerRevision keeps.
+/// Labels that name the kind of parents whose states a ControllerRevision keeps.
 const GROUP_LABEL: &str = "metacontroller.k8s.io/apiGroup";
 const RESOURCE_LABEL: &str = "metacontroller.k8s.io/resource";
 
@@ -72,7 +72,7 @@ impl RollingConfig {
     }
 }
 
-/// What has to be written so that each revision claims what `claims` says: the latest first, then the older ones, in their
+/// The writes after which each revision has its claims in `claims`: the latest first, then the older ones, in their
 /// order. What claims nothing any longer goes at the end, so that a claim is never lost on the way.
 pub fn writes(
     rolling: &RollingConfig,

@@ -20,7 +20,7 @@ pub struct FieldPath(Vec<String>);
 #[derive(Debug, Clone)]
 pub struct Revision {
     pub name: String,
-    /// The ControllerRevision; there is none of the latest state until a pass makes it.
+    /// The ControllerRevision; there is none of the latest state until a reconcile makes it.
     pub stored: Option<Arc<Object>>,
     /// The kept part of the parent.
     pub patch: Value,
@@ -37,7 +37,7 @@ pub struct History {
     pub latest: Revision,
     /// Those that still have children, by name.
     pub older: Vec<Revision>,
-    /// Objects that say nothing that another one does not say.
+    /// Objects that repeat what another one holds.
     pub surplus: Vec<Arc<Object>>,
 }
 

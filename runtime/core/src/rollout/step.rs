@@ -166,7 +166,7 @@ fn find<'a>(desired: &'a Desired, id: &ObjectId) -> Option<&'a Value> {
 }
 
 impl Progress {
-    /// The condition that says so, in the status of a parent in `home`.
+    /// The condition with this progress, in the status of a parent in `home`.
     pub fn condition(&self, home: &str, latest: &str) -> Value {
         let (status, reason, message) = match self {
             Self::Done => ("True", "OnLatestRevision", format!("latest ControllerRevision: {latest}")),

@@ -41,7 +41,7 @@ pub enum Apply {
     ServerSide(Arc<str>),
 }
 
-/// How children are written where no controller says anything.
+/// The default apply strategy of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applying {
     pub strategy: ApplyStrategy,

@@ -118,7 +118,7 @@ fn settle(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// What an answer shows is the same whether it is looked at when it comes or when somebody has changed the child.
+    /// An answer shows the same whether it is read when it comes or when another client has changed the child.
     #[test]
     fn learning_late_is_learning_at_once(
         first in things(), second in things(), same in any::<bool>(), theirs in any_json(), way in ways(), habit in habits(),
@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(&plan(&late), &expected);
     }
 
-    /// In one pass, and in two where dynamic apply's fields are handed over first.
+    /// In one reconcile, and in two where dynamic apply's fields are handed over first.
     #[test]
     fn planning_again_ends_in_nothing_to_do(
         first in things(), second in things(), was in ways(), way in ways(), habit in habits(),
@@ -231,7 +231,7 @@ proptest! {
         }
         let last_first: Vec<_> = desired.iter().rev().cloned().collect();
         let plan = |observed: &ChildMap, desired: &[(String, Value)]| {
-            children(owner, observed, &wanted(desired), PastWrites { history: &history, now: Duration::ZERO }).to_string()
+            children(owner, observed, &wanted(desired), PastWrites { history: &history, now: Duration::ZERO })
         };
         prop_assert_eq!(plan(&server.observed(), &desired), plan(&turned, &last_first));
     }

@@ -39,7 +39,7 @@ struct World {
     /// Those that do not work yet.
     expected: BTreeSet<usize>,
     object: Value,
-    /// Who has to look at the object.
+    /// Controllers that have to reconcile the object.
     queue: BTreeSet<usize>,
     /// What the controllers that had nothing to write saw: one that sees the same again does nothing.
     settled: BTreeMap<usize, (Value, Fingerprint)>,
@@ -274,7 +274,7 @@ proptest! {
         }
     }
 
-    /// Once all have looked, one change of conflicts is one write of each label that it concerns.
+    /// Once all have reconciled, one change of what is wanted is one write of each label that it concerns.
     #[test]
     fn a_label_is_written_once_for_each_change_of_wishes(
         (labels, wants) in world(),

@@ -51,7 +51,7 @@ pub enum Field {
 ///
 /// # Guarantees
 /// Of what two controllers want to be different, the older one's stands and the younger one leaves it alone. As long as
-/// an older one that selects an object and is expected to work has not looked at it, younger ones change nothing of it: a
+/// an older one that selects an object and is expected to work has not reconciled it, younger ones change nothing of it: a
 /// start of the server writes nothing back and forth.
 #[derive(Debug, Default)]
 pub struct DecoratorConflicts {
@@ -65,14 +65,14 @@ pub struct DecoratorConflicts {
 pub struct Resolution {
     /// What of it may be written.
     pub decoration: Decoration,
-    /// Some of it has to wait until older controllers have looked at the object.
+    /// Some of it has to wait until older controllers have reconciled the object.
     pub waits: bool,
     pub conflicts: Vec<Conflict>,
-    /// Younger controllers that have to look at the object again.
+    /// Younger controllers that have to reconcile the object again.
     pub again: Vec<DecoratorId>,
 }
 
-/// Two controllers want one field to be different: to be told of on both.
+/// Two controllers want one field to be different.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error(
     "the DecoratorControllers {0} and {1} want {field} to be different: {0}, the older one, has it, and {1} leaves it alone",
@@ -108,7 +108,7 @@ impl DecoratorConflicts {
             Some(before) if *before == targets => Vec::new(),
             Some(before) => {
                 *before = targets;
-                // Who waits for it may have done so for what it was about.
+                // Others may wait for it because of its earlier targets.
                 let waiting = |(uid, all): (&Uid, &ObjectWants)| {
                     concerned(all, &id, true, &[]).map(|other| (uid.clone(), other)).collect::<Vec<_>>()
                 };
@@ -127,8 +127,8 @@ impl DecoratorConflicts {
         self.forget(id, |uid| !is_its(uid))
     }
 
-    /// A controller has ended, or cannot start: no other one waits for it, and what it wanted counts no longer. Gives back id
-    /// has to look at which object again.
+    /// A controller has ended, or cannot start: no other one waits for it, and what it wanted counts no longer. Returns
+    /// the objects to reconcile again, each with its decorator.
     pub fn forget_controller(&mut self, id: &DecoratorId) -> Vec<(Uid, DecoratorId)> {
         self.hosted.remove(id);
         self.forget(id, |_| true)
@@ -215,7 +215,7 @@ impl DecoratorConflicts {
         resolution
     }
 
-    /// What a pass of this controller has to know of the others: the same as before where nothing of it changed.
+    /// Fingerprint of the decorations of others that a reconcile of this controller depends on.
     pub fn view(&self, target: &Gvr, object: &Object, id: &DecoratorId) -> Fingerprint {
         let mut all = Fingerprinter::default();
         for other in self.pending(target, object, id) {
@@ -234,7 +234,7 @@ impl DecoratorConflicts {
         all.finish()
     }
 
-    /// Older controllers that select the object and have not looked at it.
+    /// Older controllers that select the object and have not reconciled it.
     fn pending<'a>(
         &'a self,
         target: &'a Gvr,
@@ -265,7 +265,7 @@ fn concerned(
     all.younger(id).filter(concerns).map(|one| DecoratorId::clone(&one.id))
 }
 
-/// A controller has nothing to say about an object any more; gives back whom that concerns.
+/// A controller no longer decorates an object. Returns the decorators that this concerns.
 fn left(all: &mut ObjectWants, id: &DecoratorId) -> Vec<DecoratorId> {
     let before = all.remove(id).map(|before| before.wants).unwrap_or_default();
     let fields: Vec<_> = before.iter().map(|(field, _)| field).collect();

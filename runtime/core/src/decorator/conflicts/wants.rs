@@ -14,7 +14,7 @@ pub(super) struct ObjectWants(Box<[DecoratorWants]>);
 pub(super) struct DecoratorWants {
     pub(super) id: Arc<DecoratorId>,
     pub(super) wants: Wants,
-    /// Something is left as it is until older controllers have looked at the object.
+    /// Something is left as it is until older controllers have reconciled the object.
     pub(super) waits: bool,
 }
 
@@ -32,13 +32,13 @@ impl ObjectWants {
     }
 
     /// Returns what the same controller wanted before.
-    pub(super) fn insert(&mut self, heard: DecoratorWants) -> Option<DecoratorWants> {
+    pub(super) fn insert(&mut self, wants: DecoratorWants) -> Option<DecoratorWants> {
         let mut all = std::mem::take(&mut self.0).into_vec();
-        let before = match all.binary_search_by(|one| one.id.cmp(&heard.id)) {
-            Ok(at) => all.get_mut(at).map(|one| std::mem::replace(one, heard)),
+        let before = match all.binary_search_by(|one| one.id.cmp(&wants.id)) {
+            Ok(at) => all.get_mut(at).map(|one| std::mem::replace(one, wants)),
             Err(at) => {
                 all.reserve_exact(1);
-                all.insert(at, heard);
+                all.insert(at, wants);
                 None
             }
         };
@@ -82,7 +82,7 @@ impl Wants {
         self.0.iter().copied()
     }
 
-    /// The fields of which the other says something else, or nothing.
+    /// The fields of which the other has another value, or none.
     pub(super) fn without(&self, other: &Self) -> impl Iterator<Item = Fingerprint> {
         let differs = |(field, wanted): &(_, _)| other.get(*field) != Some(*wanted);
         self.iter().filter(differs).map(|(field, _)| field)

@@ -23,7 +23,7 @@ use crate::related::rule::{Finds, Place, RelatedRule};
 pub struct RelatedIndex {
     parents: BTreeMap<Key, Vec<RelatedRule>>,
     kinds: BTreeMap<Arc<Resource>, Kind>,
-    /// So many rules look there.
+    /// The number of rules for a scope.
     places: BTreeMap<StoreScope, usize>,
     narrow: bool,
 }
@@ -52,7 +52,7 @@ impl RelatedIndex {
         (Arc::clone(&rule.resource), rule.reach().filter(|_| self.narrow).cloned())
     }
 
-    /// Whether there is a rule that looks there.
+    /// Whether a rule needs the scope.
     pub fn has_rules_for(&self, place: &StoreScope) -> bool {
         self.places.contains_key(place)
     }

@@ -184,7 +184,7 @@ impl World {
         if labels.is_some() { CacheEvent::Applied(object) } else { CacheEvent::Deleted(object) }
     }
 
-    /// What a parent sees, as its pass would select it.
+    /// What a parent sees, as its reconcile would select it.
     fn seen(&self, parent: &Key) -> BTreeSet<(Arc<Resource>, Key)> {
         let mut seen = BTreeSet::new();
         for rule in self.rules.get(parent).into_iter().flatten() {
