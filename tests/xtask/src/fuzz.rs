@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`, and the part `fuzz` of the tests: the targets of `tests/fuzz` under libFuzzer.
+//! `cargo xtask fuzz`, and the part `fuzz` of the tests: the targets of `tests/fuzz` under libFuzzer, and its oracle.
 
 use std::env;
 use std::fs;
@@ -19,12 +19,27 @@ pub(crate) struct Options {
     /// How long each target runs
     #[arg(long, value_name = "N", default_value_t = 600)]
     seconds: u32,
+    /// Compares our WASI with wasmtime's instead, which is compiled first
+    #[arg(long)]
+    oracle: bool,
     /// Only these targets: folders of tests/fuzz/seeds
     targets: Vec<String>,
 }
 
 /// Runs the chosen targets, or all.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.oracle {
+        // Not of the whole workspace: that would be compiled for the oracle's features, too.
+        return cargo::run(&mut cargo(&[
+            "test",
+            "--package",
+            "fuzz",
+            "--features",
+            "oracle",
+            "--test",
+            "oracle",
+        ]));
+    }
     let all = targets()?;
     for target in &options.targets {
         ensure!(all.contains(target), "{target} is not a target: there are {}", all.join(", "));
