@@ -51,7 +51,7 @@ impl DecoratorCoordinator {
     pub(crate) fn host(&self, controller: &Arc<Object>, targets: Vec<(Gvr, Selection)>) {
         let mut state = lock(&self.0);
         let id = DecoratorId::of(controller);
-        let again = state.conflicts.host(id.clone(), targets);
+        let again = state.conflicts.host(&id, targets);
         state.running.insert(id, Running { controller: Arc::clone(controller), queues: Vec::new() });
         state.add_to_queues(again);
     }

@@ -175,10 +175,10 @@ fn named(resource: &str, names: &BTreeSet<String>, verbs: &[&str]) -> Value {
 fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &ServiceAccountRef) -> [Value; 2] {
     const API: &str = "rbac.authorization.k8s.io";
     let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
-    let mut metadata = json!({ "name": name });
-    if let Some(namespace) = namespace {
-        metadata = json!({ "name": name, "namespace": namespace });
-    }
+    let metadata = match namespace {
+        Some(namespace) => json!({ "name": name, "namespace": namespace }),
+        None => json!({ "name": name }),
+    };
     let version = format!("{API}/v1");
     let subject = json!({ "kind": "ServiceAccount", "namespace": to.namespace, "name": to.name });
     [

@@ -97,17 +97,12 @@ impl Selector {
 
     /// The label by which what matches is found fastest; `None` where the selector only excludes labels.
     pub fn pin(&self) -> Option<Pin<'_>> {
-        let values = self.0.iter().filter_map(|requirement| match requirement {
-            Requirement::In(label, values) => Some((label, values)),
-            Requirement::NotIn(..) | Requirement::Exists(_) | Requirement::DoesNotExist(_) => None,
+        let pins = self.0.iter().filter_map(|requirement| match requirement {
+            Requirement::In(label, values) => Some((values.len(), Pin::In(label, values))),
+            Requirement::Exists(label) => Some((usize::MAX, Pin::Exists(label))),
+            Requirement::NotIn(..) | Requirement::DoesNotExist(_) => None,
         });
-        if let Some((label, values)) = values.min_by_key(|(_, values)| values.len()) {
-            return Some(Pin::In(label, values));
-        }
-        self.0.iter().find_map(|requirement| match requirement {
-            Requirement::Exists(label) => Some(Pin::Exists(label)),
-            Requirement::In(..) | Requirement::NotIn(..) | Requirement::DoesNotExist(_) => None,
-        })
+        pins.min_by_key(|(values, _)| *values).map(|(_, pin)| pin)
     }
 
     /// A label that all objects that match have, where there is one.

@@ -88,14 +88,10 @@ impl Asked {
         resource: &Arc<Resource>,
         asker: Asker<'_>,
     ) -> Result<RelatedRule, RuleError> {
-        if !self.names.is_empty() {
-            for (field, selector) in
-                [("labelSelector", &self.labels), ("namespaceSelector", &self.namespaces)]
-            {
-                if selector.is_some() {
-                    return Err(RuleError::NamesAndSelector { at, field });
-                }
-            }
+        let selectors = [("labelSelector", &self.labels), ("namespaceSelector", &self.namespaces)];
+        let given = selectors.into_iter().find(|(_, selector)| selector.is_some());
+        if let Some((field, _)) = given.filter(|_| !self.names.is_empty()) {
+            return Err(RuleError::NamesAndSelector { at, field });
         }
         let home = asker.parent_namespace;
         let local = asker.version == HookVersion::V1 && !home.is_empty() && resource.namespaced;

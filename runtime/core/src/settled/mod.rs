@@ -116,20 +116,16 @@ impl SettledParents {
 
     /// Whether a reconcile that reads this has to call the hook.
     pub fn hook_need(&mut self, parent: &Key, seen: Fingerprint) -> HookNeed {
-        match self.settled.get(parent) {
-            Some(state) if state.seen == seen => {
-                let answer = state.answer;
-                if self.checks.remove(parent) || self.is_sampled() {
-                    HookNeed::Check(answer)
-                } else {
-                    HookNeed::Nothing
-                }
-            }
-            Some(_) => {
-                self.settled.remove(parent);
-                HookNeed::Call
-            }
-            None => HookNeed::Call,
+        let Some(SettledState { answer, .. }) =
+            self.settled.get(parent).filter(|state| state.seen == seen).copied()
+        else {
+            self.settled.remove(parent);
+            return HookNeed::Call;
+        };
+        if self.checks.remove(parent) || self.is_sampled() {
+            HookNeed::Check(answer)
+        } else {
+            HookNeed::Nothing
         }
     }
 

@@ -85,7 +85,7 @@ impl World {
     fn expect(&mut self, nth: usize) {
         self.running.remove(&nth);
         self.queue.remove(&nth);
-        let again = self.conflicts.host(DecoratorId::clone(&decorator_id(nth)), everything());
+        let again = self.conflicts.host(&decorator_id(nth), everything());
         self.wake(again.into_iter().map(|(_, other)| other));
         self.expected.insert(nth);
     }

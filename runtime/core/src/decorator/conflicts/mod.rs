@@ -103,22 +103,16 @@ impl Resolution {
 impl DecoratorConflicts {
     /// A controller is about these objects from now on, whether it works already or is about to. Its earlier decorations
     /// stay until it has others. Returns the objects to reconcile again, each with its decorator.
-    pub fn host(&mut self, id: DecoratorId, targets: Vec<(Gvr, Selection)>) -> Vec<(Uid, DecoratorId)> {
-        match self.hosted.get_mut(&id) {
-            Some(before) if *before == targets => Vec::new(),
-            Some(before) => {
-                *before = targets;
-                // Others may wait for it because of its earlier targets.
-                let waiting = |(uid, all): (&Uid, &ObjectWants)| {
-                    concerned(all, &id, true, &[]).map(|other| (uid.clone(), other)).collect::<Vec<_>>()
-                };
-                self.objects.iter().flat_map(waiting).collect()
-            }
-            None => {
-                self.hosted.insert(id, targets);
-                Vec::new()
-            }
+    pub fn host(&mut self, id: &DecoratorId, targets: Vec<(Gvr, Selection)>) -> Vec<(Uid, DecoratorId)> {
+        let before = self.hosted.insert(id.clone(), targets);
+        if before.is_none() || before.as_ref() == self.hosted.get(id) {
+            return Vec::new();
         }
+        // Others may wait for it because of its earlier targets.
+        let waiting = |(uid, all): (&Uid, &ObjectWants)| {
+            concerned(all, id, true, &[]).map(|other| (uid.clone(), other)).collect::<Vec<_>>()
+        };
+        self.objects.iter().flat_map(waiting).collect()
     }
 
     /// A controller works, and these objects are its: its decorations of all others are forgotten. Returns the objects to

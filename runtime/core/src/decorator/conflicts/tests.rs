@@ -37,7 +37,7 @@ fn selecting(labels: Selector) -> Vec<(Gvr, Selection)> {
 fn hosting(names: &[&str]) -> DecoratorConflicts {
     let mut conflicts = DecoratorConflicts::default();
     for name in names {
-        assert_eq!(conflicts.host(controller(name), selecting(Selector::default())), []);
+        assert_eq!(conflicts.host(&controller(name), selecting(Selector::default())), []);
     }
     conflicts
 }
@@ -163,7 +163,7 @@ fn nobody_waits_for_one_that_cannot_start() {
     assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits);
     assert_eq!(conflicts.forget_controller(&controller("1")), [(Uid::new("x"), controller("2"))]);
     assert_eq!(resolve(&mut conflicts, "2", thing(), &decoration).decoration, decoration);
-    conflicts.host(controller("1"), selecting(Selector::default()));
+    conflicts.host(&controller("1"), selecting(Selector::default()));
     assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits, "it is about to work");
 }
 
@@ -173,7 +173,7 @@ fn what_was_said_with_another_spec_stands_until_something_else_is_said() {
     resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
     let decoration = labels(json!({"k": "b"}));
     resolve(&mut conflicts, "2", thing().label("k", "a"), &decoration);
-    assert_eq!(conflicts.host(controller("1"), selecting(Selector::equals("on", "1"))), []);
+    assert_eq!(conflicts.host(&controller("1"), selecting(Selector::equals("on", "1"))), []);
     assert_eq!(
         resolve(&mut conflicts, "2", thing().label("k", "a"), &decoration).decoration,
         Decoration::default()
@@ -193,16 +193,16 @@ fn who_waits_looks_again_when_the_older_one_is_about_other_objects() {
     let mut conflicts = hosting(&["1", "2"]);
     let decoration = labels(json!({"k": "b"}));
     assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits);
-    assert_eq!(conflicts.host(controller("1"), selecting(Selector::default())), [], "the same");
+    assert_eq!(conflicts.host(&controller("1"), selecting(Selector::default())), [], "the same");
     let others = selecting(Selector::equals("on", "1"));
-    assert_eq!(conflicts.host(controller("1"), others), [(Uid::new("x"), controller("2"))]);
+    assert_eq!(conflicts.host(&controller("1"), others), [(Uid::new("x"), controller("2"))]);
     assert_eq!(resolve(&mut conflicts, "2", thing(), &decoration).decoration, decoration);
 }
 
 #[test]
 fn nobody_waits_for_controllers_that_do_not_select_the_object() {
     let mut conflicts = hosting(&["2"]);
-    conflicts.host(controller("1"), selecting(Selector::equals("a", "b")));
+    conflicts.host(&controller("1"), selecting(Selector::equals("a", "b")));
     let decoration = labels(json!({"k": "x"}));
     assert_eq!(resolve(&mut conflicts, "2", thing().label("k", "y"), &decoration).decoration, decoration);
     assert_ne!(
@@ -235,7 +235,7 @@ fn a_younger_one_is_told_when_the_older_one_changes_its_mind_leaves_or_ends() {
     assert_eq!(again(resolve(&mut conflicts, "1", thing(), &labels(json!({})))), ["2"]);
     assert_eq!(again(resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "x"})))), ["2"]);
     assert_eq!(conflicts.leave(&x, &controller("1")), [controller("2")]);
-    conflicts.host(controller("1"), selecting(Selector::equals("on", "1")));
+    conflicts.host(&controller("1"), selecting(Selector::equals("on", "1")));
     let second = resolve(&mut conflicts, "2", thing(), &labels(json!({"k": "b"})));
     assert_eq!((second.decoration, second.conflicts), (labels(json!({"k": "b"})), vec![]));
     resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
