@@ -242,12 +242,11 @@ pub(crate) async fn apply_config_map(
 ) -> Result<ConfigMap, ConfigMapError> {
     let path = object_path(&Kind::ConfigMap.resource(), key);
     let path = format!("{path}?fieldManager={manager}&force=true");
-    let applied = api.patch(SERVER_SIDE_APPLY, &path, body).await.map_err(Why::from);
-    applied.and_then(|answer| object(&answer)).map_err(|why| ConfigMapError {
-        verb: "apply",
-        key: key.clone(),
-        why,
-    })
+    let applied = match api.patch(SERVER_SIDE_APPLY, &path, body).await {
+        Ok(answer) => object(&answer),
+        Err(error) => Err(error.into()),
+    };
+    applied.map_err(|why| ConfigMapError { verb: "apply", key: key.clone(), why })
 }
 
 /// One that is gone already is as good.

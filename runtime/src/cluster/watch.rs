@@ -92,12 +92,9 @@ fn translate(event: watcher::Event<Wire>, resource: &Resource) -> Option<CacheEv
 #[derive(Debug, Clone)]
 struct Wire {
     meta: Box<ObjectMeta>,
-    read: Result<Arc<Object>, Unread>,
+    /// Or the bytes that are no object yet: items of a list name no kind.
+    read: Result<Arc<Object>, Arc<str>>,
 }
-
-/// Bytes that are no object yet: items of a list name no kind.
-#[derive(Debug, Clone)]
-struct Unread(Arc<str>);
 
 impl Wire {
     fn object(self, resource: &Resource) -> Option<Object> {
@@ -110,7 +107,7 @@ impl Wire {
                 }
                 Ok(object)
             }
-            Err(Unread(json)) => Object::parse(&json, Some(&resource.gvk)),
+            Err(json) => Object::parse(&json, Some(&resource.gvk)),
         };
         let complain = |error: &ObjectError| {
             tracing::warn!(resource = %resource.gvk, error = error_chain(error), "an object cannot be read");
@@ -125,7 +122,7 @@ impl<'de> Deserialize<'de> for Wire {
         let raw = <&RawValue>::deserialize(deserializer)?;
         let (version, read) = match Object::parse(raw.get(), None) {
             Ok(object) => (object.version.as_str().to_owned(), Ok(Arc::new(object))),
-            Err(_) => (version(raw.get()), Err(Unread(raw.get().into()))),
+            Err(_) => (version(raw.get()), Err(raw.get().into())),
         };
         let meta = Box::new(ObjectMeta { resource_version: Some(version), ..ObjectMeta::default() });
         Ok(Self { meta, read })

@@ -82,10 +82,7 @@ impl Host {
     }
 
     fn take_in(&mut self, kind: ControllerKind, change: &Change) {
-        let Some(key) = change.object.after.as_ref().or(change.object.before.as_ref()).map(|o| o.key.clone())
-        else {
-            return;
-        };
+        let Some(key) = change.key().cloned() else { return };
         self.hosted.retain(|_, hosted| !hosted.has_ended());
         let now = self.context.controllers.get(kind, &key.name);
         let now = now.filter(|object| self.selector.matches(&object.labels));

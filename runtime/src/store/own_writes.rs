@@ -38,7 +38,7 @@ pub(crate) struct WriteGuard {
 }
 
 impl Change {
-    fn key(&self) -> Option<&Key> {
+    pub(crate) fn key(&self) -> Option<&Key> {
         let ObjectChange { before, after } = &self.object;
         after.as_ref().or(before.as_ref()).map(|object| &object.key)
     }

@@ -234,13 +234,11 @@ impl Reconciler {
 fn summary(customized: &[Customized], answers: &[HookAnswer]) -> (Fingerprint, Option<bool>) {
     let mut all = Fingerprinter::default();
     let mut pure = Some(true);
-    for one in customized {
-        all.add(one.answer.print.as_bytes());
-        pure = pure.zip(one.pure).map(|(before, now)| before && now);
-    }
-    for answer in answers {
-        all.add(&answer.bytes);
-        pure = pure.zip(answer.pure).map(|(before, now)| before && now);
+    let customized = customized.iter().map(|one| (one.answer.print.as_bytes(), one.pure));
+    let answers = answers.iter().map(|answer| (&*answer.bytes, answer.pure));
+    for (bytes, one) in customized.chain(answers) {
+        all.add(bytes);
+        pure = pure.zip(one).map(|(before, now)| before && now);
     }
     (all.finish(), pure)
 }

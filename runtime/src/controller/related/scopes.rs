@@ -21,12 +21,11 @@ pub(crate) struct Followed {
 impl RelatedObjects {
     pub(super) async fn namespaces(self: &Arc<Self>, at: usize) -> Result<Arc<Store>, RelatedError> {
         let known = self.lock().namespaces.as_ref().map(|store| Arc::clone(&store.resource));
-        let resource = if let Some(known) = known {
-            known
-        } else {
-            let resource = self.discovery.resolve(&Gvr::new("v1", "namespaces")).await;
-            resource.map_err(|source| RelatedError::Kind { at, source })?
+        let resource = match known {
+            Some(known) => Ok(known),
+            None => self.discovery.resolve(&Gvr::new("v1", "namespaces")).await,
         };
+        let resource = resource.map_err(|source| RelatedError::Kind { at, source })?;
         // Also where it is known: a store that is opened again stays open.
         let store = self.open((resource, None));
         self.lock().namespaces = Some(Arc::clone(&store));

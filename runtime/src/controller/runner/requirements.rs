@@ -156,14 +156,7 @@ impl Modules {
     /// The condition of all of them; `None` as long as it is unknown.
     fn finding(&self) -> Option<Finding> {
         let findings = self.states.iter().filter_map(|(name, state)| finding(*name, state));
-        let mut good = None;
-        for one in findings {
-            if one.is_false() {
-                return Some(one);
-            }
-            good = Some(one);
-        }
-        good
+        findings.reduce(|first, next| if first.is_false() { first } else { next })
     }
 }
 
@@ -300,11 +293,10 @@ impl ControllerRunner {
                 next = modules.changed() => next?,
             };
             self.report_module(modules, name, false);
-            if let Some(problem) = modules.states.values().find_map(|state| match state {
-                HookSourceState { loaded: None, problem: Some(problem) } => Some(problem.to_string()),
-                HookSourceState { .. } => None,
-            }) {
+            let mut missing = modules.states.values().filter(|state| state.loaded.is_none());
+            if let Some(problem) = missing.find_map(|state| state.problem.as_ref()) {
                 self.stand_aside();
+                let problem = problem.to_string();
                 self.reporter
                     .change(|report| report.ready = Finding::new(ConditionReason::ModuleNotLoaded, problem));
             }

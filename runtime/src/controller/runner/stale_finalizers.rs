@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::{ApplyError, list};
+use crate::cluster::apply::list;
 use crate::controller::Context;
 use crate::store::Store;
 use crate::telemetry::error_chain;
@@ -56,34 +56,24 @@ impl StaleFinalizers {
         };
         let store = self.context.cluster.stores.open(&resource);
         store.synced().await;
+        let clean = |object: &mut Value| {
+            list(object, "finalizers", |all| {
+                all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
+            });
+        };
         let stale = marked(&store, |finalizer| self.is_stale(finalizer));
         let mut first = Ok(());
         for object in stale {
             let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
-            match self.clean(api, &id, &object, &store).await {
-                Ok(()) => {
+            match api.rewrite(&id, &object.uid, clean).await {
+                Ok(events) => {
+                    store.observe_write(events);
                     tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
                 }
                 Err(error) => first = first.and(Err(error)),
             }
         }
         Ok(first?)
-    }
-
-    async fn clean(
-        &self,
-        api: &ApiClient,
-        id: &ObjectId,
-        object: &Object,
-        store: &Store,
-    ) -> Result<(), ApplyError> {
-        let clean = |object: &mut Value| {
-            list(object, "finalizers", |all| {
-                all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
-            });
-        };
-        store.observe_write(api.rewrite(id, &object.uid, clean).await?);
-        Ok(())
     }
 
     /// No controller of that name reconciles these parents now.
