@@ -1,4 +1,4 @@
-//! Plan of the operations on children, and the reasons where nothing is to be done.
+//! Operations on children: the plan of them in stages, and the reasons where nothing is to be done.
 //!
 //! - **Two apply strategies, one comparison.** Dynamic apply merges three ways and keeps its record in an annotation.
 //!   Server-side apply sends what is desired, and knows from memory what it sent last. Both ask whether merging the desired

@@ -1,7 +1,4 @@
 //! Decoration: the labels, annotations and status that a hook wants of an object itself, and the writes that set them.
-//!
-//! Where children were just written, the status waits for the next reconcile, which sees them; at most once, and not where
-//! something failed or the parent is being deleted.
 
 pub mod conflicts;
 

@@ -1,4 +1,4 @@
-//! One observed object: its bytes as they came, and the fields that every reconcile needs.
+//! Observed objects: the bytes of each as they came, the fields that every reconcile needs, and the names in a request.
 //!
 //! An [`Object`] keeps its JSON as it came, less `managedFields`. A request to a hook is these bytes one after the other. A
 //! `serde_json::Value` is made only where a child has to be compared.

@@ -3,6 +3,9 @@
 //! Reconciles that a parent's own writes trigger run at once ten times, then slower and slower, up to 30 s. That ends when a
 //! reconcile writes nothing, or when another client changes something. Neither time nor the writes of this server's other
 //! reconciles shorten it: hooks that never settle would keep each other going.
+//!
+//! Where children were just written, the status waits for the next reconcile, which sees them; at most once, and not where
+//! something failed or the parent is being deleted.
 
 use std::time::Duration;
 
