@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_limited_where_somebody_asks_for_it() {
+    fn requests_are_limited_where_a_flag_says_so() {
         let rate = |line: &str| serve(line).unwrap().settings().map(|settings| settings.rate);
         assert_eq!(rate("metacontroller"), Ok(None));
         assert_eq!(rate("metacontroller -client-go-qps=-1"), Ok(None));

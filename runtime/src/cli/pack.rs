@@ -47,7 +47,7 @@ pub enum PackCommandError {
     #[error(transparent)]
     ConfigMap(#[from] ConfigMapError),
     #[error(
-        "ConfigMap {key} has now both keys {one:?} and {other:?}, and no server loads it, because somebody else wrote {other:?}: remove that one, for example with `kubectl -n {} patch configmap {} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/{field}/{other}\"}}]'`",
+        "ConfigMap {key} has now both keys {one:?} and {other:?}, and no server loads it, because another client wrote {other:?}: remove that one, for example with `kubectl -n {} patch configmap {} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/{field}/{other}\"}}]'`",
         key.namespace,
         key.name
     )]
@@ -179,7 +179,7 @@ mod tests {
         let error = one_module(&both, &main, &place(), false).unwrap_err().to_string();
         assert_eq!(
             error,
-            "ConfigMap hello/hook has now both keys \"hook.wasm.json\" and \"hook.wasm\", and no server loads it, because somebody else wrote \"hook.wasm\": remove that one, for example with `kubectl -n hello patch configmap hook --type=json -p '[{\"op\":\"remove\",\"path\":\"/binaryData/hook.wasm\"}]'`"
+            "ConfigMap hello/hook has now both keys \"hook.wasm.json\" and \"hook.wasm\", and no server loads it, because another client wrote \"hook.wasm\": remove that one, for example with `kubectl -n hello patch configmap hook --type=json -p '[{\"op\":\"remove\",\"path\":\"/binaryData/hook.wasm\"}]'`"
         );
         let error = one_module(&both, &main, &place(), true).unwrap_err().to_string();
         assert!(error.contains("/data/hook.wasm.json"), "{error}");

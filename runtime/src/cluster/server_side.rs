@@ -168,7 +168,7 @@ fn holder(live: &Value) -> String {
         |owner: &Value, field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("?").to_owned();
     let owner = match controller(live) {
         Some(owner) => Cow::Owned(format!("{} {} controls it", text(owner, "kind"), text(owner, "name"))),
-        None => Cow::Borrowed("nobody controls it, and it does not match what the parent selects"),
+        None => Cow::Borrowed("it has no controller, and it does not match what the parent selects"),
     };
     match makers(live).into_iter().flatten().next() {
         Some(maker) => format!("{owner}, made by the controller {maker}"),
@@ -189,6 +189,6 @@ mod tests {
         assert_eq!(holder(&marked), "ReplicaSet x controls it, made by the controller other");
         let attached = json!({"metadata": {"annotations": {"metacontroller.k8s.io/decorator-controller": "d"}, "ownerReferences": [owner]}});
         assert_eq!(holder(&attached), "ReplicaSet x controls it, made by the controller d");
-        assert!(holder(&json!({"metadata": {}})).starts_with("nobody controls it"));
+        assert!(holder(&json!({"metadata": {}})).starts_with("it has no controller"));
     }
 }

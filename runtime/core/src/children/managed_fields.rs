@@ -134,8 +134,8 @@ mod tests {
         ] {
             assert_eq!(others(&fields, path, &["us"]), BTreeSet::from([manager]), "{path}");
         }
-        for nobody in ["spec.containers[name=log].image", "spec.replica", "metadata.name"] {
-            assert_eq!(others(&fields, nobody, &["us"]), BTreeSet::new(), "{nobody}");
+        for unmanaged in ["spec.containers[name=log].image", "spec.replica", "metadata.name"] {
+            assert_eq!(others(&fields, unmanaged, &["us"]), BTreeSet::new(), "{unmanaged}");
         }
     }
 }

@@ -319,12 +319,12 @@ mod tests {
             (read_late(&history, owner, &ChildMap::default()).len(), is_settled)
         };
         assert_eq!(late("Pod", "Yg=="), (1, true));
-        assert_eq!(late("Pod", "other"), (0, false), "somebody changed the record");
+        assert_eq!(late("Pod", "other"), (0, false), "another client changed the record");
         assert_eq!(late("Secret", "Yg=="), (0, true), "hashes do not tell what was sent");
     }
 
     #[test]
-    fn applied_by_the_server_an_item_that_somebody_adds_to_a_list_is_drift() {
+    fn applied_by_the_server_an_item_that_a_client_adds_to_a_list_is_drift() {
         let parent = a("e/v1", "P", "n/p").uid("p").object();
         let apply = Apply::ServerSide("me".into());
         let rules = [ChildKind { apply, ..ChildKind::new(resource("v1", "Pod"), UpdateMethod::InPlace) }];

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nobodys_is_the_latests_and_so_is_what_needs_no_change() {
+    fn an_unclaimed_child_is_the_latests_and_so_is_one_that_needs_no_change() {
         let observed = vec![child("a", "2"), child("b", "1")];
         let step = step(Case { older: "ab", wanted: "abcd", observed, ..usual() });
         assert_eq!(step.claims, [claims("acd"), claims("b")]);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_not_wanted_any_longer_is_nobodys() {
+    fn a_child_that_is_no_longer_desired_is_unclaimed() {
         let step =
             step(Case { latest: "a", older: "bc", wanted: "a", observed: vec![child("a", "2")], ..usual() });
         assert_eq!((step.progress, step.claims), (Progress::Done, vec![claims("a"), claims("")]));

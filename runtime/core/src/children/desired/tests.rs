@@ -154,7 +154,7 @@ fn attachments_are_stamped_and_called_by_their_name() {
             .map(|wanted| wanted.desired)
     };
     let pod = |metadata: Value| json!([{"apiVersion": "v1", "kind": "Pod", "metadata": metadata}]);
-    for annotations in [json!(null), json!({}), json!({ATTACHED_BY: "somebody else"})] {
+    for annotations in [json!(null), json!({}), json!({ATTACHED_BY: "another"})] {
         let found = attach("n/p", pod(json!({"name": "x", "annotations": annotations}))).unwrap();
         let stamped = json!({"name": "x", "namespace": "n", "annotations": {ATTACHED_BY: "d"}});
         assert_eq!(found[&resource("v1", "Pod")][&Key::new("n", "x")]["metadata"], stamped);

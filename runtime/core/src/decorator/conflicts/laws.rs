@@ -232,7 +232,7 @@ fn order() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     /// In the end the values of the oldest controller stand, and on the way no controller writes a label twice.
     #[test]
-    fn the_oldest_ones_values_stand_in_the_end_and_nobody_flaps(
+    fn the_oldest_ones_values_stand_in_the_end_and_none_flaps(
         (labels, wants) in world(),
         steps in prop::collection::vec((0..CONTROLLERS, step()), 0..20),
         order in order(),

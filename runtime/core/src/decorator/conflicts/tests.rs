@@ -157,7 +157,7 @@ fn a_cleanup_of_what_an_older_one_has_does_not_wait() {
 }
 
 #[test]
-fn nobody_waits_for_one_that_cannot_start() {
+fn no_decorator_waits_for_one_that_cannot_start() {
     let mut conflicts = hosting(&["1", "2"]);
     let decoration = labels(json!({"k": "b"}));
     assert!(resolve(&mut conflicts, "2", thing(), &decoration).waits);
@@ -200,7 +200,7 @@ fn who_waits_looks_again_when_the_older_one_is_about_other_objects() {
 }
 
 #[test]
-fn nobody_waits_for_controllers_that_do_not_select_the_object() {
+fn no_decorator_waits_for_controllers_that_do_not_select_the_object() {
     let mut conflicts = hosting(&["2"]);
     conflicts.host(&controller("1"), selecting(Selector::equals("a", "b")));
     let decoration = labels(json!({"k": "x"}));
