@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use fuzz::guest;
-use metahook::fuzzing::{Guest as Ours, Guests};
+use fuzz::guest::{self, Guest as Ours, Guests};
 use metahook::hook::wasm::run::{Call, Files, MountedFolder, Seed};
 use metahook_core::api::policy::LimitBounds;
 use proptest::prelude::*;

@@ -11,12 +11,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::core::Status;
 use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::object::id::{Key, Resource};
 use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::reconcile::outcome::Retry;
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 use tower::layer::layer_fn;
@@ -203,8 +203,16 @@ impl Unreachable {
     }
 }
 
+/// The fields of a `Status` that are looked at. The others may be as they like: admission webhooks set them.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    reason: String,
+    message: String,
+}
+
 impl Answer {
-    fn refusal(&self) -> Status {
+    fn refusal(&self) -> Refusal {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use metahook_core::json::lists::{Document, Lists};
 use metahook_core::object::id::{Gvk, Gvr, Resource};
 use metahook_core::reconcile::outcome::Retry;
@@ -150,12 +149,23 @@ impl Discovery {
 
 /// `None`: the API server serves nothing of that version.
 fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>>, DiscoveryError> {
+    // Not the types of Kubernetes, for which every field may be absent: `{}` serves nothing, and would be believed.
+    #[derive(Deserialize)]
+    struct List {
+        resources: Vec<Item>,
+    }
+    #[derive(Deserialize)]
+    struct Item {
+        name: String,
+        kind: String,
+        namespaced: bool,
+    }
     match answer.status {
         StatusCode::NOT_FOUND => return Ok(None),
         status if !status.is_success() => return Err(DiscoveryError::Refused(answer.message())),
         _ => {}
     }
-    let list: APIResourceList = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
+    let list: List = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
     let has_status =
         |name: &str| list.resources.iter().any(|other| other.name.strip_suffix("/status") == Some(name));
     let whole = list.resources.iter().filter(|item| !item.name.contains('/'));

@@ -142,7 +142,7 @@ impl HookCaller {
         parent: &Object,
         request: Vec<u8>,
     ) -> Result<HookAnswer, HookError> {
-        let span = tracing::info_span!("hook", hook = %name);
+        let span = tracing::error_span!(target: "hook", "hook", hook = %name);
         match hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
             CallableHook::Wasm { loaded, limits } => {
                 let call = Call {

@@ -238,11 +238,15 @@ async fn random_bytes_up_to_the_bound_are_given() {
 
 #[tokio::test]
 async fn a_huge_piece_of_randomness_ends_the_call() {
-    let body = "(func $main (drop (call $random (i32.const 16) (i32.const 16385))))";
-    assert_eq!(
-        run(body, limits()).await.answer.unwrap_err().to_string(),
-        "the hook was stopped in main: it wanted 16385 random bytes at once and may have 16384: ask for less, more often"
-    );
+    for bytes in [16_385, i32::MAX] {
+        let body = format!("(func $main (drop (call $random (i32.const 16) (i32.const {bytes}))))");
+        assert_eq!(
+            run(&body, limits()).await.answer.unwrap_err().to_string(),
+            format!(
+                "the hook was stopped in main: it wanted {bytes} random bytes at once and may have 16384: ask for less, more often"
+            )
+        );
+    }
 }
 
 #[tokio::test]
@@ -257,6 +261,21 @@ async fn of_a_million_pieces_the_first_are_written() {
         (call $must (i32.const 0) (call $write (i32.const 1) (i32.const 4096) (i32.const 1000000) (i32.const 8)))
         (call $must (i32.const 3072) (i32.load (i32.const 8))))";
     assert_eq!(run(body, limits()).await.answer.unwrap(), b"ok\n".repeat(1024));
+}
+
+#[tokio::test]
+async fn a_bad_piece_ends_a_call_and_what_was_copied_is_counted() {
+    // The list begins at 4096: three bytes, then what no memory has.
+    let body = "(func $main
+        (i32.store (i32.const 4096) (i32.const 16))
+        (i32.store (i32.const 4100) (i32.const 3))
+        (i32.store (i32.const 4104) (i32.const -1))
+        (i32.store (i32.const 4108) (i32.const 1))
+        (call $must (i32.const 0) (call $write (i32.const 1) (i32.const 4096) (i32.const 2) (i32.const 8)))
+        (call $must (i32.const 3) (i32.load (i32.const 8)))
+        (call $must (i32.const 21) (call $write (i32.const 1) (i32.const 4104) (i32.const 1) (i32.const 8)))
+        (call $must (i32.const 21) (call $read (i32.const 0) (i32.const 4104) (i32.const 1) (i32.const 8))))";
+    assert_eq!(run(body, limits()).await.answer.unwrap().len(), 3);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Modules as they come out of a ConfigMap: unpacked, and looked at before they are compiled.
 
-use metahook::fuzzing;
+use metahook::fuzzing::{self, OutlineBounds};
 use metahook::hook::wasm::compile::ModuleBounds;
 
 /// Bytes of an unpacked module.
@@ -12,7 +12,7 @@ const MAX_MESSAGE: usize = 2000;
 /// The bytes are a module, with its header or without.
 pub(crate) fn outline(bytes: &[u8]) {
     for module in [bytes, &[b"\0asm\x01\0\0\0", bytes].concat()] {
-        if let Err(error) = fuzzing::inspect(module, 100, 1 << 20) {
+        if let Err(error) = fuzzing::inspect(module, OutlineBounds { functions: 100, memory: 1 << 20 }) {
             let message = error.to_string();
             assert!((1..MAX_MESSAGE).contains(&message.len()), "{message}");
         }

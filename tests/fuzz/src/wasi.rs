@@ -4,11 +4,10 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use metahook::fuzzing::{Guest, Guests};
 use metahook::hook::wasm::run::{Call, Files, MountedFolder, Seed};
 use metahook_core::api::policy::{LimitBounds, Limits};
 
-use crate::guest::{self, Calls};
+use crate::guest::{self, Calls, Guest, Guests};
 
 /// The highest number of WASI's errors.
 const MAX_ERRNO: i32 = 76;

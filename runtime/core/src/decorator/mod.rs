@@ -1,4 +1,5 @@
-//! Decoration: the labels, annotations and status that a hook wants of an object itself, and the writes that set them.
+//! Decoration: what a hook wants of an object itself (labels, annotations, status; of a CompositeController's parent the status
+//! alone), and the writes that set it.
 
 pub mod conflicts;
 

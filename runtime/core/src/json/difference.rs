@@ -34,12 +34,17 @@ pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<
     let mut all = Vec::new();
     // Nearly always, and much cheaper.
     if !same(wanted, found) {
-        compare(&mut all, "", (wanted, found), lists);
+        compare(&mut all, &mut String::new(), (wanted, found), lists);
     }
     all
 }
 
-fn compare(all: &mut Vec<Difference>, path: &str, (wanted, found): (&Value, &Value), lists: Option<&Lists>) {
+fn compare(
+    all: &mut Vec<Difference>,
+    path: &mut String,
+    (wanted, found): (&Value, &Value),
+    lists: Option<&Lists>,
+) {
     match (wanted, found) {
         (Value::Object(wanted), Value::Object(found)) => {
             let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
@@ -47,7 +52,7 @@ fn compare(all: &mut Vec<Difference>, path: &str, (wanted, found): (&Value, &Val
                 let dot = if path.is_empty() { "" } else { "." };
                 let below = lists.and_then(|lists| lists.member(name));
                 let pair = (member(wanted, name), member(found, name));
-                compare(all, &format!("{path}{dot}{name}"), pair, below);
+                at(path, &format!("{dot}{name}"), |path| compare(all, path, pair, below));
             }
         }
         (Value::Array(wanted), Value::Array(found)) => {
@@ -60,27 +65,35 @@ fn compare(all: &mut Vec<Difference>, path: &str, (wanted, found): (&Value, &Val
                 for name in names {
                     let item = |of: &BTreeMap<_, _>| of.get(name).copied().unwrap_or(&Value::Null);
                     let pair = (item(&wanted), item(&found));
-                    compare(all, &format!("{path}[{}]", by.shown(name)), pair, below);
+                    at(path, &format!("[{}]", by.shown(name)), |path| compare(all, path, pair, below));
                 }
             } else if wanted.len() == found.len() {
                 for (i, pair) in wanted.iter().zip(found).enumerate() {
-                    compare(all, &format!("{path}[{i}]"), pair, below);
+                    at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
                 }
             } else {
                 all.push(Difference {
-                    path: path.to_owned(),
+                    path: path.clone(),
                     wanted: Value::Array(wanted.clone()),
                     found: Value::Array(found.clone()),
                 });
             }
         }
         _ if same(wanted, found) => {}
-        _ => all.push(Difference { path: path.to_owned(), wanted: wanted.clone(), found: found.clone() }),
+        _ => all.push(Difference { path: path.clone(), wanted: wanted.clone(), found: found.clone() }),
     }
 }
 
 fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
     of.get(name).unwrap_or(&Value::Null)
+}
+
+/// One path for all members: under a long name a path of its own for each would be copied again and again.
+fn at(path: &mut String, step: &str, look: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push_str(step);
+    look(path);
+    path.truncate(length);
 }
 
 /// Whether two values mean the same to the API server: `1.0` is `1`, an explicit null is no field.

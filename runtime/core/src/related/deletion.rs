@@ -225,6 +225,8 @@ mod tests {
 
     #[test]
     fn whatever_may_not_be_deleted_refuses_the_answer_with_its_place() {
+        const NOT_GRANTED: &str = "deleteRelated[0] is v1 Pod n/a, and the controller's spec does not let its hooks delete such objects: add {apiVersion: v1, resource: pods} to spec.relatedDeletion";
+        const OWN_CHILD: &str = "deleteRelated[2] is v1 Pod n/child, which is this parent's own";
         let fine = || named(0, "Pod", "n/a", "1");
         let world = world(
             "n/p",
@@ -232,19 +234,27 @@ mod tests {
         );
         let any = || vec![grant("pods", true)];
         for (grants, asked, says) in [
-            (vec![], fine(), "deleteRelated[0] is v1 Pod n/a, and the controller's spec does not let its"),
-            (vec![grant("secrets", true)], fine(), "add {apiVersion: v1, resource: pods} to spec."),
+            (vec![], fine(), NOT_GRANTED),
+            (vec![grant("secrets", true)], fine(), NOT_GRANTED),
             (
                 vec![grant("secrets", true), grant("pods", false)],
                 named(4, "Pod", "m/a", "2"),
                 "deleteRelated[4].namespace is \"m\", and spec.relatedDeletion[1] lets hooks delete such objects (v1 Pod) in the parent's own namespace (\"n\") alone",
             ),
-            (vec![grant("nodes", false)], named(0, "Node", "x", "3"), "[0].namespace is \"\", and spec."),
-            (any(), named(1, "Pod", "n/a", "2"), "[1].uid is 2, and v1 Pod n/a in its request has the uid 1"),
+            (
+                vec![grant("nodes", false)],
+                named(0, "Node", "x", "3"),
+                "deleteRelated[0].namespace is \"\", and spec.relatedDeletion[0]",
+            ),
+            (
+                any(),
+                named(1, "Pod", "n/a", "2"),
+                "deleteRelated[1].uid is 2, and v1 Pod n/a in its request has the uid 1",
+            ),
             (any(), named(1, "Pod", "n/z", "1"), "deleteRelated[1] is v1 Pod n/z, which is not among"),
             (any(), named(1, "Pod", "a", "1"), "deleteRelated[1] is v1 Pod a, which is not among"),
             (any(), named(0, "Secret", "n/a", "1"), "which is not among the related objects"),
-            (vec![], named(2, "Pod", "n/child", "c"), "v1 Pod n/child, which is this parent's own"),
+            (vec![], named(2, "Pod", "n/child", "c"), OWN_CHILD),
         ] {
             let error = world.check(&grants, &[asked]).unwrap_err();
             assert!(error.contains(says), "{error}");

@@ -100,12 +100,13 @@ impl ObjectWriter {
         if changed {
             self.data.meter.counts().wrote(op.verb());
         }
+        let _within = span.entered();
         let message = if changed { "written" } else { "written in vain" };
         // Every change of a child ends with a write of the status.
         if changed && !matches!(op, Op::Status { .. }) {
-            tracing::info!(parent: &span, "{message}");
+            tracing::info!("{message}");
         } else {
-            tracing::debug!(parent: &span, "{message}");
+            tracing::debug!("{message}");
         }
         Ok(Written { changed, object: observe(guard, events) })
     }

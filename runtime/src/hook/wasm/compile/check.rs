@@ -26,16 +26,16 @@ const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_g
 
 /// Bounds of the engine for one module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OutlineBounds {
+pub struct OutlineBounds {
     /// Functions, and elements of the table.
-    pub(crate) functions: u32,
-    pub(crate) memory: u64,
+    pub functions: u32,
+    pub memory: u64,
 }
 
 /// Reads the outline. The bodies of functions are left to the compiler's process.
 ///
 /// *Guarantees*: memory grows with the imports alone; work grows with the number of entries.
-pub(crate) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
+pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
     if !bytes.starts_with(b"\0asm") {
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return Err(ModuleError::NotWasm(if first.is_empty() { "none".to_owned() } else { first.join(" ") }));

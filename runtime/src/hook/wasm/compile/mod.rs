@@ -182,7 +182,7 @@ impl ModuleError {
 
 /// The settings of an engine that decide about code: the compiler's process and the server share them. A pool of instances
 /// is none of them.
-pub(crate) fn engine_config() -> Config {
+pub fn engine_config() -> Config {
     let mut config = Config::new();
     // Fuel is the measure of a call, equal on every machine; yields make a long call give way.
     config.consume_fuel(true);

@@ -129,7 +129,7 @@ impl Runtime {
         let permit = self.concurrency.acquire(call.controller).await;
         let limits = call.limits;
         let mut store = Store::new(&self.engine, CallState::new(call, self.max_table_elements));
-        store.limiter(|state| &mut state.limiter);
+        store.limiter(CallState::limiter);
         let ended = within(limits.timeout, start(&mut store, module, limits.instructions)).await;
         let left = store.get_fuel().unwrap_or_default();
         let state = store.into_data();

@@ -15,7 +15,7 @@ const MAX_ZSTD_WINDOW: u32 = 23;
 /// *Guarantees*: `bounds` limits memory and work, whatever the header of the data says.
 ///
 /// *Caveats*: exactly one gzip member or zstd frame; bytes behind it are refused, not ignored.
-pub(crate) fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
+pub fn unpack(stored: Vec<u8>, bounds: &ModuleBounds) -> Result<Vec<u8>, ModuleError> {
     let Some(encoding) = encoding(&stored) else {
         let fits = stored.len() as u64 <= bounds.size;
         return if fits { Ok(stored) } else { Err(ModuleError::Size(bounds.size)) };

@@ -93,7 +93,7 @@ impl Clock {
 }
 
 /// Random bytes of one call into the host, which gives way to no other call while they are made.
-const MAX_BYTES: usize = 16 << 10;
+const MAX_BYTES: u32 = 16 << 10;
 
 /// The seed of one call: the same seed gives the same numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -158,15 +158,18 @@ impl Random {
         Self { seed, stream: None }
     }
 
-    pub(super) fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Failure> {
-        let len = bytes.len();
+    /// Before the memory is looked at: a hook learns of its limit also where it has no room for so many.
+    pub(super) fn check(len: u32) -> Result<(), Failure> {
         if len > MAX_BYTES {
             return Err(Failure::trap(format!(
                 "it wanted {len} random bytes at once and may have {MAX_BYTES}: ask for less, more often"
             )));
         }
-        self.stream.get_or_insert_with(|| ChaCha20Rng::from_seed(self.seed.0)).fill_bytes(bytes);
         Ok(())
+    }
+
+    pub(super) fn fill(&mut self, bytes: &mut [u8]) {
+        self.stream.get_or_insert_with(|| ChaCha20Rng::from_seed(self.seed.0)).fill_bytes(bytes);
     }
 }
 
@@ -228,7 +231,7 @@ mod tests {
         let mut rest = bytes.as_mut_slice();
         for len in pieces {
             let (piece, after) = rest.split_at_mut(*len);
-            random.fill(piece).unwrap();
+            random.fill(piece);
             rest = after;
         }
         bytes

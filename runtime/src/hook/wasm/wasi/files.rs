@@ -73,11 +73,16 @@ pub(super) fn read_at(
     Ok(fill(memory, list, rest.unwrap_or_default())?)
 }
 
-/// Fills one piece after the other until `from` has no more. Returns how many bytes were read.
+/// Fills one piece after the other until `from` has no more. Returns how many bytes were read. A bad piece ends it, and is an
+/// error only where nothing was read before: bytes that were copied are always counted.
 fn fill(memory: &mut Memory<'_>, list: List, mut from: &[u8]) -> Result<u32, Errno> {
     let all = from.len();
     for number in list.numbers() {
-        let buffer = memory.bytes_mut(memory.piece(list, number)?)?;
+        let buffer = match memory.piece(list, number).and_then(|piece| memory.bytes_mut(piece)) {
+            Err(errno) if from.len() == all => return Err(errno),
+            Err(_) => break,
+            Ok(buffer) => buffer,
+        };
         // Reading from a slice does not fail.
         if from.read(buffer).unwrap_or_default() < buffer.len() {
             break;
@@ -86,7 +91,7 @@ fn fill(memory: &mut Memory<'_>, list: List, mut from: &[u8]) -> Result<u32, Err
     length(all - from.len())
 }
 
-/// `fd_write`. Returns how many bytes were written.
+/// `fd_write`. Returns how many bytes were written; a bad piece is treated as by [`fill`].
 pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: List) -> Result<u32, Failure> {
     let output = match state.files.get(fd)? {
         Open::Stdout => &mut state.stdout,
@@ -95,9 +100,13 @@ pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: L
     };
     let mut sum = 0_u32;
     for number in list.numbers() {
-        let span = memory.piece(list, number)?;
-        let Some(next) = sum.checked_add(span.len) else { break };
-        output.push(memory.bytes(span)?);
+        let bytes = match memory.piece(list, number).and_then(|piece| memory.bytes(piece)) {
+            Err(errno) if sum == 0 => return Err(errno.into()),
+            Err(_) => break,
+            Ok(bytes) => bytes,
+        };
+        let Some(next) = sum.checked_add(length(bytes.len())?) else { break };
+        output.push(bytes);
         sum = next;
     }
     if state.stdout.lost > 0 {

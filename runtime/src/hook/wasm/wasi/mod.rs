@@ -17,11 +17,10 @@ use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
 pub use determinism::Seed;
 pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
-pub use state::Call;
-pub(crate) use state::CallState;
 pub(super) use state::RefusedGrowth;
+pub use state::{Call, CallState};
 
-use determinism::{Kind, RESOLUTION};
+use determinism::{Kind, RESOLUTION, Random};
 use files::Mode;
 use memory::{Errno, Failure, List, Memory, Span, after, length};
 
@@ -53,7 +52,7 @@ type WasiResult = wasmtime::Result<u32>;
 pub(super) struct Exit(pub(super) i32);
 
 /// All functions that a hook can call.
-pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
+pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
     let mut linker = Linker::new(engine);
     process(&mut linker)?;
     clocks_and_random(&mut linker)?;
@@ -119,7 +118,8 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     )?;
     linker.func_wrap_async(WASI, "random_get", |guest: Guest<'_>, (at, len): (u32, u32)| {
         long(guest, CALL_COST, move |state, memory| {
-            state.random.fill(memory.bytes_mut(Span { at, len })?)?;
+            Random::check(len)?;
+            state.random.fill(memory.bytes_mut(Span { at, len })?);
             Ok(len.into())
         })
     })?;

@@ -28,7 +28,7 @@ pub struct Call<'a> {
 }
 
 /// The data of one instance.
-pub(crate) struct CallState {
+pub struct CallState {
     /// `argv`, each with a 0 behind it.
     pub(super) args: Vec<u8>,
     /// The part of the request that the hook has not read yet.
@@ -74,7 +74,7 @@ pub(crate) enum RefusedGrowth {
 }
 
 impl CallState {
-    pub(crate) fn new(call: Call<'_>, max_table_elements: usize) -> Self {
+    pub fn new(call: Call<'_>, max_table_elements: usize) -> Self {
         let limits = call.limits;
         let mut args = Vec::with_capacity(call.controller.len() + call.hook.len() + 2);
         for arg in [call.controller, call.hook] {
@@ -93,6 +93,15 @@ impl CallState {
             limiter: Limiter { budget: limits.memory, max_table_elements, peak_memory: 0, refused: None },
             fuel_at_yield: limits.instructions,
         }
+    }
+
+    pub fn limiter(&mut self) -> &mut dyn ResourceLimiter {
+        &mut self.limiter
+    }
+
+    /// The bytes that are kept of stdout and stderr.
+    pub fn printed(&self) -> [&[u8]; 2] {
+        [&self.stdout.bytes, &self.stderr.bytes]
     }
 }
 
