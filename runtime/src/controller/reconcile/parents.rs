@@ -176,11 +176,12 @@ fn replace(
     reason: EventReason,
     warnings: &BTreeSet<String>,
 ) -> BTreeSet<String> {
-    let reasons = all.entry(parent.clone()).or_default();
-    let before = reasons.remove(&reason).unwrap_or_default();
     if !warnings.is_empty() {
-        reasons.insert(reason, warnings.clone());
+        return all.entry(parent.clone()).or_default().insert(reason, warnings.clone()).unwrap_or_default();
     }
+    // Nearly always, and with each reconcile: nothing is copied.
+    let Some(reasons) = all.get_mut(parent) else { return BTreeSet::new() };
+    let before = reasons.remove(&reason).unwrap_or_default();
     if reasons.is_empty() {
         all.remove(parent);
     }
