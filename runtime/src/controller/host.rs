@@ -150,9 +150,9 @@ impl Host {
             }
             for parents in stale_finalizers::parents(kind, &object).unwrap_or_default() {
                 if !now.as_ref().is_some_and(|now| stale_finalizers::is_about(kind, now, &parents)) {
-                    let sweep =
+                    let stale_finalizers =
                         StaleFinalizers { context: context.clone(), parents, account: account.clone() };
-                    tokio::spawn(sweep.run(ends.clone()));
+                    tokio::spawn(stale_finalizers.run(ends.clone()));
                 }
             }
         }

@@ -9,7 +9,7 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// What is left of a rate. Times are those since the bucket was made.
+/// What is left of a rate. Times are those since the limiter was made.
 #[derive(Debug)]
 pub struct RateLimiter {
     rate: Rate,
@@ -121,18 +121,18 @@ mod tests {
 
     use super::*;
 
-    fn waits(bucket: &mut RateLimiter, now: u64, times: usize) -> Vec<u128> {
-        (0..times).map(|_| bucket.take(Duration::from_millis(now)).as_millis()).collect()
+    fn waits(limiter: &mut RateLimiter, now: u64, times: usize) -> Vec<u128> {
+        (0..times).map(|_| limiter.take(Duration::from_millis(now)).as_millis()).collect()
     }
 
     #[test]
     fn a_burst_waits_for_nothing_and_the_rest_in_turn() {
         let rate = Rate::of(Some(10.0), Some(3)).unwrap().unwrap();
-        let mut bucket = RateLimiter::new(rate);
-        assert_eq!(waits(&mut bucket, 0, 5), [0, 0, 0, 100, 200]);
-        assert_eq!(waits(&mut bucket, 200, 1), [100], "those before it are still waiting");
-        assert_eq!(waits(&mut bucket, 10_000, 4), [0, 0, 0, 100], "never more at once than the burst");
-        assert_eq!(waits(&mut bucket, 9_000, 1), [200], "time that goes back gives nothing");
+        let mut limiter = RateLimiter::new(rate);
+        assert_eq!(waits(&mut limiter, 0, 5), [0, 0, 0, 100, 200]);
+        assert_eq!(waits(&mut limiter, 200, 1), [100], "those before it are still waiting");
+        assert_eq!(waits(&mut limiter, 10_000, 4), [0, 0, 0, 100], "never more at once than the burst");
+        assert_eq!(waits(&mut limiter, 9_000, 1), [200], "time that goes back gives nothing");
     }
 
     #[test]
@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn a_rate_next_to_nothing_waits_as_long_as_there_is_time() {
-        let mut bucket = RateLimiter::new(Rate::of(Some(f64::MIN_POSITIVE), Some(1)).unwrap().unwrap());
+        let mut limiter = RateLimiter::new(Rate::of(Some(f64::MIN_POSITIVE), Some(1)).unwrap().unwrap());
         assert_eq!(
-            (bucket.take(Duration::ZERO), bucket.take(Duration::ZERO)),
+            (limiter.take(Duration::ZERO), limiter.take(Duration::ZERO)),
             (Duration::ZERO, Duration::MAX)
         );
     }

@@ -271,7 +271,7 @@ proptest! {
     }
 
     #[test]
-    fn a_closed_gate_lets_nothing_through(method in methods(), replicas in 2..6_u8, passes in 1..10) {
+    fn no_child_moves_while_one_is_not_ready(method in methods(), replicas in 2..6_u8, passes in 1..10) {
         let mut cluster = Cluster { replicas, ..Cluster::new(method) };
         cluster.pass(usize::MAX);
         (cluster.image, cluster.works) = (1, false);

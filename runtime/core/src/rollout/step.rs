@@ -55,12 +55,12 @@ pub enum Progress {
 impl Situation<'_> {
     /// # Guarantees
     /// Every child of a rolling kind that the latest revision wants is claimed by exactly one revision. At most one child
-    /// is moved that applying the latest revision would change, and none while the gate is closed. Which child was where
+    /// is moved that applying the latest revision would change, and none while a child is not ready. Which child was where
     /// is read from the claims alone, so that a step can be repeated.
     pub fn step(&self) -> Step {
         let mut claims = self.cleaned();
         let next = self.settle(&mut claims);
-        let progress = match (next, self.gate(claims.first())) {
+        let progress = match (next, self.first_not_ready(claims.first())) {
             (None, _) => Progress::Done,
             (Some(_), Some((child, blocked))) => Progress::Waits(child, blocked),
             (Some(next), None) => {
@@ -119,7 +119,7 @@ impl Situation<'_> {
     }
 
     /// The first child that the latest revision claims and that is not in order.
-    fn gate(&self, latest: Option<&Claims>) -> Option<(ObjectId, NotReady)> {
+    fn first_not_ready(&self, latest: Option<&Claims>) -> Option<(ObjectId, NotReady)> {
         latest.into_iter().flatten().find_map(|id| {
             let (kind, wanted) = (self.rolling.kind(&id.resource)?, find(self.latest.desired, id)?);
             let child = self.observed.get(&id.resource, &id.key).map(|child| &**child);

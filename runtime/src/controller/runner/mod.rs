@@ -265,12 +265,12 @@ impl ControllerRunner {
         );
         let common = spec.common();
         for target in spec.targets() {
-            let sweep = StaleFinalizers {
+            let stale_finalizers = StaleFinalizers {
                 context: self.context.clone(),
                 parents: target.resource.clone(),
                 account: common.account.clone(),
             };
-            tokio::spawn(sweep.run(self.stop.clone()));
+            tokio::spawn(stale_finalizers.run(self.stop.clone()));
         }
         // Before the first reconcile: everything after it is a change.
         hooks.renew();

@@ -33,7 +33,7 @@ impl StaleFinalizers {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let accounts = self.account.iter().map(|account| self.context.cluster.api.acting_as(account));
         let clients: Vec<ApiClient> = accounts.chain([self.context.cluster.api.clone()]).collect();
-        let sweeping = async {
+        let removal = async {
             self.context.controllers.synced().await;
             for api in clients.iter().cycle() {
                 let Err(error) = self.once(api).await else { return };
@@ -42,7 +42,7 @@ impl StaleFinalizers {
             }
         };
         tokio::select! {
-            () = sweeping => {}
+            () = removal => {}
             () = stop.cancelled() => {}
         }
     }
