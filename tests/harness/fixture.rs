@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use kube::Client;
 use serde_json::{Value, json};
 
 use crate::api::{self, Kind, Objects};
 use crate::control_plane::ControlPlane;
+use crate::figures::{Bound, Figure};
 use crate::objects::{self, Composite, Decorator, Hook, Parent};
 use crate::paths;
 use crate::server::Server;
@@ -25,6 +26,7 @@ pub struct Fixture {
     plane: Arc<ControlPlane>,
     client: Client,
     server: Server,
+    figures: Vec<Figure>,
     undo: Vec<Undo>,
 }
 
@@ -41,7 +43,7 @@ impl Fixture {
         let log = plane.logs().join(format!("{name}.log"));
         let server =
             Server::new(paths::server()?, plane.kubeconfig(), log).only(&label(&name)).telling_each_pass();
-        let mut fixture = Self { name, kind, plane, client, server, undo: Vec::new() };
+        let mut fixture = Self { name, kind, plane, client, server, figures: Vec::new(), undo: Vec::new() };
         let namespaces = Objects::cluster_wide(&fixture.client, &api::NAMESPACE);
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": fixture.name } });
@@ -226,6 +228,27 @@ impl Fixture {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
         let fields = format!("involvedObject.uid={},reason={reason}", objects::uid(object));
         self.within_other(&api::EVENT, namespace).until_some(&fields, "the Event", is).await
+    }
+
+    /// Records a figure of an experiment; an error beyond its bound.
+    pub fn at_most(&mut self, what: &str, measured: f64, unit: &'static str, bound: f64) -> Result<()> {
+        self.measured(Figure { what: what.to_owned(), measured, unit, bound: Bound::AtMost(bound) })
+    }
+
+    /// Records a figure of an experiment; an error below its bound.
+    pub fn at_least(&mut self, what: &str, measured: f64, unit: &'static str, bound: f64) -> Result<()> {
+        self.measured(Figure { what: what.to_owned(), measured, unit, bound: Bound::AtLeast(bound) })
+    }
+
+    fn measured(&mut self, figure: Figure) -> Result<()> {
+        let (holds, text) = (figure.holds(), figure.to_string());
+        self.figures.push(figure);
+        ensure!(holds, "{text}");
+        Ok(())
+    }
+
+    pub fn take_figures(&mut self) -> Vec<Figure> {
+        std::mem::take(&mut self.figures)
     }
 
     /// Undoes everything, the last thing first; a server that has ended unasked is an error.

@@ -7,6 +7,7 @@ pub mod control_plane;
 #[cfg(test)]
 mod docs;
 pub mod expected_messages;
+pub mod figures;
 pub mod fixture;
 pub mod folder;
 pub mod kubectl;

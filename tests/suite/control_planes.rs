@@ -37,8 +37,12 @@ impl ControlPlanes {
         self.plain.clone()
     }
 
-    /// The one with a node, or why there can be none.
-    pub(crate) async fn with_node(&self) -> Result<Result<Plane, Missing>> {
+    /// The plain one, or the one with a node; or why there can be none.
+    pub(crate) async fn get(&self, with_node: bool) -> Result<Result<Plane, Missing>> {
+        if with_node { self.with_node().await } else { Ok(Ok(self.plain())) }
+    }
+
+    async fn with_node(&self) -> Result<Result<Plane, Missing>> {
         let started = self
             .with_node
             .get_or_init(async || start_with_node().await.map_err(|why| format!("{why:#}")))

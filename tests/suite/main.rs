@@ -3,6 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 mod accounts;
+mod attacks;
 mod compat;
 mod composite;
 mod config_restart;
@@ -45,6 +46,7 @@ fn all() -> Vec<Test> {
     [
         on_a_node(),
         of_bounds(),
+        attacks::all(),
         of_decorators(),
         of_controllers(),
         of_the_contract(),
@@ -419,7 +421,14 @@ fn main() -> ExitCode {
 
 async fn suite() -> Result<bool> {
     let wanted = Wanted::parse(env::args().skip(1))?;
-    let all = all();
+    let all = if wanted.what == What::Attack {
+        if !wanted.attack.short {
+            attacks::take_long_form();
+        }
+        [of_bounds(), attacks::all()].concat()
+    } else {
+        all()
+    };
     if wanted.what == What::List {
         wanted.pick(&all).iter().for_each(|test| println!("{}: test", test.title));
         return Ok(true);

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use acceptance::figures::Figure;
 use acceptance::fixture::Fixture;
 use acceptance::node::Missing;
 use acceptance::wait::elapsed;
@@ -14,6 +15,7 @@ use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::attacks::{self, Report};
 use crate::control_planes::{ControlPlanes, Plane};
 
 /// More side by side only slow each other down on two cores.
@@ -21,6 +23,9 @@ const SIDE_BY_SIDE: usize = 6;
 
 /// A test that takes longer hangs.
 const LIMIT: Duration = Duration::from_secs(170);
+
+/// The same for the long form of an experiment.
+const LONG_LIMIT: Duration = Duration::from_mins(20);
 
 /// What a test does, with what it has to itself.
 pub(crate) type Body = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
@@ -64,10 +69,21 @@ pub(crate) struct Wanted {
     pub(crate) what: What,
     /// The logs stay even if all is well.
     pub(crate) keep_logs: bool,
+    pub(crate) attack: Attack,
     exact: bool,
     filters: Vec<String>,
     skips: Vec<String>,
     side_by_side: Option<usize>,
+}
+
+/// How the experiments run.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Attack {
+    /// In their short form.
+    pub(crate) short: bool,
+    /// Their table is JSON.
+    json: bool,
+    repeat: Option<usize>,
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -80,6 +96,8 @@ pub(crate) enum What {
     Hold,
     /// Only one with a node.
     HoldNode,
+    /// Only the experiments, one after the other, with a table of their figures at the end.
+    Attack,
 }
 
 impl Wanted {
@@ -97,6 +115,10 @@ impl Wanted {
                 "--keep-logs" => wanted.keep_logs = true,
                 "--hold" => wanted.what = What::Hold,
                 "--hold-node" => wanted.what = What::HoldNode,
+                "--attack" => wanted.what = What::Attack,
+                "--short" => wanted.attack.short = true,
+                "--json" => wanted.attack.json = true,
+                "--repeat" => wanted.attack.repeat = Some(value()?.parse().context("--repeat")?),
                 "--exact" => wanted.exact = true,
                 "--skip" => wanted.skips.push(value()?),
                 "--test-threads" => wanted.side_by_side = Some(value()?.parse().context("--test-threads")?),
@@ -121,14 +143,15 @@ impl Wanted {
     }
 
     fn side_by_side(&self) -> usize {
-        self.side_by_side.unwrap_or(SIDE_BY_SIDE).max(1)
+        let usual = if self.what == What::Attack { 1 } else { SIDE_BY_SIDE };
+        self.side_by_side.unwrap_or(usual).max(1)
     }
 }
 
 /// Runs the tests; says how each ended, then why some failed, then the sums. True if none failed.
 pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Test]) -> bool {
     let start = Instant::now();
-    let picked = wanted.pick(all);
+    let picked = wanted.pick(all).repeat(wanted.attack.repeat.unwrap_or(1));
     let permits = Arc::new(Semaphore::new(wanted.side_by_side()));
     let mut running = JoinSet::new();
     println!("\nrunning {} tests", picked.len());
@@ -137,40 +160,51 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
         running.spawn(async move {
             let _permit = permits.acquire_owned().await;
             let start = Instant::now();
-            let result = one(test, &planes).await;
+            let (figures, result) = one(test, &planes).await;
             let how = match &result {
                 Ok(Ended::Passed) => "ok".to_owned(),
                 Ok(Ended::Skipped(missing)) => format!("ignored, no node: {missing}"),
                 Err(_) => "FAILED".to_owned(),
             };
             println!("test {} ... {how} ({})", test.title, elapsed(start));
-            result.map_err(|why| (test.title, why))
+            let failure = result.as_ref().err().map(|why| format!("{why:#}"));
+            let report = Report { title: test.title, took: start.elapsed(), figures, failure };
+            (report, result.map_err(|why| (test.title, why)))
         });
     }
-    let ended = running.join_all().await;
+    let (reports, ended): (Vec<_>, Vec<_>) = running.join_all().await.into_iter().unzip();
+    if wanted.what == What::Attack {
+        println!("\n{}", attacks::table(&reports, wanted.attack.json));
+    }
     let skipped = ended.iter().filter(|ended| matches!(ended, Ok(Ended::Skipped(_)))).count();
     let failures: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
     close(&failures, skipped, picked.len(), all.len(), start);
     failures.is_empty()
 }
 
-async fn one(test: Test, planes: &ControlPlanes) -> Result<Ended> {
-    if !test.on_a_node {
-        return on(test, planes.plain()).await.map(|()| Ended::Passed);
-    }
-    match planes.with_node().await? {
-        Ok(plane) => on(test, plane).await.map(|()| Ended::Passed),
-        Err(missing) => Ok(Ended::Skipped(missing)),
+async fn one(test: Test, planes: &ControlPlanes) -> (Vec<Figure>, Result<Ended>) {
+    let plane = match planes.get(test.on_a_node).await {
+        Ok(Ok(plane)) => plane,
+        Ok(Err(missing)) => return (Vec::new(), Ok(Ended::Skipped(missing))),
+        Err(why) => return (Vec::new(), Err(why)),
+    };
+    let Plane { plane, client } = plane;
+    match Fixture::new(plane, client, test.title).await {
+        Ok(mut fixture) => {
+            let result = on(test, &mut fixture).await;
+            (fixture.take_figures(), result.map(|()| Ended::Passed))
+        }
+        Err(why) => (Vec::new(), Err(why)),
     }
 }
 
-async fn on(test: Test, Plane { plane, client }: Plane) -> Result<()> {
-    let mut fixture = Fixture::new(plane, client, test.title).await?;
-    let body = AssertUnwindSafe((test.body)(&mut fixture)).catch_unwind();
-    let result = match tokio::time::timeout(LIMIT, body).await {
+async fn on(test: Test, fixture: &mut Fixture) -> Result<()> {
+    let limit = attacks::form(LIMIT, LONG_LIMIT);
+    let body = AssertUnwindSafe((test.body)(fixture)).catch_unwind();
+    let result = match tokio::time::timeout(limit, body).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(anyhow!("panicked: {}", message(panic.as_ref()))),
-        Err(_) => Err(anyhow!("took longer than {} s", LIMIT.as_secs())),
+        Err(_) => Err(anyhow!("took longer than {} s", limit.as_secs())),
     };
     let result = result.with_context(|| fixture.evidence());
     result.and(fixture.tear_down().await.context("cannot tear down"))
@@ -196,7 +230,7 @@ fn close(failures: &[(&str, anyhow::Error)], skipped: usize, ran: usize, all: us
         if failures.is_empty() { "ok" } else { "FAILED" },
         ran - skipped - failures.len(),
         failures.len(),
-        all - ran,
+        all.saturating_sub(ran),
         start.elapsed().as_secs_f64(),
     );
 }

@@ -5,6 +5,7 @@
 //! them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
 
+mod attack;
 mod bench;
 mod cargo;
 mod check;
@@ -46,6 +47,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Measures: what a call of a hook costs, what a bad neighbour costs others, how fast parents converge
     Bench(bench::Options),
+    /// Attacks the server: experiments with hostile hooks, tenants and networks, and a table of their figures
+    Attack(attack::Options),
     /// Finds or builds the Kubernetes binaries and prints their folder
     Cluster,
     /// Writes the CRDs in manifests/crds
@@ -85,6 +88,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Guests => guests::build_all()?,
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Bench(options) => bench::run(&options)?,
+        Command::Attack(options) => attack::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => cargo::become_program("crds", check.then_some("--check"))?,
         Command::Image => image::build()?,

@@ -1,0 +1,81 @@
+//! Attacks: what hostile hooks, tenants and networks try, as experiments whose figures have bounds.
+//!
+//! The suite runs the short form of each, `cargo xtask attack` the long one.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use acceptance::figures::{Figure, short};
+use serde_json::{Value, json};
+
+use crate::runner::Test;
+
+/// The form that this process runs; unset is the short one.
+static LONG: OnceLock<()> = OnceLock::new();
+
+/// All experiments.
+pub(crate) fn all() -> Vec<Test> {
+    Vec::new()
+}
+
+/// From now on experiments take their long form.
+pub(crate) fn take_long_form() {
+    LONG.get_or_init(|| ());
+}
+
+pub(crate) fn is_long() -> bool {
+    LONG.get().is_some()
+}
+
+/// A size of an experiment: of its short form, which takes ten seconds at most, or of its long one.
+pub(crate) fn form<T>(short: T, long: T) -> T {
+    if is_long() { long } else { short }
+}
+
+/// How an experiment ended.
+pub(crate) struct Report {
+    pub(crate) title: &'static str,
+    pub(crate) took: Duration,
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) failure: Option<String>,
+}
+
+impl Report {
+    fn json(&self) -> Value {
+        json!({
+            "experiment": self.title,
+            "holds": self.failure.is_none(),
+            "seconds": self.took.as_secs_f64(),
+            "figures": self.figures.iter().map(Figure::json).collect::<Vec<_>>(),
+            "failure": self.failure,
+        })
+    }
+
+    /// A line for each figure.
+    fn rows(&self) -> Vec<[String; 5]> {
+        let how = |holds: bool| if holds { "holds" } else { "FAILS" }.to_owned();
+        let row = |figure: &Figure| {
+            let measured = format!("{} {}", short(figure.measured), figure.unit);
+            let bound = figure.bound.to_string();
+            [self.title.to_owned(), figure.what.clone(), measured, bound, how(figure.holds())]
+        };
+        let mut rows: Vec<_> = self.figures.iter().map(row).collect();
+        if rows.is_empty() || (self.failure.is_some() && self.figures.iter().all(Figure::holds)) {
+            let ended = [self.title, "its end", "", "as it should"].map(str::to_owned);
+            let [title, what, measured, bound] = ended;
+            rows.push([title, what, measured, bound, how(self.failure.is_none())]);
+        }
+        rows
+    }
+}
+
+/// A JSON list, or a table in Markdown, as `SECURITY.md` has it.
+pub(crate) fn table(reports: &[Report], as_json: bool) -> String {
+    if as_json {
+        return reports.iter().map(Report::json).collect::<Value>().to_string();
+    }
+    let head = ["experiment", "figure", "measured", "bound", ""].map(str::to_owned);
+    let rows: Vec<_> = reports.iter().flat_map(Report::rows).collect();
+    let lines = [head, ["---"; 5].map(str::to_owned)].into_iter().chain(rows);
+    lines.map(|cells| format!("| {} |", cells.join(" | "))).collect::<Vec<_>>().join("\n")
+}
