@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
-use crate::cluster::named_objects::seed_key;
+use crate::cluster::named_objects::{InstallationKey, installation_key};
 use crate::controller::host::Host;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
-use crate::hook::wasm::compile::ModuleSettings;
+use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
@@ -84,10 +84,11 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
     }
+    let InstallationKey { key, lasting } = installation_key(&api).await?;
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
         limits: settings.hook_policy.limits,
-        modules: settings.modules,
+        modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
     })?);
     let compilations = Arc::clone(&modules);
     let metrics = Metrics::new(move || compilations.compilations());
@@ -99,7 +100,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
-    let seeds = Seeds::new(seed_key(&api).await?);
+    let seeds = Seeds::new(key);
     #[cfg(debug_assertions)]
     let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
     let sources = HookSources::new(api.clone(), modules, MountMemory::new(settings.mount_memory));

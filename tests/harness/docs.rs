@@ -97,7 +97,7 @@ fn limits_of_modules() -> String {
         ],
         ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
         [
-            "time to compile",
+            "processor time to compile",
             "60s",
             "`--module-compile-timeout`",
             &code(&expected_messages::compile_time("60s")),

@@ -123,7 +123,9 @@ pub const WINDOW: &str =
     "the module is stored as zstd with a window above 8Mi: compress it again without --long and --ultra";
 
 pub fn compile_time(max: &str) -> String {
-    format!("the module was not compiled within {max} (--module-compile-timeout): make it smaller")
+    format!(
+        "compiling the module takes more than {max} of processor time (--module-compile-timeout): make it smaller"
+    )
 }
 
 pub fn compile_memory(max: &str) -> String {

@@ -27,7 +27,7 @@ pub struct ModuleFlags {
     /// Functions of a module, and elements of its table.
     #[arg(long = "module-functions-max", value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub functions_max: u32,
-    /// Time to compile a module.
+    /// Processor time to compile a module.
     #[arg(long = "module-compile-timeout", value_name = "DURATION", default_value = "60s", value_parser = duration)]
     pub compile_timeout: Duration,
     /// Memory to compile a module.
@@ -55,6 +55,7 @@ impl ModuleFlags {
             // A compiler works with two threads.
             compilations: self.compilations.map_or((cores / 2).max(1), usize::from),
             cache: self.cache_dir.filter(|path| !path.as_os_str().is_empty()),
+            seal_key: None,
         }
     }
 }

@@ -222,8 +222,14 @@ const SEED: &str = "metahook-seed";
 const SEED_FIELD: &str = "seed";
 const SEED_LENGTH: usize = 32;
 
-/// Key of hooks' random numbers.
+/// Key of hooks' random numbers, and of what the server keeps on disk.
 pub(crate) type SeedKey = [u8; SEED_LENGTH];
+
+/// The installation's key; `lasting`: the next server has it, too.
+pub(crate) struct InstallationKey {
+    pub(crate) key: SeedKey,
+    pub(crate) lasting: bool,
+}
 
 pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option<ConfigMap>, ConfigMapError> {
     let read = async {
@@ -262,18 +268,24 @@ pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), 
     Err(ConfigMapError { verb: "delete", key: key.clone(), why })
 }
 
-/// The installation's key of hooks' random numbers: the first server makes the Secret and all read it. Where that is not
-/// allowed, one that this server forgets when it ends: hooks answer the same way as long as it runs.
-pub(crate) async fn seed_key(api: &ApiClient) -> Result<SeedKey, getrandom::Error> {
+/// The first server makes the Secret and all read it. Where that is not allowed, the key is one that this server forgets
+/// when it ends: hooks answer the same way as long as it runs.
+pub(crate) async fn installation_key(api: &ApiClient) -> Result<InstallationKey, getrandom::Error> {
     let mut fresh = SeedKey::default();
     getrandom::fill(&mut fresh)?;
-    Ok(stored_seed_key(api, fresh).await.unwrap_or_else(|error| {
-        tracing::warn!(error = error_chain(&error), "the Secret {SEED} cannot be used: hooks that ask for random numbers get others after a restart; let the server get and create Secrets in its namespace");
-        fresh
-    }))
+    match stored_key(api, fresh).await {
+        Ok(key) => Ok(InstallationKey { key, lasting: true }),
+        Err(error) => {
+            tracing::warn!(
+                error = error_chain(&error),
+                "the Secret {SEED} cannot be used: hooks that ask for random numbers get others after a restart, and compiled modules are not kept; let the server get and create Secrets in its namespace"
+            );
+            Ok(InstallationKey { key: fresh, lasting: false })
+        }
+    }
 }
 
-async fn stored_seed_key(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, Why> {
+async fn stored_key(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, Why> {
     let namespace = api.client.default_namespace();
     let secrets = Kind::Secret.resource();
     let path = object_path(&secrets, &Key::new(namespace, SEED));

@@ -151,7 +151,7 @@ impl HookCaller {
                     request: request.into(),
                     now: SystemTime::now(),
                     limits: *limits,
-                    seed: self.seeds.of(&parent.uid),
+                    seed: self.seeds.of(&self.data.object, parent),
                     mounts: &loaded.mounts.folders,
                 };
                 let start = Instant::now();

@@ -5,10 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use metahook::hook::wasm::compile::{ModuleSettings, Origin};
+use metahook::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
 use metahook::hook::wasm::run::Module;
 use metahook::hook::wasm::source::ModuleRegistry;
-use sha2::{Digest, Sha256};
 
 use crate::{call, limits, modules, registry_with, until};
 
@@ -17,7 +16,11 @@ fn module(number: u32) -> Vec<u8> {
 }
 
 fn with_cache(folder: &Path) -> Arc<ModuleRegistry> {
-    registry_with(ModuleSettings { cache: Some(folder.to_owned()), ..modules() })
+    sealed_by(folder, Some(SealKey::of(b"secret")))
+}
+
+fn sealed_by(folder: &Path, seal_key: Option<SealKey>) -> Arc<ModuleRegistry> {
+    registry_with(ModuleSettings { cache: Some(folder.to_owned()), seal_key, ..modules() })
 }
 
 /// What is kept; what is being written is not.
@@ -80,28 +83,29 @@ async fn what_is_not_as_it_was_written_is_compiled_again() {
     }
     let elsewhere = place.path().join("elsewhere");
     fs::write(&elsewhere, &whole).unwrap();
-    let link = || symlink(&elsewhere, &file);
-    let directory = || fs::create_dir(&file).and_then(|()| fs::write(file.join("inside"), &whole));
-    for spoil in [&link as &dyn Fn() -> std::io::Result<()>, &directory] {
-        fs::remove_file(&file).unwrap();
-        spoil().unwrap();
-        assert!(!is_found(&folder, module(1)).await);
-        until("a file is there again", || fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()))
-            .await;
-    }
+    fs::remove_file(&file).unwrap();
+    symlink(&elsewhere, &file).unwrap();
+    assert!(!is_found(&folder, module(1)).await);
+    until("a file is there again", || fs::symlink_metadata(&file).is_ok_and(|found| found.is_file())).await;
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).and_then(|()| fs::write(file.join("inside"), &whole)).unwrap();
+    assert!(!is_found(&folder, module(1)).await, "a folder is no module");
     assert_eq!(fs::read(&elsewhere).unwrap(), whole, "what a link pointed to is left alone");
 }
 
+/// Who can write to the folder knows no key: a checksum could be made by anyone.
 #[tokio::test]
-async fn a_whole_file_that_is_no_code_of_this_engine_is_compiled_again() {
+async fn what_another_key_sealed_is_neither_taken_nor_removed() {
     let (_place, folder, file) = filled().await;
-    let name = file.file_name().unwrap().to_str().unwrap();
-    let code = b"not what an engine makes";
-    let seal = Sha256::new().chain_update(name).chain_update([0]).chain_update(code).finalize();
-    fs::write(&file, [code.as_slice(), &seal].concat()).unwrap();
+    let whole = fs::read(&file).unwrap();
+    let unsealed = sealed_by(&folder, None);
+    assert!(matches!(unsealed.load(module(1)).await.unwrap().origin, Origin::Compiled(_)));
+    assert_eq!(fs::read(&file).unwrap(), whole, "without a key nothing is read or written");
+    let stranger = sealed_by(&folder, Some(SealKey::of(b"another secret")));
+    assert!(matches!(stranger.load(module(1)).await.unwrap().origin, Origin::Compiled(_)));
+    until("it is replaced", || fs::read(&file).is_ok_and(|now| now.len() == whole.len() && now != whole))
+        .await;
     assert!(!is_found(&folder, module(1)).await);
-    until("it is kept again", || fs::metadata(&file).is_ok_and(|now| now.len() > 1000)).await;
-    assert!(is_found(&folder, module(1)).await);
 }
 
 #[tokio::test]

@@ -222,12 +222,31 @@ async fn to_fill_memory_counts_for_what_is_filled() {
     assert!(matches!(called.answer, Err(CallError::Instructions { budget: 1_000_000, .. })));
 }
 
+/// Also one that does next to nothing: the host does more than the instructions around it.
 #[tokio::test]
-async fn calls_into_the_host_count_as_instructions() {
-    let body =
-        "(func $main (loop $again (drop (call $random (i32.const 16) (i32.const 16384))) (br $again)))";
-    let error = run(body, Limits { instructions: 1_000_000, ..limits() }).await.answer.unwrap_err();
-    assert!(matches!(error, CallError::Instructions { budget: 1_000_000, .. }), "{error}");
+async fn each_call_into_the_host_counts_as_a_hundred_instructions() {
+    let at = "(i32.const 64)";
+    for call in [
+        "$random (i32.const 16) (i32.const 1)".to_owned(),
+        format!("$args_sizes {at} {at}"),
+        format!("$environ {at} {at}"),
+        format!("$resolution (i32.const 1) {at}"),
+        format!("$time (i32.const 1) (i64.const 0) {at}"),
+        format!("$fdstat (i32.const 1) {at}"),
+        format!("$seek (i32.const 0) (i64.const 0) (i32.const 0) {at}"),
+        format!("$prestat (i32.const 3) {at}"),
+        "$close (i32.const 9)".to_owned(),
+        "$shutdown (i32.const 9) (i32.const 0)".to_owned(),
+    ] {
+        let body = format!(
+            "(func $main (local $i i32) (loop $again (drop (call {call}))
+               (br_if $again (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1))) (i32.const 1000)))))"
+        );
+        let called = run(&body, limits()).await;
+        assert!(called.usage.instructions >= 100_000, "{call}: {:?}", called.usage);
+        let error = run(&body, Limits { instructions: 50_000, ..limits() }).await.answer.unwrap_err();
+        assert!(matches!(error, CallError::Instructions { budget: 50_000, .. }), "{call}: {error}");
+    }
 }
 
 #[tokio::test]

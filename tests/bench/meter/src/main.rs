@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use metahook::cli::{Cli, Command};
-use metahook::hook::wasm::compile::Origin;
+use metahook::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
 use metahook::hook::wasm::run::{Call, Module, RuntimeSettings, Seed};
 use metahook::hook::wasm::source::ModuleRegistry;
 use metahook::server::Settings;
@@ -186,7 +186,7 @@ fn registry(settings: &Settings) -> Result<Arc<ModuleRegistry>> {
     Ok(Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
         limits: settings.hook_policy.limits,
-        modules: settings.modules.clone(),
+        modules: ModuleSettings { seal_key: Some(SealKey::of(b"bench")), ..settings.modules.clone() },
     })?))
 }
 

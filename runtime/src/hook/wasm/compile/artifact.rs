@@ -1,7 +1,9 @@
 //! Artifacts: machine code that is trusted because our own compiler made it. No other file gives that trust.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use ring::hmac;
 use sha2::{Digest as _, Sha256};
 use wasmtime::{Engine, Module as Code};
 
@@ -14,8 +16,12 @@ pub(super) struct Artifact(Vec<u8>);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name(String);
 
-/// Bytes of the checksum of name and code, which is stored behind the code.
-const CHECKSUM: usize = 32;
+/// A key of the installation that only its servers know: it makes the seals of artifacts, so that other programs cannot.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SealKey([u8; 32]);
+
+/// Bytes of the seal of name and code, which is stored behind the code.
+const SEAL: usize = 32;
 
 impl Artifact {
     /// The output of a compiler that ended with success.
@@ -23,19 +29,17 @@ impl Artifact {
         Self(bytes)
     }
 
-    /// The artifact that was stored under this name, if its checksum is right.
-    pub(super) fn open(name: &Name, mut stored: Vec<u8>) -> Option<Self> {
-        let (code, sum) = stored.split_last_chunk::<CHECKSUM>()?;
-        if *sum != checksum(name, code) {
-            return None;
-        }
-        stored.truncate(stored.len() - CHECKSUM);
+    /// The artifact that was stored under this name, if its seal is right.
+    pub(super) fn open(key: &SealKey, name: &Name, mut stored: Vec<u8>) -> Option<Self> {
+        let (code, seal) = stored.split_last_chunk::<SEAL>()?;
+        hmac::verify(&key.hmac(), &digest(name, code), seal).ok()?;
+        stored.truncate(stored.len() - SEAL);
         Some(Self(stored))
     }
 
-    /// The two pieces to store, one after the other: code and checksum.
-    pub(super) fn seal(&self, name: &Name) -> (&[u8], [u8; CHECKSUM]) {
-        (&self.0, checksum(name, &self.0))
+    /// The two pieces to store, one after the other: code and seal.
+    pub(super) fn seal(&self, key: &SealKey, name: &Name) -> (&[u8], hmac::Tag) {
+        (&self.0, hmac::sign(&key.hmac(), &digest(name, &self.0)))
     }
 
     /// Code that the engine can run.
@@ -45,7 +49,7 @@ impl Artifact {
     pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Code> {
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
         // SAFETY: `Engine::precompile_module` of our own program wrote these bytes. They came over a pipe from a child that
-        // ended with success, or out of a folder that only the server can write, with the right checksum.
+        // ended with success, or out of a folder that only the server can write, with a seal that only its key makes.
         unsafe {
             Code::deserialize(engine, &self.0)
         }
@@ -66,7 +70,25 @@ impl Name {
     }
 }
 
-fn checksum(name: &Name, code: &[u8]) -> [u8; CHECKSUM] {
+impl SealKey {
+    /// The key of an installation's artifacts, from its secret.
+    pub fn of(secret: &[u8]) -> Self {
+        Self(Sha256::new().chain_update("metahook: compiled modules").chain_update(secret).finalize().into())
+    }
+
+    fn hmac(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+}
+
+/// The key is secret.
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+fn digest(name: &Name, code: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(&name.0).chain_update([0]).chain_update(code).finalize().into()
 }
 
@@ -79,7 +101,7 @@ impl Hasher for Settings {
     }
 
     fn finish(&self) -> u64 {
-        let hash: [u8; CHECKSUM] = self.0.clone().finalize().into();
+        let hash: [u8; 32] = self.0.clone().finalize().into();
         hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
     }
 }
@@ -88,16 +110,25 @@ impl Hasher for Settings {
 mod tests {
     use super::*;
 
+    fn key() -> SealKey {
+        SealKey::of(b"secret")
+    }
+
     fn sealed(name: &Name) -> Vec<u8> {
         let artifact = Artifact::compiled(b"machine code".to_vec());
-        let (code, seal) = artifact.seal(name);
-        [code, &seal].concat()
+        let (code, seal) = artifact.seal(&key(), name);
+        [code, seal.as_ref()].concat()
     }
 
     #[test]
     fn a_sealed_artifact_is_opened() {
         let name = Name("a".into());
-        assert_eq!(Artifact::open(&name, sealed(&name)).unwrap().0, b"machine code");
+        assert_eq!(Artifact::open(&key(), &name, sealed(&name)).unwrap().0, b"machine code");
+        assert!(
+            Artifact::open(&SealKey::of(b"other"), &name, sealed(&name)).is_none(),
+            "another installation"
+        );
+        assert_eq!(format!("{:?}", key()), "SealKey(..)");
     }
 
     #[test]
@@ -108,12 +139,12 @@ mod tests {
             for bit in 0..8 {
                 let mut altered = whole.clone();
                 altered[place] ^= 1 << bit;
-                assert!(Artifact::open(&name, altered).is_none(), "byte {place}, bit {bit}");
+                assert!(Artifact::open(&key(), &name, altered).is_none(), "byte {place}, bit {bit}");
             }
-            assert!(Artifact::open(&name, whole[..place].to_vec()).is_none(), "{place} bytes");
+            assert!(Artifact::open(&key(), &name, whole[..place].to_vec()).is_none(), "{place} bytes");
         }
-        assert!(Artifact::open(&name, [whole.as_slice(), b"x"].concat()).is_none(), "a byte more");
-        assert!(Artifact::open(&Name("b".into()), whole).is_none(), "under another name");
+        assert!(Artifact::open(&key(), &name, [whole.as_slice(), b"x"].concat()).is_none(), "a byte more");
+        assert!(Artifact::open(&key(), &Name("b".into()), whole).is_none(), "under another name");
     }
 
     #[test]

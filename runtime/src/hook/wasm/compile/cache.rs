@@ -10,7 +10,7 @@ use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::artifact::{Artifact, Name};
+use super::artifact::{Artifact, Name, SealKey};
 use super::compiler::MAX_ARTIFACT;
 
 /// Bytes of all files in the folder: some thousand modules of 100 KB.
@@ -25,6 +25,7 @@ const UNFINISHED_TIMEOUT: Duration = Duration::from_hours(1);
 /// An open folder that belongs to the server's user alone.
 pub(super) struct Cache {
     folder: Dir,
+    key: SealKey,
     max_bytes: u64,
 }
 
@@ -42,11 +43,11 @@ pub(super) enum CacheError {
 
 impl Cache {
     /// Opens the folder, and makes it where it is missing.
-    pub(super) fn open(path: &Path) -> Result<Self, CacheError> {
-        Self::with_bound(path, MAX_BYTES)
+    pub(super) fn open(path: &Path, key: SealKey) -> Result<Self, CacheError> {
+        Self::with_bound(path, key, MAX_BYTES)
     }
 
-    fn with_bound(path: &Path, max_bytes: u64) -> Result<Self, CacheError> {
+    fn with_bound(path: &Path, key: SealKey, max_bytes: u64) -> Result<Self, CacheError> {
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
         builder.create(path).map_err(CacheError::Create)?;
@@ -61,37 +62,29 @@ impl Cache {
         if mode != 0o700 {
             return Err(CacheError::Shared(mode));
         }
-        let cache = Self { folder, max_bytes };
+        let cache = Self { folder, key, max_bytes };
         cache.prune();
         Ok(cache)
     }
 
-    /// The artifact under a name. A damaged file is removed.
+    /// The artifact under a name. What our key did not seal is left to be replaced.
     pub(super) fn find(&self, name: &Name) -> Option<Artifact> {
         let found = match self.read(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            read => read.ok().and_then(|stored| Artifact::open(name, stored)),
+            read => read.ok().and_then(|stored| Artifact::open(&self.key, name, stored)),
         };
         if found.is_none() {
-            self.discard(name);
+            let file = name.as_str();
+            tracing::warn!(file, "damaged, or of another installation: the module is compiled again");
         }
         found
-    }
-
-    /// Removes the file or folder under a name.
-    pub(super) fn discard(&self, name: &Name) {
-        let path = name.as_str();
-        tracing::warn!(file = path, "damaged: removed, and the module is compiled again");
-        if let Err(error) = self.folder.remove_file(path).or_else(|_| self.folder.remove_dir_all(path)) {
-            tracing::warn!(file = path, %error, "it cannot be removed");
-        }
     }
 
     /// Keeps an artifact under its name.
     ///
     /// *Guarantees*: a reader finds all of it or nothing, also with several writers.
     ///
-    /// *Caveats*: no `fsync`. A file with a lost page fails its checksum and costs a compilation.
+    /// *Caveats*: no `fsync`. The seal of a file with a lost page is wrong, which costs a compilation.
     pub(super) fn keep(&self, name: &Name, artifact: &Artifact) {
         let unfinished = format!("{UNFINISHED}{:016x}", RandomState::new().build_hasher().finish());
         let kept = self
@@ -109,9 +102,9 @@ impl Cache {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         let mut file = self.folder.open_with(path, &options)?;
-        let (code, seal) = artifact.seal(name);
+        let (code, seal) = artifact.seal(&self.key, name);
         file.write_all(code)?;
-        file.write_all(&seal)
+        file.write_all(seal.as_ref())
     }
 
     fn read(&self, name: &Name) -> io::Result<Vec<u8>> {
@@ -170,6 +163,10 @@ mod tests {
     use super::*;
     use crate::hook::wasm::compile::Digest;
 
+    fn key() -> SealKey {
+        SealKey::of(b"secret")
+    }
+
     fn name(module: &str) -> Name {
         Name::new(Digest::of(module.as_bytes()), &Engine::default())
     }
@@ -189,8 +186,8 @@ mod tests {
     fn the_least_recently_used_file_goes_first() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("cache");
-        // Room for two artifacts of 100 bytes with their checksums.
-        let cache = Cache::with_bound(&folder, 300).unwrap();
+        // Room for two artifacts of 100 bytes with their seals.
+        let cache = Cache::with_bound(&folder, key(), 300).unwrap();
         let artifact = || Artifact::compiled(vec![7; 100]);
         let [a, b, c] = ["a", "b", "c"].map(name);
         for (name, hours) in [(&a, 3), (&b, 2)] {
@@ -206,11 +203,11 @@ mod tests {
     fn an_unfinished_file_goes_after_an_hour() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("cache");
-        drop(Cache::open(&folder).unwrap());
+        drop(Cache::open(&folder, key()).unwrap());
         for (file, hours) in [(".new-1", 0), (".new-2", 2)] {
             used(&folder, file, hours);
         }
-        drop(Cache::open(&folder).unwrap());
+        drop(Cache::open(&folder, key()).unwrap());
         assert_eq!(files(&folder), BTreeSet::from([".new-1".to_owned()]));
     }
 
@@ -219,13 +216,13 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let error = Cache::open(&file).err().unwrap().to_string();
+        let error = Cache::open(&file, key()).err().unwrap().to_string();
         assert!(error.starts_with("it cannot be made: "), "{error}");
         let folder = place.path().join("folder");
         std::fs::DirBuilder::new().create(&folder).unwrap();
         std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         assert_eq!(
-            Cache::open(&folder).err().unwrap().to_string(),
+            Cache::open(&folder, key()).err().unwrap().to_string(),
             "its mode is 0755, so that others could put code there: chmod 700 it, or name another folder"
         );
         let foreign = CacheError::Foreign { owner: 0, us: 65532 };

@@ -36,6 +36,9 @@ const THREADS: u64 = 2;
 /// The command of this program that compiles; the memory in bytes and the processor time in seconds follow.
 const COMMAND: &str = "compile";
 
+/// A compiler that waits so many times longer than its processor time hangs, or the machine does.
+const MAX_WAIT: u32 = 20;
+
 /// The exit code for a refused module, with the reason on stderr.
 const REFUSED: u8 = 3;
 
@@ -63,8 +66,8 @@ impl Compiler {
 
     /// Compiles a module that has been inspected, when it is its turn. Also returns when that was.
     ///
-    /// *Guarantees*: from then on it ends within the time bound, and so does the compiler; dropped before, it ends the
-    /// compiler.
+    /// *Guarantees*: from then on it ends within [`MAX_WAIT`] times the bound of processor time, and so does the compiler;
+    /// dropped before, it ends the compiler.
     pub(super) async fn compile(&self, module: &[u8]) -> Result<(Artifact, Instant), ModuleError> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
@@ -72,7 +75,8 @@ impl Compiler {
         let mut child = self.spawn().map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
         self.started.fetch_add(1, Ordering::Relaxed);
         let time = self.bounds.compile_time;
-        let exchange = tokio::time::timeout(time, exchange(&mut child, module)).await;
+        let exchange =
+            tokio::time::timeout(time.saturating_mul(MAX_WAIT), exchange(&mut child, module)).await;
         let ended = exchange.unwrap_or(Err(ModuleError::CompileTime(time)));
         if ended.is_err() {
             // It may still run. If it cannot be killed, it has ended already.
@@ -87,7 +91,8 @@ impl Compiler {
     }
 
     fn spawn(&self) -> io::Result<Child> {
-        let processor = self.bounds.compile_time.as_secs().saturating_add(1).saturating_mul(THREADS);
+        // The kernel counts whole seconds.
+        let processor = self.bounds.compile_time.as_secs_f64().ceil().max(1.0);
         Command::new(&self.program)
             .arg(COMMAND)
             .arg(self.bounds.compile_memory.to_string())
@@ -200,16 +205,17 @@ fn limit(memory: u64, processor: u64) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     std::env::set_current_dir("/")?;
     nice(NICENESS)?;
-    for (resource, max) in [
-        (Resource::As, memory),
-        (Resource::Cpu, processor),
-        (Resource::Core, 0),
-        (Resource::Fsize, 0),
+    for (resource, max, more) in [
+        (Resource::As, memory, 0),
+        // At the lower one comes a signal of its own.
+        (Resource::Cpu, processor, 1),
+        (Resource::Core, 0, 0),
+        (Resource::Fsize, 0, 0),
         // Stdin, stdout and stderr, which are open.
-        (Resource::Nofile, 3),
+        (Resource::Nofile, 3, 0),
     ] {
-        let max = Some(getrlimit(resource).maximum.unwrap_or(u64::MAX).min(max));
-        setrlimit(resource, Rlimit { current: max, maximum: max })?;
+        let maximum = getrlimit(resource).maximum.unwrap_or(u64::MAX).min(max.saturating_add(more));
+        setrlimit(resource, Rlimit { current: Some(max.min(maximum)), maximum: Some(maximum) })?;
     }
     Ok(())
 }

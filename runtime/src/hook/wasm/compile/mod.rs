@@ -1,7 +1,7 @@
 //! Compilation of modules: in a process of its own, within bounds, with a cache on disk.
 //!
 //! The server itself never compiles. It reads a module's outline and hands the module to `metahook compile`, a process that has
-//! given up memory, time and files beforehand. What comes back, or was kept on disk under a checksum, is trusted (`artifact`).
+//! given up memory, time and files beforehand. What comes back, or was kept on disk under a seal of the server's own, is trusted (`artifact`).
 
 mod artifact;
 mod cache;
@@ -21,6 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use wasmtime::{Config, Engine, Module as Code};
 
+pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
 use check::OutlineBounds;
@@ -41,6 +42,8 @@ pub struct ModuleSettings {
     pub compilations: usize,
     /// The folder of compiled modules; without it they are not kept.
     pub cache: Option<PathBuf>,
+    /// What seals them; without it they are neither read nor kept.
+    pub seal_key: Option<SealKey>,
 }
 
 /// Bounds of a module before its first call.
@@ -52,6 +55,7 @@ pub struct ModuleBounds {
     pub size: u64,
     /// Functions of its own; a table may have as many elements.
     pub functions: u32,
+    /// Of the processor, so that a busy machine refuses nothing.
     pub compile_time: Duration,
     /// Address space of the compiler.
     pub compile_memory: u64,
@@ -118,7 +122,7 @@ pub enum ModuleError {
     #[error("the module is refused: {0}")]
     Refused(String),
     #[error(
-        "the module was not compiled within {}s (--module-compile-timeout): make it smaller",
+        "compiling the module takes more than {}s of processor time (--module-compile-timeout): make it smaller",
         .0.as_secs_f64()
     )]
     CompileTime(Duration),
@@ -203,7 +207,13 @@ pub(super) struct CodeLoader {
 
 impl ModuleSettings {
     pub fn new(compiler: impl Into<PathBuf>) -> Self {
-        Self { compiler: compiler.into(), bounds: ModuleBounds::default(), compilations: 1, cache: None }
+        Self {
+            compiler: compiler.into(),
+            bounds: ModuleBounds::default(),
+            compilations: 1,
+            cache: None,
+            seal_key: None,
+        }
     }
 }
 
@@ -221,11 +231,11 @@ impl Default for ModuleBounds {
 
 impl CodeLoader {
     pub(super) fn new(engine: Engine, settings: &ModuleSettings, limits: &LimitBounds) -> Self {
-        let cache = settings.cache.as_ref().and_then(|folder| {
+        let cache = settings.cache.as_ref().zip(settings.seal_key.clone()).and_then(|(folder, key)| {
             let warn = |error| {
                 tracing::warn!(folder = %folder.display(), %error, "--module-cache-dir is not used");
             };
-            Cache::open(folder).map_err(warn).ok()
+            Cache::open(folder, key).map_err(warn).ok()
         });
         Self {
             engine,
@@ -276,13 +286,11 @@ impl CodeLoader {
         let engine = self.engine.clone();
         let name = name.clone();
         let find = move || {
-            let artifact = cache.find(&name)?;
-            let code = artifact.load(&engine).ok();
-            if code.is_none() {
-                // Its checksum is right, but another engine made it.
-                cache.discard(&name);
-            }
-            code
+            let loaded = cache.find(&name)?.load(&engine);
+            let warn = |error: &wasmtime::Error| {
+                tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
+            };
+            loaded.inspect_err(warn).ok()
         };
         blocking(move || Ok(find())).await.ok()?
     }

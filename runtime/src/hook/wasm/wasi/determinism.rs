@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng as _};
-use metahook_core::object::id::Uid;
+use metahook_core::object::Object;
 use sha2::{Digest as _, Sha256};
 
 use super::memory::{Errno, Failure};
@@ -99,8 +99,8 @@ const MAX_BYTES: u32 = 16 << 10;
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seed(pub [u8; 32]);
 
-/// The seeds of an installation: the same at every call for a parent, others for each parent, and none that can be
-/// guessed.
+/// The seeds of an installation: the same at every call of a controller for a parent, others for each parent and each
+/// controller, and none that can be guessed.
 pub(crate) struct Seeds {
     key: SeedKey,
     #[cfg(debug_assertions)]
@@ -135,8 +135,14 @@ impl Seeds {
         Self { calls: Some(std::sync::atomic::AtomicU64::default()), ..self }
     }
 
-    pub(crate) fn of(&self, parent: &Uid) -> Seed {
-        let hash = Sha256::new().chain_update(self.key).chain_update(parent.as_str());
+    /// A controller that is made anew under its name gets the same seeds, since children may be named by them.
+    pub(crate) fn of(&self, controller: &Object, parent: &Object) -> Seed {
+        let mut hash = Sha256::new().chain_update(self.key);
+        for word in [&*controller.gvk.kind, &*controller.key.name, parent.uid.as_str()] {
+            // No word has a 0.
+            hash.update(word);
+            hash.update([0]);
+        }
         #[cfg(debug_assertions)]
         if let Some(calls) = &self.calls {
             let call = calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -256,17 +262,35 @@ mod tests {
         assert_eq!(first, [0x76, 0xb8, 0xe0, 0xad, 0xa0, 0xf1, 0x3d, 0x90]);
     }
 
+    fn object(kind: &str, name: &str, uid: &str) -> Object {
+        let json = format!(
+            r#"{{"apiVersion":"e/v1","kind":"{kind}","metadata":{{"name":"{name}","uid":"{uid}","resourceVersion":"1"}}}}"#
+        );
+        Object::parse(&json, None).unwrap()
+    }
+
     #[test]
-    fn parents_and_installations_have_other_seeds_and_calls_do_not() {
+    fn seeds_differ_by_installation_controller_and_parent_and_not_by_call() {
         let (seeds, others) = (Seeds::new([1; 32]), Seeds::new([2; 32]));
-        assert_eq!(seeds.of(&Uid::new("a")), seeds.of(&Uid::new("a")));
-        assert_ne!(seeds.of(&Uid::new("a")), seeds.of(&Uid::new("b")));
-        assert_ne!(seeds.of(&Uid::new("a")), others.of(&Uid::new("a")));
+        let of = |seeds: &Seeds, kind, name, uid, parent| {
+            seeds.of(&object(kind, name, uid), &object("P", "p", parent)).0
+        };
+        let one = of(&seeds, "C", "c", "1", "a");
+        assert_eq!(one, of(&seeds, "C", "c", "2", "a"), "a controller that was made anew");
+        for other in [
+            of(&others, "C", "c", "1", "a"),
+            of(&seeds, "C", "c", "1", "b"),
+            of(&seeds, "C", "d", "1", "a"),
+            of(&seeds, "D", "c", "1", "a"),
+        ] {
+            assert_ne!(one, other);
+        }
     }
 
     #[test]
     fn in_tests_each_call_may_have_another_seed() {
         let seeds = Seeds::new([1; 32]).other_for_each_call();
-        assert_ne!(seeds.of(&Uid::new("a")), seeds.of(&Uid::new("a")));
+        let (controller, parent) = (object("C", "c", "1"), object("P", "p", "a"));
+        assert_ne!(seeds.of(&controller, &parent), seeds.of(&controller, &parent));
     }
 }

@@ -29,7 +29,7 @@ const WASI: &str = "wasi_snapshot_preview1";
 /// A long call gives way to others after this many instructions.
 pub(super) const YIELD_INTERVAL: u64 = 100_000;
 
-/// Instructions that a call into the host costs at least, where it can take long.
+/// Instructions that a call into the host costs at least.
 const CALL_COST: u64 = 100;
 
 /// Bytes that are copied in the time of one instruction.
@@ -66,14 +66,14 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
 
 /// Arguments, an empty environment, the end.
 fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
-    linker.func_wrap(WASI, "args_sizes_get", |guest: Guest<'_>, count: u32, size: u32| {
-        short(guest, |state, memory| {
+    linker.func_wrap_async(WASI, "args_sizes_get", |guest: Guest<'_>, (count, size): (u32, u32)| {
+        short(guest, move |state, memory| {
             memory.write_u32(count, 2)?;
             Ok(memory.write_u32(size, length(state.args.len())?)?)
         })
     })?;
-    linker.func_wrap(WASI, "args_get", |guest: Guest<'_>, list: u32, text: u32| {
-        short(guest, |state, memory| {
+    linker.func_wrap_async(WASI, "args_get", |guest: Guest<'_>, (list, text): (u32, u32)| {
+        short(guest, move |state, memory| {
             let mut start = text;
             for (number, arg) in (0..).zip(state.args.split_inclusive(|byte| *byte == 0)) {
                 memory.write_u32(after(list, number * 4)?, start)?;
@@ -82,29 +82,37 @@ fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
             Ok(memory.write(text, &state.args)?)
         })
     })?;
-    linker.func_wrap(WASI, "environ_sizes_get", |guest: Guest<'_>, count: u32, size: u32| {
-        short(guest, |_, memory| {
+    linker.func_wrap_async(WASI, "environ_sizes_get", |guest: Guest<'_>, (count, size): (u32, u32)| {
+        short(guest, move |_, memory| {
             memory.write_u32(count, 0)?;
             Ok(memory.write_u32(size, 0)?)
         })
     })?;
-    linker.func_wrap(WASI, "environ_get", |_: u32, _: u32| 0_u32)?;
+    linker.func_wrap_async(WASI, "environ_get", |guest: Guest<'_>, (_, _): (u32, u32)| {
+        short(guest, |_, _| Ok(()))
+    })?;
     linker.func_wrap(WASI, "proc_exit", |code: i32| -> wasmtime::Result<()> { Err(Exit(code).into()) })?;
-    linker.func_wrap(WASI, "proc_raise", |_: u32| Errno::Notsup as u32)?;
-    linker.func_wrap(WASI, "sched_yield", || 0_u32)?;
+    linker.func_wrap_async(WASI, "proc_raise", |guest: Guest<'_>, (_,): (u32,)| {
+        short(guest, |_, _| Err(Errno::Notsup.into()))
+    })?;
+    linker.func_wrap_async(WASI, "sched_yield", |guest: Guest<'_>, ()| short(guest, |_, _| Ok(())))?;
     Ok(())
 }
 
 fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
-    linker.func_wrap(WASI, "clock_res_get", |guest: Guest<'_>, clock: u32, to: u32| {
-        short(guest, |_, memory| {
+    linker.func_wrap_async(WASI, "clock_res_get", |guest: Guest<'_>, (clock, to): (u32, u32)| {
+        short(guest, move |_, memory| {
             Kind::of(clock)?;
             Ok(memory.write_u64(to, RESOLUTION)?)
         })
     })?;
-    linker.func_wrap(WASI, "clock_time_get", |guest: Guest<'_>, clock: u32, _precision: u64, to: u32| {
-        short(guest, |state, memory| Ok(memory.write_u64(to, state.clock.read(Kind::of(clock)?))?))
-    })?;
+    linker.func_wrap_async(
+        WASI,
+        "clock_time_get",
+        |guest: Guest<'_>, (clock, _precision, to): (u32, u64, u32)| {
+            short(guest, move |state, memory| Ok(memory.write_u64(to, state.clock.read(Kind::of(clock)?))?))
+        },
+    )?;
     linker.func_wrap_async(
         WASI,
         "poll_oneoff",
@@ -157,20 +165,26 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
             })
         },
     )?;
-    linker.func_wrap(WASI, "fd_seek", |guest: Guest<'_>, fd: u32, distance: i64, from: u32, to: u32| {
-        short(guest, |state, memory| Ok(memory.write_u64(to, files::seek(state, fd, distance, from)?)?))
+    linker.func_wrap_async(
+        WASI,
+        "fd_seek",
+        |guest: Guest<'_>, (fd, distance, from, to): (u32, i64, u32, u32)| {
+            short(guest, move |state, memory| {
+                Ok(memory.write_u64(to, files::seek(state, fd, distance, from)?)?)
+            })
+        },
+    )?;
+    linker.func_wrap_async(WASI, "fd_tell", |guest: Guest<'_>, (fd, to): (u32, u32)| {
+        short(guest, move |state, memory| Ok(memory.write_u64(to, files::seek(state, fd, 0, 1)?)?))
     })?;
-    linker.func_wrap(WASI, "fd_tell", |guest: Guest<'_>, fd: u32, to: u32| {
-        short(guest, |state, memory| Ok(memory.write_u64(to, files::seek(state, fd, 0, 1)?)?))
+    linker.func_wrap_async(WASI, "fd_close", |guest: Guest<'_>, (fd,): (u32,)| {
+        short(guest, move |state, _| Ok(state.files.close(fd)?))
     })?;
-    linker.func_wrap(WASI, "fd_close", |guest: Guest<'_>, fd: u32| {
-        short(guest, |state, _| Ok(state.files.close(fd)?))
+    linker.func_wrap_async(WASI, "fd_renumber", |guest: Guest<'_>, (from, to): (u32, u32)| {
+        short(guest, move |state, _| Ok(state.files.renumber(from, to)?))
     })?;
-    linker.func_wrap(WASI, "fd_renumber", |guest: Guest<'_>, from: u32, to: u32| {
-        short(guest, |state, _| Ok(state.files.renumber(from, to)?))
-    })?;
-    linker.func_wrap(WASI, "fd_fdstat_get", |guest: Guest<'_>, fd: u32, to: u32| {
-        short(guest, |state, memory| files::status(state, memory, fd, to))
+    linker.func_wrap_async(WASI, "fd_fdstat_get", |guest: Guest<'_>, (fd, to): (u32, u32)| {
+        short(guest, move |state, memory| files::status(state, memory, fd, to))
     })?;
     Ok(())
 }
@@ -184,12 +198,16 @@ fn copied(memory: &mut Memory<'_>, to: u32, len: u32) -> Result<u64, Failure> {
 fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     /// Arguments of `path_open`.
     type Arguments = (u32, u32, u32, u32, u32, u64, u64, u32, u32);
-    linker.func_wrap(WASI, "fd_prestat_get", |guest: Guest<'_>, fd: u32, to: u32| {
-        short(guest, |state, memory| files::prestat(state, memory, fd, to))
+    linker.func_wrap_async(WASI, "fd_prestat_get", |guest: Guest<'_>, (fd, to): (u32, u32)| {
+        short(guest, move |state, memory| files::prestat(state, memory, fd, to))
     })?;
-    linker.func_wrap(WASI, "fd_prestat_dir_name", |guest: Guest<'_>, fd: u32, at: u32, len: u32| {
-        short(guest, |state, memory| files::prestat_name(state, memory, fd, Span { at, len }))
-    })?;
+    linker.func_wrap_async(
+        WASI,
+        "fd_prestat_dir_name",
+        |guest: Guest<'_>, (fd, at, len): (u32, u32, u32)| {
+            short(guest, move |state, memory| files::prestat_name(state, memory, fd, Span { at, len }))
+        },
+    )?;
     linker.func_wrap_async(WASI, "fd_filestat_get", |guest: Guest<'_>, (fd, to): (u32, u32)| {
         long(guest, LOOKUP_COST, move |state, memory| files::stat(state, memory, fd, to).map(|()| 0))
     })?;
@@ -268,28 +286,31 @@ fn checks(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     for (name, parameters, place, wanted, errno) in CHECKS {
         let parameters = parameters.chars().map(|ty| if ty == 'I' { ValType::I64 } else { ValType::I32 });
         let ty = FuncType::new(linker.engine(), parameters, [ValType::I32]);
-        linker.func_new(WASI, name, ty, move |guest, arguments, results| {
-            let fd = arguments.get(place).and_then(Val::i32).unwrap_or(-1).cast_unsigned();
-            let done = short(guest, |state, _| {
-                state.files.get(fd)?;
-                if wanted == Wanted::Folder {
-                    state.files.mount(fd)?;
-                }
-                errno.map_or(Ok(()), |errno| Err(errno.into()))
-            })?;
-            results.fill(Val::I32(done.cast_signed()));
-            Ok(())
+        linker.func_new_async(WASI, name, ty, move |guest, arguments, results| {
+            Box::new(async move {
+                let fd = arguments.get(place).and_then(Val::i32).unwrap_or(-1).cast_unsigned();
+                let check = move |state: &mut CallState, _: &mut Memory<'_>| {
+                    state.files.get(fd)?;
+                    if wanted == Wanted::Folder {
+                        state.files.mount(fd)?;
+                    }
+                    errno.map_or(Ok(()), |errno| Err(errno.into()))
+                };
+                let done = Box::into_pin(short(guest, check)).await?;
+                results.fill(Val::I32(done.cast_signed()));
+                Ok(())
+            })
         })?;
     }
     Ok(())
 }
 
-/// A call that takes no longer than the instructions around it.
-fn short(
-    mut guest: Guest<'_>,
-    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<(), Failure>,
-) -> WasiResult {
-    outcome(with_memory(&mut guest, work))
+/// A call that takes no longer than [`CALL_COST`] instructions.
+fn short<'a>(
+    guest: Guest<'a>,
+    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<(), Failure> + Send + 'a,
+) -> Box<dyn Future<Output = WasiResult> + Send + 'a> {
+    long(guest, CALL_COST, |state, memory| work(state, memory).map(|()| 0))
 }
 
 /// A call that can take long: it costs `base` instructions and as many more as `work` returns, and gives way to others
