@@ -23,7 +23,7 @@ use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
 use crate::store::Stores;
-use crate::telemetry::http::{self, ListenError};
+use crate::telemetry::http::{self, Health, ListenError};
 use crate::telemetry::metrics::Metrics;
 
 /// Events that are still to be written when the server stops have this long.
@@ -62,6 +62,8 @@ pub enum ServeError {
     Random(#[from] getrandom::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error("no thread for probes can be started")]
+    Probes(#[source] std::io::Error),
 }
 
 /// Runs until `stop`; reconciles under way end first.
@@ -70,16 +72,13 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let ready = watch::Sender::new(false);
     if let Some(address) = settings.probes {
         let listener = http::bind("--health-probe-bind-address", address).await?;
-        let ready = ready.subscribe();
-        tokio::spawn(http::serve(
-            listener,
-            move |path| http::probe(path, *ready.borrow()),
-            background.clone(),
-        ));
+        let health = Health::of_this_runtime(ready.subscribe(), background.clone());
+        health.serve(listener, background.clone()).map_err(ServeError::Probes)?;
     }
     let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let api = ApiClient::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
+    let api =
+        ApiClient::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
     tokio::select! {
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
@@ -94,7 +93,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let metrics = Metrics::new(move || compilations.compilations());
     if let Some(listener) = scrapes {
         let metrics = metrics.clone();
-        tokio::spawn(http::serve(listener, move |path| http::scrape(path, &metrics), background.clone()));
+        let page = move |path: String| std::future::ready(http::scrape(&path, &metrics));
+        tokio::spawn(http::serve(listener, page, background.clone()));
     }
     let (recorder, events) = Recorder::start(api.clone(), background.clone());
     let discovery = Arc::new(Discovery::new(api.clone()));
