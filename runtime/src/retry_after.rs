@@ -10,15 +10,18 @@ use jiff::fmt::rfc2822;
 /// Sooner would be a hot loop.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 
-/// A longer delay means never.
-const MAX_DELAY: Duration = Duration::from_hours(24 * 365);
+/// A longer delay is not believed: of the API server, on which everything waits, and of a webhook, on which its own parents
+/// wait.
+pub(crate) const MAX_API_DELAY: Duration = Duration::from_mins(2);
+pub(crate) const MAX_WEBHOOK_DELAY: Duration = Duration::from_hours(1);
 
-/// How long a server that answers like this wants to be left alone, if it does.
-pub(crate) fn busy(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+/// How long a server that answers like this wants to be left alone, if it does; at most `longest`.
+pub(crate) fn busy(status: StatusCode, headers: &HeaderMap, longest: Duration) -> Option<Duration> {
     let later = headers.get(RETRY_AFTER);
     let busy = status == StatusCode::TOO_MANY_REQUESTS
         || (status == StatusCode::SERVICE_UNAVAILABLE && later.is_some());
-    busy.then(|| retry_after(later.and_then(|value| value.to_str().ok()), Timestamp::now()))
+    let delay = || retry_after(later.and_then(|value| value.to_str().ok()), Timestamp::now());
+    busy.then(|| delay().clamp(MIN_DELAY, longest))
 }
 
 /// Reads `Retry-After`: a date, rounded up to whole seconds from now, or a number of seconds. What says neither, or
@@ -32,7 +35,7 @@ fn retry_after(header: Option<&str>, now: Timestamp) -> Duration {
         }
         Err(_) => text.parse().unwrap_or_default(),
     };
-    Duration::from_secs(seconds).clamp(MIN_DELAY, MAX_DELAY)
+    Duration::from_secs(seconds)
 }
 
 #[cfg(test)]
@@ -41,7 +44,7 @@ mod tests {
 
     fn seconds(header: Option<&str>) -> u64 {
         let now: Timestamp = "2026-11-21T08:00:00.25Z".parse().unwrap();
-        retry_after(header, now).as_secs()
+        retry_after(header, now).clamp(MIN_DELAY, MAX_WEBHOOK_DELAY).as_secs()
     }
 
     #[test]
@@ -70,8 +73,13 @@ mod tests {
     }
 
     #[test]
-    fn what_asks_for_ages_means_never() {
-        assert_eq!(seconds(Some("18446744073709551615")), MAX_DELAY.as_secs());
-        assert_eq!(seconds(Some("Thu, 31 Dec 9998 00:00:00 GMT")), MAX_DELAY.as_secs());
+    fn what_asks_for_ages_is_not_believed() {
+        for header in ["3601", "1000000000", "18446744073709551615", "Thu, 31 Dec 9998 00:00:00 GMT"] {
+            assert_eq!(seconds(Some(header)), 3600, "{header}");
+            let headers = [(RETRY_AFTER, header.parse().unwrap())].into_iter().collect();
+            let delay = busy(StatusCode::TOO_MANY_REQUESTS, &headers, MAX_API_DELAY);
+            assert_eq!(delay, Some(MAX_API_DELAY), "{header}");
+        }
+        assert_eq!(seconds(Some("3600")), 3600);
     }
 }

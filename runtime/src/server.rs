@@ -46,6 +46,8 @@ pub struct Settings {
     pub modules: ModuleSettings,
     /// How many requests to the API server there may be; `None` is any number.
     pub rate: Option<Rate>,
+    /// Lists and watches of which nothing comes for so long are asked for again.
+    pub read_timeout: Duration,
     /// Where probes are answered.
     pub probes: Option<SocketAddr>,
     /// Address of metrics.
@@ -78,7 +80,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
     let api =
-        ApiClient::connect(settings.kubeconfig.as_deref(), settings.rate).await?;
+        ApiClient::connect(settings.kubeconfig.as_deref(), settings.rate, settings.read_timeout).await?;
     tokio::select! {
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),

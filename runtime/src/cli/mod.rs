@@ -17,6 +17,7 @@ use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
 
+use crate::cluster::transport::READ_TIMEOUT;
 use crate::controller::Options;
 use crate::server::Settings;
 use crate::telemetry::Format;
@@ -63,6 +64,9 @@ pub struct Serve {
     /// Interval at which all parents are reconciled again, unless the controller has resyncPeriodSeconds; 0 turns it off.
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = pause)]
     pub cache_flush_interval: Duration,
+    /// A list or a watch of which nothing comes from the API server for this long is asked for again; at most 1m.
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = read_timeout)]
+    pub api_read_timeout: Duration,
     /// Calls of hooks at once; two per core when absent. One controller gets at most a quarter of them.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
@@ -136,6 +140,7 @@ impl Serve {
             mount_memory: self.hook_policy.mount_memory_max,
             modules: self.modules.settings(cores),
             rate: self.metacontroller_flags.rate()?,
+            read_timeout: self.api_read_timeout,
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,
         })
@@ -182,6 +187,13 @@ fn duration(text: &str) -> Result<Duration, String> {
     pause(text).and_then(|duration| if duration.is_zero() { Err(DURATION.to_owned()) } else { Ok(duration) })
 }
 
+/// The API server gives a request up after a minute.
+fn read_timeout(text: &str) -> Result<Duration, String> {
+    let longest =
+        format!("at most {} s: the API server gives a request up after that", READ_TIMEOUT.as_secs());
+    duration(text).and_then(|time| if time > READ_TIMEOUT { Err(longest) } else { Ok(time) })
+}
+
 fn pause(text: &str) -> Result<Duration, String> {
     units::duration(text).ok_or_else(|| DURATION.to_owned())
 }
@@ -223,6 +235,7 @@ mod tests {
         for (flag, value) in [
             ("--target-label-selector", "a in"),
             ("--discovery-interval", "0s"),
+            ("--api-read-timeout", "61s"),
             ("--workers", "0"),
             ("--module-size-max", "0"),
             ("--module-functions-max", "0"),

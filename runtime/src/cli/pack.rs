@@ -11,6 +11,7 @@ use metahook_core::object::id::Key;
 
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::named_objects::{ConfigMapError, apply_config_map, delete_config_map, read_config_map};
+use crate::cluster::transport::READ_TIMEOUT;
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
 /// Owner of the fields that `--apply` writes.
@@ -65,8 +66,13 @@ impl Pack {
         let packed = pack(&module, place)?;
         describe(&packed, place, &mut say)?;
         if self.apply {
-            apply(&ApiClient::connect(self.kubeconfig.as_deref(), None).await?, &packed, place, &mut say)
-                .await
+            apply(
+                &ApiClient::connect(self.kubeconfig.as_deref(), None, READ_TIMEOUT).await?,
+                &packed,
+                place,
+                &mut say,
+            )
+            .await
         } else {
             Ok(writeln!(out, "{:#}", packed.list())?)
         }

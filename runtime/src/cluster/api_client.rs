@@ -1,15 +1,13 @@
 //! Client of the API server: its connection, requests and answers as bytes, and the paths of objects.
 
-use std::future::poll_fn;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
-use std::task::{Poll, ready};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
-use kube::client::{Body, ClientBuilder, DynBody};
+use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
@@ -19,11 +17,10 @@ use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
-use tower::layer::layer_fn;
-use tower::util::BoxService;
-use tower::{BoxError, Service, service_fn};
+use tower::BoxError;
 
-use crate::retry_after::busy;
+use crate::cluster::transport::Transport;
+use crate::retry_after::{MAX_API_DELAY, busy};
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 
@@ -83,15 +80,21 @@ pub enum ConnectError {
     Infer(#[source] InferConfigError),
     #[error("no client can be made of the configuration")]
     Client(#[source] kube::Error),
-    #[error("no client can be made of the configuration: it has no service")]
-    NoService,
+    #[error(
+        "the API server cannot be reached by the proxy {0}: unset HTTPS_PROXY, or remove proxy-url from the kubeconfig"
+    )]
+    Proxy(Uri),
     #[error("the API server does not answer")]
     Unreachable(#[source] Unreachable),
 }
 
 impl ApiClient {
     /// Connects by a kubeconfig file, the environment's, or a Pod's service account. `rate`: of all requests but watches.
-    pub(crate) async fn connect(kubeconfig: Option<&Path>, rate: Option<Rate>) -> Result<Self, ConnectError> {
+    pub(crate) async fn connect(
+        kubeconfig: Option<&Path>,
+        rate: Option<Rate>,
+        read_timeout: Duration,
+    ) -> Result<Self, ConnectError> {
         let mut config = match kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
@@ -101,18 +104,14 @@ impl ApiClient {
             }
             None => Config::infer().await.map_err(ConnectError::Infer)?,
         };
-        // One op is one request: the queue decides when to try again.
-        config.default_retry = false;
+        if let Some(proxy) = config.proxy_url {
+            return Err(ConnectError::Proxy(proxy));
+        }
         config
             .headers
             .push((USER_AGENT, HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION")))));
-        let namespace = config.default_namespace.clone();
-        let kept = OnceLock::new();
-        let keep = layer_fn(|service| kept.set(service).unwrap_or_default());
-        // A layer is called where it is put on.
-        let _unused = ClientBuilder::try_from(config).map_err(ConnectError::Client)?.with_layer(&keep);
-        let service = kept.into_inner().ok_or(ConnectError::NoService)?;
-        Ok(Self::new(Transport::new(service), &namespace, rate))
+        let transport = Transport::connect(&config, read_timeout).map_err(ConnectError::Client)?;
+        Ok(Self::new(transport, &config.default_namespace, rate))
     }
 
     pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {
@@ -122,7 +121,7 @@ impl ApiClient {
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
-        let transport = Transport { user: Some(account.user().into()), ..self.transport.clone() };
+        let transport = self.transport.acting_as(&account.user());
         let client = transport.client(self.client.default_namespace());
         Self { client, transport, limit: self.limit.clone() }
     }
@@ -177,7 +176,7 @@ impl ApiClient {
         }
         let exchange = async {
             let (head, body) = self.transport.send(request).await.map_err(Unreachable::Send)?.into_parts();
-            if let Some(after) = busy(head.status, &head.headers) {
+            if let Some(after) = busy(head.status, &head.headers, MAX_API_DELAY) {
                 return Err(Unreachable::Busy { after });
             }
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
@@ -231,53 +230,6 @@ impl Answer {
     }
 }
 
-type RawAnswer = Response<Box<DynBody>>;
-
-/// Requests sent on the task that makes them: a `kube::Client` has one task for all, which costs each request two changes of
-/// tasks. With the server's own rights, or with those of a ServiceAccount by impersonation.
-#[derive(Clone)]
-pub(super) struct Transport {
-    /// Locked only while it takes a request: it is ready at once, or has failed.
-    service: Arc<Mutex<BoxService<Request<Body>, RawAnswer, BoxError>>>,
-    user: Option<Arc<str>>,
-}
-
-/// The groups of a ServiceAccount are added by the API server, so that no right to name groups is needed.
-const IMPERSONATE: &str = "impersonate-user";
-
-impl Transport {
-    pub(super) fn new(service: BoxService<Request<Body>, RawAnswer, BoxError>) -> Self {
-        Self { service: Arc::new(Mutex::new(service)), user: None }
-    }
-
-    /// For watches, which kube makes.
-    fn client(&self, namespace: &str) -> Client {
-        let transport = self.clone();
-        let send = move |request| {
-            let transport = transport.clone();
-            async move { transport.send(request).await }
-        };
-        Client::new(service_fn(send), namespace)
-    }
-
-    async fn send(&self, mut request: Request<Body>) -> Result<RawAnswer, BoxError> {
-        if let Some(user) = &self.user {
-            // Never as ourselves instead.
-            request.headers_mut().insert(IMPERSONATE, HeaderValue::from_str(user)?);
-        }
-        let mut request = Some(request);
-        let answer = poll_fn(|context| {
-            let mut service = lock(&self.service);
-            ready!(service.poll_ready(context))?;
-            // It is taken once: a future that is ready is not polled again.
-            request
-                .take()
-                .map_or(Poll::Pending, |request| Poll::Ready(Ok::<_, BoxError>(service.call(request))))
-        });
-        answer.await?.await
-    }
-}
-
 /// The path of one object.
 pub(crate) fn object_path(resource: &Resource, key: &Key) -> String {
     format!("{}/{}", list_path(resource, &key.namespace), segment(&key.name))
@@ -319,6 +271,7 @@ pub(crate) fn version_path(group: &str, version: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
     use metahook_core::object::id::Gvk;
 
     use super::*;
@@ -326,7 +279,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_busy_api_server_is_no_refusal() {
-        for (status, header, seconds) in [(429, None, 1), (429, Some("7"), 7), (503, Some("0"), 1)] {
+        for (status, header, seconds) in
+            [(429, None, 1), (429, Some("7"), 7), (503, Some("0"), 1), (429, Some("1000000000"), 120)]
+        {
             let api = fake::answering(move |_| {
                 let mut answer = Response::builder().status(status);
                 if let Some(header) = header {

@@ -6,6 +6,7 @@ pub(crate) mod discovery;
 pub(crate) mod events;
 pub(crate) mod named_objects;
 mod server_side;
+pub(crate) mod transport;
 pub(crate) mod watch;
 
 /// Scripted API server for tests: a program answers each request.
@@ -13,33 +14,46 @@ pub(crate) mod watch;
 pub(crate) mod fake {
     use std::sync::{Arc, Mutex};
 
+    use bytes::Bytes;
+    use futures_util::{StreamExt, stream};
     use http::{Request, Response};
-    use http_body_util::{BodyExt, Full};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
     use kube::client::{Body, DynBody};
     use tower::util::BoxService;
     use tower::{BoxError, service_fn};
 
-    use super::api_client::{ApiClient, Transport};
+    use super::api_client::ApiClient;
+    use super::transport::{READ_TIMEOUT, Transport};
     use crate::sync::lock;
 
-    /// Each request is answered as `program` says, or never; it may panic.
+    /// Each request is answered as `program` says, or never; it may panic. A watch that is accepted stays open.
     pub(crate) fn answering(
         program: impl Fn(&Request<Body>) -> Option<Response<String>> + Send + Sync + 'static,
     ) -> ApiClient {
         let program = Arc::new(program);
-        let body = |text: String| -> Box<DynBody> {
-            Box::new(Full::new(bytes::Bytes::from(text)).map_err(BoxError::from))
+        let body = |text: String, is_open: bool| -> Box<DynBody> {
+            let text = stream::iter([Ok::<_, BoxError>(Frame::data(Bytes::from(text)))]);
+            if is_open {
+                Box::new(StreamBody::new(text.chain(stream::pending())))
+            } else {
+                Box::new(StreamBody::new(text))
+            }
         };
-        let fake = service_fn(move |request| {
+        let fake = service_fn(move |request: Request<Body>| {
             let program = Arc::clone(&program);
             async move {
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
                 match program(&request) {
-                    Some(answer) => Ok(answer.map(body)),
+                    Some(answer) => {
+                        let is_open = is_watch && answer.status().is_success();
+                        Ok(answer.map(|text| body(text, is_open)))
+                    }
                     None => std::future::pending().await,
                 }
             }
         });
-        ApiClient::new(Transport::new(BoxService::new(fake)), "default", None)
+        ApiClient::new(Transport::new(BoxService::new(fake), READ_TIMEOUT), "default", None)
     }
 
     /// The reads and writes of objects that a scripted API server received, as `METHOD path`.

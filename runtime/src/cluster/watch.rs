@@ -17,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::transport::WATCH_TIMEOUT;
 use crate::telemetry::error_chain;
 
 /// Events of a resource until the stream is dropped. A broken watch is taken up again with growing pauses. With a `namespace`,
@@ -40,7 +41,8 @@ pub(crate) fn watch(
         None => Api::all_with(client, &kind),
     };
     let field_selector = name.map(|name| format!("metadata.name={name}"));
-    let config = watcher::Config { field_selector, ..watcher::Config::default() };
+    let timeout = u32::try_from(WATCH_TIMEOUT.as_secs()).ok();
+    let config = watcher::Config { field_selector, timeout, ..watcher::Config::default() };
     let resource = Arc::clone(resource);
     let mut pause = Pause::default();
     watcher(objects, config).filter_map(move |item| {

@@ -40,6 +40,7 @@ pub(crate) struct Store {
     pub(crate) resource: Arc<Resource>,
     state: Mutex<State>,
     synced: watch::Sender<bool>,
+    opened: Instant,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -60,8 +61,11 @@ struct Trouble {
 }
 
 /// A watch that is taken up again tells nothing as long as nothing changes: one that has not broken for this long, which
-/// is longer than the longest pause between two tries, is whole again.
-const TROUBLE_TIMEOUT: Duration = Duration::from_mins(1);
+/// is longer than the longest pause between two tries and the time of an unanswered one, is whole again.
+const TROUBLE_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// A first list that takes longer is told.
+const SLOW_LIST: Duration = Duration::from_secs(10);
 
 /// A watch that breaks so often in a row is in trouble; others are taken up again before a user could read of it.
 const MAX_BREAKS: u32 = 3;
@@ -93,6 +97,7 @@ impl Stores {
             resource: Arc::clone(resource),
             state: Mutex::default(),
             synced: watch::Sender::new(false),
+            opened: Instant::now(),
             task: OnceLock::new(),
         });
         let of = (Arc::clone(resource), namespace.cloned());
@@ -153,13 +158,17 @@ impl Store {
 
     /// Why the resource cannot be listed, or cannot be watched any more.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let listed = self.is_synced();
-        let state = lock(&self.state);
-        let trouble = state.trouble.as_ref();
-        let trouble = trouble
-            .filter(|one| !listed || (one.times >= MAX_BREAKS && one.last.elapsed() < TROUBLE_TIMEOUT))?;
-        let what = if listed { "watched" } else { "listed" };
-        Some(format!("{} cannot be {what}: {}", self.resource.gvk, trouble.why))
+        let kind = &self.resource.gvk;
+        match (&lock(&self.state).trouble, self.is_synced()) {
+            (Some(trouble), false) => Some(format!("{kind} cannot be listed: {}", trouble.why)),
+            (None, false) if self.opened.elapsed() >= SLOW_LIST => {
+                Some(format!("{kind} cannot be listed: no list within {} s", SLOW_LIST.as_secs()))
+            }
+            (Some(Trouble { why, times: MAX_BREAKS.., last }), true) if last.elapsed() < TROUBLE_TIMEOUT => {
+                Some(format!("{kind} cannot be watched: {why}"))
+            }
+            (Some(_) | None, _) => None,
+        }
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -282,6 +291,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
+    use crate::cluster::transport::READ_TIMEOUT;
 
     pub(super) fn config_maps() -> Arc<Resource> {
         let gvk = Gvk::new("v1", "ConfigMap");
@@ -328,7 +338,7 @@ mod tests {
         // Five lists and eight watches fail; the ninth stays open.
         let api = fake::answering(move |request| {
             if is_watch(request) {
-                if counted.1.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { None }
+                if counted.1.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { answer(200, "") }
             } else if counted.0.fetch_add(1, Ordering::Relaxed) < 5 {
                 forbidden()
             } else {
@@ -351,7 +361,7 @@ mod tests {
         let counted = Arc::clone(&watches);
         let api = fake::answering(move |request| match is_watch(request) {
             true if counted.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
-            true => None,
+            true => answer(200, ""),
             false => list(),
         });
         let store = Stores::new(api).open(&config_maps());
@@ -360,11 +370,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn lists_and_watches_that_are_swallowed_are_asked_for_again_and_told() {
+        let (lists, watches) = <(AtomicUsize, AtomicUsize)>::default();
+        let api = fake::answering(move |request| {
+            let counter = if is_watch(request) { &watches } else { &lists };
+            let nth = counter.fetch_add(1, Ordering::Relaxed);
+            if is_watch(request) { (nth > 2).then(|| answer(200, ""))? } else { (nth > 0).then(list)? }
+        });
+        let (start, store) = (Instant::now(), Stores::new(api).open(&config_maps()));
+        let told = |what: &str| store.trouble().is_some_and(|why| why.contains(what));
+        until(|| told("ConfigMap cannot be listed: no list within 10 s")).await;
+        store.synced().await;
+        let took = start.elapsed();
+        assert!(took > READ_TIMEOUT && took < READ_TIMEOUT * 2, "{took:?}");
+        until(|| told("cannot be watched") && told("nothing came from the API server within 60 s")).await;
+        assert!(start.elapsed() < READ_TIMEOUT * 5, "{:?}", start.elapsed());
+        until(|| store.trouble().is_none()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_panic_does_not_leave_a_store_deaf() {
         let lists = AtomicUsize::new(0);
         let api = fake::answering(move |request| {
             assert!(lists.fetch_add(1, Ordering::Relaxed) > 0, "a bug");
-            if is_watch(request) { None } else { list() }
+            if is_watch(request) { answer(200, "") } else { list() }
         });
         Stores::new(api).open(&config_maps()).synced().await;
     }

@@ -158,6 +158,7 @@ mod tests {
             resource: config_maps(),
             state: Mutex::default(),
             synced: watch::Sender::new(true),
+            opened: tokio::time::Instant::now(),
             task: OnceLock::new(),
         };
         let store = Arc::new(store);

@@ -20,7 +20,7 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::shorten;
 use tokio::time::{Instant, timeout};
 
-use crate::retry_after::busy;
+use crate::retry_after::{MAX_WEBHOOK_DELAY, busy};
 use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
 use connector::{Connections, Resolver, measured};
@@ -125,7 +125,7 @@ impl Webhook {
         })?;
         let (head, body) = answer.into_parts();
         self.meter.answered(head.status, start.elapsed());
-        if let Some(after) = busy(head.status, &head.headers) {
+        if let Some(after) = busy(head.status, &head.headers, MAX_WEBHOOK_DELAY) {
             return Err(WebError::Busy { host: self.host(), after });
         }
         if head.status != StatusCode::OK {

@@ -1,0 +1,133 @@
+//! HTTP to the API server: connections, rights, and time-outs of the lists and watches that kube makes.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt, DynBody};
+use kube::{Client, Config};
+use tower::util::{BoxService, option_layer};
+use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
+
+use crate::sync::lock;
+
+/// A list or a watch that the API server leaves unanswered for this long is asked for again, and so is a list of which no
+/// further byte comes. The API server itself gives up after this long.
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A watch ends after this long and is taken up again, so that one that is silent is soon known to be dead.
+pub(crate) const WATCH_TIMEOUT: Duration = Duration::from_mins(3);
+
+/// A connection on which nothing comes is probed after this long.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+type RawAnswer = Response<Box<DynBody>>;
+
+type HttpService = BoxService<Request<Body>, RawAnswer, BoxError>;
+
+/// Without kube's retries: one operation is one request, and the queue decides when to try again.
+fn service(config: &Config) -> Result<HttpService, kube::Error> {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE));
+    let client = legacy::Client::builder(TokioExecutor::new())
+        .build::<_, Body>(config.rustls_https_connector_with_connector(tcp)?);
+    let service = config.extra_headers_layer()?.layer(client.map_err(BoxError::from));
+    let service = option_layer(config.auth_layer()?).layer(service);
+    let service = config.base_uri_layer().layer(service);
+    let boxed = |answer: Response<hyper::body::Incoming>| {
+        answer.map(|body| -> Box<DynBody> { Box::new(body.map_err(BoxError::from)) })
+    };
+    Ok(service.map_response(boxed).map_err(BoxError::from).boxed())
+}
+
+/// Requests sent on the task that makes them: a `kube::Client` has one task for all, which costs each request two changes of
+/// tasks. With the server's own rights, or with those of a ServiceAccount by impersonation.
+#[derive(Clone)]
+pub(super) struct Transport {
+    /// Locked only while it takes a request: it is ready at once, or has failed.
+    service: Arc<Mutex<HttpService>>,
+    user: Option<Arc<str>>,
+    /// Of lists and watches.
+    read_timeout: Duration,
+}
+
+/// The groups of a ServiceAccount are added by the API server, so that no right to name groups is needed.
+const IMPERSONATE: &str = "impersonate-user";
+
+impl Transport {
+    pub(super) fn connect(config: &Config, read_timeout: Duration) -> Result<Self, kube::Error> {
+        Ok(Self::new(service(config)?, read_timeout))
+    }
+
+    pub(super) fn new(service: HttpService, read_timeout: Duration) -> Self {
+        Self { service: Arc::new(Mutex::new(service)), user: None, read_timeout }
+    }
+
+    pub(super) fn acting_as(&self, user: &str) -> Self {
+        Self { user: Some(user.into()), ..self.clone() }
+    }
+
+    /// For lists and watches, which kube makes. A request that is swallowed fails.
+    pub(super) fn client(&self, namespace: &str) -> Client {
+        let transport = self.clone();
+        let send = move |request: Request<Body>| {
+            let transport = transport.clone();
+            async move {
+                let limit = transport.read_timeout;
+                let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+                let answer = tokio::time::timeout(limit, transport.send(request)).await;
+                let answer = answer.map_err(|_elapsed| Swallowed(limit))??;
+                // A watch may have nothing to tell until it ends.
+                let silence = if is_watch { WATCH_TIMEOUT + limit } else { limit };
+                Ok::<_, BoxError>(answer.map(|body| read_within(silence, body)))
+            }
+        };
+        Client::new(service_fn(send), namespace)
+    }
+
+    pub(super) async fn send(&self, mut request: Request<Body>) -> Result<RawAnswer, BoxError> {
+        if let Some(user) = &self.user {
+            // Never as ourselves instead.
+            request.headers_mut().insert(IMPERSONATE, HeaderValue::from_str(user)?);
+        }
+        let mut request = Some(request);
+        let answer = poll_fn(|context| {
+            let mut service = lock(&self.service);
+            ready!(service.poll_ready(context))?;
+            // It is taken once: a future that is ready is not polled again.
+            request
+                .take()
+                .map_or(Poll::Pending, |request| Poll::Ready(Ok::<_, BoxError>(service.call(request))))
+        });
+        answer.await?.await
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("nothing came from the API server within {} s", .0.as_secs())]
+struct Swallowed(Duration);
+
+/// The body, which ends with an error where none of its bytes come for so long.
+fn read_within(
+    limit: Duration,
+    body: Box<DynBody>,
+) -> impl hyper::body::Body<Data = Bytes, Error = BoxError> {
+    let frames = stream::unfold(Some(body), move |body| async move {
+        let mut body = body?;
+        match tokio::time::timeout(limit, body.frame()).await {
+            Ok(frame) => frame.map(|frame| (frame, Some(body))),
+            Err(_elapsed) => Some((Err(Swallowed(limit).into()), None)),
+        }
+    });
+    StreamBody::new(frames)
+}
