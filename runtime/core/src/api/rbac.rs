@@ -120,7 +120,7 @@ impl RequiredRights {
     fn writes(&self) -> Vec<Value> {
         let mut rules = Vec::new();
         for parent in &self.parents {
-            rules.push(rule(parent, "", &["get", "update"]));
+            rules.push(rule(parent, "", &["get", "update", "patch"]));
             rules.push(rule(parent, "/status", &["update"]));
             // Asked for where the API server guards owner references.
             rules.push(rule(parent, "/finalizers", &["update"]));
@@ -261,7 +261,7 @@ mod tests {
         let expected = [
             "ClusterRole metahook-composite-c-reads: greetings get,list,watch; pods get,list,watch",
             "ClusterRoleBinding metahook-composite-c-reads: to metacontroller/metacontroller",
-            "ClusterRole metahook-composite-c-writes: greetings get,update; greetings/status update; greetings/finalizers update; pods get,create,update,delete; controllerrevisions get,create,update,delete",
+            "ClusterRole metahook-composite-c-writes: greetings get,update,patch; greetings/status update; greetings/finalizers update; pods get,create,update,delete; controllerrevisions get,create,update,delete",
             "ClusterRoleBinding metahook-composite-c-writes: to hello/greeter",
             "Role metahook-composite-c-hooks in db: secrets password get,list,watch",
             "RoleBinding metahook-composite-c-hooks in db: to hello/greeter",
@@ -300,7 +300,7 @@ mod tests {
         let roles: Vec<_> = needs.roles(&server()).iter().map(text).collect();
         assert_eq!(
             roles[2],
-            "ClusterRole metahook-decorator-d-writes: deployments get,update; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete; pods delete"
+            "ClusterRole metahook-decorator-d-writes: deployments get,update,patch; deployments/status update; deployments/finalizers update; services get,create,update,patch,delete; pods delete"
         );
     }
 }

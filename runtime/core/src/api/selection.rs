@@ -1,6 +1,9 @@
-//! Selection of parents: the objects that a controller reconciles, by its rules or by its finalizer on them.
+//! Selection of parents: the objects that a controller reconciles, by its rules or by its finalizer on them; and how finalizers
+//! change.
 
 use std::cell::OnceCell;
+
+use serde_json::{Value, json};
 
 use crate::api::{ControllerKind, SpecError};
 use crate::object::Object;
@@ -106,9 +109,122 @@ fn finalizer_prefix(kind: ControllerKind) -> &'static str {
     }
 }
 
+/// A change of an object's finalizers.
+#[derive(Clone, Copy)]
+pub enum FinalizerChange<'a> {
+    /// Unless the object is being deleted: the API server refuses that.
+    Add(&'a str),
+    /// Those that are judged so.
+    Remove(&'a (dyn Fn(&str) -> bool + Sync)),
+}
+
+impl FinalizerChange<'_> {
+    /// The JSON Patch that changes the object as it was seen; `None` where there is nothing to change.
+    ///
+    /// # Guarantees
+    /// It fails on another object of that name. It adds to the version that was seen, because a list that is not there cannot
+    /// be tested. It removes exactly the entries that were seen, whatever else of the object has changed.
+    pub fn patch(self, seen: &Object) -> Option<Value> {
+        let mut steps = vec![json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.as_str()})];
+        match self {
+            Self::Add(finalizer) => {
+                if seen.deleting || seen.finalizers.iter().any(|one| one == finalizer) {
+                    return None;
+                }
+                let version = seen.version.as_str();
+                steps.push(json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version}));
+                steps.push(match &*seen.finalizers {
+                    [] => json!({"op": "add", "path": "/metadata/finalizers", "value": [finalizer]}),
+                    _ => json!({"op": "add", "path": "/metadata/finalizers/-", "value": finalizer}),
+                });
+            }
+            Self::Remove(is_judged) => {
+                // From the last to the first, so that no step moves the entries of another.
+                let entries = seen.finalizers.iter().enumerate().rev();
+                for (at, finalizer) in entries.filter(|(_, one)| is_judged(one)) {
+                    let path = format!("/metadata/finalizers/{at}");
+                    steps.push(json!({"op": "test", "path": path, "value": finalizer}));
+                    steps.push(json!({"op": "remove", "path": path}));
+                }
+            }
+        }
+        (steps.len() > 1).then_some(Value::Array(steps))
+    }
+
+    /// The same on an object that is to be replaced.
+    pub fn apply(self, object: &mut Value) {
+        let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+        let is_deleting = metadata.contains_key("deletionTimestamp");
+        let all = metadata.entry("finalizers").or_insert_with(|| json!([]));
+        let Some(all) = all.as_array_mut() else { return };
+        match self {
+            Self::Add(finalizer) if is_deleting || all.iter().any(|one| one == finalizer) => {}
+            Self::Add(finalizer) => all.push(json!(finalizer)),
+            Self::Remove(is_judged) => all.retain(|one| !one.as_str().is_some_and(is_judged)),
+        }
+        if all.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::object::testing::a;
+
+    fn seen(finalizers: &[&str]) -> Arc<Object> {
+        a("e/v1", "P", "n/p").with("metadata.finalizers", json!(finalizers)).object()
+    }
+
+    #[test]
+    fn a_patch_names_the_object_and_what_was_seen_of_it() {
+        let test = |seen: &Object| json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.as_str()});
+        for (before, add) in [
+            (&[][..], json!({"op": "add", "path": "/metadata/finalizers", "value": ["ours"]})),
+            (&["x"], json!({"op": "add", "path": "/metadata/finalizers/-", "value": "ours"})),
+        ] {
+            let seen = seen(before);
+            let version =
+                json!({"op": "replace", "path": "/metadata/resourceVersion", "value": seen.version.as_str()});
+            let expected = json!([test(&seen), version, add]);
+            assert_eq!(FinalizerChange::Add("ours").patch(&seen), Some(expected));
+        }
+        let is_ours = |one: &str| one.starts_with("ours");
+        let seen = seen(&["ours", "x", "ours-2"]);
+        let expected = json!([
+            test(&seen),
+            {"op": "test", "path": "/metadata/finalizers/2", "value": "ours-2"},
+            {"op": "remove", "path": "/metadata/finalizers/2"},
+            {"op": "test", "path": "/metadata/finalizers/0", "value": "ours"},
+            {"op": "remove", "path": "/metadata/finalizers/0"},
+        ]);
+        assert_eq!(FinalizerChange::Remove(&is_ours).patch(&seen), Some(expected));
+    }
+
+    #[test]
+    fn finalizers_that_are_as_wanted_are_not_written() {
+        assert_eq!(FinalizerChange::Add("ours").patch(&seen(&["ours"])), None);
+        assert_eq!(FinalizerChange::Add("ours").patch(&a("e/v1", "P", "n/p").deleting().object()), None);
+        assert_eq!(FinalizerChange::Remove(&|one| one == "ours").patch(&seen(&["x"])), None);
+    }
+
+    #[test]
+    fn a_replaced_object_gets_the_same_finalizers() {
+        let mut object = json!({"metadata": {}});
+        FinalizerChange::Add("ours").apply(&mut object);
+        assert_eq!(object, json!({"metadata": {"finalizers": ["ours"]}}));
+        FinalizerChange::Add("x").apply(&mut object);
+        FinalizerChange::Remove(&|one| one == "ours").apply(&mut object);
+        assert_eq!(object, json!({"metadata": {"finalizers": ["x"]}}));
+        FinalizerChange::Remove(&|_| true).apply(&mut object);
+        assert_eq!(object, json!({"metadata": {}}));
+        let mut deleting = json!({"metadata": {"deletionTimestamp": "now"}});
+        FinalizerChange::Add("ours").apply(&mut deleting);
+        assert_eq!(deleting, json!({"metadata": {"deletionTimestamp": "now"}}));
+    }
 
     #[test]
     fn a_finalizer_names_its_controller() {

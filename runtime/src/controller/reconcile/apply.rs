@@ -130,6 +130,12 @@ impl Reconciler {
                 Err(error) => return Err(error.into()),
             }
         }
+        let waits = may_go && has_finalizer(&now, &self.data.config.selection);
+        if waits && results.error.is_none() && results.result != WriteResult::Gone {
+            let dropped = self.children.writer.drop_finalizer(&now, writer).await;
+            let result = dropped.map(|now| now.map_or(WriteResult::Gone, |_| WriteResult::Wrote));
+            results.add(result.map_err(ReconcileError::Finalizer));
+        }
         Ok(results)
     }
 

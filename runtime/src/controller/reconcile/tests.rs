@@ -1,6 +1,5 @@
 //! Scenarios of writes: each step of a reconcile against each kind of answer by the API server.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use metahook_core::children::claims::{Claim, ClaimedObject};
@@ -56,38 +55,30 @@ async fn a_write_that_the_api_server_ignores_is_a_no_op() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn finalizers_are_written_over_the_object_as_it_is_now() {
+async fn a_finalizer_is_one_patch_of_the_object_as_it_was_seen() {
     let parent = object(&parents());
-    let mut results = BTreeMap::new();
+    let mut results = Vec::new();
     for answer in ANSWERS {
         let scenario = Scenario::new(answer);
-        let added = scenario
-            .reconciler
-            .children
-            .writer
-            .add_finalizer(&parent, &scenario.data().writer(&parent.key))
-            .await;
+        let writer = &scenario.reconciler.children.writer;
+        let added = writer.add_finalizer(&parent, &scenario.data().writer(&parent.key)).await;
         let result = match added {
             Ok(Some(now)) => format!("version {}", now.version.as_str()),
             Ok(None) => "gone".to_owned(),
             Err(error) => retry(error.retry()),
         };
-        let path = "/apis/example.com/v1/namespaces/n/greetings/x";
-        let requests = scenario.requests.take();
-        assert!(requests.iter().all(|one| one.ends_with(path)), "{requests:?}");
-        results.insert(answer, (result, requests.len()));
+        results.push(format!("{result}: {}", scenario.requests()));
     }
     let expected = [
-        (Some(200), "version 2", 2),
-        (Some(404), "gone", 1),
-        (Some(409), "quiet", 8),
-        (Some(422), "loud", 2),
-        (Some(429), "after 1 s", 2),
-        (Some(500), "loud", 2),
-        (None, "loud", 2),
+        "version 2: PATCH greetings/x",
+        "gone: PATCH greetings/x",
+        "quiet: PATCH greetings/x, GET greetings/x",
+        "loud: PATCH greetings/x, GET greetings/x",
+        "after 1 s: PATCH greetings/x",
+        "loud: PATCH greetings/x",
+        "loud: PATCH greetings/x",
     ];
-    let expected = expected.map(|(answer, result, requests)| (answer, (result.to_owned(), requests)));
-    assert_eq!(results, BTreeMap::from(expected));
+    assert_eq!(results, expected);
 }
 
 #[tokio::test(start_paused = true)]

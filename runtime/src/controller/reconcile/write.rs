@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::children::claims::{Claim, ClaimedObject, owner_reference};
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::outcome::Retry;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::api_client::ApiClient;
@@ -166,16 +167,7 @@ impl ObjectWriter {
         writer: &Writer,
     ) -> Result<Option<Arc<Object>>, ApplyError> {
         let finalizer = &self.data.config.selection.finalizer;
-        let add = |object: &mut Value| {
-            // The API server refuses new finalizers on an object that is being deleted by now.
-            let deleting = object.pointer("/metadata/deletionTimestamp").is_some();
-            list(object, "finalizers", |all| {
-                if !deleting && !all.iter().any(|one| one.as_str() == Some(finalizer)) {
-                    all.push(json!(finalizer));
-                }
-            });
-        };
-        self.rewrite(&self.data.parent_id(parent), &parent.uid, writer, add).await
+        self.change_finalizers(parent, writer, FinalizerChange::Add(finalizer)).await
     }
 
     /// The parent without the controller's finalizer; `None` where it is gone.
@@ -184,11 +176,19 @@ impl ObjectWriter {
         parent: &Object,
         writer: &Writer,
     ) -> Result<Option<Arc<Object>>, ApplyError> {
-        let finalizer = &self.data.config.selection.finalizer;
-        let drop = |object: &mut Value| {
-            list(object, "finalizers", |all| all.retain(|one| one.as_str() != Some(finalizer)));
-        };
-        self.rewrite(&self.data.parent_id(parent), &parent.uid, writer, drop).await
+        let is_ours = |one: &str| one == self.data.config.selection.finalizer;
+        self.change_finalizers(parent, writer, FinalizerChange::Remove(&is_ours)).await
+    }
+
+    async fn change_finalizers(
+        &self,
+        parent: &Object,
+        writer: &Writer,
+        change: FinalizerChange<'_>,
+    ) -> Result<Option<Arc<Object>>, ApplyError> {
+        let id = self.data.parent_id(parent);
+        let guard = self.data.write_guard(&id, writer);
+        Ok(observe(guard, self.api.change_finalizers(&id, parent, change).await?))
     }
 
     /// Reads the parent before it gets a child: the one in the store may be long gone.

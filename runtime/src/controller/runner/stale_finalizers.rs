@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metahook_core::api::ControllerKind;
 use metahook_core::api::policy::ServiceAccountRef;
-use metahook_core::api::{ControllerKind, selection};
+use metahook_core::api::selection::{self, FinalizerChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::list;
 use crate::controller::Context;
 use crate::store::Store;
 use crate::telemetry::error_chain;
@@ -56,16 +56,12 @@ impl StaleFinalizers {
         };
         let store = self.context.cluster.stores.open(&resource);
         store.synced().await;
-        let clean = |object: &mut Value| {
-            list(object, "finalizers", |all| {
-                all.retain(|one| !one.as_str().is_some_and(|one| self.is_stale(one)));
-            });
-        };
+        let is_stale = |finalizer: &str| self.is_stale(finalizer);
         let stale = marked(&store, |finalizer| self.is_stale(finalizer));
         let mut first = Ok(());
         for object in stale {
             let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
-            match api.rewrite(&id, &object.uid, clean).await {
+            match api.change_finalizers(&id, &object, FinalizerChange::Remove(&is_stale)).await {
                 Ok(events) => {
                     store.observe_write(events);
                     tracing::info!(object = %id, "the finalizer of a controller that is gone was taken off");
