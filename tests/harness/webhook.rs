@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_answers_as_it_is_told_and_keeps_what_it_was_asked() {
+    async fn it_answers_as_configured_and_keeps_requests() {
         let webhook = Webhook::serve(|asked| json!({ "got": asked.body["n"] }).into()).await.unwrap();
         let answer = ask(&webhook, "/sync", r#"{"n":1}"#).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(r#"{"got":1}"#), "{answer}");

@@ -231,7 +231,7 @@ pub(crate) async fn a_finalizer_left_by_metacontroller_comes_off(test: &mut Fixt
     Ok(())
 }
 
-pub(crate) async fn a_status_that_the_api_server_drops_is_no_reason_to_go_on(
+pub(crate) async fn a_status_that_the_api_server_drops_ends_in_a_settled_parent(
     test: &mut Fixture,
 ) -> Result<()> {
     test.define_kind().await?;
@@ -253,7 +253,7 @@ pub(crate) async fn a_status_that_the_api_server_drops_is_no_reason_to_go_on(
     Ok(())
 }
 
-pub(crate) async fn parents_are_looked_at_again_as_often_as_the_spec_says(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn parents_are_resynced_as_often_as_the_spec_says(test: &mut Fixture) -> Result<()> {
     test.define_kind().await?;
     test.store("hello-hook", &guest("hello")?).await?;
     test.serve()?;

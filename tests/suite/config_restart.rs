@@ -226,9 +226,7 @@ pub(crate) async fn a_change_deletes_the_pods_that_match_once_and_a_first_sight_
     place.pods.until_gone("waits").await
 }
 
-pub(crate) async fn a_malformed_selector_is_told_and_made_up_for_and_without_one_nothing_is_left(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn a_malformed_selector_is_reported_and_heals(test: &mut Fixture) -> Result<()> {
     let proxy = hosted(test).await?;
     let place = Place::of(test, test.name());
     proxy.count(place.counts());

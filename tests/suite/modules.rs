@@ -40,13 +40,13 @@ async fn loads(test: &Fixture) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn a_missing_config_map_is_said_and_heals(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_missing_config_map_is_reported_and_heals(test: &mut Fixture) -> Result<()> {
     does_not_load(test, test.hook("absent"), "ConfigMapNotFound", "absent").await?;
     test.store("absent", &good()?).await?;
     loads(test).await
 }
 
-pub(crate) async fn a_missing_key_is_said_and_heals(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_missing_key_is_reported_and_heals(test: &mut Fixture) -> Result<()> {
     let place = test.config_maps();
     test.make(&place, module_under("hook", "other.wasm", &good()?)).await?;
     does_not_load(test, test.hook("hook"), "KeyNotFound", "hook.wasm").await?;
@@ -54,7 +54,7 @@ pub(crate) async fn a_missing_key_is_said_and_heals(test: &mut Fixture) -> Resul
     loads(test).await
 }
 
-pub(crate) async fn a_broken_module_is_said_and_heals(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_broken_module_is_reported_and_heals(test: &mut Fixture) -> Result<()> {
     test.store("hook", b"this is no module").await?;
     does_not_load(test, test.hook("hook"), "ModuleInvalid", "hook").await?;
     test.store("hook", &good()?).await?;

@@ -102,7 +102,7 @@ pub(crate) async fn a_mounted_file_is_read_and_a_changed_one_is_read_again(test:
     Ok(())
 }
 
-pub(crate) async fn a_missing_mount_is_said_and_heals_and_a_lost_one_is_kept(
+pub(crate) async fn a_missing_mount_is_reported_and_heals_and_a_lost_one_is_kept(
     test: &mut Fixture,
 ) -> Result<()> {
     hosted(test, mounting(test, "configMap")).await?;

@@ -32,7 +32,7 @@ fn count(log: &str, message: &str) -> usize {
     log.lines().filter(|line| line.contains(&format!("\"{message}\""))).count()
 }
 
-pub(crate) async fn a_parent_for_which_nothing_changed_is_not_asked_about(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_parent_without_changes_costs_no_hook_call(test: &mut Fixture) -> Result<()> {
     let child = config_map("child", json!({}), json!({ "is": "here" }));
     looks_each_second(test, &wasm::answers(&json!({ "children": [child] }))?).await?;
     let settled =
@@ -69,7 +69,7 @@ pub(crate) async fn a_status_waits_for_new_children_to_be_seen_and_is_written_on
     Ok(())
 }
 
-pub(crate) async fn calls_that_were_made_and_skipped_are_told_as_metrics(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn calls_made_and_skipped_are_metrics(test: &mut Fixture) -> Result<()> {
     let address = free_address()?;
     test.server().flag(&format!("--metrics-address={address}"));
     let child = config_map("child", json!({}), json!({ "is": "here" }));
@@ -145,9 +145,7 @@ pub(crate) async fn a_hook_that_asks_for_the_time_is_named_and_called_each_time(
     Ok(())
 }
 
-pub(crate) async fn a_hook_whose_status_never_rests_is_called_more_and_more_seldom(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn a_hook_whose_status_never_settles_is_throttled(test: &mut Fixture) -> Result<()> {
     let calls = AtomicUsize::new(0);
     let hook = Webhook::serve(move |_| {
         let call = calls.fetch_add(1, Ordering::Relaxed);
@@ -182,7 +180,7 @@ pub(crate) async fn a_hook_whose_status_never_rests_is_called_more_and_more_seld
 }
 
 /// What one of them writes is no reason for the others to go on at once.
-pub(crate) async fn controllers_that_never_rest_on_one_object_are_called_more_and_more_seldom(
+pub(crate) async fn controllers_that_never_settle_on_one_object_are_throttled(
     test: &mut Fixture,
 ) -> Result<()> {
     let calls = AtomicUsize::new(0);

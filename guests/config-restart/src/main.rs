@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_selector_is_told_and_nothing_else_happens() {
+    fn a_malformed_selector_is_reported_and_nothing_else_happens() {
         let mut malformed = seen(DUE);
         malformed["metadata"]["annotations"][MATCH] = json!("app in (");
         let answer = answer(malformed, &["u1"]);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pods_than_can_be_noted_are_told_of() {
+    fn more_pods_than_can_be_recorded_are_reported() {
         let all: Vec<String> = (0..=MOST).map(|number| number.to_string()).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let answer = answer(seen(DUE), &all);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_since_they_were_last_told() {
+    fn figures_are_those_since_the_last_report() {
         let (mut tally, limits) = (ControllerMetrics::default(), LimitBounds::default().default);
         assert_eq!(tally.figures(HookName::Sync, &limits), None, "nothing was called");
         (1..=100).for_each(|micros| tally.called(call(OK, micros)));

@@ -199,7 +199,7 @@ fn an_answer_in_order_comes_to_a_plan() {
 
 proptest! {
     #[test]
-    fn no_answer_makes_a_pass_panic(
+    fn no_answer_makes_a_reconcile_panic(
         kind in kind(), answer in answer(), observed in observed(), way in (method(), via()),
     ) {
         // A plan or an error, whatever it is.

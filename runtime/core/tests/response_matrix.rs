@@ -118,7 +118,7 @@ fn an_answer_without_children_is_refused_from_a_module_only() {
 }
 
 #[test]
-fn unknown_and_repeated_fields_are_fatal_when_read_strictly_and_told_otherwise() {
+fn strict_mode_refuses_unknown_and_repeated_fields_loose_mode_warns() {
     for (answer, says) in [
         (r#"{"children":[],"childern":[]}"#, "has the unknown field childern"),
         (r#"{"children":[],"Status":{}}"#, "has the unknown field Status"),

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn it_listens_for_probes_and_scrapes_unless_told_otherwise() {
+    fn it_listens_for_probes_and_scrapes_by_default() {
         assert!(serve("metacontroller").unwrap().settings().unwrap().probes.is_some());
         assert!(
             serve("metacontroller -health-probe-bind-address 0")

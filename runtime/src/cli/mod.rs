@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_are_looked_at_again_as_often_as_metacontroller_does_or_never() {
+    fn parents_are_resynced_as_by_metacontroller_or_never() {
         let resync = |flag: &str| parse(&[flag]).unwrap().options.resync;
         assert_eq!(resync("--cache-flush-interval=30m"), resync("--workers=5"));
         assert_eq!(resync("--cache-flush-interval=90s"), Some(Duration::from_secs(90)));

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_and_anything_else_is_said() {
+    fn a_key_is_read_and_anything_else_is_an_error() {
         let good = json!({"data": {SEED_FIELD: ByteString(vec![7; 32])}}).to_string();
         assert_eq!(key_in(&answer(StatusCode::OK, &good), "n").unwrap(), [7; 32]);
         let short = json!({"data": {SEED_FIELD: ByteString(vec![7; 31])}}).to_string();

@@ -306,7 +306,7 @@ async fn a_compiler_that_wants_too_much_memory_ends_alone() {
 }
 
 #[tokio::test]
-async fn a_compiler_that_fails_is_said_with_its_last_words() {
+async fn a_failed_compiler_is_reported_with_its_last_words() {
     for (program, wanted) in [
         ("/nowhere/at/all", "the compiler cannot be started: No such file or directory (os error 2)"),
         ("/bin/false", "the compiler failed on this module: exit status: 1"),

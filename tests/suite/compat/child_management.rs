@@ -54,9 +54,7 @@ async fn round(test: &Fixture, parent: &str, round: u32) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn after_the_first_write_ten_passes_write_nothing_whatever_the_kind_and_the_strategy(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn after_the_first_write_ten_reconciles_write_nothing(test: &mut Fixture) -> Result<()> {
     let webhook = Webhook::serve(of_all_kinds).await?;
     test.define_kind().await?;
     test.serve()?;
@@ -228,9 +226,7 @@ fn same(what: &str, before: &Value, after: &Value) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn a_taken_name_is_told_with_its_owner_and_is_not_taken_over(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn a_taken_name_is_reported_with_its_owner_and_left(test: &mut Fixture) -> Result<()> {
     let webhook = Webhook::serve(|asked: &Asked| {
         let name = text(&asked.body, "/parent/metadata/name");
         json!({ "children": [config_map(name, json!({}), json!({ "is": "ours" }))] }).into()

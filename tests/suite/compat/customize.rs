@@ -240,9 +240,7 @@ async fn says_so(test: &Fixture, kind: &Kind, parent: &str, says: &str) -> Resul
 }
 
 /// Objects come, change, lose the label that they were selected by, and go; so do namespaces and rules.
-pub(crate) async fn whoever_sees_something_else_after_a_change_is_asked_about(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn a_change_queues_every_parent_that_sees_it(test: &mut Fixture) -> Result<()> {
     let place = Place::new(test).await?;
     test.serve()?;
     test.host(place.hooked(test.controller(), "v2")).await?;
@@ -344,9 +342,7 @@ pub(crate) async fn a_webhook_is_asked_for_rules_once_per_content_of_the_parent(
 }
 
 /// Whatever is wrong is told on the parent, by its path, and heals with the next good answer.
-pub(crate) async fn what_is_wrong_with_rules_is_told_on_the_parent_and_heals(
-    test: &mut Fixture,
-) -> Result<()> {
+pub(crate) async fn wrong_rules_are_reported_on_the_parent_and_heal(test: &mut Fixture) -> Result<()> {
     let place = Place::new(test).await?;
     test.serve()?;
     test.host(place.hooked(test.controller(), "v2")).await?;
@@ -461,7 +457,9 @@ pub(crate) async fn a_finalize_hook_is_shown_related_objects(test: &mut Fixture)
 }
 
 /// Both hooks are modules: neither is called as long as nothing changes that the parent sees.
-pub(crate) async fn a_parent_rests_until_something_that_it_sees_changes(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_parent_is_settled_until_something_that_it_sees_changes(
+    test: &mut Fixture,
+) -> Result<()> {
     let place = Place::new(test).await?;
     let rules = [place.rule(json!({ "labelSelector": { "matchLabels": { "app": "x" } } }))];
     let (rules, nothing) = (json!({ "relatedResources": rules }), json!({ "children": [] }));

@@ -77,7 +77,7 @@ pub(crate) async fn attachments_are_what_the_object_owns_and_the_decorator_made(
 
 /// An attachment whose owner or annotation a user takes away has no owner from then on; that its name is
 /// taken is told on the object.
-pub(crate) async fn an_attachment_that_is_taken_away_is_told_of_and_left(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn an_attachment_taken_away_is_reported_and_left(test: &mut Fixture) -> Result<()> {
     let program =
         |asked: &Asked| json!({ "attachments": [attachment(&format!("of-{}", name(asked)))] }).into();
     let webhook = decorated(test, program, |dc, _| dc).await?;
@@ -232,7 +232,7 @@ pub(crate) async fn an_answer_without_attachments_deletes_them_for_a_webhook_onl
 }
 
 /// What a decorator's spec does not declare is told of: a webhook's is made once, a module's answer is refused.
-pub(crate) async fn undeclared_attachments_are_told_of(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn undeclared_attachments_are_reported(test: &mut Fixture) -> Result<()> {
     let stray = |name: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name } });
     let answer = json!({ "labels": { "n": "1" }, "attachments": [attachment("kept"), stray("stray")] });
     let webhook = decorated(test, move |_| answer.clone().into(), |dc, _| dc).await?;

@@ -114,7 +114,7 @@ pub(crate) async fn changes_of_status_are_ignored_as_the_rules_of_an_object_say(
 }
 
 /// Hooks ask for another look at one object, specs for looks at all of them.
-pub(crate) async fn objects_are_looked_at_again_as_hooks_and_specs_say(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn objects_are_resynced_as_hooks_and_specs_say(test: &mut Fixture) -> Result<()> {
     let program = |asked: &Asked| {
         let after = if name(asked) == "soon" { json!(0.2) } else { Value::Null };
         json!({ "attachments": [], "resyncAfterSeconds": after }).into()
@@ -202,7 +202,7 @@ fn bad() -> Vec<(Value, &'static str)> {
 }
 
 /// An answer that is none is told on the object, and nothing is touched.
-pub(crate) async fn an_answer_that_is_none_is_told_on_its_object_and_changes_nothing(
+pub(crate) async fn an_invalid_answer_is_reported_on_its_object_and_changes_nothing(
     test: &mut Fixture,
 ) -> Result<()> {
     let good = |number: &'static str| {
@@ -258,7 +258,7 @@ pub(crate) async fn an_answer_that_is_none_is_told_on_its_object_and_changes_not
 }
 
 /// A module decorates as a webhook does, and is not called as long as nothing changes that it sees.
-pub(crate) async fn a_decorated_object_rests_until_something_changes(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn a_decorated_object_is_settled_until_something_changes(test: &mut Fixture) -> Result<()> {
     let events = json!([{ "reason": "Decorated", "message": "as it is to be", "type": "Normal" }]);
     let answer =
         json!({ "labels": { "decorated": "yes" }, "attachments": [attachment("a")], "events": events });

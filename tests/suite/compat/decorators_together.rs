@@ -107,7 +107,7 @@ fn is_of(who: &'static str, odd: Option<&'static str>) -> impl Fn(&Value) -> boo
 /// Where two decorators want different values of one key, the older one has it, and no value flaps: told on both, also after
 /// a restart where the younger is the first to answer; the younger takes over what the older no longer wants, and all once
 /// it is gone.
-pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_are_told(
+pub(crate) async fn of_two_decorators_the_older_has_the_key_and_both_get_an_event(
     test: &mut Fixture,
 ) -> Result<()> {
     let two = Two::new(test, [of_the_kind, of_the_kind]).await?;

@@ -141,7 +141,7 @@ fn bad() -> Vec<(Answer, &'static str)> {
 }
 
 /// One parent for each bad answer: first all is well, then each of them is answered badly, then all is well again.
-pub(crate) async fn every_answer_that_is_none_says_why_and_changes_nothing(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn every_invalid_answer_says_why_and_changes_nothing(test: &mut Fixture) -> Result<()> {
     let hook = Webhook::serve(|asked| good(asked, 1).into()).await?;
     let address = free_address()?;
     test.server().flag(&format!("--metrics-address={address}"));

@@ -75,7 +75,7 @@ async fn let_go(test: &Fixture, parent: &str) -> Result<()> {
     test.parents().until_gone(parent).await
 }
 
-pub(crate) async fn a_parent_is_looked_at_where_its_labels_match_and_left_with_its_children_where_they_no_longer_do(
+pub(crate) async fn a_parent_is_reconciled_while_its_labels_match_and_then_left(
     test: &mut Fixture,
 ) -> Result<()> {
     let answer = |asked: &Asked| {
@@ -438,7 +438,9 @@ pub(crate) async fn the_status_is_replaced_whole_written_beside_failures_and_not
     Ok(())
 }
 
-pub(crate) async fn a_webhooks_strays_are_made_once_and_told_of(test: &mut Fixture) -> Result<()> {
+pub(crate) async fn unmanaged_children_of_webhooks_are_created_once_and_reported(
+    test: &mut Fixture,
+) -> Result<()> {
     let place = test.name().to_owned();
     let answer = move |_: &Asked| {
         let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "stray" } });

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_endpoint_configuration_that_counts_is_refused_and_others_are_not_looked_at() {
+    fn only_the_endpoint_configuration_in_use_is_refused() {
         let target = check(json!({"url": "http://hook.n"})).unwrap();
         let configs: Vec<EndpointConfig> = serde_json::from_value(json!([
             {"host": "other", "caBundle": {"inline": "x"}},

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_stops_matching_is_looked_at_once_more() {
+    fn a_parent_that_stops_matching_is_reconciled_once_more() {
         let selection = labelled(false);
         let (with, without) = (|| parent("n/one", "1").label("x", "y"), || parent("n/one", "1"));
         assert!(wakes(&selection, Some(with()), Some(without())));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_with_our_finalizer_is_looked_at_though_it_does_not_match() {
+    fn a_parent_with_our_finalizer_is_reconciled_without_a_match() {
         let parent = parent("n/one", "1").with("metadata.finalizers", json!(["f"]));
         assert!(wakes(&labelled(false), None, Some(parent)));
     }

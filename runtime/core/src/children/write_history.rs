@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_rests_until_it_changes_or_something_else_is_wanted() {
+    fn a_child_is_settled_until_it_or_the_answer_changes() {
         let pod = |uid, version| a("v1", "Pod", "n/x").uid(uid).version(version).object();
         let (mut history, answer) = (WriteHistory::default(), pod("1", "5"));
         history.learn(&child(), &answer, None, &[], Some(1));

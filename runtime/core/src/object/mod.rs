@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_of_every_pass_are_read_and_the_bytes_kept() {
+    fn the_fields_of_every_reconcile_are_read_and_the_bytes_kept() {
         let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"annotations":{"x":"y","metahook.dev/controller":"c","metacontroller.k8s.io/decorator-controller":"d"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
         let object = Object::parse(text, None).unwrap();
         assert_eq!(object.json(), text);

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_pass_deleted_is_told_by_kind_with_its_names() {
+    fn deletions_of_one_reconcile_are_reported_by_kind_with_names() {
         let mut all = deleted(&pods(), &["n/b", "m/a", "n/a"]);
         all.extend(deleted(&nodes(), &["x"]));
         assert_eq!(

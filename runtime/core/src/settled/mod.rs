@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_parent_that_looks_the_same_is_not_asked_about() {
+    fn an_unchanged_settled_parent_costs_no_hook_call() {
         let (mut all, key) = settled(0);
         for _ in 0..3 {
             assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Nothing);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_is_drawn_does_not_rest_and_its_pass_checks() {
+    fn a_sampled_parent_is_reconciled_and_checked() {
         let (mut all, key) = settled(1);
         assert!(!all.is_settled(&key, revision(0)));
         all.check_every = 0;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_at_the_clock_is_told_of_the_hook_until_it_changes() {
+    fn one_clock_reading_is_reported_until_the_hook_changes() {
         let mut all = SettledParents::new(0);
         assert_eq!(all.purity_of(print("hook")), None);
         all.called(print("hook"), false);

@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn passes_with_settling_end_where_passes_without_do(deeds in deeds(), method in methods()) {
+    fn reconciles_with_settling_end_where_those_without_do(deeds in deeds(), method in methods()) {
         let (with, without) =
             (ends_in(Saving::Settling, method, &deeds), ends_in(Saving::Nothing, method, &deeds));
         prop_assert_eq!(&with.cluster.objects, &without.cluster.objects);

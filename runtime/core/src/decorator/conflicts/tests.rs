@@ -168,7 +168,7 @@ fn no_decorator_waits_for_one_that_cannot_start() {
 }
 
 #[test]
-fn what_was_said_with_another_spec_stands_until_something_else_is_said() {
+fn a_decoration_of_an_earlier_spec_stands_until_the_next_one() {
     let mut conflicts = hosting(&["1", "2"]);
     resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));
     let decoration = labels(json!({"k": "b"}));
@@ -224,7 +224,7 @@ fn no_decorator_waits_for_controllers_that_do_not_select_the_object() {
 }
 
 #[test]
-fn a_younger_one_is_told_when_the_older_one_changes_its_mind_leaves_or_ends() {
+fn a_younger_decorator_is_queued_when_the_older_one_changes_or_ends() {
     let mut conflicts = hosting(&["1", "2", "3"]);
     let x = Uid::new("x");
     resolve(&mut conflicts, "1", thing(), &labels(json!({"k": "a"})));

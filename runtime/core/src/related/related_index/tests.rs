@@ -61,7 +61,7 @@ fn new_rules_take_the_place_of_the_old_ones() {
 }
 
 #[test]
-fn a_place_is_looked_at_as_long_as_a_rule_may_find_something_there() {
+fn a_scope_is_watched_while_a_rule_may_find_something_there() {
     let pods = |namespace: Option<&str>| (resource("v1", "Pod"), namespace.map(Arc::from));
     let here = || by_label(Place::Namespace("n".into()), "app=x");
     let (one, two) = (Key::new("n", "one"), Key::new("n", "two"));
