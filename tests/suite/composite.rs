@@ -260,8 +260,8 @@ pub(crate) async fn parents_are_resynced_as_often_as_the_spec_says(test: &mut Fi
     let hook = test.hook("hello-hook");
     test.host(test.controller().making(&POD, "Recreate").resyncing_each_second().synced_by(hook)).await?;
     test.create(test.parent("your-name").greeting("Your Name")).await?;
-    let at_rest = |log: &str| log.lines().filter(|line| line.contains("\"at rest\"")).count();
-    test.server().until_log("three looks at a parent at rest", |log| at_rest(log) >= 3).await?;
+    let settled = |log: &str| log.lines().filter(|line| line.contains("\"settled\"")).count();
+    test.server().until_log("three reconciles of a settled parent", |log| settled(log) >= 3).await?;
     Ok(())
 }
 

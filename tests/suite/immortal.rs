@@ -75,9 +75,9 @@ async fn rests(test: &mut Fixture) -> Result<()> {
 async fn stays(test: &mut Fixture) -> Result<()> {
     let looks = |log: &str| count(log, "\"at rest\"");
     let now = test.server().until_log("a log", |_| true).await?;
-    let before = test.server().until_log("at rest", |log| looks(log) > looks(&now)).await?;
+    let before = test.server().until_log("settled", |log| looks(log) > looks(&now)).await?;
     let objects = (test.parents().get("a").await?, test.pods().get(ITS_POD).await?);
-    let after = test.server().until_log("at rest", |log| looks(log) >= looks(&before) + 3).await?;
+    let after = test.server().until_log("settled", |log| looks(log) >= looks(&before) + 3).await?;
     for word in ["\"synced\"", "\"op\":\""] {
         ensure!(count(&after, word) == count(&before, word), "it goes on: {word}\n{after}");
     }

@@ -40,9 +40,9 @@ pub(crate) async fn a_parent_without_changes_costs_no_hook_call(test: &mut Fixtu
     let cc = test.until_controller("one settled parent", settled).await?;
     ensure!(cc["status"]["hooks"]["sync"]["pure"] == true, "{}", cc["status"]);
 
-    let before = test.server().until_log("at rest", |log| count(log, "at rest") > 0).await?;
-    let after = count(&before, "at rest") + 3;
-    let log = test.server().until_log("at rest again", |log| count(log, "at rest") >= after).await?;
+    let before = test.server().until_log("settled", |log| count(log, "settled") > 0).await?;
+    let after = count(&before, "settled") + 3;
+    let log = test.server().until_log("settled again", |log| count(log, "settled") >= after).await?;
     ensure!(count(&log, "synced") == count(&before, "synced"), "the hook was called though nothing changed");
 
     let spoil = json!({ "data": { "is": "spoilt" } });
@@ -121,7 +121,7 @@ pub(crate) async fn a_hook_that_gives_two_answers_is_named_and_called_each_time(
     let before = test.server().until_log("called", |log| count(log, "synced") > 0).await?;
     let after = count(&before, "synced") + 2;
     let log = test.server().until_log("called again", |log| count(log, "synced") >= after).await?;
-    ensure!(count(&log, "at rest") == count(&before, "at rest"), "an impure hook was not called");
+    ensure!(count(&log, "settled") == count(&before, "settled"), "an impure hook was not called");
 
     test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
     let pure =
@@ -141,7 +141,7 @@ pub(crate) async fn a_hook_that_asks_for_the_time_is_named_and_called_each_time(
     };
     test.until_controller("Pure=False: ReadsClock", impure).await?;
     let log = test.server().until_log("called again and again", |log| count(log, "synced") > 3).await?;
-    ensure!(count(&log, "at rest") == 0, "a parent was taken for settled");
+    ensure!(count(&log, "settled") == 0, "a parent was taken for settled");
     Ok(())
 }
 

@@ -374,12 +374,12 @@ pub(crate) async fn a_value_that_keeps_flipping_is_named_and_put_right_less_ofte
     }
     let about = |kind: &str| format!("{kind} {}/child is changed back", test.name());
     let of_map = test
-        .until_event("p", "ValueFlips", |event| text(event, "/message").starts_with(&about("ConfigMap")))
+        .until_event("p", "ValueFlapping", |event| text(event, "/message").starts_with(&about("ConfigMap")))
         .await?;
     let said = text(&of_map, "/message");
     ensure!(said.contains(r#"data.k ("ours" becomes "theirs", by "#), "{said}");
     let of_secret = test
-        .until_event("p", "ValueFlips", |event| text(event, "/message").starts_with(&about("Secret")))
+        .until_event("p", "ValueFlapping", |event| text(event, "/message").starts_with(&about("Secret")))
         .await?;
     let said = text(&of_secret, "/message");
     ensure!(said.contains("data.k") && !said.contains("b3Vycw"), "{said}");

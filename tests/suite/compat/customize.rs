@@ -473,10 +473,10 @@ pub(crate) async fn a_parent_is_settled_until_something_that_it_sees_changes(
     test.until_controller("one settled parent", |cc| cc["status"]["settled"] == 1).await?;
 
     let count = |log: &str, text: &str| log.matches(text).count();
-    let before = test.server().until_log("at rest", |log| count(log, "at rest") > 0).await?;
+    let before = test.server().until_log("settled", |log| count(log, "settled") > 0).await?;
     place.thing(test, "unseen", &json!({ "app": "y" })).await?;
-    let rests = count(&before, "at rest") + 3;
-    let log = test.server().until_log("at rest again", |log| count(log, "at rest") >= rests).await?;
+    let rests = count(&before, "settled") + 3;
+    let log = test.server().until_log("settled again", |log| count(log, "settled") >= rests).await?;
     let calls = |log: &str| (count(log, "asked for rules"), count(log, "asked to sync"));
     ensure!(calls(&log) == calls(&before), "called though nothing changed: {:?}", calls(&log));
 

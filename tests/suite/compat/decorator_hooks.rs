@@ -274,9 +274,9 @@ pub(crate) async fn a_decorated_object_is_settled_until_something_changes(test: 
         |dc: &Value| dc["status"]["settled"] == 1 && has_condition(dc, "Pure", "True", "RequestsAlone");
     test.decorators().until(test.name(), "one settled object", settled).await?;
     let count = |log: &str, text: &str| log.matches(text).count();
-    let before = test.server().until_log("at rest", |log| count(log, "at rest") > 0).await?;
-    let rests = count(&before, "at rest") + 3;
-    let log = test.server().until_log("at rest again", |log| count(log, "at rest") >= rests).await?;
+    let before = test.server().until_log("settled", |log| count(log, "settled") > 0).await?;
+    let rests = count(&before, "settled") + 3;
+    let log = test.server().until_log("settled again", |log| count(log, "settled") >= rests).await?;
     let calls = count(&log, "asked to sync");
     ensure!(calls == count(&before, "asked to sync"), "called though nothing changed");
     maps.merge("a", &json!({ "data": { "is": "spoilt" } })).await?;

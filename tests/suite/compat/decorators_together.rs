@@ -174,7 +174,7 @@ pub(crate) async fn what_an_older_decorator_gives_up_the_younger_has_at_once(
     test.decorators().merge(&older, &json!({ "spec": { "hooks": { "sync": hook } } })).await?;
     has("older").await?;
     for name in [&older, &younger] {
-        test.decorators().until(name, "at rest", |dc| dc["status"]["settled"] == 1).await?;
+        test.decorators().until(name, "settled", |dc| dc["status"]["settled"] == 1).await?;
     }
     // It is none of its objects any more, and then again.
     place.merge("p", &labels(json!({ "both": null }))).await?;

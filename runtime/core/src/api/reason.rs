@@ -98,7 +98,7 @@ table! {
     /// The cluster refuses the dry run that tells whether a child has to be recreated. The child stays as it is.
     DryRunRefused = ("DryRunRefused", Parents, Warning, "Delete the child to have it recreated.");
     /// Another client keeps changing a value of a child back. The server corrects it less and less often.
-    ValueFlips = ("ValueFlips", Parents, Warning, "Stop the other client, or leave the field out of the answer.");
+    ValueFlapping = ("ValueFlapping", Parents, Warning, "Stop the other client, or leave the field out of the answer.");
     /// The hook is of version v1 and has no names for related objects outside of its parent's namespace.
     RelatedHidden = ("RelatedHidden", Parents, Warning, "Declare version v2 for the hook and for customize.");
     /// The server deleted related objects, as the hook asked. One Event for each kind.
@@ -212,7 +212,7 @@ table! {
     /// No client keeps changing children back.
     NoForeignChanges = ("NoForeignChanges", ConditionType::ChildrenStable, true);
     /// A client does; the message names the first child and field.
-    ValueFlips = ("ValueFlips", ConditionType::ChildrenStable, false);
+    ValueFlapping = ("ValueFlapping", ConditionType::ChildrenStable, false);
 }
 
 impl ConditionReason {

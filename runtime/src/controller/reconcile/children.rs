@@ -194,7 +194,7 @@ impl ChildWriter {
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let message =
                 flapping_message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);
-            self.data.recorder.record(parent, EventReason::ValueFlips, &message);
+            self.data.recorder.record(parent, EventReason::ValueFlapping, &message);
         }
     }
 }

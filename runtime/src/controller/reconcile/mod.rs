@@ -177,7 +177,7 @@ impl Reconciler {
         let result = match self.prepare(Arc::clone(&parent), writer, streaks).await {
             Ok(Progress::Settled) => {
                 self.data.meter.counts().skipped(1);
-                tracing::debug!("at rest");
+                tracing::debug!("settled");
                 return Outcome::Settled(None);
             }
             Ok(Progress::Ignored) => {

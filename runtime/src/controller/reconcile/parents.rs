@@ -103,7 +103,7 @@ impl Parents {
         let needs_reconcile = |(parent, revision): &(&Arc<Object>, CacheRevision)| {
             let is_settled = settled.is_settled(&parent.key, *revision);
             if is_settled {
-                tracing::debug!(controller = %self.data.object.key, parent = %parent.key, "at rest");
+                tracing::debug!(controller = %self.data.object.key, parent = %parent.key, "settled");
             }
             !is_settled
         };

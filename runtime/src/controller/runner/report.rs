@@ -205,7 +205,7 @@ impl Counts {
             "{} children are changed back again and again, the first is {first}; see its parent's Events",
             self.flapping
         );
-        Finding::new(ConditionReason::ValueFlips, message)
+        Finding::new(ConditionReason::ValueFlapping, message)
     }
 }
 
