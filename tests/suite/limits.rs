@@ -12,7 +12,7 @@ use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
 
 use crate::table::{Row, answer, come};
-use crate::wasm::{PAGE, Wat};
+use crate::wasm::{self, PAGE, Wat};
 
 const KI: usize = 1 << 10;
 const MI: usize = 1 << 20;
@@ -191,12 +191,8 @@ fn packed(row: &str, bytes: usize) -> Result<Vec<u8>> {
 pub(crate) async fn a_module_that_is_not_compiled_in_time_is_refused(test: &mut Fixture) -> Result<()> {
     test.server().flag("--module-compile-timeout=1ms");
     // The kernel counts whole seconds of the processor: this takes several.
-    let adds =
-        format!("(func (local i32) {})", "(local.set 0 (i32.add (local.get 0) (i32.const 1)))".repeat(40));
-    let wasm = good("late").with(&adds.repeat(40_000)).wasm()?;
-    let mut packed = GzBuilder::new().write(Vec::new(), Compression::default());
-    packed.write_all(&wasm)?;
-    let rows = [Row::is_refused("late", packed.finish()?, &expected_messages::compile_time("0.001s"))];
+    let late = wasm::slow_to_compile(0)?;
+    let rows = [Row::is_refused("late", late, &expected_messages::compile_time("0.001s"))];
     come(test, &rows).await
 }
 

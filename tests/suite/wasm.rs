@@ -1,6 +1,10 @@
 //! Wasm hooks that do one thing each, good or bad, written as text.
 
+use std::io::Write;
+
 use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::Value;
 
 /// The exit code of `exits`.
@@ -221,4 +225,36 @@ pub(crate) fn loops() -> Result<Vec<u8>> {
 
 pub(crate) fn exits() -> Result<Vec<u8>> {
     Wat::default().does(&format!("(call $exit (i32.const {EXIT_CODE}))")).wasm()
+}
+
+/// A module, compressed, whose functions take seconds of the processor to compile; each number makes another one.
+pub(crate) fn slow_to_compile(number: u8) -> Result<Vec<u8>> {
+    let functions = 20_000;
+    let add = [0x41, number & 0x3f, 0x6a]; // i32.const, i32.add
+    let code = [&[0, 0x41, 0][..], &add.repeat(400), &[0x1a, 0x0b]].concat();
+    let body = [leb(code.len())?, code].concat();
+    let count = leb(functions)?;
+    let section =
+        |id: u8, content: Vec<u8>| Ok::<_, anyhow::Error>([vec![id], leb(content.len())?, content].concat());
+    let module = [
+        b"\0asm\x01\0\0\0".to_vec(),
+        section(1, vec![1, 0x60, 0, 0])?,
+        section(3, [count.clone(), vec![0; functions]].concat())?,
+        section(7, [&[1, 6][..], b"_start", &[0, 0]].concat())?,
+        section(10, [count, body.repeat(functions)].concat())?,
+    ];
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&module.concat())?;
+    Ok(gzip.finish()?)
+}
+
+/// A number as WebAssembly writes it.
+fn leb(mut number: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while number > 0x7f {
+        bytes.push(u8::try_from(number & 0x7f | 0x80)?);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number)?);
+    Ok(bytes)
 }

@@ -2,6 +2,7 @@
 //!
 //! The suite runs the short form of each, `cargo xtask attack` the long one.
 
+pub(crate) mod compilation;
 #[allow(dead_code, reason = "an experiment uses some of the measures")]
 pub(crate) mod measure;
 
@@ -11,14 +12,18 @@ use std::time::Duration;
 use acceptance::figures::{Figure, short};
 use serde_json::{Value, json};
 
-use crate::runner::Test;
+use crate::runner::{Test, tests};
 
 /// The form that this process runs; unset is the short one.
 static LONG: OnceLock<()> = OnceLock::new();
 
 /// All experiments.
 pub(crate) fn all() -> Vec<Test> {
-    Vec::new()
+    tests![
+        compilation::{
+            modules_that_never_compile_delay_others_by_one_turn_each,
+        },
+    ]
 }
 
 /// From now on experiments take their long form.
