@@ -17,6 +17,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::named_objects::{InstallationKey, installation_key};
 use crate::controller::host::Host;
+use crate::controller::related::select::Turns;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
@@ -117,7 +118,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
             policy: Arc::new(settings.hook_policy),
         },
         options: settings.options,
-        cluster: Cluster { api, stores, discovery, recorder },
+        cluster: Cluster { api, stores, discovery, recorder, turns: Turns::default() },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     Host::new(context, settings.selector).run(&ready, stop).await;

@@ -6,8 +6,8 @@ use crate::expected_messages;
 use crate::paths;
 
 /// The tables of the page on limits, with the messages under the server's default flags.
-fn tables() -> [String; 4] {
-    [limits_in_specs(), other_limits_of_calls(), limits_of_modules(), failures()]
+fn tables() -> [String; 5] {
+    [limits_in_specs(), other_limits_of_calls(), limits_of_customize_hooks(), limits_of_modules(), failures()]
 }
 
 fn limits_in_specs() -> String {
@@ -68,6 +68,59 @@ fn other_limits_of_calls() -> String {
             "100",
             "",
             &format!("none; the server's log says {}", code(&expected_messages::log(1, 0))),
+        ],
+    ];
+    rows(["limit", "value", "flag", "message"], &bounds)
+}
+
+fn limits_of_customize_hooks() -> String {
+    let bounds = [
+        [
+            "bytes of an answer",
+            "2Mi",
+            "`--customize-bytes-max`",
+            &code(&expected_messages::customize("relatedResources", 2_097_153, "bytes", 2_097_152)),
+        ],
+        [
+            "names",
+            "10000",
+            "`--customize-names-max`",
+            &code(&expected_messages::customize("relatedResources[0].names", 10_001, "names", 10_000)),
+        ],
+        [
+            "labels and expressions",
+            "10000",
+            "`--customize-expressions-max`",
+            &code(&expected_messages::customize(
+                "relatedResources[0]",
+                10_001,
+                "labels and expressions",
+                10_000,
+            )),
+        ],
+        [
+            "values of labels",
+            "10000",
+            "`--customize-values-max`",
+            &code(&expected_messages::customize("relatedResources[0]", 10_001, "values of labels", 10_000)),
+        ],
+        [
+            "objects and rules that a reconcile looks at",
+            "500000",
+            "`--customize-steps-max`",
+            &code(&expected_messages::customize_steps(7, 500_000)),
+        ],
+        [
+            "memory for rules of a controller",
+            "128Mi",
+            "`--customize-memory-max`",
+            &code(&expected_messages::customize_memory(1_952_914, 133_000_000, 134_217_728)),
+        ],
+        [
+            "watches for rules of a controller",
+            "256",
+            "`--customize-watches-max`",
+            &code(&expected_messages::customize_watches(7, "v1 Pod", 256)),
         ],
     ];
     rows(["limit", "value", "flag", "message"], &bounds)

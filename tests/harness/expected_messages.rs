@@ -53,6 +53,36 @@ pub fn keys(field: &str, found: usize) -> String {
     )
 }
 
+/// Of the rules in a customize hook's answer; the flag follows from what there is too much of.
+pub fn customize(path: &str, found: usize, what: &str, max: usize) -> String {
+    let flag = match what {
+        "labels and expressions" => "expressions",
+        "values of labels" => "values",
+        what => what,
+    };
+    format!(
+        "the hook's answer: {path} brings it to {found} {what}, and {max} are allowed (--customize-{flag}-max): ask by labels that the objects share, or raise the flag"
+    )
+}
+
+pub fn customize_steps(at: usize, max: usize) -> String {
+    format!(
+        "the hook's answer: with relatedResources[{at}] a reconcile looks at more than {max} objects and rules to find related objects, and {max} are allowed (--customize-steps-max): ask for fewer objects, by names or labels that few have"
+    )
+}
+
+pub fn customize_memory(memory: usize, others: usize, max: usize) -> String {
+    format!(
+        "the hook's answer: remembering relatedResources takes {memory} bytes, the rules of other parents take {others}, and {max} are allowed for all parents (--customize-memory-max): ask by labels instead of names, or raise the flag"
+    )
+}
+
+pub fn customize_watches(at: usize, kind: &str, max: usize) -> String {
+    format!(
+        "the hook's answer: relatedResources[{at}] needs a watch of {kind}, and the {max} watches that the related objects of a controller may have are open (--customize-watches-max): ask for fewer kinds and namespaces, or raise the flag"
+    )
+}
+
 pub const VALUES: &str = "the hook's answer has so many values that reading it would take more than 128 MiB";
 
 /// Why `{"children":[{"apiVersion":"v1","ki` is no answer.

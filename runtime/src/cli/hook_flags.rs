@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::policy::{HookPolicy, LimitBounds, Limits};
+use metahook_core::api::policy::{CustomizeBounds, HookPolicy, LimitBounds, Limits};
 
 use crate::cli::{FlagError, bytes, duration};
 use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
@@ -86,6 +86,49 @@ impl PolicyFlags {
             require_pin: self.require_pin,
             mount_secret_namespaces: names(&self.mount_secret_namespaces),
             secrets_by_account: false,
+        }
+    }
+}
+
+/// Bounds of customize hooks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Related objects")]
+#[expect(clippy::struct_field_names, reason = "each field has the name of its flag")]
+pub struct CustomizeFlags {
+    /// Bytes of an answer of a customize hook.
+    #[arg(long, value_name = "BYTES", default_value = "2Mi", value_parser = bytes)]
+    pub customize_bytes_max: u64,
+    /// Names in an answer.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub customize_names_max: usize,
+    /// Labels and expressions in the selectors of an answer.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub customize_expressions_max: usize,
+    /// Values of labels in the selectors of an answer.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub customize_values_max: usize,
+    /// Objects and rules that one reconcile looks at to find related objects.
+    #[arg(long, value_name = "N", default_value_t = 500_000)]
+    pub customize_steps_max: usize,
+    /// Memory for the rules of one controller's parents.
+    #[arg(long, value_name = "BYTES", default_value = "128Mi", value_parser = bytes)]
+    pub customize_memory_max: u64,
+    /// Watches of one controller's related objects.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub customize_watches_max: usize,
+}
+
+impl CustomizeFlags {
+    pub(super) fn bounds(&self) -> CustomizeBounds {
+        let size = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        CustomizeBounds {
+            bytes: size(self.customize_bytes_max),
+            names: self.customize_names_max,
+            expressions: self.customize_expressions_max,
+            values: self.customize_values_max,
+            steps: self.customize_steps_max,
+            memory: size(self.customize_memory_max),
+            watches: self.customize_watches_max,
         }
     }
 }

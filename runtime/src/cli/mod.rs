@@ -97,6 +97,8 @@ pub struct Serve {
     #[command(flatten)]
     pub hook_policy: hook_flags::PolicyFlags,
     #[command(flatten)]
+    pub customize: hook_flags::CustomizeFlags,
+    #[command(flatten)]
     pub modules: hook_flags::ModuleFlags,
     #[command(flatten)]
     pub metacontroller_flags: metacontroller_flags::MetacontrollerFlags,
@@ -131,6 +133,7 @@ impl Serve {
                 max_children: self.max_children,
                 purity_check: self.purity_check,
                 resync: Some(self.cache_flush_interval).filter(|interval| !interval.is_zero()),
+                customize: self.customize.bounds(),
                 discovery_interval: self.discovery_interval,
             },
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
@@ -205,7 +208,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use clap::CommandFactory;
-    use metahook_core::api::policy::{HookPolicy, LimitBounds};
+    use metahook_core::api::policy::{CustomizeBounds, HookPolicy, LimitBounds};
 
     use super::*;
 
@@ -250,6 +253,7 @@ mod tests {
     #[test]
     fn the_limits_of_the_flags_are_those_of_the_types() {
         assert_eq!(parse(&[]).unwrap().hook_policy.limits, LimitBounds::default());
+        assert_eq!(parse(&[]).unwrap().options.customize, CustomizeBounds::default());
         let limits = parse(&["--hook-memory=1Mi", "--hook-memory-max=2Mi"]).unwrap().hook_policy.limits;
         assert_eq!((limits.default.memory, limits.ceiling.memory), (1 << 20, 2 << 20));
     }

@@ -4,7 +4,7 @@ pub(crate) mod decorator_conflicts;
 mod hooks;
 pub(crate) mod host;
 mod reconcile;
-mod related;
+pub(crate) mod related;
 mod runner;
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
-use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
+use metahook_core::api::policy::{CustomizeBounds, HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
 use metahook_core::children::desired::Applying;
 use metahook_core::object::Object;
@@ -29,6 +29,7 @@ use crate::queue::Queue;
 use crate::store::{Change, Store, Stores, WriteGuard, Writer};
 use crate::telemetry::metrics::{Meter, Metrics};
 use decorator_conflicts::DecoratorCoordinator;
+use related::select::Turns;
 
 /// Parts of the server that all controllers share.
 #[derive(Clone)]
@@ -48,6 +49,8 @@ pub(crate) struct Cluster {
     pub(crate) stores: Arc<Stores>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) recorder: Recorder,
+    /// Of reconciles that select many related objects.
+    pub(crate) turns: Turns,
 }
 
 /// Loading and calling of hooks.
@@ -69,6 +72,7 @@ pub struct Options {
     pub purity_check: u64,
     /// All parents are reconciled again at this interval, where their controller does not set another one.
     pub resync: Option<Duration>,
+    pub customize: CustomizeBounds,
     /// Kinds that are not served are looked up again at least at this interval.
     pub discovery_interval: Duration,
 }

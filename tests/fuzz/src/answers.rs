@@ -2,6 +2,7 @@
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
+use metahook_core::api::policy::CustomizeBounds;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
 use metahook_core::hook::{ResponseError, customize};
@@ -17,7 +18,8 @@ pub(crate) fn check(bytes: &[u8]) {
                 sync(bytes, |mode| ReadOptions { kind, via, mode, max_children: MAX_CHILDREN, deletes });
             }
         }
-        let [loose, strict] = [Mode::Loose, Mode::Strict].map(|mode| customize::rules(bytes, via, mode));
+        let [loose, strict] = [Mode::Loose, Mode::Strict]
+            .map(|mode| customize::rules(bytes, via, mode, &CustomizeBounds::default()));
         if let Ok(strict) = &strict {
             assert_eq!(loose.as_ref().ok(), Some(strict), "what is read strictly is read loosely");
         }

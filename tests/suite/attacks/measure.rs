@@ -62,7 +62,16 @@ pub(crate) async fn p99_of<T>(
     Ok((done, percentile(took, 99)))
 }
 
-/// The same of `/healthz`.
+/// The same of `/readyz`, which the server's main runtime answers, in milliseconds.
+pub(crate) async fn runtime_p99<T>(
+    address: SocketAddr,
+    work: impl Future<Output = Result<T>>,
+) -> Result<(T, f64)> {
+    let (done, p99) = p99_of(address, "/readyz", Box::pin(work)).await?;
+    Ok((done, p99.as_secs_f64() * 1000.0))
+}
+
+/// The same of `/healthz`, which has a thread of its own.
 pub(crate) async fn health_p99<T>(
     address: SocketAddr,
     work: impl Future<Output = Result<T>>,

@@ -5,6 +5,7 @@
 pub(crate) mod compilation;
 #[allow(dead_code, reason = "an experiment uses some of the measures")]
 pub(crate) mod measure;
+pub(crate) mod related;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -22,6 +23,14 @@ pub(crate) fn all() -> Vec<Test> {
     tests![
         compilation::{
             modules_that_never_compile_delay_others_by_one_turn_each,
+        },
+        related::{
+            ten_thousand_equal_rules_count_once,
+            ten_thousand_different_rules_are_refused_by_name,
+            ten_thousand_selectors_of_namespaces_are_refused_by_name,
+            half_a_million_names_are_refused,
+            rules_of_too_many_parents_are_refused_until_others_go,
+            more_watches_than_allowed_are_refused_by_name,
         },
     ]
 }

@@ -90,6 +90,39 @@ pub struct WasmLimits {
     pub log: Option<String>,
 }
 
+/// Bounds of customize hooks, which no spec changes. They count each different rule of an answer once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CustomizeBounds {
+    /// Bytes of an answer.
+    pub bytes: usize,
+    /// Names in an answer.
+    pub names: usize,
+    /// Labels and expressions in the selectors of an answer.
+    pub expressions: usize,
+    /// Values of labels in the selectors of an answer.
+    pub values: usize,
+    /// Objects that one reconcile looks at to find those of its rules.
+    pub steps: usize,
+    /// Bytes that the server remembers of the rules of one controller.
+    pub memory: usize,
+    /// Watches of related objects of one controller.
+    pub watches: usize,
+}
+
+impl Default for CustomizeBounds {
+    fn default() -> Self {
+        Self {
+            bytes: 2 << 20,
+            names: 10_000,
+            expressions: 10_000,
+            values: 10_000,
+            steps: 500_000,
+            memory: 128 << 20,
+            watches: 256,
+        }
+    }
+}
+
 /// Limits with numbers in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {

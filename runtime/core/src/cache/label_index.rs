@@ -5,6 +5,7 @@
 //! ([`OrphanAdopters`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::cache::{ObjectChange, change_or_remove, remove_from};
@@ -58,30 +59,55 @@ impl LabelIndex {
         self.places.values().map(BTreeSet::len).sum()
     }
 
-    /// Objects in a namespace (or anywhere) with the label that narrows the selector most; not all of them match it. A
-    /// selector that only excludes labels is answered by a walk.
+    /// Objects in a namespace (or anywhere) with the label that narrows the selector most, behind a position; not all of
+    /// them match it. Each comes with the value of that label. A selector that only excludes labels is answered by a walk.
     pub(crate) fn near<'a>(
         &'a self,
         namespace: Option<&'a str>,
         selector: &'a Selector,
-    ) -> Box<dyn Iterator<Item = &'a Key> + 'a> {
-        let places: Box<dyn Iterator<Item = &'a Places> + 'a> = match selector.pin() {
-            Some(Pin::In(label, values)) => Box::new(
-                self.labelled
-                    .get(label)
-                    .into_iter()
-                    .flat_map(move |known| values.iter().filter_map(|value| known.get(value.as_str()))),
-            ),
-            Some(Pin::Exists(label)) => {
-                Box::new(self.labelled.get(label).into_iter().flat_map(BTreeMap::values))
+        after: &'a Position,
+    ) -> impl Iterator<Item = (&'a str, &'a Key)> + 'a {
+        let from = (Bound::Included(after.value.as_str()), Bound::Unbounded);
+        let places: Box<dyn Iterator<Item = (&'a str, &'a Places)> + 'a> = match selector.pin() {
+            Some(Pin::In(label, values)) => {
+                Box::new(self.labelled.get(label).into_iter().flat_map(move |known| {
+                    let values = values.range::<str, _>(from);
+                    values.filter_map(|value| Some((value.as_str(), known.get(value.as_str())?)))
+                }))
             }
-            None => Box::new(std::iter::once(&self.places)),
+            Some(Pin::Exists(label)) => {
+                Box::new(self.labelled.get(label).into_iter().flat_map(move |known| {
+                    known.range::<str, _>(from).map(|(value, places)| (&**value, places))
+                }))
+            }
+            None => Box::new(std::iter::once(("", &self.places))),
         };
-        match namespace {
-            None => Box::new(places.flat_map(BTreeMap::values).flatten()),
-            Some(one) => Box::new(places.filter_map(move |places| places.get(one)).flatten()),
-        }
+        places.flat_map(move |(value, places)| {
+            let after = after.key.as_ref().filter(|_| *value == *after.value);
+            behind(places, namespace, after).map(move |key| (value, key))
+        })
     }
+}
+
+/// The keys of a namespace (or of any) behind one of them.
+fn behind<'a>(
+    places: &'a Places,
+    namespace: Option<&'a str>,
+    after: Option<&'a Key>,
+) -> impl Iterator<Item = &'a Key> {
+    let first = namespace.or(after.map(|key| &*key.namespace)).unwrap_or_default();
+    let last = namespace.map_or(Bound::Unbounded, Bound::Included);
+    let keys = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+    let here = places.range::<str, _>((Bound::Included(first), last));
+    here.flat_map(move |(_, all)| all.range::<Key, _>(keys))
+}
+
+/// A place in the order in which [`LabelIndex::near`] names objects; the default is before the first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Position {
+    /// Value of the label by which the objects are found.
+    pub(crate) value: String,
+    pub(crate) key: Option<Key>,
 }
 
 fn add(places: &mut Places, key: &Key) {
@@ -102,14 +128,18 @@ pub(crate) struct SelectorIndex {
     others: KeysBySelector,
 }
 
-type KeysBySelector = BTreeMap<Selector, BTreeSet<Key>>;
+type KeysBySelector = BTreeSet<(Selector, Key)>;
+
+/// Values of a label under which a selector is filed. One with more is filed under the label alone: as many copies would
+/// take the square of its size.
+const MAX_FILED_VALUES: usize = 16;
 
 impl SelectorIndex {
     pub(crate) fn insert(&mut self, selector: &Selector, key: &Key) {
         let add = |keys: &mut KeysBySelector| {
-            keys.entry(selector.clone()).or_default().insert(key.clone());
+            keys.insert((selector.clone(), key.clone()));
         };
-        match selector.pin() {
+        match filed(selector) {
             Some(Pin::In(label, values)) => {
                 let by_value = self.by_value.entry(label.to_owned()).or_default();
                 for value in values {
@@ -123,9 +153,12 @@ impl SelectorIndex {
 
     /// Returns whether the index is empty then.
     pub(crate) fn remove(&mut self, selector: &Selector, key: &Key) -> bool {
-        let remove =
-            |keys: &mut KeysBySelector| change_or_remove(keys, selector, |keys| remove_from(keys, key));
-        match selector.pin() {
+        let key = (selector.clone(), key.clone());
+        let remove = |keys: &mut KeysBySelector| {
+            keys.remove(&key);
+            keys.is_empty()
+        };
+        match filed(selector) {
             Some(Pin::In(label, values)) => {
                 for value in values {
                     change_or_remove(&mut self.by_value, label, |by_value| {
@@ -133,8 +166,12 @@ impl SelectorIndex {
                     });
                 }
             }
-            Some(Pin::Exists(label)) => drop(change_or_remove(&mut self.by_label, label, remove)),
-            None => drop(remove(&mut self.others)),
+            Some(Pin::Exists(label)) => {
+                change_or_remove(&mut self.by_label, label, remove);
+            }
+            None => {
+                remove(&mut self.others);
+            }
         }
         self.is_empty()
     }
@@ -146,19 +183,38 @@ impl SelectorIndex {
     ) -> impl Iterator<Item = &'a Key> {
         let by_value = labels.iter().filter_map(|(label, value)| self.by_value.get(label)?.get(value));
         let by_label = labels.keys().filter_map(|label| self.by_label.get(label));
-        let near = by_value.chain(by_label).chain([&self.others]).flatten();
-        near.filter(|(selector, _)| selector.matches(labels)).flat_map(|(_, keys)| keys)
+        let near = by_value.chain(by_label).chain([&self.others]);
+        near.flat_map(move |keys| {
+            let mut last = None;
+            let mut matches = move |selector: &'a Selector| match last {
+                Some((other, matches)) if other == selector => matches,
+                _ => {
+                    let matches = selector.matches(labels);
+                    last = Some((selector, matches));
+                    matches
+                }
+            };
+            keys.iter().filter(move |(selector, _)| matches(selector)).map(|(_, key)| key)
+        })
     }
 
     /// All keys, some of them more than once.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Key> {
         let by_value = self.by_value.values().flat_map(BTreeMap::values);
-        by_value.chain(self.by_label.values()).chain([&self.others]).flatten().flat_map(|(_, keys)| keys)
+        by_value.chain(self.by_label.values()).chain([&self.others]).flatten().map(|(_, key)| key)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.by_value.is_empty() && self.by_label.is_empty() && self.others.is_empty()
     }
+}
+
+/// The label, or the values, under which a selector is filed.
+fn filed(selector: &Selector) -> Option<Pin<'_>> {
+    selector.pin().map(|pin| match pin {
+        Pin::In(label, values) if values.len() > MAX_FILED_VALUES => Pin::Exists(label),
+        Pin::In(..) | Pin::Exists(_) => pin,
+    })
 }
 
 /// The parents of a controller that does not generate selectors.

@@ -20,7 +20,7 @@ use crate::hash::FastMap;
 use crate::object::Object;
 use crate::object::id::{Key, Uid};
 use crate::object::selector::Selector;
-use label_index::LabelIndex;
+use label_index::{LabelIndex, Position};
 
 /// # Guarantees
 /// An event that is older than what is known changes nothing. The answer to one of our writes is known at once and
@@ -158,13 +158,7 @@ impl Cache {
         self.objects.is_empty()
     }
 
-    /// All objects of one namespace.
-    fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
-        let here = self.objects.range(Key::new(namespace, "")..);
-        here.take_while(move |(key, _)| *key.namespace == *namespace).map(|(_, entry)| &entry.object)
-    }
-
-    /// From now on [`Cache::matching`] takes no walk.
+    /// From now on [`Cache::near`] takes no walk.
     pub fn label(&mut self) {
         if self.labelled.is_none() {
             let mut labelled = LabelIndex::default();
@@ -173,24 +167,27 @@ impl Cache {
         }
     }
 
-    /// The objects of a namespace (or of any) that a selector matches.
-    pub fn matching<'a>(
+    /// The objects of a namespace (or of any) that a selector may match, each with the value of the label by which it is
+    /// found, in an order that goes on behind any of them.
+    pub(crate) fn near<'a>(
         &'a self,
         namespace: Option<&'a str>,
         selector: &'a Selector,
-    ) -> impl Iterator<Item = &'a Arc<Object>> {
-        let near: Box<dyn Iterator<Item = _>> = match (&self.labelled, namespace) {
-            (Some(labelled), _) => {
-                Box::new(labelled.near(namespace, selector).filter_map(|key| self.get(key)))
-            }
-            (None, None) => Box::new(self.all()),
-            (None, Some(namespace)) => Box::new(self.within(namespace)),
-        };
-        near.filter(|object| selector.matches(&object.labels))
+        after: &'a Position,
+    ) -> Box<dyn Iterator<Item = (&'a str, &'a Arc<Object>)> + 'a> {
+        if let Some(labelled) = &self.labelled {
+            let near = labelled.near(namespace, selector, after);
+            return Box::new(near.filter_map(|(value, key)| Some((value, self.get(key)?))));
+        }
+        let begin = || Bound::Included(Key::new(namespace.unwrap_or_default(), ""));
+        let from = after.key.clone().map_or_else(begin, Bound::Excluded);
+        let objects = self.objects.range((from, Bound::Unbounded)).map(|(_, entry)| ("", &entry.object));
+        let is_here = move |object: &Object| namespace.is_none_or(|here| *object.key.namespace == *here);
+        Box::new(objects.take_while(move |(_, object)| is_here(object)))
     }
 
-    /// The objects of this name in whichever namespace: a step per namespace, not one per object.
-    pub fn named(&self, name: &str) -> impl Iterator<Item = &Arc<Object>> {
+    /// The object of this name, if there is one, of each namespace that there is.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = Option<&Arc<Object>>> {
         let mut next = self.objects.keys().next();
         std::iter::from_fn(move || {
             let namespace = &next?.namespace;
@@ -198,7 +195,6 @@ impl Cache {
             next = self.objects.range(Key::new(&format!("{namespace}\0"), "")..).next().map(|(key, _)| key);
             Some(self.get(&Key::new(namespace, name)))
         })
-        .flatten()
     }
 
     /// The objects that a parent could claim in a namespace (empty: anywhere): those that it controls, and the orphans
@@ -208,9 +204,10 @@ impl Cache {
         let owned = self.owned.get(parent).into_iter().flat_map(|owned| &owned.children);
         let mut found: Vec<_> = owned.filter(here).cloned().collect();
         if let Some(selector) = selector.filter(|_| !self.orphans.is_empty()) {
-            let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector);
-            let matching =
-                near.filter_map(|key| self.get(key)).filter(|object| selector.matches(&object.labels));
+            let start = Position::default();
+            let near = self.orphans.near((!namespace.is_empty()).then_some(namespace), selector, &start);
+            let near = near.filter_map(|(_, key)| self.get(key));
+            let matching = near.filter(|object| selector.matches(&object.labels));
             found.extend(matching.map(Arc::clone));
         }
         found

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::object::testing::a;
+use crate::related::rule::{Finds, Place};
+use crate::related::selection::select;
 
 fn keys<'a>(found: impl Iterator<Item = &'a Arc<Object>>) -> Vec<String> {
     found.map(|object| object.key.to_string()).collect()
@@ -118,12 +120,16 @@ fn objects_are_found_by_namespace_and_by_name() {
     for key in ["a", "b", "m/a", "n/a", "n/b", "n-1/a", "z/c"] {
         index.apply(CacheEvent::Applied((*a("v1", "Pod", key).uid(key).object()).clone()));
     }
-    assert_eq!(keys(index.within("n")), ["n/a", "n/b"]);
-    assert_eq!(keys(index.within("")), ["a", "b"]);
-    assert!(keys(index.within("o")).is_empty());
-    assert_eq!(keys(index.named("a")), ["a", "m/a", "n/a", "n-1/a"]);
-    assert_eq!(keys(index.named("c")), ["z/c"]);
-    assert!(keys(index.named("d")).is_empty());
+    let within = |namespace: &str| {
+        let place = Place::Namespace(namespace.into());
+        keys(select(&Finds::Labels { place, labels: Selector::default() }, &index, &[]).iter())
+    };
+    assert_eq!(within("n"), ["n/a", "n/b"]);
+    assert_eq!(within(""), ["a", "b"]);
+    assert!(within("o").is_empty());
+    assert_eq!(keys(index.named("a").flatten()), ["a", "m/a", "n/a", "n-1/a"]);
+    assert_eq!(keys(index.named("c").flatten()), ["z/c"]);
+    assert!(keys(index.named("d").flatten()).is_empty());
 }
 
 #[derive(Debug, Clone)]
@@ -218,7 +224,8 @@ proptest! {
             let orphans = index.orphans.len();
             prop_assert_eq!(owned + orphans, index.objects.len());
             let even = Selector::equals("even", "true");
-            let found = |index: &Cache| keys(index.matching(Some("n"), &even));
+            let within = Finds::Labels { place: Place::Namespace("n".into()), labels: even };
+            let found = |index: &Cache| keys(select(&within, index, &[]).iter());
             prop_assert_eq!(found(&labelled), found(&index));
             prop_assert_eq!(index.by_uid.len(), index.objects.len());
             for object in index.all() {

@@ -1,18 +1,20 @@
 //! Customize hook: its request, and its answer as rules or as an error with the path of the fault.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::api::hook::Via;
+use crate::api::policy::CustomizeBounds;
 use crate::api::webhook::UnmarshallMode as Mode;
 use crate::hook::read::{self, Fields, type_error};
 use crate::hook::{AnswerWarning, AnswerWarnings, ResponseError};
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
-use crate::related::rule::Asked;
+use crate::related::rule::{Asked, Names};
 
 /// The request about a parent; both kinds of controllers call the object `parent`. `controller` is the controller object, as
 /// it was when the controller started; `settings` is JSON from its spec, which only Wasm hooks have.
@@ -25,7 +27,8 @@ pub fn request(controller: &str, parent: &Object, settings: Option<&str>) -> Vec
 /// A checked answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
-    pub rules: Vec<Asked>,
+    /// Each different rule once, with its place in the answer.
+    pub rules: Vec<(usize, Asked)>,
     /// Warnings, in loose mode.
     pub warnings: Vec<AnswerWarning>,
 }
@@ -36,6 +39,10 @@ pub enum CustomizeError {
     Response(#[from] ResponseError),
     #[error("the hook's answer: relatedResources has {found} items, and {MAX_RULES} are allowed")]
     TooManyRules { found: usize },
+    #[error(
+        "the hook's answer: {path} brings it to {found} {what}, and {max} are allowed ({flag}): ask by labels that the objects share, or raise the flag"
+    )]
+    TooMany { path: String, what: &'static str, found: usize, max: usize, flag: &'static str },
     #[error("the hook's answer: {path}")]
     Selector { path: String, source: SelectorError },
 }
@@ -43,11 +50,21 @@ pub enum CustomizeError {
 /// Rules in one answer.
 const MAX_RULES: usize = 10_000;
 
+/// Bytes of a name: of a kind, a namespace or an object.
+const MAX_NAME: usize = 253;
+
 /// Reads the answer of a customize hook; an empty one relates nothing.
 ///
 /// # Errors
 /// One fault refuses the whole answer.
-pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeError> {
+pub fn rules(
+    bytes: &[u8],
+    via: Via,
+    mode: Mode,
+    bounds: &CustomizeBounds,
+) -> Result<Response, CustomizeError> {
+    let path = || "relatedResources".to_owned();
+    within(bytes.len(), bounds.bytes, path, ("bytes", "--customize-bytes-max"))?;
     let mut warnings = AnswerWarnings::default();
     let mut answer = read::answer(bytes, via, "", &mut warnings)?;
     let items = answer.list("relatedResources")?.unwrap_or_default();
@@ -55,31 +72,80 @@ pub fn rules(bytes: &[u8], via: Via, mode: Mode) -> Result<Response, CustomizeEr
     if items.len() > MAX_RULES {
         return Err(CustomizeError::TooManyRules { found: items.len() });
     }
-    let mut rules = Vec::new();
+    let mut different = BTreeMap::new();
+    let mut size = Size::default();
     for (nth, item) in items.into_iter().enumerate() {
-        rules.push(rule(Fields::of(format!("relatedResources[{nth}]"), item)?, &mut warnings)?);
+        let (rule, its) = rule(Fields::of(format!("relatedResources[{nth}]"), item)?, &mut warnings)?;
+        if let Entry::Vacant(vacant) = different.entry(rule) {
+            vacant.insert(nth);
+            size = size.with(its, nth, bounds)?;
+        }
     }
+    let mut rules: Vec<_> = different.into_iter().map(|(rule, nth)| (nth, rule)).collect();
+    rules.sort_unstable_by_key(|(nth, _)| *nth);
     Ok(Response { rules, warnings: warnings.finish(mode)? })
 }
 
-fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<Asked, CustomizeError> {
+/// The parts of rules that have bounds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    names: usize,
+    expressions: usize,
+    values: usize,
+}
+
+impl Size {
+    /// With one more rule.
+    fn with(self, rule: Self, nth: usize, bounds: &CustomizeBounds) -> Result<Self, CustomizeError> {
+        let field = |field| move || format!("relatedResources[{nth}]{field}");
+        let names = self.names + rule.names;
+        within(names, bounds.names, field(".names"), ("names", "--customize-names-max"))?;
+        let expressions = self.expressions + rule.expressions;
+        let what = ("labels and expressions", "--customize-expressions-max");
+        within(expressions, bounds.expressions, field(""), what)?;
+        let values = self.values + rule.values;
+        within(values, bounds.values, field(""), ("values of labels", "--customize-values-max"))?;
+        Ok(Self { names, expressions, values })
+    }
+}
+
+fn within(
+    found: usize,
+    max: usize,
+    path: impl FnOnce() -> String,
+    (what, flag): (&'static str, &'static str),
+) -> Result<(), CustomizeError> {
+    if found > max {
+        return Err(CustomizeError::TooMany { path: path(), what, found, max, flag });
+    }
+    Ok(())
+}
+
+fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<(Asked, Size), CustomizeError> {
     let (api_version, resource) = (rule.required("apiVersion")?, rule.required("resource")?);
-    if !is_api_version(&api_version) {
+    if resource.len() > MAX_NAME {
+        let (path, expected) = (rule.path("resource"), "a plural of at most 253 bytes");
+        return Err(ResponseError::Value { path, expected }.into());
+    }
+    if !is_api_version(&api_version) || api_version.len() > 2 * MAX_NAME {
         let (path, expected) = (rule.path("apiVersion"), "a version such as v1 or apps/v1");
         return Err(ResponseError::Value { path, expected }.into());
     }
     let gvr = Gvr::new(&api_version, &resource);
-    let labels = selector(&mut rule, "labelSelector", warnings)?;
-    let namespaces = selector(&mut rule, "namespaceSelector", warnings)?;
+    let mut size = Size::default();
+    let labels = selector(&mut rule, "labelSelector", &mut size, warnings)?;
+    let namespaces = selector(&mut rule, "namespaceSelector", &mut size, warnings)?;
     let namespace = rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
-    let names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
+    let names: Names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
     rule.end(warnings);
-    Ok(Asked { gvr, labels, namespaces, namespace, names })
+    size.names = names.len();
+    Ok((Asked { gvr, labels, namespaces, namespace, names }, size))
 }
 
 fn selector(
     of: &mut Fields,
     field: &str,
+    size: &mut Size,
     warnings: &mut AnswerWarnings,
 ) -> Result<Option<Selector>, CustomizeError> {
     let path = of.path(field);
@@ -90,13 +156,17 @@ fn selector(
         let value = text(value, || format!("{path}.matchLabels.{key}"))?;
         labels.insert(key, value);
     }
+    size.values += labels.len();
     let mut expressions = Vec::new();
     for (nth, item) in fields.list("matchExpressions")?.into_iter().flatten().enumerate() {
         let mut item = Fields::of(format!("{path}.matchExpressions[{nth}]"), item)?;
         let (key, operator) = (item.required("key")?, item.required("operator")?);
-        expressions.push(Expression { key, operator, values: texts(&mut item, "values")? });
+        let values = texts(&mut item, "values")?;
+        size.values += values.as_ref().map_or(0, Vec::len);
+        expressions.push(Expression { key, operator, values });
         item.end(warnings);
     }
+    size.expressions += labels.len() + expressions.len();
     fields.end(warnings);
     let selector = LabelSelector { match_labels: Some(labels), match_expressions: Some(expressions) };
     Selector::of(&selector).map(Some).map_err(|source| CustomizeError::Selector { path, source })
@@ -117,8 +187,6 @@ fn text(value: Value, path: impl FnOnce() -> String) -> Result<String, ResponseE
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -126,7 +194,8 @@ mod tests {
     use crate::object::testing::{a, any_json};
 
     fn read(text: &str, mode: Mode) -> Result<Vec<Asked>, String> {
-        let read = rules(text.as_bytes(), Via::Webhook, mode).map(|answer| answer.rules);
+        let read = rules(text.as_bytes(), Via::Webhook, mode, &CustomizeBounds::default());
+        let read = read.map(|answer| answer.rules.into_iter().map(|(_, rule)| rule).collect());
         read.map_err(|error| match std::error::Error::source(&error) {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
@@ -249,7 +318,7 @@ mod tests {
             assert!(read(&text, Mode::Loose).is_ok(), "{text}");
         }
         let last = read(&of(r#","names":["a"],"names":["b"]"#), Mode::Loose).unwrap().remove(0);
-        assert_eq!(last.names, BTreeSet::from([Arc::from("b")]), "of two the last counts");
+        assert_eq!(*last.names, [Arc::from("b")], "of two the last counts");
     }
 
     #[test]
@@ -262,13 +331,28 @@ mod tests {
         assert!(
             read(&of(10_001), Mode::Strict).unwrap_err().contains("has 10001 items, and 10000 are allowed")
         );
-        assert!(read(&of(300_000), Mode::Loose).unwrap_err().contains("so many values"));
+        assert!(read(&of(300_000), Mode::Loose).unwrap_err().contains("(--customize-bytes-max)"));
+        let values = format!(r#"{{"relatedResources":[{}]}}"#, vec![r#"{"":0}"#; 290_000].join(","));
+        assert!(read(&values, Mode::Loose).unwrap_err().contains("so many values"));
+    }
+
+    #[test]
+    fn a_kind_with_a_name_that_none_has_is_refused() {
+        let (most, long) = ("x".repeat(253), "x".repeat(254));
+        let rule = |version: &str, plural: &str| {
+            let answer =
+                format!(r#"{{"relatedResources":[{{"apiVersion":"{version}","resource":"{plural}"}}]}}"#);
+            read(&answer, Mode::Strict)
+        };
+        assert!(rule("v1", &long).unwrap_err().contains("resource must be a plural of at most 253 bytes"));
+        assert!(rule(&format!("{long}/{long}"), "x").unwrap_err().contains("apiVersion must be a version"));
+        assert!(rule(&format!("{most}/v1"), &most).is_ok());
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            drop(rules(&bytes, Via::Wasm, Mode::Strict));
+            drop(rules(&bytes, Via::Wasm, Mode::Strict, &CustomizeBounds::default()));
         }
 
         #[test]

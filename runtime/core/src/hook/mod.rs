@@ -20,6 +20,16 @@ pub(super) const MAX_EVENTS: usize = 10;
 /// nothing at the API server, which therefore sets no bound.
 pub(super) const MAX_KEYS: usize = 1000;
 
+/// Bytes of a request to a module.
+pub const MAX_REQUEST: usize = 32 << 20;
+
+/// A request that is not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the request has {0} bytes, and {MAX_REQUEST} are allowed: the parent has too many or too large children"
+)]
+pub struct RequestTooLarge(pub usize);
+
 /// Warnings of one answer that the server reports.
 pub(super) const MAX_WARNINGS: usize = 20;
 
@@ -106,9 +116,7 @@ impl Sync<'_> {
     /// # Guarantees
     /// Every declared or related kind has its group, even an empty one. The same input gives the same bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        let objects = self.children.objects().chain(self.related.objects());
-        let objects: usize = objects.map(|(_, object)| object.json().len() + 64).sum();
-        let mut out = String::with_capacity(self.controller.len() + self.parent.json().len() + objects + 256);
+        let mut out = String::with_capacity(self.size(64) + 256);
         out.push('{');
         push_field(&mut out, "controller", self.controller);
         push_field(&mut out, self.kind.parent(), self.parent.json());
@@ -120,6 +128,27 @@ impl Sync<'_> {
         }
         out.push('}');
         out.into_bytes()
+    }
+
+    /// The same, without putting together what is too large for a module.
+    ///
+    /// # Errors
+    /// The request without the names of objects has more bytes than a module may get.
+    pub fn bytes_for_module(&self) -> Result<Vec<u8>, RequestTooLarge> {
+        let size = self.size(0);
+        if size > MAX_REQUEST { Err(RequestTooLarge(size)) } else { Ok(self.bytes()) }
+    }
+
+    /// Bytes of the parts, and so many for each object besides.
+    fn size(&self, each: usize) -> usize {
+        let home = &self.parent.key.namespace;
+        let shown = |objects: &ChildMap| {
+            let shown = objects.objects().filter(|(_, object)| self.naming.names(home, &object.key));
+            shown.map(|(_, object)| object.json().len() + each).sum::<usize>()
+        };
+        let settings = self.settings.map_or(0, str::len);
+        let rest = self.controller.len() + self.parent.json().len() + settings;
+        rest + shown(self.children) + shown(self.related)
     }
 
     fn push_groups(&self, field: &str, objects: &ChildMap, out: &mut String) {

@@ -253,14 +253,18 @@ impl ChildMap {
 }
 
 impl Naming {
+    /// Whether there is a name for an object.
+    pub(crate) fn names(self, parent_namespace: &str, key: &Key) -> bool {
+        self == Self::Uniform || parent_namespace.is_empty() || *key.namespace == *parent_namespace
+    }
+
     /// What an object is called in a request about a parent in `parent_namespace` (empty: cluster-scoped);
     /// `None` where this naming has no word for it.
     pub fn name(self, parent_namespace: &str, key: &Key) -> Option<String> {
         match self {
-            Self::Relative if parent_namespace.is_empty() => Some(key.to_string()),
-            Self::Relative if *key.namespace == *parent_namespace => Some(key.name.to_string()),
-            Self::Relative => None,
-            Self::Uniform => Some(key.to_string()),
+            _ if !self.names(parent_namespace, key) => None,
+            Self::Relative if !parent_namespace.is_empty() => Some(key.name.to_string()),
+            Self::Relative | Self::Uniform => Some(key.to_string()),
         }
     }
 }

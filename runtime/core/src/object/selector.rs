@@ -1,6 +1,7 @@
 //! Label selectors: as an object's field or as text, checked, matched against labels; the selector of a parent's children.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ pub struct Expression {
 
 /// A checked selector: all of its requirements have to hold. Without any, it matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Selector(Vec<Requirement>);
+pub struct Selector(Arc<[Requirement]>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Requirement {
@@ -67,7 +68,7 @@ pub enum SelectorError {
 
 impl Selector {
     pub fn equals(key: &str, value: &str) -> Self {
-        Self(vec![Requirement::In(key.to_owned(), [value.to_owned()].into())])
+        Self([Requirement::In(key.to_owned(), [value.to_owned()].into())].into())
     }
 
     pub fn of(selector: &LabelSelector) -> Result<Self, SelectorError> {
@@ -78,7 +79,7 @@ impl Selector {
             all.push(expression.check()?);
         }
         all.iter().try_for_each(Requirement::check)?;
-        Ok(Self(all))
+        Ok(Self(all.into()))
     }
 
     /// Parses the text form of `kubectl -l`: `a=b,c!=d,e in (f,g),h,!i`.
@@ -111,6 +112,19 @@ impl Selector {
             Pin::In(label, values) if values.len() == 1 => Some((label, values.first()?)),
             Pin::In(..) | Pin::Exists(_) => None,
         }
+    }
+
+    /// Bytes that it takes, about.
+    pub(crate) fn memory(&self) -> usize {
+        const REQUIREMENT: usize = 384;
+        const VALUE: usize = 64;
+        let one = |requirement: &Requirement| match requirement {
+            Requirement::In(key, values) | Requirement::NotIn(key, values) => {
+                key.len() + values.iter().map(|value| VALUE + value.len()).sum::<usize>()
+            }
+            Requirement::Exists(key) | Requirement::DoesNotExist(key) => key.len(),
+        };
+        self.0.iter().map(|requirement| REQUIREMENT + one(requirement)).sum()
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::api::hook::HookName;
+use crate::api::hook::{HookName, Via};
 use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::hook::{self, customize};
+use crate::hook::{self, RequestTooLarge, customize};
 use crate::object::id::Resource;
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object};
@@ -90,7 +90,15 @@ impl ReconcileInput {
     }
 
     /// The request to the hook about a state of the parent.
-    pub fn request(&self, config: &ControllerConfig, state: ParentState<'_>, children: &ChildMap) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// It is too large for a module.
+    pub fn request(
+        &self,
+        config: &ControllerConfig,
+        state: ParentState<'_>,
+        children: &ChildMap,
+    ) -> Result<Vec<u8>, RequestTooLarge> {
         let hook = config.hook(self.hook);
         let request = hook::Sync {
             kind: config.kind.name(),
@@ -102,7 +110,10 @@ impl ReconcileInput {
             naming: hook.version.naming(),
             finalizing: self.hook == HookName::Finalize,
         };
-        request.bytes()
+        match hook.via {
+            Via::Wasm => request.bytes_for_module(),
+            Via::Webhook => Ok(request.bytes()),
+        }
     }
 
     /// A number that is the same for two reconciles exactly if they read the same. Objects are identified by uid, version,
@@ -153,7 +164,8 @@ mod tests {
         let secrets: Vec<_> = secrets.into_iter().map(Build::object).collect();
         let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
         let rule = RelatedRule { resource: resource("v1", "Secret"), finds };
-        let related = Related::find(&parent().object(), &[rule], |_| secrets.clone());
+        let mut related = Related::default();
+        related.add("n", 0, &rule, secrets);
         fingerprint(parent(), InputParts { related, ..parts() }, vec![child("a")])
     }
 
@@ -226,7 +238,7 @@ mod tests {
         let input = input(&config, parent().with("spec.selector", json!("no selector")), parts(), &pods);
         assert_eq!(input.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["ours"]);
         assert_eq!(input.selector, None);
-        let request = input.request(&config, input.state(), &config.no_children());
+        let request = input.request(&config, input.state(), &config.no_children()).unwrap();
         let request: Value = serde_json::from_slice(&request).unwrap();
         assert_eq!(request["object"]["metadata"]["name"], "p");
         assert_eq!((&request["attachments"], request.get("children")), (&json!({"Pod.v1": {}}), None));

@@ -2,6 +2,7 @@
 //!
 //! - [`CustomizeCache`]: the answers of the hook, so that the same request is not sent twice
 //! - [`rule`]: the objects that one of its rules asks for
+//! - [`selection`]: these objects, found a slice at a time
 //! - [`Related`]: the objects that rules find, and those that a request cannot name
 //! - [`related_index`]: the parents that a change of an object concerns, and the scopes of stores that rules need
 //! - [`deletion`]: the objects that a hook may have deleted
@@ -14,6 +15,7 @@
 pub mod deletion;
 pub mod related_index;
 pub mod rule;
+pub mod selection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -51,26 +53,16 @@ impl fmt::Display for Hidden {
 }
 
 impl Related {
-    /// `select` finds the objects of a rule.
-    pub fn find(
-        parent: &Object,
-        rules: &[RelatedRule],
-        select: impl Fn(&RelatedRule) -> Vec<Arc<Object>>,
-    ) -> Self {
-        let home = &parent.key.namespace;
-        let mut related = Self::default();
-        for (at, rule) in rules.iter().enumerate() {
-            related.objects.declare(&rule.resource);
-            let found = select(rule);
-            let elsewhere = if home.is_empty() { 0 } else { elsewhere(home, rule, &found) };
-            for object in found {
-                related.objects.insert(&rule.resource, object);
-            }
-            if elsewhere > 0 {
-                related.elsewhere.push(Hidden { at, gvk: rule.resource.gvk.clone(), objects: elsewhere });
-            }
+    /// Adds the objects that a rule of a parent in the namespace `home` finds; `at` is the rule's place in the answer.
+    pub fn add(&mut self, home: &str, at: usize, rule: &RelatedRule, found: Vec<Arc<Object>>) {
+        self.objects.declare(&rule.resource);
+        let elsewhere = if home.is_empty() { 0 } else { elsewhere(home, rule, &found) };
+        for object in found {
+            self.objects.insert(&rule.resource, object);
         }
-        related
+        if elsewhere > 0 {
+            self.elsewhere.push(Hidden { at, gvk: rule.resource.gvk.clone(), objects: elsewhere });
+        }
     }
 
     pub fn hidden(&self, naming: Naming) -> &[Hidden] {
@@ -111,12 +103,20 @@ pub const WEBHOOK_REFRESH_INTERVAL: Duration = Duration::from_mins(20);
 
 /// The answers about the parents of one controller. Times are counted from its start.
 #[derive(Debug, Default)]
-pub struct CustomizeCache(BTreeMap<Key, Vec<Kept>>);
+pub struct CustomizeCache {
+    answers: BTreeMap<Key, Vec<Kept>>,
+    /// Bytes that they take.
+    memory: usize,
+}
+
+/// Bytes of an answer without rules.
+const KEPT: usize = 128;
 
 /// What a hook asked for, and its answer as it came.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    pub rules: Arc<[Asked]>,
+    /// Each with its place in the answer.
+    pub rules: Arc<[(usize, Asked)]>,
     pub print: Fingerprint,
 }
 
@@ -124,6 +124,7 @@ pub struct Answer {
 struct Kept {
     question: Fingerprint,
     answer: Answer,
+    memory: usize,
     /// `None`: for good.
     until: Option<Duration>,
 }
@@ -137,28 +138,42 @@ impl Kept {
 impl CustomizeCache {
     pub fn recall(&self, parent: &Key, question: Fingerprint, now: Duration) -> Option<Answer> {
         let fresh = |kept: &&Kept| kept.question == question && kept.is_fresh(now);
-        self.0.get(parent)?.iter().find(fresh).map(|kept| kept.answer.clone())
+        self.answers.get(parent)?.iter().find(fresh).map(|kept| kept.answer.clone())
     }
 
     pub fn keep(&mut self, parent: &Key, question: Fingerprint, answer: Answer, until: Option<Duration>) {
-        let all = self.0.entry(parent.clone()).or_default();
-        all.retain(|kept| kept.question != question);
-        all.push(Kept { question, answer, until });
+        self.retain(parent, |kept| kept.question != question);
+        let memory = KEPT + answer.rules.iter().map(|(_, rule)| rule.memory()).sum::<usize>();
+        self.memory += memory;
+        self.answers.entry(parent.clone()).or_default().push(Kept { question, answer, memory, until });
+    }
+
+    /// Bytes that all answers take.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    fn retain(&mut self, parent: &Key, stays: impl Fn(&Kept) -> bool) {
+        let Some(all) = self.answers.get_mut(parent) else { return };
+        all.retain(|kept| {
+            let stays = stays(kept);
+            self.memory -= if stays { 0 } else { kept.memory };
+            stays
+        });
+        if all.is_empty() {
+            self.answers.remove(parent);
+        }
     }
 
     /// A reconcile is about to ask these questions, about the parent and the states that its children are at. Others lie in the
     /// past, and answers whose time is over are of no use.
     pub fn keep_only(&mut self, parent: &Key, questions: &BTreeSet<Fingerprint>, now: Duration) {
-        let Some(all) = self.0.get_mut(parent) else { return };
-        all.retain(|kept| questions.contains(&kept.question) && kept.is_fresh(now));
-        if all.is_empty() {
-            self.0.remove(parent);
-        }
+        self.retain(parent, |kept| questions.contains(&kept.question) && kept.is_fresh(now));
     }
 
     /// The parent is gone, or no longer this controller's.
     pub fn forget(&mut self, parent: &Key) {
-        self.0.remove(parent);
+        self.retain(parent, |_| false);
     }
 }
 
@@ -199,10 +214,22 @@ mod tests {
             (pods.into_iter().map(Build::object).collect(), nodes.into_iter().map(Build::object).collect());
         let rules =
             [rule(resource("v1", "Pod")), rule(cluster_resource("v1", "Node")), rule(resource("v1", "Pod"))];
-        Related::find(&parent, &rules, |rule| match &*rule.resource.gvk.kind {
+        find(&parent, &rules, |rule| match &*rule.resource.gvk.kind {
             "Pod" => pods.clone(),
             _ => nodes.clone(),
         })
+    }
+
+    fn find(
+        parent: &Object,
+        rules: &[RelatedRule],
+        select: impl Fn(&RelatedRule) -> Vec<Arc<Object>>,
+    ) -> Related {
+        let mut related = Related::default();
+        for (at, rule) in rules.iter().enumerate() {
+            related.add(&parent.key.namespace, at, rule, select(rule));
+        }
+        related
     }
 
     fn pod(key: &str) -> Build {
@@ -235,11 +262,11 @@ mod tests {
     #[test]
     fn namesakes_of_what_is_at_home_are_not_missed() {
         let parent = a("e/v1", "P", "n/p").object();
-        let finds = Finds::Names { namespace: None, names: ["a".into(), "b".into()].into() };
+        let finds = Finds::Names { namespace: None, names: ["a".into(), "b".into()].into_iter().collect() };
         let by_name = RelatedRule { resource: resource("v1", "Pod"), finds };
         let hidden = |pods: &[&str]| {
             let pods: Vec<_> = pods.iter().map(|key| pod(key).object()).collect();
-            let related = Related::find(&parent, std::slice::from_ref(&by_name), |_| pods.clone());
+            let related = find(&parent, std::slice::from_ref(&by_name), |_| pods.clone());
             related.hidden(Naming::Relative).iter().map(|rule| rule.objects).sum::<usize>()
         };
         assert_eq!(hidden(&["n/a", "m/a", "o/a"]), 0);
@@ -311,10 +338,11 @@ mod tests {
                 all.keep(&key, *question, none(), None);
             }
         }
-        assert_eq!(all.0[&key].len(), 2, "the parent as it is, and an older state");
+        assert_eq!(all.answers[&key].len(), 2, "the parent as it is, and an older state");
+        assert_eq!(all.memory(), 2 * KEPT);
         all.keep(&key, print(1), none(), Some(now + WEBHOOK_REFRESH_INTERVAL));
         all.keep_only(&key, &BTreeSet::from([print(1)]), now + WEBHOOK_REFRESH_INTERVAL);
-        assert!(all.0.is_empty(), "nothing is left behind");
+        assert!(all.answers.is_empty() && all.memory() == 0, "nothing is left behind");
     }
 
     #[test]

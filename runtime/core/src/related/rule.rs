@@ -1,22 +1,48 @@
 //! Rule of a customize answer: the objects of a kind, in one namespace, some or all.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::api::hook::HookVersion;
-use crate::cache::Cache;
 use crate::object::Object;
-use crate::object::id::{Gvk, Gvr, Key, Resource};
+use crate::object::id::{Gvk, Gvr, Resource};
 use crate::object::selector::Selector;
 
 /// A rule as the hook wrote it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
     pub gvr: Gvr,
     pub labels: Option<Selector>,
     pub namespaces: Option<Selector>,
     pub namespace: Option<Arc<str>>,
-    pub names: BTreeSet<Arc<str>>,
+    pub names: Names,
+}
+
+/// Names in order, each once; all copies share them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Names(Arc<[Arc<str>]>);
+
+impl Names {
+    /// Bytes that they take, about.
+    fn memory(&self) -> usize {
+        const NAME: usize = 48;
+        self.iter().map(|name| NAME + name.len()).sum()
+    }
+}
+
+impl FromIterator<Arc<str>> for Names {
+    fn from_iter<T: IntoIterator<Item = Arc<str>>>(names: T) -> Self {
+        Self(names.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
+    }
+}
+
+impl Deref for Names {
+    type Target = [Arc<str>];
+
+    fn deref(&self) -> &[Arc<str>] {
+        &self.0
+    }
 }
 
 /// Who asks.
@@ -41,7 +67,7 @@ pub enum Finds {
     /// Without a namespace: in any.
     Names {
         namespace: Option<Arc<str>>,
-        names: BTreeSet<Arc<str>>,
+        names: Names,
     },
     Labels {
         place: Place,
@@ -81,6 +107,13 @@ pub enum RuleError {
 }
 
 impl Asked {
+    /// Bytes that it takes, about.
+    pub(crate) fn memory(&self) -> usize {
+        const RULE: usize = 256;
+        let selectors = self.labels.iter().chain(&self.namespaces);
+        RULE + self.names.memory() + selectors.map(Selector::memory).sum::<usize>()
+    }
+
     /// What the rule means for a kind, which is known to be this rule's; `at` is the rule's place in the answer.
     pub fn rule(
         &self,
@@ -129,7 +162,7 @@ impl RelatedRule {
         match &self.finds {
             Finds::Names { namespace, names } => {
                 let there = namespace.as_ref().is_none_or(|namespace| *namespace == object.key.namespace);
-                there && names.contains(&object.key.name)
+                there && names.binary_search(&object.key.name).is_ok()
             }
             Finds::Labels { place, labels } => {
                 labels.matches(&object.labels)
@@ -157,6 +190,22 @@ impl RelatedRule {
         matches!(&self.finds, Finds::Labels { labels, .. } if !labels.is_empty())
     }
 
+    /// Bytes that it takes, with its entries in an index of rules, about.
+    pub(crate) fn memory(&self) -> usize {
+        const RULE: usize = 1024;
+        const ENTRY: usize = 128;
+        RULE + match &self.finds {
+            Finds::Names { names, .. } => names.memory() + names.len() * ENTRY,
+            Finds::Labels { labels, place } => {
+                labels.memory()
+                    + match place {
+                        Place::Anywhere | Place::Namespace(_) => 0,
+                        Place::Namespaces(selector) => selector.memory(),
+                    }
+            }
+        }
+    }
+
     /// The namespace of all that the rule may ever find, where it is one.
     pub fn reach(&self) -> Option<&Arc<str>> {
         match &self.finds {
@@ -165,42 +214,26 @@ impl RelatedRule {
             Finds::Labels { place: Place::Anywhere | Place::Namespaces(_), .. } => None,
         }
     }
-
-    /// All objects of its kind that the rule finds; `namespaces` are those that its selector, if it has one, finds.
-    pub fn select(&self, index: &Cache, namespaces: &BTreeSet<Arc<str>>) -> Vec<Arc<Object>> {
-        match &self.finds {
-            Finds::Names { namespace: None, names } => {
-                names.iter().flat_map(|name| index.named(name)).cloned().collect()
-            }
-            Finds::Names { namespace: Some(namespace), names } => {
-                names.iter().filter_map(|name| index.get(&Key::new(namespace, name))).cloned().collect()
-            }
-            Finds::Labels { place, labels } => {
-                let matching = |namespace| index.matching(namespace, labels).cloned();
-                match place {
-                    Place::Anywhere => matching(None).collect(),
-                    Place::Namespace(namespace) => matching(Some(namespace)).collect(),
-                    Place::Namespaces(_) => namespaces.iter().flat_map(|one| matching(Some(one))).collect(),
-                }
-            }
-        }
-    }
 }
 
-/// The namespaces whose labels match.
-pub fn namespaces(selector: &Selector, index: &Cache) -> BTreeSet<Arc<str>> {
-    let matching = index.all().filter(|namespace| selector.matches(&namespace.labels));
-    matching.map(|namespace| Arc::clone(&namespace.key.name)).collect()
+impl Finds {
+    /// All objects of a kind whose labels match.
+    pub fn matching(labels: &Selector) -> Self {
+        Self::Labels { place: Place::Anywhere, labels: labels.clone() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::hook::Via;
-    use crate::cache::CacheEvent;
+    use crate::api::policy::CustomizeBounds;
+    use crate::cache::{Cache, CacheEvent};
     use crate::hook::customize;
     use crate::hook::response::Mode;
+    use crate::object::id::Key;
     use crate::object::testing::{a, cluster_resource, resource};
+    use crate::related::selection::{namespaces, select};
 
     const NAMES: &str = r#""names":["a"]"#;
     const LABELS: &str = r#""labelSelector":{"matchLabels":{"l":"1"}}"#;
@@ -222,8 +255,11 @@ mod tests {
             text.extend([",", field]);
         }
         let text = format!("{text}}}]}}");
-        let asked = customize::rules(text.as_bytes(), Via::Webhook, Mode::Strict).unwrap().rules;
-        asked[0].rule(0, &resource, Asker { version, parent_namespace }).map_err(|error| error.to_string())
+        let asked =
+            customize::rules(text.as_bytes(), Via::Webhook, Mode::Strict, &CustomizeBounds::default())
+                .unwrap()
+                .rules;
+        asked[0].1.rule(0, &resource, Asker { version, parent_namespace }).map_err(|error| error.to_string())
     }
 
     /// What a rule finds among the same objects.
@@ -244,7 +280,8 @@ mod tests {
         }
         let selector = rule.namespace_selector();
         let within = selector.map(|one| namespaces(one, &all_namespaces)).unwrap_or_default();
-        let mut keys: Vec<_> = rule.select(&index, &within).iter().map(|o| o.key.to_string()).collect();
+        let found = select(&rule.finds, &index, &within);
+        let mut keys: Vec<_> = found.iter().map(|o| o.key.to_string()).collect();
         let scan: BTreeSet<_> = index
             .all()
             .filter(|o| rule.matches(o, all_namespaces.get(&Key::new("", &o.key.namespace)).map(|n| &**n)))

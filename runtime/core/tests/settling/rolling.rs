@@ -1,6 +1,5 @@
 //! The states of a parent that its children are at, as the server in small finds them and asks about them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use metahook_core::object::id::ObjectId;
@@ -8,6 +7,7 @@ use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::rollout::RolloutState;
 use metahook_core::related::Related;
+use metahook_core::related::selection::Selection;
 
 use crate::server::Server;
 
@@ -19,7 +19,12 @@ impl Server {
         let mut all = Vec::new();
         let mut relate = |state: &Object| {
             let rules = self.asks_for(state);
-            let found = Related::find(state, &rules, |rule| rule.select(&self.settings, &BTreeSet::new()));
+            let mut found = Related::default();
+            for (at, rule) in rules.iter().enumerate() {
+                let mut selection = Selection::new(&rule.finds, &[]);
+                selection.step(&self.settings, usize::MAX);
+                found.add(&state.key.namespace, at, rule, selection.found);
+            }
             all.extend(rules);
             found
         };
@@ -28,15 +33,17 @@ impl Server {
             let older = rollout.history().unwrap().older.iter();
             rollout.related = older.map(|older| relate(&older.parent)).collect();
         }
-        self.interests.set(&parent.key, all);
+        self.interests.set(&parent.key, all).unwrap();
         (related, rollout)
     }
 
     pub(crate) fn call_about_older(&mut self, input: &ReconcileInput, children: &ChildMap) -> Vec<Vec<u8>> {
         let Some(rollout) = &input.rollout else { return Vec::new() };
         let states = rollout.older_states().unwrap();
-        let requests: Vec<_> =
-            states.into_iter().map(|(_, state)| input.request(&self.config, state, children)).collect();
+        let requests: Vec<_> = states
+            .into_iter()
+            .map(|(_, state)| input.request(&self.config, state, children).unwrap())
+            .collect();
         requests.iter().map(|request| self.call(request)).collect()
     }
 

@@ -283,7 +283,7 @@ impl Server {
     pub(crate) fn asks_for(&self, parent: &Object) -> Vec<related::rule::RelatedRule> {
         let name = format!("s{}", parent.value().unwrap()["spec"]["children"]);
         let of = |finds| related::rule::RelatedRule { resource: Arc::clone(&self.setting_kind), finds };
-        let names = [name.into()].into();
+        let names = [name.into()].into_iter().collect();
         vec![
             of(Finds::Labels { place: Place::Anywhere, labels: Selector::equals("for", &parent.key.name) }),
             of(Finds::Names { namespace: Some("n".into()), names }),
@@ -385,7 +385,7 @@ impl Server {
         expected: Option<Fingerprint>,
     ) -> Result<(bool, Fingerprint), Conflict> {
         let (children, mut wrote) = self.claim(input)?;
-        let answer = self.call(&input.request(&self.config, input.state(), &children));
+        let answer = self.call(&input.request(&self.config, input.state(), &children).unwrap());
         let older = self.call_about_older(input, &children);
         let print = Fingerprint::of(&[&answer[..], &older.concat()].concat());
         self.standings.called(input.hooks, true);

@@ -22,6 +22,7 @@ use metahook_core::settled::{HookNeed, Purity, SettledState};
 use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
 use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
+use crate::hook::wasm::run::CallError;
 use crate::store::Writer;
 
 /// The input of a reconcile, and the answers of the customize hook that it is made with.
@@ -193,6 +194,8 @@ impl Reconciler {
         children: &ChildMap,
     ) -> Result<HookAnswer, HookError> {
         let request = input.request(&self.data.config, state, children);
+        let request =
+            request.map_err(|too_large| HookError::Wasm(input.hook, CallError::Request(too_large)))?;
         self.hooks.call(hooks, input.hook, state.parent, request).await
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use http::{Method, Response};
 use metahook_core::api::common::{ApplyStrategy, UpdateMethod};
 use metahook_core::api::hook::{HookVersion, ModuleRef, PerHook};
-use metahook_core::api::policy::LimitBounds;
+use metahook_core::api::policy::{CustomizeBounds, LimitBounds};
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
@@ -29,6 +29,7 @@ use crate::cluster::named_objects::SeedKey;
 use crate::controller::hooks::{Hook, HookCaller, Hooks};
 use crate::controller::reconcile::write::Written;
 use crate::controller::reconcile::{Reconcile, Reconciler};
+use crate::controller::related::select::Turns;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::ModuleSettings;
@@ -251,6 +252,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             policy: Arc::default(),
         },
         options: Options {
+            customize: CustomizeBounds::default(),
             applying: Applying { strategy: ApplyStrategy::DynamicApply, manager: "m".into() },
             workers: 1,
             max_children: 10,
@@ -263,6 +265,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             recorder: Recorder::start(api.clone(), CancellationToken::new()).0,
             api,
             stores,
+            turns: Turns::default(),
         },
     }
 }

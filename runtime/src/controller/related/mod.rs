@@ -1,24 +1,27 @@
 //! Related objects: the rules of the customize hook, the objects that they find, and the parents that their changes trigger.
 
 pub(super) mod scopes;
+pub(crate) mod select;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use metahook_core::api::hook::{HookName, Via};
+use metahook_core::api::policy::CustomizeBounds;
 use metahook_core::api::reason::EventReason;
-use metahook_core::hash::Fingerprint;
+use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::outcome::Retry;
-use metahook_core::related::related_index::{RelatedIndex, StoreScopes};
-use metahook_core::related::rule::{self, Asker, RelatedRule, RuleError};
+use metahook_core::related::related_index::{RelatedIndex, RuleMemoryError, StoreScopes};
+use metahook_core::related::rule::RuleError;
 use metahook_core::related::{
-    Answer, CustomizeCache, Related, WEBHOOK_REFRESH_INTERVAL, question_to_module, question_to_webhook,
+    Answer, CustomizeCache, Hidden, Related, WEBHOOK_REFRESH_INTERVAL, question_to_module,
+    question_to_webhook,
 };
 
 use crate::cluster::discovery::{Discovery, DiscoveryError};
@@ -26,6 +29,7 @@ use crate::controller::Cluster;
 use crate::controller::ControllerData;
 use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
+use crate::controller::related::select::{Placed, Turns, Work};
 use crate::queue::Queue;
 use crate::store::{Change, Store, Stores, WriteGuard, Writer};
 use crate::sync::{Tasks, lock};
@@ -38,6 +42,8 @@ pub(crate) struct RelatedObjects {
     tasks: Arc<Tasks>,
     discovery: Arc<Discovery>,
     stores: Arc<Stores>,
+    bounds: CustomizeBounds,
+    turns: Turns,
     state: Mutex<State>,
 }
 
@@ -50,9 +56,12 @@ struct State {
     namespaces: Option<Arc<Store>>,
     /// The parents whose rules cannot be followed yet.
     waiting: BTreeMap<Key, Wait>,
-    /// The rules with an Event because requests do not show all objects that they find.
-    recorded: BTreeMap<Key, Vec<(usize, Gvk)>>,
+    /// The parents with an Event because requests do not show all objects that their rules find: which rules, and kinds.
+    recorded: BTreeMap<Key, Fingerprint>,
 }
+
+/// Rules that the Event about hidden objects names.
+const MAX_HIDDEN_RULES: usize = 10;
 
 /// The event that a rule waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +98,16 @@ pub(crate) enum RelatedError {
     Answer(#[from] CustomizeError),
     #[error("customize hook")]
     Rule(#[from] RuleError),
+    #[error("customize hook")]
+    Memory(#[from] RuleMemoryError),
+    #[error(
+        "customize hook: the hook's answer: with relatedResources[{at}] a reconcile looks at more than {max} objects and rules to find related objects, and {max} are allowed (--customize-steps-max): ask for fewer objects, by names or labels that few have"
+    )]
+    Work { at: usize, max: usize },
+    #[error(
+        "customize hook: the hook's answer: relatedResources[{at}] needs a watch of {kind}, and the {max} watches that the related objects of a controller may have are open (--customize-watches-max): ask for fewer kinds and namespaces, or raise the flag"
+    )]
+    Watches { at: usize, kind: Gvk, max: usize },
     #[error("customize hook: the hook's answer: relatedResources[{at}]")]
     Kind { at: usize, source: DiscoveryError },
     #[error("customize hook: the hook's answer: relatedResources[{at}]: {trouble}")]
@@ -102,7 +121,9 @@ impl RelatedError {
     pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::Hook(error) => error.category(),
-            Self::Answer(_) | Self::Rule(_) => "HookAnswer",
+            Self::Answer(_) | Self::Rule(_) | Self::Memory(_) | Self::Work { .. } | Self::Watches { .. } => {
+                "HookAnswer"
+            }
             Self::Kind { .. } | Self::NotListed { .. } | Self::NotSynced { .. } => "Related",
         }
     }
@@ -112,7 +133,12 @@ impl RelatedError {
             Self::Hook(error) => error.retry(),
             Self::NotSynced { .. } => Retry::Quiet,
             Self::Kind { source, .. } => source.retry(),
-            Self::Answer(_) | Self::Rule(_) | Self::NotListed { .. } => Retry::Loud,
+            Self::Answer(_)
+            | Self::Rule(_)
+            | Self::Memory(_)
+            | Self::Work { .. }
+            | Self::Watches { .. }
+            | Self::NotListed { .. } => Retry::Loud,
         }
     }
 }
@@ -125,9 +151,9 @@ impl RelatedObjects {
         queue: Arc<Queue<Key>>,
         tasks: Arc<Tasks>,
         cluster: &Cluster,
-        restricted: bool,
+        (bounds, restricted): (CustomizeBounds, bool),
     ) -> Self {
-        let state = State { index: RelatedIndex::new(restricted), ..State::default() };
+        let state = State { index: RelatedIndex::new(restricted, bounds.memory), ..State::default() };
         Self {
             data: Arc::clone(&hooks.data),
             hooks,
@@ -135,6 +161,8 @@ impl RelatedObjects {
             tasks,
             discovery: Arc::clone(&cluster.discovery),
             stores: Arc::clone(&cluster.stores),
+            bounds,
+            turns: cluster.turns.clone(),
             state: Mutex::new(state),
         }
     }
@@ -145,7 +173,7 @@ impl RelatedObjects {
         hook: &HookConfig,
         hooks: &LoadedHooks,
         (parent, fingerprint): (&Object, Fingerprint),
-        asking: Asking,
+        (asking, work): (Asking, &mut Work),
     ) -> Result<Customized, RelatedError> {
         let pure = match hook.via {
             Via::Wasm => Some(true),
@@ -158,8 +186,11 @@ impl RelatedObjects {
             return Ok(Customized { answer, pure });
         }
         let request = input::customize_request(&self.data.config, parent);
+        work.end_turn();
         let answered = self.hooks.call(hooks, HookName::Customize, parent, request).await?;
-        let customize::Response { rules, warnings } = customize::rules(&answered.bytes, hook.via, hook.mode)?;
+        work.read(answered.bytes.len()).await;
+        let customize::Response { rules, warnings } =
+            customize::rules(&answered.bytes, hook.via, hook.mode, &self.bounds)?;
         for odd in warnings {
             tracing::debug!("the customize hook's answer {odd}");
         }
@@ -170,7 +201,9 @@ impl RelatedObjects {
             (Via::Wasm, Some(false) | None) => None,
         };
         if let Some(until) = until {
-            self.lock().answers.keep(&parent.key, fingerprint, answer.clone(), until);
+            let mut state = self.lock();
+            state.answers.keep(&parent.key, fingerprint, answer.clone(), until);
+            state.shrink(self.bounds.memory);
         }
         Ok(Customized { answer, pure: answered.pure })
     }
@@ -192,55 +225,40 @@ impl RelatedObjects {
             let all = questions.iter().map(|(_, fingerprint)| *fingerprint).collect();
             self.lock().answers.keep_only(&parent.key, &all, self.data.elapsed());
         }
+        let mut work = Work::new(self.bounds.steps, &self.turns);
         let mut customized = Vec::new();
         let mut rules = Vec::new();
         for question in questions {
-            let answer = self.customize(hook, hooks, question, asking).await?;
-            rules.push(self.rules(hook, question.0, &answer).await?);
+            let answer = self.customize(hook, hooks, question, (asking, &mut work)).await?;
+            rules.push(self.rules(hook, question.0, &answer, &mut work).await?);
             customized.push(answer);
         }
-        let all = || rules.iter().flat_map(|rules| rules.iter().enumerate());
-        let namespaces = match all().find(|(_, rule)| rule.namespace_selector().is_some()) {
-            Some((at, _)) => Some((at, self.namespaces(at).await?)),
-            None => None,
-        };
-        let stores: Vec<_> = all().map(|(at, rule)| (at, self.store(rule))).collect();
+        let all = || rules.iter().flatten();
+        let stores = self.open_stores(all(), &mut work).await?;
         // Before any object is read: from now on changes trigger the parent.
         if let Some(parent) = states.first() {
-            self.lock().index.set(&parent.key, rules.concat());
-            for (at, store) in stores.iter().chain(&namespaces).filter(|(_, store)| !store.is_synced()) {
+            self.register(&parent.key, all())?;
+            for (at, store) in stores.unlisted(all()) {
                 self.wait(parent, Wait::Listed(store.resource.gvr()));
-                filled(*at, store).await?;
+                work.end_turn();
+                filled(at, store).await?;
             }
             self.lock().waiting.remove(&parent.key);
         }
-        let namespaces = namespaces.map(|(_, store)| store);
-        let select = |rule: &RelatedRule| {
-            let within = rule.namespace_selector().zip(namespaces.as_ref());
-            let within = within.map(|(selector, store)| store.view(|all| rule::namespaces(selector, all)));
-            self.store(rule).view(|all| rule.select(all, &within.unwrap_or_default()))
-        };
-        let related = states.iter().zip(&rules).map(|(state, rules)| Related::find(state, rules, select));
-        Ok(FoundObjects { related: related.collect(), customized })
+        let related = stores.select(states, &rules, &mut work).await?;
+        Ok(FoundObjects { related, customized })
     }
 
-    async fn rules(
+    fn register<'a>(
         &self,
-        hook: &HookConfig,
-        parent: &Object,
-        customized: &Customized,
-    ) -> Result<Vec<RelatedRule>, RelatedError> {
-        let asker = Asker { version: hook.version, parent_namespace: &parent.key.namespace };
-        let mut rules = Vec::with_capacity(customized.answer.rules.len());
-        for (at, asked) in customized.answer.rules.iter().enumerate() {
-            let resource = self.discovery.resolve(&asked.gvr).await;
-            let resource = resource.map_err(|source| {
-                self.wait(parent, Wait::Served(asked.gvr.clone()));
-                RelatedError::Kind { at, source }
-            })?;
-            rules.push(asked.rule(at, &resource, asker)?);
-        }
-        Ok(rules)
+        parent: &Key,
+        rules: impl Iterator<Item = &'a Placed>,
+    ) -> Result<(), RelatedError> {
+        let rules = rules.map(|(_, rule)| rule.clone()).collect();
+        let mut state = self.lock();
+        state.index.set(parent, rules)?;
+        state.shrink(self.bounds.memory);
+        Ok(())
     }
 
     /// Adds the parents whose rules name a kind that is served from now on to the queue.
@@ -263,21 +281,24 @@ impl RelatedObjects {
         let Some(hook) = self.data.config.hooks.get(input.hook) else { return };
         let parent = &input.parent;
         let hidden = input.related.hidden(hook.version.naming());
-        let which: Vec<_> = hidden.iter().map(|rule| (rule.at, rule.gvk.clone())).collect();
-        let before = {
-            let recorded = &mut self.lock().recorded;
-            if which.is_empty() {
-                recorded.remove(&parent.key)
-            } else {
-                recorded.insert(parent.key.clone(), which.clone())
-            }
-        };
-        if which.is_empty() || before == Some(which) {
+        if hidden.is_empty() {
+            self.lock().recorded.remove(&parent.key);
             return;
         }
-        let rules: Vec<_> = hidden.iter().map(ToString::to_string).collect();
+        let mut which = Fingerprinter::default();
+        for Hidden { at, gvk, .. } in hidden {
+            which.add(&at.to_le_bytes());
+            which.add(gvk.group_key().as_bytes());
+        }
+        let which = which.finish();
+        if self.lock().recorded.insert(parent.key.clone(), which) == Some(which) {
+            return;
+        }
+        let rules: Vec<_> = hidden.iter().take(MAX_HIDDEN_RULES).map(ToString::to_string).collect();
+        let more = hidden.len() - rules.len();
+        let more = if more == 0 { String::new() } else { format!(", and of {more} more") };
         let message = format!(
-            "The {} hook is not shown what the customize hook asked for outside of namespace {}: {}. Declare version v2 for it and for customize",
+            "The {} hook is not shown what the customize hook asked for outside of namespace {}: {}{more}. Declare version v2 for it and for customize",
             input.hook,
             parent.key.namespace,
             rules.join(", ")
@@ -338,6 +359,15 @@ impl RelatedObjects {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+}
+
+impl State {
+    /// Answers that do not fit beside the rules are asked for anew.
+    fn shrink(&mut self, max: usize) {
+        if self.answers.memory() + self.index.memory() > max {
+            self.answers = CustomizeCache::default();
+        }
     }
 }
 

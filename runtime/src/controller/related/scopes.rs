@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use metahook_core::object::id::{Gvr, Resource};
 use metahook_core::related::related_index::{CLOSE_DELAY, StoreScope};
-use metahook_core::related::rule::RelatedRule;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,27 +26,22 @@ impl RelatedObjects {
         };
         let resource = resource.map_err(|source| RelatedError::Kind { at, source })?;
         // Also where it is known: a store that is opened again stays open.
-        let store = self.open((resource, None));
+        let store = self.open(at, (resource, None))?;
         self.lock().namespaces = Some(Arc::clone(&store));
         Ok(store)
     }
 
-    pub(super) fn store(self: &Arc<Self>, rule: &RelatedRule) -> Arc<Store> {
-        let place = self.lock().index.place(rule);
-        let store = self.open(place);
-        if rule.asks_for_labels() {
-            store.label();
-        }
-        store
-    }
-
-    /// The store of a resource, with changes that trigger parents.
-    fn open(self: &Arc<Self>, place: StoreScope) -> Arc<Store> {
+    /// The store of a resource, with changes that trigger parents; `at` is the place of the rule that needs it.
+    pub(super) fn open(self: &Arc<Self>, at: usize, place: StoreScope) -> Result<Arc<Store>, RelatedError> {
         let mut state = self.lock();
         if let Some(Followed { store, .. }) = state.scopes.get(&place) {
-            return Arc::clone(store);
+            return Ok(Arc::clone(store));
         }
         let (resource, namespace) = &place;
+        if state.scopes.all().count() >= self.bounds.watches {
+            let (kind, max) = (resource.gvk.clone(), self.bounds.watches);
+            return Err(RelatedError::Watches { at, kind, max });
+        }
         let store = self.stores.open_within(resource, namespace.as_ref());
         let related = Arc::downgrade(self);
         // This task ends with the scope; the other one with the store's last holder, or with the controller.
@@ -55,7 +49,7 @@ impl RelatedObjects {
         let task = AbortOnDropHandle::new(tokio::spawn(self.tasks.watched(follow)));
         self.tasks.spawn(listed(related, Arc::downgrade(&store)));
         state.scopes.open(place, Followed { store: Arc::clone(&store), _task: task });
-        store
+        Ok(store)
     }
 
     /// Closes unused stores, again and again.
@@ -94,6 +88,8 @@ async fn follow(
     while let Some(change) = changes.recv().await {
         let Some(related) = related.upgrade() else { return };
         related.observe(&resource, &change);
+        // Where there are many rules, each change takes a while.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -46,7 +46,7 @@ impl ParentQueue {
             Arc::clone(&queue),
             Arc::clone(&tasks),
             &context.cluster,
-            restricted,
+            (context.options.customize, restricted),
         );
         let reconciler = Reconciler::new(hooks, Arc::new(related), decorator, context);
         Self { reconciler: Arc::new(reconciler), queue, tasks }

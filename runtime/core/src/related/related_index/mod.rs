@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::label_index::SelectorIndex;
-use crate::cache::{ObjectChange, change_or_remove, remove_from};
+use crate::cache::{ObjectChange, change_or_remove};
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
 use crate::object::selector::Selector;
@@ -19,22 +19,41 @@ use crate::related::rule::{Finds, Place, RelatedRule};
 /// # Guarantees
 /// An event finds exactly the parents that have a rule which finds the object as it was or as it is. It looks at the
 /// rules that name the object, and at each different selector once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RelatedIndex {
-    parents: BTreeMap<Key, Vec<RelatedRule>>,
+    parents: BTreeMap<Key, Registered>,
     kinds: BTreeMap<Arc<Resource>, Kind>,
     /// The number of rules for a scope.
     places: BTreeMap<StoreScope, usize>,
     narrow: bool,
+    /// Bytes of all rules, and the bound on them.
+    memory: usize,
+    max_memory: usize,
 }
 
-type Parents = BTreeSet<Key>;
+/// The rules of one parent, and the bytes that they take.
+#[derive(Debug, Default)]
+struct Registered {
+    rules: Vec<RelatedRule>,
+    memory: usize,
+}
+
+/// The rules of a parent do not fit beside those of the controller's other parents.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the hook's answer: remembering relatedResources takes {memory} bytes, the rules of other parents take {others}, and {max} are allowed for all parents (--customize-memory-max): ask by labels instead of names, or raise the flag"
+)]
+pub struct RuleMemoryError {
+    pub memory: usize,
+    pub others: usize,
+    pub max: usize,
+}
 
 /// The parents that objects of one kind concern.
 #[derive(Debug, Default)]
 struct Kind {
-    /// By name and by namespace, where the rule gives one.
-    names: BTreeMap<Arc<str>, BTreeMap<Option<Arc<str>>, Parents>>,
+    /// Each name, with the namespace where the rule gives one.
+    names: BTreeSet<(Arc<str>, Option<Arc<str>>, Key)>,
     anywhere: SelectorIndex,
     within: BTreeMap<Arc<str>, SelectorIndex>,
     /// By the selector of namespaces.
@@ -42,9 +61,16 @@ struct Kind {
 }
 
 impl RelatedIndex {
-    /// `narrow`: a rule that may find objects of one namespace alone looks nowhere else.
-    pub fn new(narrow: bool) -> Self {
-        Self { narrow, ..Self::default() }
+    /// `narrow`: a rule that may find objects of one namespace alone looks nowhere else. `max_memory`: bytes that the rules
+    /// of all parents may take.
+    pub fn new(narrow: bool, max_memory: usize) -> Self {
+        let (parents, kinds, places) = Default::default();
+        Self { parents, kinds, places, narrow, memory: 0, max_memory }
+    }
+
+    /// Bytes that the rules of all parents take.
+    pub fn memory(&self) -> usize {
+        self.memory
     }
 
     /// Where a rule's objects are looked for.
@@ -63,21 +89,34 @@ impl RelatedIndex {
     }
 
     /// What a parent asks for from now on, in place of what it asked for before.
-    pub fn set(&mut self, parent: &Key, rules: Vec<RelatedRule>) {
-        if self.parents.get(parent).map_or(&[][..], Vec::as_slice) == rules {
-            return;
+    ///
+    /// # Errors
+    /// The rules do not fit; those from before stay.
+    pub fn set(&mut self, parent: &Key, rules: Vec<RelatedRule>) -> Result<(), RuleMemoryError> {
+        let before = self.parents.get(parent);
+        if before.map_or(&[][..], |before| &before.rules) == rules {
+            return Ok(());
+        }
+        let others = self.memory - before.map_or(0, |before| before.memory);
+        let memory = rules.iter().map(RelatedRule::memory).sum();
+        if others + memory > self.max_memory {
+            return Err(RuleMemoryError { memory, others, max: self.max_memory });
         }
         self.remove(parent);
         for rule in &rules {
             self.kinds.entry(Arc::clone(&rule.resource)).or_default().add(parent, &rule.finds);
             *self.places.entry(self.place(rule)).or_default() += 1;
         }
-        self.parents.insert(parent.clone(), rules);
+        self.memory += memory;
+        self.parents.insert(parent.clone(), Registered { rules, memory });
+        Ok(())
     }
 
     /// The parent is gone, or no longer this controller's.
     pub fn remove(&mut self, parent: &Key) {
-        for rule in self.parents.remove(parent).unwrap_or_default() {
+        let Registered { rules, memory } = self.parents.remove(parent).unwrap_or_default();
+        self.memory -= memory;
+        for rule in rules {
             let place = self.place(&rule);
             change_or_remove(&mut self.places, &place, |rules| {
                 *rules = rules.saturating_sub(1);
@@ -104,10 +143,9 @@ impl RelatedIndex {
             return found;
         };
         for object in sides(touched) {
-            let Key { namespace: place, name } = &object.key;
-            if let Some(places) = kind.names.get(name) {
-                let here = [places.get(&None), places.get(&Some(Arc::clone(place)))];
-                found.extend(here.into_iter().flatten().flatten().cloned());
+            let place = &object.key.namespace;
+            if !kind.names.is_empty() {
+                found.extend([None, Some(place)].into_iter().flat_map(|place| kind.named(object, place)));
             }
             let mut selectors: Vec<_> =
                 std::iter::once(&kind.anywhere).chain(kind.within.get(place)).collect();
@@ -143,14 +181,27 @@ fn sides(touched: &ObjectChange) -> impl Iterator<Item = &Arc<Object>> {
     after.into_iter().chain(before)
 }
 
+impl Default for RelatedIndex {
+    fn default() -> Self {
+        Self::new(false, usize::MAX)
+    }
+}
+
 impl Kind {
+    /// The parents whose rules name the object in this namespace, or in none.
+    fn named(&self, object: &Object, namespace: Option<&Arc<str>>) -> impl Iterator<Item = Key> {
+        let (name, namespace) = (Arc::clone(&object.key.name), namespace.cloned());
+        let first = (Arc::clone(&name), namespace.clone(), Key::new("", ""));
+        let here =
+            self.names.range(first..).take_while(move |(one, its, _)| *one == name && *its == namespace);
+        here.map(|(.., parent)| parent.clone())
+    }
+
     fn add(&mut self, parent: &Key, finds: &Finds) {
         match finds {
             Finds::Names { namespace, names } => {
-                for name in names {
-                    let places = self.names.entry(Arc::clone(name)).or_default();
-                    places.entry(namespace.clone()).or_default().insert(parent.clone());
-                }
+                let entry = |name| (Arc::clone(name), namespace.clone(), parent.clone());
+                self.names.extend(names.iter().map(entry));
             }
             Finds::Labels { place, labels } => match place {
                 Place::Anywhere => &mut self.anywhere,
@@ -164,10 +215,8 @@ impl Kind {
     fn take_out(&mut self, parent: &Key, finds: &Finds) {
         match finds {
             Finds::Names { namespace, names } => {
-                for name in names {
-                    change_or_remove(&mut self.names, name, |places| {
-                        change_or_remove(places, namespace, |parents| remove_from(parents, parent))
-                    });
+                for name in names.iter() {
+                    self.names.remove(&(Arc::clone(name), namespace.clone(), parent.clone()));
                 }
             }
             Finds::Labels { place: Place::Anywhere, labels } => {

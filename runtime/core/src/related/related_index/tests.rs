@@ -5,14 +5,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::cache::{Cache, CacheEvent};
 use crate::object::testing::{a, resource};
-use crate::related::rule::namespaces;
+use crate::related::rule::Names;
+use crate::related::selection::{namespaces, select};
 
 fn selector(text: &str) -> Selector {
     Selector::parse(text).unwrap()
 }
 
 fn by_name(namespace: Option<&str>, names: &[&str]) -> RelatedRule {
-    let names = names.iter().map(|name| Arc::from(*name)).collect();
+    let names = names.iter().map(|name| Arc::from(*name)).collect::<Names>();
     RelatedRule {
         resource: resource("v1", "Pod"),
         finds: Finds::Names { namespace: namespace.map(Arc::from), names },
@@ -38,10 +39,10 @@ fn woken(all: &RelatedIndex, before: Option<Arc<Object>>, after: Option<Arc<Obje
 #[test]
 fn a_label_taken_off_wakes_who_saw_the_object_and_who_sees_it_now() {
     let mut all = RelatedIndex::default();
-    all.set(&Key::new("n", "has"), vec![by_label(Place::Anywhere, "app=x")]);
-    all.set(&Key::new("n", "has-not"), vec![by_label(Place::Anywhere, "!app")]);
-    all.set(&Key::new("n", "by-name"), vec![by_name(None, &["a"])]);
-    all.set(&Key::new("n", "other"), vec![by_label(Place::Namespace("m".into()), "")]);
+    all.set(&Key::new("n", "has"), vec![by_label(Place::Anywhere, "app=x")]).unwrap();
+    all.set(&Key::new("n", "has-not"), vec![by_label(Place::Anywhere, "!app")]).unwrap();
+    all.set(&Key::new("n", "by-name"), vec![by_name(None, &["a"])]).unwrap();
+    all.set(&Key::new("n", "other"), vec![by_label(Place::Namespace("m".into()), "")]).unwrap();
     let (with, without) = (|| Some(pod("n/a", "app=x")), || Some(pod("n/a", "")));
     assert_eq!(woken(&all, with(), without()), ["n/by-name", "n/has", "n/has-not"]);
     assert_eq!(woken(&all, with(), with()), ["n/by-name", "n/has"]);
@@ -52,11 +53,11 @@ fn a_label_taken_off_wakes_who_saw_the_object_and_who_sees_it_now() {
 #[test]
 fn new_rules_take_the_place_of_the_old_ones() {
     let (mut all, key) = (RelatedIndex::default(), Key::new("n", "p"));
-    all.set(&key, vec![by_name(None, &["a", "b"])]);
-    all.set(&key, vec![by_name(None, &["b"])]);
+    all.set(&key, vec![by_name(None, &["a", "b"])]).unwrap();
+    all.set(&key, vec![by_name(None, &["b"])]).unwrap();
     assert!(woken(&all, None, Some(pod("n/a", ""))).is_empty());
     assert_eq!(woken(&all, None, Some(pod("n/b", ""))), ["n/p"]);
-    all.set(&key, Vec::new());
+    all.set(&key, Vec::new()).unwrap();
     assert!(all.kinds.is_empty(), "nothing is left behind");
 }
 
@@ -68,14 +69,14 @@ fn a_scope_is_watched_while_a_rule_may_find_something_there() {
     for (narrow, place, elsewhere) in
         [(true, pods(Some("n")), pods(None)), (false, pods(None), pods(Some("n")))]
     {
-        let mut all = RelatedIndex::new(narrow);
-        all.set(&one, vec![here(), by_name(Some("n"), &["a"]), here()]);
-        all.set(&two, vec![here()]);
+        let mut all = RelatedIndex::new(narrow, usize::MAX);
+        all.set(&one, vec![here(), by_name(Some("n"), &["a"]), here()]).unwrap();
+        all.set(&two, vec![here()]).unwrap();
         assert_eq!(all.place(&here()), place);
         assert!(all.has_rules_for(&place) && !all.has_rules_for(&elsewhere));
         all.remove(&one);
         assert!(all.has_rules_for(&place));
-        all.set(&two, vec![by_label(Place::Namespaces(selector("a=b")), "")]);
+        all.set(&two, vec![by_label(Place::Namespaces(selector("a=b")), "")]).unwrap();
         assert!(
             all.has_rules_for(&pods(None)) && !all.has_rules_for(&pods(Some("n"))) && all.select_namespaces()
         );
@@ -85,12 +86,35 @@ fn a_scope_is_watched_while_a_rule_may_find_something_there() {
 }
 
 #[test]
+fn rules_that_do_not_fit_beside_those_of_others_are_refused_and_fit_once_these_are_gone() {
+    let names: Vec<_> = (0..100).map(|number| format!("name-{number}")).collect();
+    let rule = by_name(None, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let memory = rule.memory();
+    let mut all = RelatedIndex::new(false, 2 * memory);
+    let [one, two, three] = ["one", "two", "three"].map(|name| Key::new("n", name));
+    for parent in [&one, &two, &one] {
+        all.set(parent, vec![rule.clone()]).unwrap();
+    }
+    let few = || vec![by_name(None, &["a"])];
+    let refused = RuleMemoryError { memory: few()[0].memory(), others: 2 * memory, max: 2 * memory };
+    assert_eq!(all.set(&three, few()), Err(refused));
+    assert!(all.set(&one, vec![rule.clone(), rule.clone()]).is_err());
+    assert_eq!(woken(&all, None, Some(pod("n/name-7", ""))), ["n/one", "n/two"], "what was there stays");
+    all.remove(&one);
+    assert_eq!(all.set(&three, few()), Ok(()));
+    assert_eq!(woken(&all, None, Some(pod("n/name-7", ""))), ["n/two"]);
+    all.remove(&two);
+    all.remove(&three);
+    assert_eq!(all.memory(), 0);
+}
+
+#[test]
 fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     let mut all = RelatedIndex::default();
     let rule = |selector_of| by_label(Place::Namespaces(selector(selector_of)), "app=x");
-    all.set(&Key::new("n", "x"), vec![rule("team=x")]);
-    all.set(&Key::new("n", "y"), vec![rule("team=y")]);
-    all.set(&Key::new("n", "any"), vec![rule("")]);
+    all.set(&Key::new("n", "x"), vec![rule("team=x")]).unwrap();
+    all.set(&Key::new("n", "y"), vec![rule("team=y")]).unwrap();
+    all.set(&Key::new("n", "any"), vec![rule("")]).unwrap();
     let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
     let woken = |before, after| -> Vec<String> {
         all.on_namespace(&ObjectChange { before, after }).iter().map(ToString::to_string).collect()
@@ -108,7 +132,7 @@ fn an_event_costs_no_more_because_others_name_other_objects() {
     for number in 0..parents {
         let name = format!("p{number}");
         let mine = by_label(Place::Anywhere, &format!("for={name}"));
-        all.set(&Key::new("n", &name), vec![by_name(Some("n"), &[&name]), mine]);
+        all.set(&Key::new("n", &name), vec![by_name(Some("n"), &[&name]), mine]).unwrap();
     }
     // Asking every parent would take 400 million steps, and minutes.
     for number in 0..parents {
@@ -133,7 +157,7 @@ fn any_rule() -> impl Strategy<Value = RelatedRule> {
     ];
     let finds = prop_oneof![
         (prop::option::of(namespace()), names)
-            .prop_map(|(namespace, names)| Finds::Names { namespace, names }),
+            .prop_map(|(namespace, names)| Finds::Names { namespace, names: names.into_iter().collect() }),
         (place, any_selector()).prop_map(|(place, labels)| Finds::Labels { place, labels }),
     ];
     let kind = prop::sample::select(vec!["Pod", "Secret"]).prop_map(|kind| resource("v1", kind));
@@ -190,7 +214,7 @@ impl World {
         for rule in self.rules.get(parent).into_iter().flatten() {
             let within = rule.namespace_selector().map(|selector| namespaces(selector, &self.namespaces));
             let Some(index) = self.kinds.get(&rule.resource) else { continue };
-            let found = rule.select(index, &within.unwrap_or_default());
+            let found = select(&rule.finds, index, &within.unwrap_or_default());
             seen.extend(found.iter().map(|object| (Arc::clone(&rule.resource), object.key.clone())));
         }
         seen
@@ -208,12 +232,14 @@ proptest! {
                 Step::Rules(parent, rules) => {
                     let key = Key::new("n", &parent.to_string());
                     if let Some(rules) = rules {
-                        world.all.set(&key, rules.clone());
+                        world.all.set(&key, rules.clone()).unwrap();
                         world.rules.insert(key, rules);
                     } else {
                         world.all.remove(&key);
                         world.rules.remove(&key);
                     }
+                    let rules = world.rules.values().flatten();
+                    prop_assert_eq!(world.all.memory(), rules.map(RelatedRule::memory).sum::<usize>());
                     prop_assert_eq!(world.all.kinds.is_empty(), world.rules.values().all(Vec::is_empty));
                     let places = world.rules.values().flatten().map(|rule| world.all.place(rule));
                     let places: BTreeSet<_> = places.collect();

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use metahook_core::api::policy::Limits;
 use metahook_core::api::units::print_bytes;
+use metahook_core::hook::RequestTooLarge;
 use metahook_core::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::hook::wasm::compile::last_words;
 use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
-
-/// Bytes of a request.
-pub(super) const MAX_REQUEST: usize = 32 << 20;
 
 /// Bytes of a hook's last line.
 const MAX_LINE: usize = 200;
@@ -44,10 +42,8 @@ pub enum CallError {
     Start(String),
     #[error("the hook was stopped{place}: {why}")]
     Stopped { why: String, place: String },
-    #[error(
-        "the request has {0} bytes, and {MAX_REQUEST} are allowed: the parent has too many or too large children"
-    )]
-    Request(usize),
+    #[error(transparent)]
+    Request(RequestTooLarge),
     #[error("the server failed while it ran the hook, which is a bug of the server: {0}")]
     Bug(String),
 }

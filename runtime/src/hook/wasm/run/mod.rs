@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use metahook_core::api::policy::LimitBounds;
+use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
 use wasmtime::{
     Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module as Code,
@@ -22,7 +23,7 @@ use super::compile::{Digest, ModuleError, ModuleSettings, Origin, engine_config}
 use super::wasi::{self, CallState, Exit, YIELD_INTERVAL};
 pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
 pub use call_error::CallError;
-use call_error::{Failure, MAX_REQUEST};
+use call_error::Failure;
 use concurrency::Concurrency;
 
 /// Bytes of an error that wasmtime describes.
@@ -123,7 +124,7 @@ impl Runtime {
     /// Calls a module once. No state outlives the call.
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
         if call.request.len() > MAX_REQUEST {
-            let answer = Err(CallError::Request(call.request.len()));
+            let answer = Err(CallError::Request(RequestTooLarge(call.request.len())));
             return Called { answer, log: Log::default(), usage: Usage::default(), pure: true };
         }
         let permit = self.concurrency.acquire(call.controller).await;

@@ -1,0 +1,270 @@
+//! Customize hooks that ask for too much: floods of rules, names and selectors, beside a neighbour that goes on.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use acceptance::api::POD;
+use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::{Hook, config_map, text};
+use acceptance::webhook::{Answer, Asked, Webhook};
+use anyhow::Result;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::attacks::form;
+use crate::attacks::measure::{self, runtime_p99};
+use crate::wasm::{self, Wat};
+
+const RULES: u32 = 10_000;
+
+/// Controllers with a flood, and parents of each.
+const CONTROLLERS: usize = 2;
+const PARENTS: usize = 3;
+
+/// Parents of the neighbour whose Pods are waited for.
+const NEIGHBOURS: u32 = 10;
+
+/// Bounds in milliseconds of 99 of 100 probes, and on the speed of the neighbour. The suite's server is not optimized, and
+/// other tests keep the machine busy beside the short form.
+fn delay() -> f64 {
+    form(1500.0, 100.0)
+}
+
+fn speed() -> f64 {
+    form(0.05, 0.5)
+}
+
+/// What the server may ever have had.
+const MEMORY_MIB: f64 = 300.0;
+
+/// The label of the objects that are asked for.
+const LABEL: &str = "flood";
+
+fn map(test: &Fixture, number: usize) -> Value {
+    config_map(&format!("map-{number}"), json!({ LABEL: test.name() }), json!({}))
+}
+
+/// A server with probes, and a neighbour that has nothing to do yet.
+async fn serve(test: &mut Fixture) -> Result<SocketAddr> {
+    test.define_kind().await?;
+    let probes = measure::with_probes(test)?;
+    test.store("good", &guest("hello")?).await?;
+    test.store("quiet", &wasm::answers(&json!({ "children": [] }))?).await?;
+    test.serve()?;
+    let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
+    test.host(good.synced_by(test.hook("good"))).await?;
+    Ok(probes)
+}
+
+/// A controller that is hosted beside the neighbour, about parents of its own.
+async fn host(test: &mut Fixture, name: &str, customize: Hook) -> Result<()> {
+    let controller = test.controller().renamed(&format!("{}-{name}", test.name()));
+    let hook = test.hook("quiet").version("v2");
+    let controller = controller.of_parents_with("row", name).synced_by(hook);
+    test.host(controller.customized_by(customize.version("v2"))).await.map(drop)
+}
+
+/// Parents per second that get their Pods.
+async fn neighbours(test: &mut Fixture, prefix: &str) -> Result<f64> {
+    let start = Instant::now();
+    let names: Vec<_> = (0..NEIGHBOURS).map(|number| format!("{prefix}-{number}")).collect();
+    for name in &names {
+        test.create(test.parent(name).labelled("row", "good")).await?;
+    }
+    for name in &names {
+        test.parents().until(name, "its Pod counted", |parent| parent["status"]["pods"] == 1).await?;
+    }
+    Ok(f64::from(NEIGHBOURS) / start.elapsed().as_secs_f64())
+}
+
+/// Hosts a flood beside many objects, has it asked for again and again, and measures probes, a neighbour and memory.
+async fn flood(test: &mut Fixture, hook: &[u8]) -> Result<()> {
+    let probes = serve(test).await?;
+    test.store("flood", hook).await?;
+    let maps = test.config_maps();
+    let create = (0..form(300, 5000)).map(|number| maps.create(map(test, number)));
+    stream::iter(create).buffer_unordered(16).try_collect::<Vec<_>>().await?;
+    let alone = neighbours(test, "alone").await?;
+    for controller in 0..CONTROLLERS {
+        host(test, &format!("bad-{controller}"), test.hook("flood")).await?;
+        for parent in 0..PARENTS {
+            let name = format!("bad-{controller}-{parent}");
+            test.create(test.parent(&name).labelled("row", &format!("bad-{controller}"))).await?;
+        }
+    }
+    let touched = test.config_maps();
+    let touch = async {
+        for number in 0_u64.. {
+            touched.merge("map-0", &json!({ "data": { "number": number.to_string() } })).await?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(0.0)
+    };
+    let beside = async {
+        tokio::select! {
+            beside = neighbours(test, "beside") => beside,
+            touched = touch => touched,
+        }
+    };
+    let (beside, p99) = runtime_p99(probes, beside).await?;
+    test.at_most("p99 of probes", p99, "ms", delay())?;
+    test.at_least("neighbour's speed", beside / alone, "of its own", speed())?;
+    memory(test)
+}
+
+fn memory(test: &mut Fixture) -> Result<()> {
+    let most = test.server().most_memory()? >> 20;
+    test.at_most("memory", f64::from(u32::try_from(most)?), "MiB", MEMORY_MIB)
+}
+
+/// The Event on a parent that its rules are refused.
+async fn refused(test: &Fixture, parent: &str, says: &str) -> Result<()> {
+    let is = |event: &Value| {
+        let message = text(event, "/message");
+        message.starts_with("Sync error: customize hook") && message.contains(says)
+    };
+    test.until_event(parent, "SyncError", is).await.map(drop)
+}
+
+pub(crate) async fn ten_thousand_equal_rules_count_once(test: &mut Fixture) -> Result<()> {
+    let rule = json!({ "apiVersion": "v1", "resource": "configmaps", "labelSelector": { "matchLabels": { LABEL: test.name() } } });
+    let hook = Wat::default().prints(r#"{"relatedResources":["#);
+    let hook = hook.prints_times(RULES - 1, format!("{rule},")).prints(format!("{rule}]}}"));
+    Box::pin(flood(test, &hook.wasm()?)).await?;
+    for number in 0..CONTROLLERS {
+        let name = format!("{}-bad-{number}", test.name());
+        let settled = |controller: &Value| controller["status"]["settled"] == PARENTS;
+        test.controllers().until(&name, "all parents settled", settled).await?;
+    }
+    Ok(())
+}
+
+/// Rules of which none is like another; each finds all objects of the flood.
+fn different(test: &Fixture, count: u32, selector: impl Fn(u32) -> Value) -> Value {
+    let rule = |number| {
+        let mut rule = selector(number);
+        rule["apiVersion"] = json!("v1");
+        rule["resource"] = json!("configmaps");
+        rule["labelSelector"]["matchLabels"] = json!({ LABEL: test.name() });
+        rule
+    };
+    json!({ "relatedResources": (0..count).map(rule).collect::<Vec<_>>() })
+}
+
+/// As modules that print so much do not fit into a ConfigMap, a webhook answers.
+async fn flood_by_webhook(test: &mut Fixture, answer: Value, says: &str) -> Result<()> {
+    let webhook = Webhook::answering(answer).await?;
+    let probes = serve(test).await?;
+    let maps = test.config_maps();
+    let create = (0..form(300, 5000)).map(|number| maps.create(map(test, number)));
+    stream::iter(create).buffer_unordered(16).try_collect::<Vec<_>>().await?;
+    let alone = neighbours(test, "alone").await?;
+    for controller in 0..CONTROLLERS {
+        let row = format!("bad-{controller}");
+        host(test, &row, Hook::webhook(&webhook.url("/customize"))).await?;
+        for parent in 0..PARENTS {
+            test.create(test.parent(&format!("{row}-{parent}")).labelled("row", &row)).await?;
+        }
+    }
+    let (beside, p99) = runtime_p99(probes, neighbours(test, "beside")).await?;
+    for controller in 0..CONTROLLERS {
+        refused(test, &format!("bad-{controller}-0"), says).await?;
+    }
+    test.at_most("p99 of probes", p99, "ms", delay())?;
+    test.at_least("neighbour's speed", beside / alone, "of its own", speed())?;
+    memory(test)
+}
+
+pub(crate) async fn ten_thousand_different_rules_are_refused_by_name(test: &mut Fixture) -> Result<()> {
+    let absent = |number| json!({ "key": format!("x{number}"), "operator": "DoesNotExist" });
+    let few = |number| json!({ "labelSelector": { "matchExpressions": [absent(number)] } });
+    let answer = different(test, RULES / 2, few);
+    flood_by_webhook(test, answer, "(--customize-steps-max)").await
+}
+
+pub(crate) async fn ten_thousand_selectors_of_namespaces_are_refused_by_name(
+    test: &mut Fixture,
+) -> Result<()> {
+    let absent = |number| json!({ "key": format!("x{number}"), "operator": "DoesNotExist" });
+    let few = |number| json!({ "namespaceSelector": { "matchExpressions": [absent(number)] } });
+    let answer = different(test, RULES / 2, few);
+    flood_by_webhook(test, answer, "(--customize-steps-max)").await
+}
+
+fn names(count: usize, prefix: &str) -> Value {
+    let names: Vec<_> = (0..count).map(|number| format!("{prefix}-{number}")).collect();
+    json!({ "relatedResources": [{ "apiVersion": "v1", "resource": "configmaps", "names": names }] })
+}
+
+pub(crate) async fn half_a_million_names_are_refused(test: &mut Fixture) -> Result<()> {
+    let probes = serve(test).await?;
+    let [many, some] = [names(450_000, "name"), names(100_000, "n")].map(Answer::from);
+    let webhook = Webhook::serve(move |asked: &Asked| {
+        let parent = text(&asked.body, "/parent/metadata/name");
+        if parent == "some" { some.clone() } else { many.clone() }
+    });
+    let webhook = webhook.await?;
+    host(test, "bad", Hook::webhook(&webhook.url("/customize"))).await?;
+    let refusals = async {
+        for parent in ["one", "two", "three", "some"] {
+            test.create(test.parent(parent).labelled("row", "bad")).await?;
+        }
+        for parent in ["one", "two", "three"] {
+            refused(test, parent, "bytes, and 2097152 are allowed (--customize-bytes-max)").await?;
+        }
+        let says = "relatedResources[0].names brings it to 100000 names, and 10000 are allowed (--customize-names-max)";
+        refused(test, "some", says).await
+    };
+    let ((), p99) = runtime_p99(probes, refusals).await?;
+    test.at_most("p99 of probes", p99, "ms", delay())?;
+    memory(test)
+}
+
+/// Each parent asks for as many names as one may; all of them together take more than the server remembers.
+pub(crate) async fn rules_of_too_many_parents_are_refused_until_others_go(test: &mut Fixture) -> Result<()> {
+    const EACH_MIB: usize = 2;
+    let fit = form(2, 20);
+    test.server().flag(&format!("--customize-memory-max={}Mi", EACH_MIB * fit + 1));
+    serve(test).await?;
+    let webhook =
+        Webhook::serve(|asked: &Asked| names(10_000, text(&asked.body, "/parent/metadata/name")).into());
+    let webhook = webhook.await?;
+    let row = format!("{}-bad", test.name());
+    host(test, "bad", Hook::webhook(&webhook.url("/customize"))).await?;
+    let settled = |count: usize| {
+        move |controller: &Value| {
+            controller["status"]["parents"] == count && controller["status"]["failing"] == 0
+        }
+    };
+    for number in 0..fit {
+        test.create(test.parent(&format!("p{number}")).labelled("row", "bad")).await?;
+    }
+    test.controllers().until(&row, "all that fit", settled(fit)).await?;
+    test.create(test.parent("more").labelled("row", "bad")).await?;
+    refused(test, "more", "are allowed for all parents (--customize-memory-max)").await?;
+    let one = |controller: &Value| controller["status"]["failing"] == 1;
+    test.controllers().until(&row, "one that fails", one).await?;
+    test.parents().delete("p0").await?;
+    test.controllers().until(&row, "one more that fits", settled(fit)).await?;
+    memory(test)
+}
+
+pub(crate) async fn more_watches_than_allowed_are_refused_by_name(test: &mut Fixture) -> Result<()> {
+    test.server().flag("--customize-watches-max=2");
+    serve(test).await?;
+    let rule = |resource: &&str| json!({ "apiVersion": "v1", "resource": resource });
+    let rules =
+        |resources: &[&str]| json!({ "relatedResources": resources.iter().map(rule).collect::<Vec<_>>() });
+    for (name, rules) in [
+        ("two", rules(&["configmaps", "services", "configmaps"])),
+        ("three", rules(&["configmaps", "services", "serviceaccounts"])),
+    ] {
+        test.store(name, &wasm::answers(&rules)?).await?;
+        host(test, name, test.hook(name)).await?;
+        test.create(test.parent(name).labelled("row", name)).await?;
+    }
+    let fails = "relatedResources[2] needs a watch of v1 ServiceAccount, and the 2 watches that the related objects of a controller may have are open (--customize-watches-max)";
+    refused(test, "three", fails).await?;
+    let settled = |controller: &Value| controller["status"]["settled"] == 1;
+    test.controllers().until(&format!("{}-two", test.name()), "settled", settled).await.map(drop)
+}
