@@ -27,6 +27,13 @@ impl Fingerprint {
     }
 }
 
+impl fmt::Display for Fingerprint {
+    /// Half of it, which is enough to tell versions apart.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
 /// A fingerprint in the making: the list is added string by string.
 #[derive(Default)]
 pub struct Fingerprinter(Sha256);

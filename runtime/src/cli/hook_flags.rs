@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::policy::{CustomizeBounds, HookPolicy, LimitBounds, Limits};
+use metahook_core::api::policy::{BrakeLimits, CustomizeBounds, HookPolicy, LimitBounds, Limits};
 
 use crate::cli::{FlagError, bytes, duration};
 use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
@@ -76,6 +76,12 @@ pub struct PolicyFlags {
     /// Memory that the mounted files of all hooks may take, each version until the last call that sees it ends.
     #[arg(long, value_name = "BYTES", default_value = "64Mi", value_parser = bytes)]
     pub mount_memory_max: u64,
+    /// Children that may be deleted because the hooks or the spec of a controller changed, before the rest waits for a user.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub deletion_brake_children: usize,
+    /// Share of a controller's children that may be deleted so, where it is more than that number; 100 turns the brake off.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub deletion_brake_percent: u8,
 }
 
 impl PolicyFlags {
@@ -86,6 +92,11 @@ impl PolicyFlags {
             require_pin: self.require_pin,
             mount_secret_namespaces: names(&self.mount_secret_namespaces),
             secrets_by_account: false,
+            deletion_brake: BrakeLimits {
+                children: self.deletion_brake_children,
+                percent: self.deletion_brake_percent,
+                exempt: Vec::new(),
+            },
         }
     }
 }

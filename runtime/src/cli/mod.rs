@@ -208,7 +208,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use clap::CommandFactory;
-    use metahook_core::api::policy::{CustomizeBounds, HookPolicy, LimitBounds};
+    use metahook_core::api::policy::{BrakeLimits, CustomizeBounds, HookPolicy, LimitBounds};
 
     use super::*;
 
@@ -240,6 +240,7 @@ mod tests {
             ("--discovery-interval", "0s"),
             ("--api-read-timeout", "61s"),
             ("--workers", "0"),
+            ("--deletion-brake-percent", "101"),
             ("--module-size-max", "0"),
             ("--module-functions-max", "0"),
             ("--module-compile-timeout", "soon"),
@@ -259,6 +260,11 @@ mod tests {
     }
 
     #[test]
+    fn the_deletion_brake_of_the_flags_is_that_of_the_types() {
+        assert_eq!(parse(&[]).unwrap().hook_policy.deletion_brake, BrakeLimits::default());
+    }
+
+    #[test]
     fn namespaces_are_lists_and_an_empty_one_names_nothing() {
         assert_eq!(parse(&["--module-namespaces="]).unwrap().hook_policy, HookPolicy::default());
         let flags = ["--module-namespaces=a,b", "--require-pin", "--mount-secret-namespaces=c"];
@@ -267,7 +273,7 @@ mod tests {
             module_namespaces: ["a".to_owned(), "b".to_owned()].into(),
             require_pin: true,
             mount_secret_namespaces: ["c".to_owned()].into(),
-            secrets_by_account: false,
+            ..HookPolicy::default()
         };
         assert_eq!(parse(&flags).unwrap().hook_policy, expected);
     }

@@ -30,6 +30,8 @@ pub(crate) enum Hook {
 /// The hooks of a running controller.
 pub(crate) struct Hooks {
     pub(crate) all: PerHook<Hook>,
+    /// Digest of the controller's spec.
+    spec: Fingerprint,
     /// Their present versions.
     now: Mutex<Result<Arc<LoadedHooks>, HookName>>,
 }
@@ -37,6 +39,7 @@ pub(crate) struct Hooks {
 /// All hooks in their present versions. A reconcile takes them once, so that it never mixes versions.
 pub(crate) struct LoadedHooks {
     hooks: PerHook<CallableHook>,
+    /// Of the modules, of what they may read, and of the controller's spec.
     pub(crate) identity: Fingerprint,
 }
 
@@ -90,29 +93,32 @@ impl HookError {
 }
 
 impl Hooks {
-    pub(crate) fn new(all: PerHook<Hook>) -> Self {
-        Self { now: Mutex::new(LoadedHooks::of(&all).map(Arc::new)), all }
+    pub(crate) fn new(all: PerHook<Hook>, spec: Fingerprint) -> Self {
+        Self { now: Mutex::new(LoadedHooks::of(&all, spec).map(Arc::new)), all, spec }
     }
 
     pub(crate) fn now(&self) -> Result<Arc<LoadedHooks>, HookError> {
         lock(&self.now).clone().map_err(HookError::NotLoaded)
     }
 
-    /// Takes the present modules and mounts; `true`: a version changed.
-    pub(crate) fn renew(&self) -> bool {
-        let now = LoadedHooks::of(&self.all).map(Arc::new);
+    /// Takes the present modules and mounts; `true`: a version changed. `before` is called with a new one before any reconcile
+    /// takes it.
+    pub(crate) fn renew(&self, before: impl FnOnce(Fingerprint)) -> bool {
+        let now = LoadedHooks::of(&self.all, self.spec).map(Arc::new);
         let identity = |hooks: &Result<Arc<LoadedHooks>, HookName>| hooks.as_ref().ok().map(|it| it.identity);
-        let mut known = lock(&self.now);
-        let changed = identity(&known) != identity(&now);
-        *known = now;
-        changed
+        let is_changed = identity(&lock(&self.now)) != identity(&now);
+        if let Some(version) = identity(&now).filter(|_| is_changed) {
+            before(version);
+        }
+        *lock(&self.now) = now;
+        is_changed
     }
 }
 
 impl LoadedHooks {
     /// # Errors
     /// The hook without a module: none of them is called.
-    fn of(hooks: &PerHook<Hook>) -> Result<Self, HookName> {
+    fn of(hooks: &PerHook<Hook>, spec: Fingerprint) -> Result<Self, HookName> {
         let hooks = hooks.try_map(|name, hook| match hook {
             Hook::Wasm { source, limits } => {
                 let loaded = source.loaded().ok_or(name)?;
@@ -121,6 +127,7 @@ impl LoadedHooks {
             Hook::Webhook(webhook) => Ok(CallableHook::Webhook(Arc::clone(webhook))),
         })?;
         let mut identity = Fingerprinter::default();
+        identity.add(spec.as_bytes());
         for (name, hook) in hooks.iter() {
             identity.add(name.as_str().as_bytes());
             match hook {

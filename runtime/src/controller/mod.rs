@@ -8,12 +8,13 @@ pub(crate) mod related;
 mod runner;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::policy::{CustomizeBounds, HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
+use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::Applying;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
@@ -27,6 +28,7 @@ use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
 use crate::queue::Queue;
 use crate::store::{Change, Store, Stores, WriteGuard, Writer};
+use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
 use decorator_conflicts::DecoratorCoordinator;
 use related::select::Turns;
@@ -150,7 +152,25 @@ pub(crate) struct ControllerData {
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) recorder: Recorder,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
+}
+
+/// The deletion brake of a controller, for its parents of all kinds.
+pub(crate) struct Brake {
+    state: Mutex<DeletionBrake>,
+    started: Instant,
+}
+
+impl Brake {
+    pub(crate) fn new(state: DeletionBrake) -> Self {
+        Self { state: Mutex::new(state), started: Instant::now() }
+    }
+
+    /// The second argument is the time since the controller is hosted.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut DeletionBrake, Duration) -> T) -> T {
+        act(&mut lock(&self.state), self.started.elapsed())
+    }
 }
 
 impl ControllerData {

@@ -7,6 +7,8 @@ pub(crate) mod compilation;
 pub(crate) mod measure;
 pub(crate) mod related;
 
+pub(crate) mod deletions;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -31,6 +33,13 @@ pub(crate) fn all() -> Vec<Test> {
             half_a_million_names_are_refused,
             rules_of_too_many_parents_are_refused_until_others_go,
             more_watches_than_allowed_are_refused_by_name,
+        },
+        deletions::{
+            a_wrong_module_deletes_none_of_ten_children_over_restarts,
+            a_wrong_module_deletes_at_most_a_fifth_of_many_children,
+            held_deletions_go_on_where_a_user_agrees,
+            held_reconciles_go_on_when_the_answers_ask_for_less,
+            deletions_that_no_change_of_the_hook_brings_about_do_not_wait,
         },
     ]
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook};
-use crate::api::policy::{HookPolicy, ServiceAccountRef};
+use crate::api::policy::{BrakeLimits, DeletionBrakeSpec, HookPolicy, ServiceAccountRef};
 use crate::api::selection::{self, SelectionRule};
 use crate::api::webhook::EndpointConfig;
 use crate::api::{self, ControllerError, SpecError};
@@ -26,6 +26,8 @@ pub struct CommonSpec {
     pub related_deletion: Option<Vec<RelatedDeletion>>,
     /// The account whose rights bound what the controller does; the server's own when absent.
     pub service_account_ref: Option<ServiceAccountRef>,
+    /// How many children may be deleted because the hooks or the spec changed, before the rest waits for a user.
+    pub deletion_brake: Option<DeletionBrakeSpec>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,6 +90,7 @@ pub struct CheckedCommon {
     pub children: Vec<ChildRule>,
     /// Kinds of related objects that hooks may delete.
     pub deletions: Vec<Grant>,
+    pub deletion_brake: BrakeLimits,
     /// Kinds of children that the spec declares more than once: the last entry counts.
     pub declared_again: BTreeSet<Gvr>,
     /// All parents are reconciled again after this time.
@@ -149,6 +152,7 @@ impl CommonSpec {
             account: self.service_account_ref.clone(),
             children,
             deletions: check_grants(self.related_deletion.as_deref())?,
+            deletion_brake: self.deletion_brake.clone().unwrap_or_default().check(&policy.deletion_brake)?,
             declared_again,
             resync_period: seconds.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
             short_resync: seconds.filter(|seconds| *seconds < 1),

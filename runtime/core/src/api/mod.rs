@@ -20,6 +20,8 @@ use serde_json::{Value, json};
 
 use crate::api::reason::EventReason;
 use crate::api::selection::Selection;
+use crate::hash::Fingerprint;
+use crate::json::to_go_string;
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{LabelSelector, Selector};
@@ -68,6 +70,12 @@ impl ControllerKind {
             Self::Decorator => "spec.attachments",
         }
     }
+}
+
+/// Digest of a controller's spec as it is stored.
+pub fn spec_digest(controller: &Object) -> Fingerprint {
+    let spec = controller.value().ok().and_then(|mut controller| controller.get_mut("spec").map(Value::take));
+    Fingerprint::of(to_go_string(&spec.unwrap_or_default()).as_bytes())
 }
 
 /// A controller of either kind whose spec can be run.

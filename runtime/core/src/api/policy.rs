@@ -7,7 +7,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{SpecError, units};
+use crate::api::{self, SpecError, units};
+use crate::object::id::Gvr;
 
 /// The default trusts every user who may create controllers, except with Secrets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct HookPolicy {
     pub mount_secret_namespaces: BTreeSet<String>,
     /// Secrets are read with the rights of the controller's own account, which say where they may come from.
     pub secrets_by_account: bool,
+    /// The threshold of deletions after a change, where a spec sets no other one.
+    pub deletion_brake: BrakeLimits,
 }
 
 impl HookPolicy {
@@ -262,8 +265,84 @@ impl fmt::Display for ServiceAccountRef {
     }
 }
 
+/// The share of children that no number of deletions exceeds: the brake is off.
+const ALL: u8 = 100;
+
+/// Deletions beyond both numbers are held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrakeLimits {
+    pub children: usize,
+    /// Of the children that the controller manages.
+    pub percent: u8,
+    /// Kinds whose deletions are not counted, in any version.
+    pub exempt: Vec<Gvr>,
+}
+
+impl Default for BrakeLimits {
+    fn default() -> Self {
+        Self { children: 5, percent: 20, exempt: Vec::new() }
+    }
+}
+
+impl BrakeLimits {
+    /// The deletions that do not wait, of so many children.
+    pub fn max_deletions(&self, managed: usize) -> usize {
+        if self.percent >= ALL {
+            return usize::MAX;
+        }
+        // Divided first: the product of a large number would not fit.
+        let (hundreds, rest) = (managed / 100, managed % 100);
+        let percent = usize::from(self.percent);
+        self.children.max(hundreds * percent + rest * percent / 100)
+    }
+}
+
+/// Deletions beyond both numbers wait.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeletionBrakeSpec {
+    /// The number of children; the server's flag when absent.
+    pub children: Option<u32>,
+    /// The share of the children that the controller manages; the server's flag when absent. 100 turns the brake off.
+    #[schemars(range(min = 0, max = 100))]
+    pub percent: Option<u8>,
+    /// Kinds of children whose deletions are not counted.
+    pub exempt: Option<Vec<ExemptKind>>,
+}
+
+/// A kind of children whose deletions never wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExemptKind {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
+}
+
+impl DeletionBrakeSpec {
+    /// With the numbers of the server's flags where the spec names none.
+    pub(super) fn check(&self, flags: &BrakeLimits) -> Result<BrakeLimits, SpecError> {
+        if let Some(percent) = self.percent.filter(|percent| *percent > ALL) {
+            return Err(SpecError::new(
+                "spec.deletionBrake.percent",
+                format!("{percent} is more than {ALL}"),
+            ));
+        }
+        let exempt = self.exempt.iter().flatten().enumerate().map(|(at, kind)| {
+            api::resource(&format!("spec.deletionBrake.exempt[{at}]"), &kind.api_version, &kind.resource)
+        });
+        let children = self.children.map(|children| usize::try_from(children).unwrap_or(usize::MAX));
+        Ok(BrakeLimits {
+            children: children.unwrap_or(flags.children),
+            percent: self.percent.unwrap_or(flags.percent),
+            exempt: exempt.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn names(names: &[&str]) -> BTreeSet<String> {
@@ -324,5 +403,31 @@ mod tests {
         ] {
             assert!(account.check("f").unwrap_err().to_string().starts_with(says));
         }
+    }
+
+    #[test]
+    fn the_threshold_is_more_than_five_and_more_than_a_fifth() {
+        for (managed, most) in [(0, 5), (3, 5), (25, 5), (30, 6), (34, 6), (1_000, 200)] {
+            assert_eq!(BrakeLimits::default().max_deletions(managed), most, "of {managed}");
+        }
+        let off = BrakeLimits { percent: 100, ..BrakeLimits::default() };
+        assert_eq!(off.max_deletions(10), usize::MAX);
+        assert!(BrakeLimits::default().max_deletions(usize::MAX) > 0, "no overflow");
+    }
+
+    #[test]
+    fn a_deletion_brake_takes_the_numbers_of_the_flags_where_it_names_none() {
+        let flags = BrakeLimits { children: 7, percent: 8, exempt: vec![] };
+        let checked = |spec: Value| {
+            let spec: DeletionBrakeSpec = serde_json::from_value(spec).unwrap();
+            spec.check(&flags).map_err(|error| error.to_string())
+        };
+        assert_eq!(checked(json!({})), Ok(flags.clone()));
+        let pods = json!({"apiVersion": "v1", "resource": "pods"});
+        let all = json!({"children": 0, "percent": 100, "exempt": [pods]});
+        let exempt = vec![Gvr::new("v1", "pods")];
+        assert_eq!(checked(all), Ok(BrakeLimits { children: 0, percent: 100, exempt }));
+        let error = checked(json!({"percent": 101})).unwrap_err();
+        assert_eq!(error, "spec.deletionBrake.percent: 101 is more than 100");
     }
 }

@@ -86,6 +86,9 @@ table! {
     ImpureHook = ("ImpureHook", Controllers, Warning, "Decide from the request alone.");
     /// Two DecoratorControllers want a label, annotation or status of one object to be different. The older one decides.
     DecoratorsConflict = ("DecoratorsConflict", Controllers, Warning, "Change one of the hooks.");
+    /// After a change of the hooks or of the spec, deletions beyond the threshold wait. The message names both versions,
+    /// counts and examples.
+    DeletionsHeld = ("DeletionsHeld", Controllers, Warning, "See [Deletions after a change](../operations.md#deletions-after-a-change).");
     /// A reconcile failed. The message says at which step, and where in the answer.
     SyncError = ("SyncError", Parents, Warning, "See [Limits and errors](../limits.md).");
     /// A webhook answered without a list of children, so all of them are deleted.
@@ -132,6 +135,7 @@ pub enum ConditionType {
     KindsServed,
     Pure,
     ChildrenStable,
+    DeletionsHeld,
     /// The children of a parent follow its latest revision.
     Updated,
 }
@@ -144,6 +148,7 @@ impl ConditionType {
             Self::KindsServed => "KindsServed",
             Self::Pure => "Pure",
             Self::ChildrenStable => "ChildrenStable",
+            Self::DeletionsHeld => "DeletionsHeld",
             Self::Updated => "Updated",
         }
     }
@@ -159,6 +164,8 @@ table! {
     ParentsFailing = ("ParentsFailing", ConditionType::Ready, true);
     /// A kind can no longer be watched. The server goes on with what it saw last.
     WatchBroken = ("NotListed", ConditionType::Ready, true);
+    /// Parents wait: see the condition `DeletionsHeld`.
+    WaitsForConsent = ("DeletionsHeld", ConditionType::Ready, false);
     /// A kind cannot be listed, so the controller does not start.
     NotListed = ("NotListed", ConditionType::Ready, false);
     /// The API server does not serve a kind of the spec.
@@ -213,6 +220,11 @@ table! {
     NoForeignChanges = ("NoForeignChanges", ConditionType::ChildrenStable, true);
     /// A client does; the message names the first child and field.
     ValueFlapping = ("ValueFlapping", ConditionType::ChildrenStable, false);
+    /// No deletion waits.
+    NothingHeld = ("NothingHeld", ConditionType::DeletionsHeld, false);
+    /// After a change of the hooks or of the spec, reconciles ask for more deletions than the threshold lets through.
+    /// The message names both versions, counts, examples, and how to let them go on.
+    ThresholdExceeded = ("ThresholdExceeded", ConditionType::DeletionsHeld, true);
 }
 
 impl ConditionReason {

@@ -25,6 +25,18 @@ pub struct ControllerStatus {
     pub settled: Option<i64>,
     /// Parents whose last reconcile failed.
     pub failing: Option<i64>,
+    /// Deletions after a change of the hooks or of the spec.
+    #[serde(default)]
+    pub deletions: DeletionStatus,
+}
+
+/// What a server that starts has to know of the deletion brake.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeletionStatus {
+    /// Digest of the hooks and the spec with which all parents settled last.
+    pub accepted: Option<String>,
+    /// Deletions that followed from the latest changes.
+    pub deleted: Option<i64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -79,7 +91,15 @@ pub struct Report {
     pub kinds: Finding,
     pub pure: Finding,
     pub stable: Finding,
+    pub held: Finding,
     pub hooks: BTreeMap<String, HookStatus>,
+    pub counts: ParentCounts,
+    pub deletions: DeletionStatus,
+}
+
+/// How many parents there are, and how many of them are settled and failing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ParentCounts {
     pub parents: i64,
     pub settled: i64,
     pub failing: i64,
@@ -158,11 +178,13 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
             condition(ConditionType::KindsServed, &report.kinds),
             condition(ConditionType::Pure, &report.pure),
             condition(ConditionType::ChildrenStable, &report.stable),
+            condition(ConditionType::DeletionsHeld, &report.held),
         ],
         hooks: report.hooks.clone(),
-        parents: Some(report.parents),
-        settled: Some(report.settled),
-        failing: Some(report.failing),
+        parents: Some(report.counts.parents),
+        settled: Some(report.counts.settled),
+        failing: Some(report.counts.failing),
+        deletions: report.deletions.clone(),
     };
     (next != *before).then_some(next)
 }

@@ -12,6 +12,7 @@
 
 mod child;
 pub mod claims;
+pub mod deletion_brake;
 pub mod desired;
 pub mod last_applied;
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::api::common::Grant;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::api::selection::Selection;
 use crate::children::Owner;
-use crate::children::claims::{self, Maker};
+use crate::children::claims::{self, Claim, Maker};
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use crate::hook::response::Mode;
 use crate::object::selector::Selector;
@@ -96,6 +96,15 @@ impl ControllerConfig {
                 .filter(|maker| maker.kind != self.kind.name() || maker.name != self.name),
             KindConfig::Decorator => None,
         }
+    }
+
+    /// Whether an object that the parent controls is a child of this controller; the parent's selector is left out.
+    pub fn keeps(&self, parent: &Object, object: &Object) -> bool {
+        let claim = match self.kind {
+            KindConfig::Composite { .. } => claims::of_composite(parent, None, object),
+            KindConfig::Decorator => claims::of_decorator(parent, &self.name, object),
+        };
+        claim == Claim::Keep
     }
 
     /// An empty map of children that names all declared kinds.

@@ -17,6 +17,7 @@ use crate::hook::read::ReadOptions;
 use crate::hook::response::{self, HookEvent, Response};
 use crate::hook::{AnswerWarning, ResponseError};
 use crate::object::ChildMap;
+use crate::object::id::{ObjectId, Uid};
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::manages_children;
@@ -174,6 +175,12 @@ impl ControllerConfig {
 }
 
 impl ReconcilePlan {
+    /// The children that are not wanted any more. Those that are recreated are.
+    pub fn unwanted_children(&self) -> Vec<(&ObjectId, &Uid)> {
+        let ops = self.children.ops.iter();
+        ops.filter_map(|op| if let Op::Delete { id, uid } = op { Some((id, uid)) } else { None }).collect()
+    }
+
     fn plan_children(
         &mut self,
         owner: Owner<'_>,

@@ -11,11 +11,13 @@ mod tests;
 mod write;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
 use metahook_core::children::Problem;
 use metahook_core::controller_metrics::ReconcileResult;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::object::selector::ChildSelectorError;
@@ -41,6 +43,9 @@ use write::{ClaimError, ObjectWriter};
 
 const MAX_MESSAGE_LENGTH: usize = 2048;
 
+/// A hook whose deletions wait is asked again this much later, since it may no longer want them.
+const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
+
 /// The parts of a reconcile, for the parents of one kind of one controller.
 pub(crate) struct Reconciler {
     pub(crate) data: Arc<ControllerData>,
@@ -64,6 +69,8 @@ pub(crate) struct Reconcile {
     pure: Option<bool>,
     /// Finalizers or claims were written before the plan was made.
     wrote: bool,
+    /// The versions of all hooks.
+    version: Fingerprint,
 }
 
 /// How far a reconcile came without an error.
@@ -97,6 +104,10 @@ pub(crate) enum ReconcileError {
     Finalizer(#[source] ApplyError),
     #[error("{id}")]
     Child { id: Box<ObjectId>, source: Problem },
+    #[error(
+        "after a change of the hooks or of the spec the deletion of {0} children waits: see the controller's condition DeletionsHeld"
+    )]
+    DeletionsHeld(usize),
     #[error("a child")]
     UnmanagedChild(#[from] DiscoveryError),
     #[error(transparent)]
@@ -121,6 +132,7 @@ impl ReconcileError {
             Self::Claim(error) => ("Claim", error.retry()),
             Self::Finalizer(error) => ("Finalizer", error.retry()),
             Self::Child { .. } => ("Child", Retry::Loud),
+            Self::DeletionsHeld(_) => ("DeletionsHeld", Retry::After(HELD_RETRY_DELAY)),
             Self::UnmanagedChild(error) => ("Child", error.retry()),
             Self::Apply(error) => ("Write", error.retry()),
         };
@@ -160,6 +172,7 @@ impl Reconciler {
             return Outcome::Settled(None);
         };
         if self.parents.needing_reconcile(std::slice::from_ref(&parent)).is_empty() {
+            self.note_settled(&parent);
             return Outcome::Settled(None);
         }
         // On the heap: most reconciles end above, and their futures stay small.
@@ -177,6 +190,7 @@ impl Reconciler {
         let result = match self.prepare(Arc::clone(&parent), writer, streaks).await {
             Ok(Progress::Settled) => {
                 self.data.meter.counts().skipped(1);
+                self.note_settled(&parent);
                 tracing::debug!("settled");
                 return Outcome::Settled(None);
             }
@@ -196,6 +210,10 @@ impl Reconciler {
                 resync_after = reconcile.plan.resync_after;
                 let written = self.apply(&reconcile).await;
                 self.settle(&reconcile, &written);
+                if written.is_ok() {
+                    let settled = reconcile.plan.children.ops.is_empty();
+                    self.parents.reconciled(&parent, reconcile.version, settled);
+                }
                 written.map(|written| self.changed(&reconcile, written))
             }
             Err(error) => {
@@ -211,6 +229,15 @@ impl Reconciler {
             self.data.recorder.record(&parent, EventReason::SyncError, &message);
         }
         Outcome::of(&result, resync_after, streaks)
+    }
+
+    /// A version that is put back may find parents that are still settled with it.
+    fn note_settled(&self, parent: &Object) {
+        if self.data.brake.with(|brake, _| brake.is_changed())
+            && let Ok(hooks) = self.hooks.hooks.now()
+        {
+            self.parents.reconciled(parent, hooks.identity, true);
+        }
     }
 
     fn forget(&self, parent: &Key) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, ObjectChange};
+use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::write_history::WriteHistory;
 use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
@@ -83,6 +84,23 @@ impl Parents {
             let selected = lock(&self.selected);
             selected.after(last).filter_map(|key| parents.get(key)).take(max).cloned().collect()
         })
+    }
+
+    /// The selected parents and the number of their children.
+    pub(crate) fn census(&self) -> Census {
+        let config = &self.data.config;
+        let selects = |parent: &&Arc<Object>| config.selection.includes(parent);
+        let parents: Vec<_> =
+            self.data.parents.view(|parents| parents.all().filter(selects).cloned().collect());
+        let children = |parent: &Arc<Object>| {
+            let kinds = config.child_kinds.iter();
+            let all = kinds.flat_map(|kind| self.data.candidates(parent, &kind.resource, None));
+            all.filter(|child| config.keeps(parent, child)).count()
+        };
+        Census {
+            children: parents.iter().map(children).sum(),
+            parents: parents.iter().map(|parent| self.data.parent_id(parent)).collect(),
+        }
     }
 
     pub(crate) fn settled(&self) -> MutexGuard<'_, SettledParents> {
@@ -166,6 +184,14 @@ impl Parents {
     pub(crate) fn forget(&self, parent: &Key) {
         self.histories.forget(parent);
         lock(&self.warnings).remove(parent);
+        let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
+        self.data.brake.with(|brake, _| brake.forget(&id));
+    }
+
+    /// Notes for the deletion brake that a reconcile succeeded; `settled`: it had no change of a child to write.
+    pub(crate) fn reconciled(&self, parent: &Object, version: Fingerprint, settled: bool) {
+        let id = self.data.parent_id(parent);
+        self.data.brake.with(|brake, now| brake.reconciled(&id, version, settled, now));
     }
 }
 

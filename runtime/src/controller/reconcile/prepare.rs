@@ -71,6 +71,7 @@ impl Reconciler {
             }
         }
         let (plan, answers) = self.plan(&hooks, &input, &claimed.children).await?;
+        self.check_deletions(&input, &plan)?;
         self.record_feedback(&input, &plan.feedback);
         if !customized.is_empty() {
             self.related.record_hidden(&input);
@@ -83,7 +84,9 @@ impl Reconciler {
         }
         let state = SettledState { seen: fingerprint, answer, revision };
         let wrote = entered || claimed.wrote;
-        Ok(Progress::Planned(Box::new(Reconcile { parent, plan, writer, streaks, state, pure, wrote })))
+        let version = hooks.identity;
+        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
+        Ok(Progress::Planned(Box::new(reconcile)))
     }
 
     /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it. Returns the
@@ -184,6 +187,22 @@ impl Reconciler {
             histories.change(&parent.key, |history| history.keep(children, &plan.desired));
         }
         Ok((plan, std::iter::once(latest).chain(older).collect()))
+    }
+
+    /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time. Those of
+    /// a parent that goes do not count.
+    fn check_deletions(&self, input: &ReconcileInput, plan: &ReconcilePlan) -> Result<(), ReconcileError> {
+        let parent = self.data.parent_id(&input.parent);
+        if input.hook != HookName::Sync {
+            self.data.brake.with(|brake, _| brake.forget(&parent));
+            return Ok(());
+        }
+        let unwanted = plan.unwanted_children();
+        if self.data.brake.with(|brake, now| brake.lets_through(&parent, input.hooks, &unwanted, now)) {
+            Ok(())
+        } else {
+            Err(ReconcileError::DeletionsHeld(unwanted.len()))
+        }
     }
 
     async fn ask(

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use http::{Method, Response};
 use metahook_core::api::common::{ApplyStrategy, UpdateMethod};
 use metahook_core::api::hook::{HookVersion, ModuleRef, PerHook};
-use metahook_core::api::policy::{CustomizeBounds, LimitBounds};
+use metahook_core::api::policy::{BrakeLimits, CustomizeBounds, LimitBounds};
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
+use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
@@ -31,7 +32,7 @@ use crate::controller::reconcile::write::Written;
 use crate::controller::reconcile::{Reconcile, Reconciler};
 use crate::controller::related::select::Turns;
 use crate::controller::runner::parent_queue::ParentQueue;
-use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
+use crate::controller::{Brake, Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
@@ -154,6 +155,7 @@ impl Scenario {
             controllers: Arc::clone(&context.controllers),
             recorder: context.cluster.recorder.clone(),
             meter: context.metrics.meter("CompositeController", "c"),
+            brake: Arc::new(Brake::new(DeletionBrake::new(BrakeLimits::default(), None, 0))),
             started: Instant::now(),
         });
         let module = ModuleRef {
@@ -168,7 +170,7 @@ impl Scenario {
         let hooks = PerHook { sync: Hook::Wasm { source, limits }, finalize: None, customize: None };
         let hooks = HookCaller {
             data,
-            hooks: Arc::new(Hooks::new(hooks)),
+            hooks: Arc::new(Hooks::new(hooks, Fingerprint::of(b"spec"))),
             sources: Arc::clone(&context.hooks.sources),
             seeds: Arc::clone(&context.hooks.seeds),
         };
@@ -219,7 +221,8 @@ impl Scenario {
         let state = SettledState { seen, answer, revision };
         let writer = self.data().writer(&parent.key);
         let streaks = Streaks::default();
-        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure: Some(true), wrote: false };
+        let (pure, wrote, version) = (Some(true), false, seen);
+        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
         let written = self.reconciler.apply(&reconcile).await;
         let result = written.map(|written| self.reconciler.changed(&reconcile, written));
         let outcome = Outcome::of(&result.map_err(|error| error.failure()), None, streaks);

@@ -14,7 +14,7 @@ use metahook_core::api::SpecError;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::Finding;
-use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableSpec};
+use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableSpec, spec_digest};
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::object::Object;
 use metahook_core::object::id::Resource;
@@ -23,13 +23,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::Context;
-use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{Hook, HookCaller, Hooks};
-use crate::controller::runner::parent_queue::{ParentQueue, tend};
+use crate::controller::runner::parent_queue::{ParentQueue, census, tend};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::requirements::{Kinds, Modules};
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
+use crate::controller::{Brake, ControllerData};
 use crate::hook::web::Webhook;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
@@ -75,6 +75,7 @@ struct RunningController {
     hooks: Arc<Hooks>,
     kinds: Kinds,
     modules: Modules,
+    brake: Arc<Brake>,
 }
 
 impl ControllerRunner {
@@ -82,9 +83,10 @@ impl ControllerRunner {
     pub(crate) async fn run(mut self) {
         if let Some((checked, snapshot)) = self.check() {
             self.host(&checked);
+            let brake = Arc::new(self.reporter.brake(checked.common().deletion_brake.clone()));
             loop {
                 let served = async {
-                    match self.start(&checked, &snapshot).await {
+                    match self.start(&checked, &snapshot, &brake).await {
                         Some(started) => self.serve(&checked, started).await,
                         None => StopReason::Stopped,
                     }
@@ -109,7 +111,12 @@ impl ControllerRunner {
     }
 
     /// `None`: the controller was stopped.
-    async fn start(&self, spec: &CheckedSpec, snapshot: &str) -> Option<RunningController> {
+    async fn start(
+        &self,
+        spec: &CheckedSpec,
+        snapshot: &str,
+        brake: &Arc<Brake>,
+    ) -> Option<RunningController> {
         let common = spec.common();
         let kinds = self.kinds(spec).await?;
         let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
@@ -121,7 +128,7 @@ impl ControllerRunner {
         };
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
-        let hooks = Arc::new(Hooks::new(hooks));
+        let hooks = Arc::new(Hooks::new(hooks, spec_digest(&self.object)));
         let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
         let context = self.context.acting_as(common.account.as_ref());
         let targets = spec.targets().iter().zip(&kinds.parents);
@@ -147,6 +154,7 @@ impl ControllerRunner {
                 controllers: Arc::clone(&context.controllers),
                 recorder: context.cluster.recorder.clone(),
                 meter: Arc::clone(&meter),
+                brake: Arc::clone(brake),
                 started: Instant::now(),
             };
             let hooks = HookCaller {
@@ -157,7 +165,7 @@ impl ControllerRunner {
             };
             ParentQueue::new(hooks, self.decorator(), &context, common.account.is_some())
         });
-        Some(RunningController { parts: parts.collect(), hooks, kinds, modules })
+        Some(RunningController { parts: parts.collect(), hooks, kinds, modules, brake: Arc::clone(brake) })
     }
 
     fn decorator(&self) -> Option<Decorator> {
@@ -250,7 +258,7 @@ impl ControllerRunner {
     async fn serve(
         &self,
         spec: &CheckedSpec,
-        RunningController { parts, hooks, kinds, modules }: RunningController,
+        RunningController { parts, hooks, kinds, modules, brake }: RunningController,
     ) -> StopReason {
         for part in &parts {
             if self.synced(&part.reconciler.data).await.is_none() {
@@ -273,14 +281,17 @@ impl ControllerRunner {
             tokio::spawn(stale_finalizers.run(self.stop.clone()));
         }
         // Before the first reconcile: everything after it is a change.
-        hooks.renew();
+        hooks.renew(|_| ());
+        if let Ok(hooks) = hooks.now() {
+            brake.with(|brake, now| brake.version_changed(hooks.identity, now, || census(&parts)));
+        }
         let period = common.resync_period.or(self.context.options.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
         let mut workers = self.begin(&parts, period);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.kinds_change(spec, &kinds) => StopReason::Anew,
-            () = self.follow(&parts, &hooks, modules) => StopReason::Anew,
+            () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };
         drop(tasks);
@@ -314,17 +325,24 @@ impl ControllerRunner {
     }
 
     /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
-    async fn follow(&self, parts: &[ParentQueue], hooks: &Hooks, mut modules: Modules) {
+    async fn follow(&self, parts: &[ParentQueue], hooks: &Hooks, mut modules: Modules, brake: &Brake) {
+        let mut last_held = None;
         let mut clock = tokio::time::interval(Duration::from_secs(1));
         let mut figures = tokio::time::interval(FIGURES_INTERVAL);
         loop {
             tokio::select! {
-                _ = clock.tick() => self.reporter.count(parts),
+                _ = clock.tick() => {
+                    self.tend_brake(brake, parts, &mut last_held);
+                    self.reporter.count(parts, brake);
+                }
                 _ = figures.tick() => self.reporter.figures(parts),
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
                     self.report_module(&modules, name, true);
-                    if hooks.renew() {
+                    let before = |version| {
+                        brake.with(|brake, now| brake.version_changed(version, now, || census(parts)));
+                    };
+                    if hooks.renew(before) {
                         parts.iter().for_each(ParentQueue::sync_all);
                     }
                 }

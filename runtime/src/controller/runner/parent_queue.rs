@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::{pending, select_all};
 use metahook_core::cache::label_index::OrphanAdopters;
 use metahook_core::cache::{ObjectChange, trigger};
+use metahook_core::children::deletion_brake::Census;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
 use tokio::sync::mpsc;
@@ -97,6 +98,17 @@ pub(crate) async fn tend(parts: &[ParentQueue]) -> StopReason {
         return pending().await;
     }
     select_all(parts.iter().map(|part| part.tend().boxed())).await.0
+}
+
+/// The parents of all kinds, and the number of their children.
+pub(crate) fn census(parts: &[ParentQueue]) -> Census {
+    let mut all = Census::default();
+    for part in parts {
+        let Census { parents, children } = part.reconciler.parents.census();
+        all.parents.extend(parents);
+        all.children += children;
+    }
+    all
 }
 
 /// Parents that a resync checks before other tasks of the thread get their turn.

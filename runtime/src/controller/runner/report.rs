@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use metahook_core::api::as_stored;
 use metahook_core::api::hook::HookName;
-use metahook_core::api::reason::ConditionReason;
-use metahook_core::api::status::{self, ControllerStatus, Finding, Report};
+use metahook_core::api::policy::BrakeLimits;
+use metahook_core::api::reason::{ConditionReason, EventReason};
+use metahook_core::api::status::{self, ControllerStatus, DeletionStatus, Finding, ParentCounts, Report};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
+use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::pacing::{Rate, RateLimiter};
@@ -22,8 +24,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
+use crate::controller::Brake;
 use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
+use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::store::Store;
 use crate::telemetry::{error_chain, timestamp};
@@ -51,7 +55,13 @@ impl Reporter {
         controller: &Object,
         stop: CancellationToken,
     ) -> Self {
-        let report = watch::Sender::new(Report { generation: controller.generation, ..Report::default() });
+        // A server that starts goes on from what the one before it accepted.
+        let stored = store.get(&controller.key).map(|object| seen(&object)).unwrap_or_default();
+        let report = watch::Sender::new(Report {
+            generation: controller.generation,
+            deletions: stored.deletions,
+            ..Report::default()
+        });
         let task = tokio::spawn(write_all(api, store, controller.key.clone(), report.subscribe(), stop));
         Self { report, task }
     }
@@ -62,6 +72,13 @@ impl Reporter {
             change(report);
             *report != before
         });
+    }
+
+    /// The deletion brake as the server before this one, or the controller with the spec before this one, left it.
+    pub(crate) fn brake(&self, limits: BrakeLimits) -> Brake {
+        let DeletionStatus { accepted, deleted } = self.report.borrow().deletions.clone();
+        let deleted = deleted.and_then(|deleted| usize::try_from(deleted).ok()).unwrap_or_default();
+        Brake::new(DeletionBrake::new(limits, accepted, deleted))
     }
 
     pub(crate) async fn ended(self) {
@@ -158,6 +175,8 @@ struct Counts {
     flapping: usize,
     first_flapping: Option<String>,
     trouble: Option<String>,
+    /// Message about deletions that wait.
+    held: Option<String>,
 }
 
 impl Counts {
@@ -181,6 +200,11 @@ impl Counts {
     }
 
     fn ready(&self) -> Finding {
+        if self.trouble.is_none()
+            && let Some(held) = &self.held
+        {
+            return Finding::new(ConditionReason::WaitsForConsent, held);
+        }
         match (&self.trouble, &self.first) {
             (Some(trouble), _) => Finding::new(
                 ConditionReason::WatchBroken,
@@ -194,6 +218,13 @@ impl Counts {
                 );
                 Finding::new(ConditionReason::ParentsFailing, message)
             }
+        }
+    }
+
+    fn held(&self) -> Finding {
+        match &self.held {
+            None => Finding::new(ConditionReason::NothingHeld, ""),
+            Some(held) => Finding::new(ConditionReason::ThresholdExceeded, held),
         }
     }
 
@@ -226,8 +257,16 @@ impl Reporter {
         }
     }
 
-    pub(crate) fn count(&self, parts: &[ParentQueue]) {
-        let mut counts = Counts::default();
+    pub(crate) fn count(&self, parts: &[ParentQueue], brake: &Brake) {
+        let (held, deletions) = brake.with(|brake, now| {
+            let deleted = count(brake.deleted(now));
+            let deletions = DeletionStatus {
+                accepted: brake.accepted().map(str::to_owned),
+                deleted: (deleted > 0).then_some(deleted),
+            };
+            (brake.held().map(|held| held.to_string()), deletions)
+        });
+        let mut counts = Counts { held, ..Counts::default() };
         for part in parts {
             counts.add(&part.reconciler);
         }
@@ -239,7 +278,6 @@ impl Reporter {
         }
         // The worst there is.
         let purity = counts.purity.last().copied();
-        let count = |number| i64::try_from(number).unwrap_or(i64::MAX);
         self.change(|report| {
             report.ready = counts.ready();
             report.stable = counts.stable();
@@ -247,8 +285,57 @@ impl Reporter {
             if let Some(sync) = report.hooks.get_mut(HookName::Sync.as_str()) {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);
             }
-            (report.parents, report.settled, report.failing) =
-                (count(counts.parents), count(counts.settled), count(counts.failing));
+            report.held = counts.held();
+            report.deletions = deletions;
+            report.counts = ParentCounts {
+                parents: count(counts.parents),
+                settled: count(counts.settled),
+                failing: count(counts.failing),
+            };
         });
     }
+}
+
+impl ControllerRunner {
+    /// Tells of deletions that wait, once their number no longer rises, and lets them go on where a user agrees.
+    pub(crate) fn tend_brake(
+        &self,
+        brake: &Brake,
+        parts: &[ParentQueue],
+        last: &mut Option<(HeldDeletions, bool)>,
+    ) {
+        let (is_changed, held) = brake.with(|brake, _| (brake.is_changed(), brake.held()));
+        if !is_changed {
+            *last = None;
+            return;
+        }
+        let name = &self.object.key.name;
+        let object = self.context.controllers.get(self.kind, name);
+        if let Some(digest) = object.and_then(|object| object.annotations().remove(ALLOW_DELETIONS)) {
+            let waiting = brake.with(|brake, _| brake.allow(&digest));
+            if !waiting.is_empty() {
+                tracing::info!(controller = %self.object.key, digest, parents = waiting.len(), "a user lets deletions go on");
+            }
+            for parent in waiting {
+                let part = parts.iter().find(|part| part.reconciler.data.parents.resource == parent.resource);
+                if let Some(part) = part {
+                    part.queue.add(parent.key);
+                }
+            }
+            return;
+        }
+        *last = held.map(|held| match last.take() {
+            Some((before, told)) if before == held => {
+                if !told {
+                    self.warn(EventReason::DeletionsHeld, &held.to_string());
+                }
+                (held, true)
+            }
+            Some(_) | None => (held, false),
+        });
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

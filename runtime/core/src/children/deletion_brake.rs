@@ -1,0 +1,237 @@
+//! Deletion brake: deletions that follow from a change of a controller's hooks or spec are counted, and wait beyond a threshold.
+//!
+//! The *accepted* version of a controller is the digest of its hooks and spec with which its parents settled last. While
+//! the running version is another one, each parent that has not settled with it is *pending*: the deletions that its
+//! reconciles ask for are counted before they are carried out. Those that were let through and those that wait count
+//! together, so that no order of reconciles deletes more than the threshold, and nothing is let through beside what waits.
+//! When no parent is pending, the running version is the accepted one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use crate::api::policy::BrakeLimits;
+use crate::hash::Fingerprint;
+use crate::object::id::{ObjectId, Uid};
+
+/// The annotation of a controller that lets held deletions go on. Its value is the digest of the version that asks for them.
+pub const ALLOW_DELETIONS: &str = "metahook.dev/allow-deletions";
+
+/// Deletions are counted together for this long. A parent whose hook never settles is pending for this long.
+const WINDOW: Duration = Duration::from_mins(10);
+
+/// Children that are named where deletions are held.
+const MAX_EXAMPLES: usize = 3;
+
+/// The parents of a controller and their children, at a change.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Census {
+    pub parents: BTreeSet<ObjectId>,
+    pub children: usize,
+}
+
+/// The brake of one controller.
+#[derive(Debug)]
+pub struct DeletionBrake {
+    limits: BrakeLimits,
+    /// `None` before the first version runs, and where no status was stored.
+    accepted: Option<String>,
+    change: Option<Change>,
+    /// Children whose deletion was let through: a deletion that is tried again counts once.
+    deleted: BTreeSet<Uid>,
+    /// Deletions that an earlier run of the server let through.
+    deleted_before: usize,
+    /// The time of the first of these deletions.
+    window_start: Duration,
+}
+
+#[derive(Debug)]
+struct Change {
+    to: Fingerprint,
+    since: Duration,
+    managed: usize,
+    pending: BTreeSet<ObjectId>,
+    /// Parents whose reconciles wait, with the number of their deletions.
+    held: BTreeMap<ObjectId, HeldParent>,
+    held_children: usize,
+}
+
+#[derive(Debug)]
+struct HeldParent {
+    children: usize,
+    example: ObjectId,
+}
+
+/// Deletions that wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldDeletions {
+    pub from: String,
+    pub to: String,
+    pub parents: usize,
+    pub children: usize,
+    pub deleted: usize,
+    pub managed: usize,
+    pub examples: Vec<ObjectId>,
+}
+
+impl DeletionBrake {
+    /// `accepted`, `deleted`: as the controller's status has them.
+    pub fn new(limits: BrakeLimits, accepted: Option<String>, deleted: usize) -> Self {
+        Self {
+            limits,
+            accepted,
+            change: None,
+            deleted: BTreeSet::new(),
+            deleted_before: deleted,
+            window_start: Duration::ZERO,
+        }
+    }
+
+    /// To be called before the first reconcile, and before a reconcile takes other hooks. The first version of a controller is
+    /// accepted at once; so is the accepted one that is put back.
+    pub fn version_changed(&mut self, to: Fingerprint, now: Duration, census: impl FnOnce() -> Census) {
+        let digest = to.to_string();
+        let accepted = self.accepted.get_or_insert_with(|| digest.clone());
+        self.change = (*accepted != digest).then(|| {
+            let Census { parents, children } = census();
+            let (held, held_children) = (BTreeMap::new(), 0);
+            Change { to, since: now, managed: children, pending: parents, held, held_children }
+        });
+        self.accept_if_done();
+    }
+
+    /// Whether a reconcile may delete these children of its parent; where it may not, it writes nothing at all. `version`: that
+    /// of the hooks which asked for it.
+    ///
+    /// # Guarantees
+    /// From the change on, and within the window, the deletions that were let through stay within the threshold.
+    pub fn lets_through(
+        &mut self,
+        parent: &ObjectId,
+        version: Fingerprint,
+        deletions: &[(&ObjectId, &Uid)],
+        now: Duration,
+    ) -> bool {
+        self.forget_the_past(now);
+        let Some(change) = &mut self.change else { return true };
+        change.release(parent);
+        if !change.pending.contains(parent) || self.accepted.as_ref() == Some(&version.to_string()) {
+            return true;
+        }
+        let is_exempt = |id: &ObjectId| self.limits.exempt.iter().any(|kind| kind.is_kin(&id.resource.gvr()));
+        let counted: Vec<_> =
+            deletions.iter().filter(|(id, uid)| !is_exempt(id) && !self.deleted.contains(uid)).collect();
+        let Some((example, _)) = counted.first() else { return true };
+        let children = counted.len();
+        let all = self.deleted.len() + self.deleted_before + change.held_children + children;
+        if all > self.limits.max_deletions(change.managed) {
+            change.held_children += children;
+            change.held.insert(parent.clone(), HeldParent { children, example: (*example).clone() });
+            return false;
+        }
+        if self.deleted.is_empty() {
+            self.window_start = now;
+        }
+        self.deleted.extend(counted.into_iter().map(|(_, uid)| (*uid).clone()));
+        true
+    }
+
+    /// A reconcile succeeded; `settled`: its answer asked for no change of a child.
+    pub fn reconciled(&mut self, parent: &ObjectId, version: Fingerprint, settled: bool, now: Duration) {
+        let done =
+            |change: &Change| change.to == version && (settled || now.saturating_sub(change.since) >= WINDOW);
+        if self.change.as_ref().is_some_and(done) {
+            self.forget(parent);
+        }
+    }
+
+    /// The parent is gone or going: its children go with it.
+    pub fn forget(&mut self, parent: &ObjectId) {
+        if let Some(change) = &mut self.change {
+            change.release(parent);
+            change.pending.remove(parent);
+            self.accept_if_done();
+        }
+    }
+
+    /// A user agrees to the deletions of the version with this digest; gives back the parents whose reconciles waited.
+    pub fn allow(&mut self, digest: &str) -> Vec<ObjectId> {
+        let Some(change) = self.change.take_if(|change| change.to.to_string() == digest) else {
+            return Vec::new();
+        };
+        self.accept(change.to);
+        self.deleted.clear();
+        self.deleted_before = 0;
+        change.held.into_keys().collect()
+    }
+
+    /// The running version is not accepted yet.
+    pub fn is_changed(&self) -> bool {
+        self.change.is_some()
+    }
+
+    pub fn accepted(&self) -> Option<&str> {
+        self.accepted.as_deref()
+    }
+
+    /// The deletions within the window.
+    pub fn deleted(&mut self, now: Duration) -> usize {
+        self.forget_the_past(now);
+        self.deletions()
+    }
+
+    pub fn held(&self) -> Option<HeldDeletions> {
+        let change = self.change.as_ref().filter(|change| !change.held.is_empty())?;
+        Some(HeldDeletions {
+            from: self.accepted.clone().unwrap_or_default(),
+            to: change.to.to_string(),
+            parents: change.held.len(),
+            children: change.held_children,
+            deleted: self.deletions(),
+            managed: change.managed,
+            examples: change.held.values().take(MAX_EXAMPLES).map(|parent| parent.example.clone()).collect(),
+        })
+    }
+
+    fn deletions(&self) -> usize {
+        self.deleted.len() + self.deleted_before
+    }
+
+    fn accept_if_done(&mut self) {
+        if let Some(change) = self.change.take_if(|change| change.pending.is_empty()) {
+            self.accept(change.to);
+        }
+    }
+
+    fn accept(&mut self, version: Fingerprint) {
+        self.accepted = Some(version.to_string());
+    }
+
+    fn forget_the_past(&mut self, now: Duration) {
+        let waits = self.change.as_ref().is_some_and(|change| !change.held.is_empty());
+        if !waits && now.saturating_sub(self.window_start) >= WINDOW {
+            self.deleted.clear();
+            self.deleted_before = 0;
+        }
+    }
+}
+
+impl Change {
+    fn release(&mut self, parent: &ObjectId) {
+        if let Some(held) = self.held.remove(parent) {
+            self.held_children -= held.children;
+        }
+    }
+}
+
+impl fmt::Display for HeldDeletions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, parents, children, deleted, managed, examples } = self;
+        let examples: Vec<_> = examples.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "the hooks or the spec changed from {from} to {to}, and now {children} children of {parents} parents would be deleted, after {deleted} others, of {managed} in all: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
+            examples.join(", ")
+        )
+    }
+}

@@ -1,0 +1,265 @@
+//! The deletion brake: cases, and the law that in whatever order parents are reconciled the threshold holds.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metahook_core::api::policy::BrakeLimits;
+use metahook_core::children::deletion_brake::{Census, DeletionBrake};
+use metahook_core::hash::Fingerprint;
+use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource, Uid};
+use proptest::prelude::*;
+
+const PARENTS: usize = 20;
+
+const WINDOW: Duration = Duration::from_mins(10);
+
+#[derive(Debug, Clone)]
+enum Deed {
+    /// A reconcile of a parent asks for the deletion of so many children.
+    Reconcile {
+        parent: usize,
+        children: usize,
+    },
+    Settle(usize),
+    Gone(usize),
+    /// Another server goes on from what the status says.
+    Restart,
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let deed = prop_oneof![
+        12 => (0..PARENTS, 0..10_usize).prop_map(|(parent, children)| Deed::Reconcile { parent, children }),
+        2 => (0..PARENTS).prop_map(Deed::Settle),
+        2 => (0..PARENTS).prop_map(Deed::Gone),
+        1 => Just(Deed::Restart),
+    ];
+    prop::collection::vec(deed, 0..120)
+}
+
+fn id(kind: &str, name: usize) -> ObjectId {
+    let resource = Resource {
+        gvk: Gvk::new("v1", kind),
+        plural: format!("{}s", kind.to_lowercase()).into(),
+        namespaced: true,
+        has_status: true,
+    };
+    ObjectId { resource: Arc::new(resource), key: Key::new("n", &name.to_string()) }
+}
+
+fn version(of: &[u8]) -> Fingerprint {
+    Fingerprint::of(of)
+}
+
+/// The brake after a change from A to B.
+fn changed(parents: &BTreeSet<usize>, managed: usize, deleted: usize) -> DeletionBrake {
+    let mut brake = DeletionBrake::new(BrakeLimits::default(), Some(version(b"a").to_string()), deleted);
+    let parents = parents.iter().map(|parent| id("Parent", *parent)).collect();
+    brake.version_changed(version(b"b"), Duration::ZERO, || Census { parents, children: managed });
+    brake
+}
+
+/// The children that the brake lets a parent delete.
+fn deleted(brake: &mut DeletionBrake, of: usize, children: usize) -> Option<Vec<(usize, usize)>> {
+    let all: Vec<_> =
+        (0..children).map(|child| (id("Pod", child), Uid::new(&format!("{of} {child}")))).collect();
+    let asked: Vec<_> = all.iter().map(|(id, uid)| (id, uid)).collect();
+    let through = brake.lets_through(&id("Parent", of), version(b"b"), &asked, Duration::ZERO);
+    through.then(|| (0..children).map(|child| (of, child)).collect())
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_reconciles_deletes_more_than_the_threshold(deeds in deeds(), managed in 0..200_usize) {
+        let mut pending: BTreeSet<_> = (0..PARENTS).collect();
+        let mut brake = changed(&pending, managed, 0);
+        let mut gone = BTreeSet::new();
+        for deed in deeds {
+            match deed {
+                Deed::Reconcile { parent, children } => {
+                    let was_pending = pending.contains(&parent);
+                    let through = deleted(&mut brake, parent, children);
+                    prop_assert!(was_pending || through.is_some());
+                    gone.extend(through.filter(|_| was_pending).unwrap_or_default());
+                }
+                Deed::Settle(of) => {
+                    brake.reconciled(&id("Parent", of), version(b"b"), true, Duration::ZERO);
+                    pending.remove(&of);
+                }
+                Deed::Gone(of) => {
+                    brake.forget(&id("Parent", of));
+                    pending.remove(&of);
+                }
+                Deed::Restart if !pending.is_empty() => {
+                    let deleted = brake.deleted(Duration::ZERO);
+                    brake = changed(&pending, managed, deleted);
+                }
+                Deed::Restart => {}
+            }
+            prop_assert_eq!(brake.is_changed(), !pending.is_empty());
+            prop_assert!(brake.held().is_none_or(|held| held.parents <= pending.len() && held.children > 0));
+        }
+        prop_assert!(gone.len() <= 5.max(managed / 5), "{} of {managed}", gone.len());
+        // Whatever waits goes on once a user agrees.
+        brake.allow(&version(b"b").to_string());
+        prop_assert!((0..PARENTS).all(|parent| deleted(&mut brake, parent, 10).is_some()));
+    }
+}
+
+fn parent(name: usize) -> ObjectId {
+    id("Parent", name)
+}
+
+/// So many parents with so many children each, after a change from A to B.
+fn controller(parents: usize, children: usize) -> DeletionBrake {
+    let mut brake = DeletionBrake::new(BrakeLimits::default(), Some(version(b"a").to_string()), 0);
+    change(&mut brake, b"b", parents, children);
+    brake
+}
+
+fn change(brake: &mut DeletionBrake, to: &[u8], parents: usize, children: usize) {
+    let census = || Census { parents: (0..parents).map(parent).collect(), children: parents * children };
+    brake.version_changed(version(to), Duration::ZERO, census);
+}
+
+/// Whether a parent may delete these children.
+fn deletes(brake: &mut DeletionBrake, of: usize, children: std::ops::Range<usize>, by: &[u8]) -> bool {
+    deletes_at(brake, of, children, by, Duration::ZERO)
+}
+
+fn deletes_at(
+    brake: &mut DeletionBrake,
+    of: usize,
+    children: std::ops::Range<usize>,
+    by: &[u8],
+    now: Duration,
+) -> bool {
+    let children: Vec<_> =
+        children.map(|child| (id("Pod", child), Uid::new(&format!("{of} {child}")))).collect();
+    let children: Vec<_> = children.iter().map(|(id, uid)| (id, uid)).collect();
+    brake.lets_through(&parent(of), version(by), &children, now)
+}
+
+fn held(brake: &DeletionBrake) -> (usize, usize) {
+    brake.held().map_or((0, 0), |held| (held.parents, held.children))
+}
+
+#[test]
+fn the_first_version_is_accepted_and_nothing_is_counted() {
+    let mut brake = DeletionBrake::new(BrakeLimits::default(), None, 0);
+    brake.version_changed(version(b"a"), Duration::ZERO, || panic!("parents need not be counted"));
+    assert_eq!(brake.accepted(), Some(&*version(b"a").to_string()));
+    assert!(deletes(&mut brake, 0, 0..1000, b"a"));
+}
+
+#[test]
+fn a_parent_with_ten_children_keeps_them_all() {
+    let mut brake = controller(1, 10);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"));
+    assert_eq!((held(&brake), brake.deleted(Duration::ZERO)), ((1, 10), 0));
+    let text = brake.held().unwrap().to_string();
+    let (from, to) = (version(b"a"), version(b"b"));
+    assert!(text.contains(&format!("from {from} to {to}, and now 10 children of 1 parents")), "{text}");
+    assert!(text.ends_with(&format!("metahook.dev/allow-deletions: {to}")), "{text}");
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"), "also when it is tried again");
+    assert_eq!(held(&brake), (1, 10), "and counted once");
+}
+
+#[test]
+fn a_small_controller_changes_freely() {
+    let mut brake = controller(3, 1);
+    for parent in 0..3 {
+        assert!(deletes(&mut brake, parent, 0..1, b"b"));
+    }
+    for of in 0..3 {
+        assert!(brake.is_changed());
+        brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
+    }
+    assert_eq!((brake.is_changed(), brake.accepted()), (false, Some(&*version(b"b").to_string())));
+}
+
+#[test]
+fn of_a_thousand_parents_a_fifth_loses_children_and_the_others_wait() {
+    let mut brake = controller(1000, 1);
+    let through = (0..1000).filter(|of| deletes(&mut brake, *of, 0..1, b"b")).count();
+    assert_eq!((through, held(&brake)), (200, (800, 800)));
+    assert!(deletes(&mut brake, 0, 0..1, b"b"), "one that was let through counts once");
+}
+
+#[test]
+fn small_deletions_do_not_pass_beside_a_large_one_that_waits() {
+    let mut brake = controller(10, 10);
+    assert!(!deletes(&mut brake, 0, 0..30, b"b"));
+    assert!(!deletes(&mut brake, 1, 0..1, b"b"));
+    assert!(deletes(&mut brake, 0, 0..0, b"b"), "its answer asks for nothing any more");
+    assert!(deletes(&mut brake, 1, 0..1, b"b"));
+    assert_eq!((held(&brake), brake.deleted(Duration::ZERO)), ((0, 0), 1));
+}
+
+#[test]
+fn the_version_that_is_put_back_may_do_what_it_likes() {
+    let mut brake = controller(1, 10);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"));
+    assert!(deletes(&mut brake, 0, 0..10, b"a"), "a reconcile that began before the change");
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"));
+    change(&mut brake, b"a", 1, 10);
+    assert_eq!((brake.is_changed(), brake.held()), (false, None));
+    assert!(deletes(&mut brake, 0, 0..10, b"a"));
+}
+
+#[test]
+fn a_user_agrees_to_one_version_only() {
+    let mut brake = controller(2, 10);
+    assert!(!deletes(&mut brake, 1, 0..10, b"b"));
+    assert_eq!(brake.allow("another"), []);
+    assert_eq!(brake.allow(&version(b"b").to_string()), [parent(1)]);
+    assert!(deletes(&mut brake, 1, 0..10, b"b") && deletes(&mut brake, 0, 0..10, b"b"));
+    assert_eq!(brake.accepted(), Some(&*version(b"b").to_string()));
+    change(&mut brake, b"a", 2, 10);
+    assert!(!deletes(&mut brake, 0, 0..10, b"a"), "the earlier version is a change by then");
+}
+
+#[test]
+fn a_parent_that_came_to_rest_or_came_later_deletes_as_it_likes() {
+    let mut brake = controller(2, 10);
+    brake.reconciled(&parent(0), version(b"b"), false, Duration::ZERO);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"), "it is still at work");
+    brake.reconciled(&parent(0), version(b"a"), true, Duration::ZERO);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"), "it settled with the version before");
+    brake.reconciled(&parent(0), version(b"b"), true, Duration::ZERO);
+    assert!(deletes(&mut brake, 0, 0..10, b"b"));
+    assert!(deletes(&mut brake, 7, 0..10, b"b"));
+    brake.reconciled(&parent(1), version(b"b"), false, WINDOW);
+    assert!(!brake.is_changed(), "a hook that never settles");
+}
+
+#[test]
+fn a_parent_that_goes_leaves_nothing_behind() {
+    let mut brake = controller(1, 10);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"));
+    brake.forget(&parent(0));
+    assert_eq!((brake.held(), brake.is_changed()), (None, false));
+}
+
+#[test]
+fn deletions_of_exempt_kinds_are_not_counted() {
+    let exempt = vec![Gvr::new("v2", "pods")];
+    let limits = BrakeLimits { exempt, ..BrakeLimits::default() };
+    let mut brake = DeletionBrake::new(limits, Some("before".to_owned()), 0);
+    change(&mut brake, b"b", 1, 10);
+    assert!(deletes(&mut brake, 0, 0..10, b"b"));
+    assert_eq!(brake.deleted(Duration::ZERO), 0);
+}
+
+#[test]
+fn deletions_of_several_changes_and_servers_count_together_for_a_while() {
+    let mut brake = DeletionBrake::new(BrakeLimits::default(), Some(version(b"a").to_string()), 4);
+    change(&mut brake, b"b", 2, 5);
+    assert!(deletes(&mut brake, 0, 0..1, b"b"));
+    change(&mut brake, b"c", 2, 5);
+    assert!(!deletes(&mut brake, 1, 0..1, b"c"));
+    assert!(!deletes_at(&mut brake, 1, 0..1, b"c", WINDOW), "it waits however long");
+    change(&mut brake, b"d", 2, 5);
+    assert!(deletes_at(&mut brake, 1, 0..5, b"d", WINDOW), "the window is over");
+}

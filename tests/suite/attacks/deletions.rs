@@ -1,0 +1,223 @@
+//! Attacks on children by another hook's module or spec: deletions beyond the threshold wait.
+
+use std::collections::BTreeSet;
+
+use acceptance::api::{CONFIG_MAP, Objects, POD};
+use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text, uid};
+use acceptance::wait::{PATIENCE, until};
+use acceptance::webhook::{Answer, Webhook};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::attacks::form;
+use crate::wasm;
+
+const CHILDREN: usize = 10;
+
+fn children() -> Value {
+    let child = |nth| config_map(&format!("child-{nth}"), json!({}), json!({}));
+    json!({ "children": (0..CHILDREN).map(child).collect::<Vec<_>>() })
+}
+
+fn no_children() -> Result<Vec<u8>> {
+    wasm::answers(&json!({ "children": [] }))
+}
+
+fn is_held(controller: &Value) -> bool {
+    has_condition(controller, "DeletionsHeld", "True", "ThresholdExceeded")
+        && has_condition(controller, "Ready", "False", "DeletionsHeld")
+}
+
+/// Every child settled with the hooks and the spec that run.
+fn is_accepted(controller: &Value) -> bool {
+    has_condition(controller, "DeletionsHeld", "False", "NothingHeld") && is_true(controller, "Ready")
+}
+
+fn accepted(controller: &Value) -> String {
+    text(controller, "/status/deletions/accepted").to_owned()
+}
+
+/// The digest that the message about held deletions asks a user to agree to.
+fn wanted_consent(controller: &Value) -> Result<String> {
+    let held = condition(controller, "DeletionsHeld").context("no condition")?;
+    let (_, digest) = text(held, "/message").rsplit_once(": ").context("no digest")?;
+    Ok(digest.to_owned())
+}
+
+/// Uids of the objects with such names that are not being deleted.
+async fn living(place: &Objects, prefix: &str) -> Result<BTreeSet<String>> {
+    let all = place.list().await?;
+    let lives = all.iter().filter(|child| {
+        text(child, "/metadata/name").starts_with(prefix) && child["metadata"]["deletionTimestamp"].is_null()
+    });
+    Ok(lives.map(|child| uid(child).to_owned()).collect())
+}
+
+/// Uids of ConfigMaps that are children.
+async fn living_children(test: &Fixture) -> Result<BTreeSet<String>> {
+    living(&test.config_maps(), "child-").await
+}
+
+/// Waits until deletions are held, or carried out, as without the brake.
+async fn until_held(test: &Fixture, place: &Objects, prefix: &str) -> Result<()> {
+    until("deletions held", PATIENCE, || async {
+        let controller = test.controllers().get(test.name()).await?;
+        let ends = is_held(&controller) || living(place, prefix).await?.is_empty();
+        Ok(if ends { Ok(()) } else { Err(controller["status"].to_string()) })
+    })
+    .await
+}
+
+/// A parent with ten ConfigMaps, whose hook then wants none; gives back the children of before.
+async fn wrong_module(test: &mut Fixture) -> Result<BTreeSet<String>> {
+    test.define_kind().await?;
+    test.store("hook", &wasm::answers(&children())?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child-9", "made", |_| true).await?;
+    let settled = |cc: &Value| cc["status"]["settled"] == 1 && is_accepted(cc) && !accepted(cc).is_empty();
+    test.until_controller("settled with its first module", settled).await?;
+    let before = living_children(test).await?;
+    ensure!(before.len() == CHILDREN, "{} children", before.len());
+    test.store("hook", &no_children()?).await?;
+    until_held(test, &test.config_maps(), "child-").await?;
+    Ok(before)
+}
+
+async fn lost(test: &mut Fixture, before: &BTreeSet<String>, bound: usize) -> Result<()> {
+    let living = living_children(test).await?;
+    let lost = before.difference(&living).count();
+    test.at_most("children deleted", number(lost), "children", number(bound))
+}
+
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+pub(crate) async fn a_wrong_module_deletes_none_of_ten_children_over_restarts(
+    test: &mut Fixture,
+) -> Result<()> {
+    let before = wrong_module(test).await?;
+    let told = |event: &Value| {
+        let message = text(event, "/message");
+        message.contains("10 children of 1 parents") && message.contains("ConfigMap")
+    };
+    lost(test, &before, 0).await?;
+    test.until_controller_event("DeletionsHeld", told).await?;
+
+    let status = json!({ "status": { "conditions": null } });
+    test.server().kill().await?;
+    test.controllers().merge_status(test.name(), &status).await?;
+    test.server().start()?;
+    test.until_controller("deletions held by the next server", is_held).await?;
+    lost(test, &before, 0).await?;
+
+    test.store("hook", &wasm::answers(&children())?).await?;
+    test.until_controller("the first module accepted", is_accepted).await?;
+    lost(test, &before, 0).await
+}
+
+pub(crate) async fn a_wrong_module_deletes_at_most_a_fifth_of_many_children(
+    test: &mut Fixture,
+) -> Result<()> {
+    let parents = form(40, 1000);
+    test.define_kind().await?;
+    test.store("hook", &guest("hello")?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
+    for nth in 0..parents {
+        test.create(test.parent(&format!("p{nth}"))).await?;
+    }
+    let all = |cc: &Value| cc["status"]["settled"] == parents && !accepted(cc).is_empty();
+    test.until_controller("settled", all).await?;
+    let pods = test.pods();
+    let before = living(&pods, "p").await?;
+    ensure!(before.len() == parents, "{} Pods", before.len());
+
+    test.store("hook", &no_children()?).await?;
+    until_held(test, &pods, "p").await?;
+    let deleted = before.difference(&living(&pods, "p").await?).count();
+    test.at_most("children deleted at first", number(deleted), "children", number(parents / 5))?;
+    test.server().kill().await?;
+    test.server().start()?;
+    let waits = |cc: &Value| {
+        let message = condition(cc, "DeletionsHeld").map_or("", |held| text(held, "/message"));
+        is_held(cc) && message.contains(&format!("now {} children", parents - parents / 5))
+    };
+    test.until_controller("all others held by the next server", waits).await?;
+    let deleted = before.difference(&living(&pods, "p").await?).count();
+    test.at_most("children deleted", number(deleted), "children", number(parents / 5))?;
+
+    test.store("hook", &guest("hello")?).await?;
+    test.until_controller("the first module accepted", is_accepted).await?;
+    pods.until_all("all there again", |all| all.len() == parents).await?;
+    let deleted = before.difference(&living(&pods, "p").await?).count();
+    test.at_most("children deleted in all", number(deleted), "children", number(parents / 5))
+}
+
+pub(crate) async fn held_deletions_go_on_where_a_user_agrees(test: &mut Fixture) -> Result<()> {
+    let before = wrong_module(test).await?;
+    let controller = test.until_controller("deletions held", is_held).await?;
+    let agree =
+        |digest: &str| json!({ "metadata": { "annotations": { "metahook.dev/allow-deletions": digest } } });
+    test.controllers().merge(test.name(), &agree("another")).await?;
+    lost(test, &before, 0).await?;
+    test.controllers().merge(test.name(), &agree(&wanted_consent(&controller)?)).await?;
+    test.config_maps()
+        .until_all("no child", |all| !all.iter().any(|one| text(one, "/metadata/name").starts_with("child-")))
+        .await?;
+    let was = accepted(&controller);
+    let next = |cc: &Value| is_accepted(cc) && accepted(cc) != was;
+    test.until_controller("the new module accepted", next).await.map(drop)
+}
+
+/// A webhook, and the parent with ten children that it made.
+async fn by_webhook(test: &mut Fixture) -> Result<(Webhook, BTreeSet<String>)> {
+    test.define_kind().await?;
+    let webhook = Webhook::answering(Answer::text(children().to_string())).await?;
+    test.serve()?;
+    let hook = Hook::webhook(&webhook.url("/before"));
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child-9", "made", |_| true).await?;
+    let first = |cc: &Value| is_accepted(cc) && !accepted(cc).is_empty();
+    test.until_controller("accepted", first).await?;
+    let before = living_children(test).await?;
+    ensure!(before.len() == CHILDREN, "{} children", before.len());
+    Ok((webhook, before))
+}
+
+pub(crate) async fn held_reconciles_go_on_when_the_answers_ask_for_less(test: &mut Fixture) -> Result<()> {
+    let (webhook, before) = by_webhook(test).await?;
+    let says = |status: &str, children: Value| {
+        Answer::text(json!({ "status": { "is": status }, "children": children }).to_string())
+    };
+    webhook.answer(says("wrong", json!([])));
+    let spec = json!({ "spec": { "hooks": { "sync": { "webhook": { "url": webhook.url("/after") } } } } });
+    test.controllers().merge(test.name(), &spec).await?;
+    test.until_controller("deletions held", is_held).await?;
+    let parent = test.parents().get("a").await?;
+    ensure!(parent["status"]["is"].is_null(), "a status was written: {parent}");
+    webhook.answer(says("right", children()["children"].clone()));
+    test.parents().merge("a", &json!({ "metadata": { "labels": { "a": "b" } } })).await?;
+    test.parents().until("a", "reconciled", |parent| parent["status"]["is"] == "right").await?;
+    test.until_controller("accepted", is_accepted).await?;
+    lost(test, &before, 0).await
+}
+
+pub(crate) async fn deletions_that_no_change_of_the_hook_brings_about_do_not_wait(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (webhook, before) = by_webhook(test).await?;
+    webhook.answer(Answer::text(json!({ "children": [] }).to_string()));
+    test.parents().merge("a", &json!({ "spec": { "who": "nobody" } })).await?;
+    for nth in 0..CHILDREN {
+        test.config_maps().until_gone(&format!("child-{nth}")).await?;
+    }
+    let left = living_children(test).await?.intersection(&before).count();
+    test.at_most("children that a user's change leaves", number(left), "children", 0.0)
+}
