@@ -16,6 +16,9 @@ use tokio::net::TcpStream;
 
 use crate::wasm::{self, LETTERS};
 
+/// Self-triggered reconciles of a parent, where a test says so.
+const BUDGET: usize = 20;
+
 /// A controller that looks at its parents each second, and its one parent `a`.
 async fn looks_each_second(test: &mut Fixture, module: &[u8]) -> Result<()> {
     test.define_kind().await?;
@@ -153,6 +156,7 @@ pub(crate) async fn a_hook_whose_status_never_settles_is_throttled(test: &mut Fi
     })
     .await?;
     test.define_kind().await?;
+    test.server().flag(&format!("--self-triggered-max={BUDGET}"));
     test.serve()?;
     let webhook = Hook::webhook(&hook.url("/sync")).version("v1");
     let controller = test.controller().making(&CONFIG_MAP, "InPlace").resyncing_each_second();
@@ -166,9 +170,9 @@ pub(crate) async fn a_hook_whose_status_never_settles_is_throttled(test: &mut Fi
         Ok(if gaps.iter().any(|gap| *gap >= pause) { Ok(()) } else { Err(format!("{gaps:?}")) })
     })
     .await?;
-    // Eleven, and then 100 ms doubled up to the pause; the parent's creation and the first look may be two.
+    // The budget, and the parent's creation.
     let before = gaps().iter().take_while(|gap| **gap < pause).count();
-    ensure!(before <= 20, "{before} calls before the first pause: {:?}", gaps());
+    ensure!(before <= BUDGET + 2, "{before} calls before the first pause: {:?}", gaps());
 
     let asked = hook.count();
     test.parents().merge("a", &json!({ "spec": { "changed": true } })).await?;
@@ -194,6 +198,7 @@ pub(crate) async fn controllers_that_never_settle_on_one_object_are_throttled(
     })
     .await?;
     test.define_kind().await?;
+    test.server().flag(&format!("--self-triggered-max={BUDGET}"));
     test.serve()?;
     let (kind, webhook) = (test.kind().clone(), |path: &str| Hook::webhook(&hook.url(path)));
     let composite = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(webhook("/composite"));
@@ -218,7 +223,7 @@ pub(crate) async fn controllers_that_never_settle_on_one_object_are_throttled(
         .await?;
         // As one alone, and what failed because another one was faster.
         let before = gaps().iter().take_while(|gap| **gap < pause).count();
-        ensure!(before <= 30, "{before} calls of {path} before the first pause: {:?}", gaps());
+        ensure!(before <= 2 * BUDGET, "{before} calls of {path} before the first pause: {:?}", gaps());
     }
     Ok(())
 }

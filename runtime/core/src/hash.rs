@@ -125,6 +125,11 @@ impl<K: Hash + Eq, V> FastMap<K, V> {
         self.0.remove(key)
     }
 
+    /// Keeps the values that it says to keep, whatever their order.
+    pub fn retain(&mut self, keep: impl Fn(&V) -> bool) {
+        self.0.retain(|_, value| keep(value));
+    }
+
     pub fn clear(&mut self) {
         self.0.clear();
     }

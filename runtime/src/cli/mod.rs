@@ -16,6 +16,7 @@ use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
+use metahook_core::reconcile::outcome::SelfTriggerLimits;
 
 use crate::cluster::transport::READ_TIMEOUT;
 use crate::controller::Options;
@@ -73,6 +74,12 @@ pub struct Serve {
     /// Children that an answer may have.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
+    /// Reconciles of a parent that its own writes trigger, before there is one every 10 s; another client's change to its spec, labels or annotations gives them all back.
+    #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().max, value_parser = clap::value_parser!(u32).range(1..))]
+    pub self_triggered_max: u32,
+    /// Reconciles per second of each controller that are beyond the tenth of their parents.
+    #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().rate, value_parser = clap::value_parser!(u32).range(1..))]
+    pub self_triggered_rate: u32,
     /// One in so many triggers of settled parents calls the hook all the same and compares the answers; 0 turns it off.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub purity_check: u64,
@@ -132,6 +139,10 @@ impl Serve {
                 workers: usize::from(self.workers),
                 max_children: self.max_children,
                 purity_check: self.purity_check,
+                self_triggered: SelfTriggerLimits {
+                    max: self.self_triggered_max,
+                    rate: self.self_triggered_rate,
+                },
                 resync: Some(self.cache_flush_interval).filter(|interval| !interval.is_zero()),
                 customize: self.customize.bounds(),
                 discovery_interval: self.discovery_interval,

@@ -10,6 +10,7 @@ use metahook_core::decorator::conflicts::{Conflict, DecoratorConflicts, Decorato
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, Uid};
+use metahook_core::pacing::lanes::Cause;
 
 use crate::cluster::events::Recorder;
 use crate::queue::Queue;
@@ -150,7 +151,7 @@ impl State {
             for (parents, queue) in queues.unwrap_or_default() {
                 let Some((parents, queue)) = parents.upgrade().zip(queue.upgrade()) else { continue };
                 if let Some(key) = parents.view(|all| all.by_uid(&object).map(|parent| parent.key.clone())) {
-                    queue.add(key);
+                    queue.add(key, Cause::Related);
                 }
             }
         }

@@ -19,7 +19,9 @@ use metahook_core::children::desired::Applying;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
+use metahook_core::pacing::lanes::Cause;
 use metahook_core::reconcile::config::ControllerConfig;
+use metahook_core::reconcile::outcome::SelfTriggerLimits;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
@@ -72,6 +74,7 @@ pub struct Options {
     pub max_children: usize,
     /// The hook is called for one in so many settled parents all the same; 0 is none.
     pub purity_check: u64,
+    pub self_triggered: SelfTriggerLimits,
     /// All parents are reconciled again at this interval, where their controller does not set another one.
     pub resync: Option<Duration>,
     pub customize: CustomizeBounds,
@@ -203,21 +206,28 @@ impl ControllerData {
         self.children.iter().find(|store| store.resource == id.resource)?.get(&id.key)
     }
 
-    /// Adds the parents that a change concerns to their queue.
-    pub(crate) fn add_changed(&self, queue: &Queue<Key>, keys: BTreeSet<Key>, change: &Change) {
+    /// Adds the parents that a change concerns to their queue. `cause`: if another client made it.
+    pub(crate) fn add_changed(
+        &self,
+        queue: &Queue<Key>,
+        keys: BTreeSet<Key>,
+        change: &Change,
+        cause: impl FnOnce() -> Cause,
+    ) {
+        if keys.is_empty() {
+            return;
+        }
         let parents = &self.parents.resource;
+        let is_own = |by: &Writer, key: &Key| {
+            by.controller == self.object.uid && by.parents == *parents && by.parent == *key
+        };
+        let cause = if change.by.is_none() { cause() } else { Cause::Related };
         for key in keys {
-            match &change.by {
-                None => queue.add(key),
-                Some(by)
-                    if by.controller != self.object.uid || by.parents != *parents || by.parent != key =>
-                {
-                    queue.add_from_peer(key);
-                }
-                // A child may be gone long after the reconcile that deleted it.
-                Some(_) if change.object.after.is_none() => queue.add_if_idle(key),
-                // The reconcile that wrote is followed by another one anyway.
-                Some(_) => {}
+            let own = change.by.as_ref().is_some_and(|by| is_own(by, &key));
+            // The reconcile that wrote is followed by another one anyway; but a child may be gone long after the reconcile
+            // that deleted it.
+            if !own || change.object.after.is_none() {
+                queue.add(key, cause);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Work queue of parents: each key is queued once, never runs on two workers, and runs at once or after a delay.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use metahook_core::hash::FastMap;
-use metahook_core::reconcile::outcome::{Outcome, Streaks};
+use metahook_core::pacing::RateLimiter;
+use metahook_core::pacing::lanes::{Cause, Lane, Lanes, NamespaceOf, Place};
+use metahook_core::reconcile::outcome::{Outcome, Pace, SelfTriggerBudget, SelfTriggerLimits, Streaks};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -18,59 +20,64 @@ use tokio::time::Instant;
 use crate::sync::lock;
 
 /// # Guarantees
-/// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A
-/// throttled key waits until another client of the API server, not another reconcile of this server, changes something.
-/// The size is bounded by the number of distinct keys.
+/// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key whose
+/// budget is used up waits until time or a change of the parent by another client of the API server refills it. The size is
+/// bounded by the number of distinct keys.
 pub(crate) struct Queue<K> {
     keys: Mutex<Keys<K>>,
     closed: AtomicBool,
     wake: Notify,
 }
 
+/// What bounds the self-triggered reconciles of a controller, for all its queues.
+#[derive(Clone)]
+pub(crate) struct Throttle {
+    max: u32,
+    rate: Arc<Mutex<RateLimiter>>,
+    start: Instant,
+}
+
+impl Throttle {
+    pub(crate) fn new(limits: SelfTriggerLimits) -> Self {
+        Self { max: limits.max, rate: Arc::new(Mutex::new(limits.limiter())), start: Instant::now() }
+    }
+
+    fn time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.start)
+    }
+
+    fn pace(&self, budget: SelfTriggerBudget, now: Instant) -> Pace {
+        budget.pace(self.time(now), self.max)
+    }
+}
+
 impl<K: Ord + Hash + Clone> Queue<K> {
-    pub(crate) fn new() -> Self {
-        Self { keys: Mutex::default(), closed: AtomicBool::new(false), wake: Notify::new() }
+    pub(crate) fn new(throttle: Throttle, namespace_of: NamespaceOf<K>) -> Self {
+        let keys = Mutex::new(Keys::new(throttle, namespace_of));
+        Self { keys, closed: AtomicBool::new(false), wake: Notify::new() }
     }
 
-    /// Another client changed something about the key: it runs now, also if it is throttled. A delay that it asked for
-    /// before stays.
-    pub(crate) fn add(&self, key: K) {
-        if lock(&self.keys).add(key) {
+    /// The key runs as soon as its lane and its budget let it. A delay that it asked for before stays, and one that its hook
+    /// or the API server asked for holds against [`Cause::Periodic`].
+    pub(crate) fn add(&self, key: K, cause: Cause) {
+        if lock(&self.keys).add(key, cause, Instant::now()) {
             self.wake.notify_one();
         }
     }
 
-    /// Another reconcile of this server changed something about the key: it runs now, unless its own writes have it
-    /// throttled, or two hooks that never settle would keep each other running. A key that failed or was postponed may wait
-    /// for this very change, and is called back a few times.
-    pub(crate) fn add_from_peer(&self, key: K) {
-        if lock(&self.keys).add_from_peer(key) {
-            self.wake.notify_one();
-        }
-    }
-
-    /// Time has passed, or an effect of the key's own writes is complete: it runs now, unless it is throttled.
-    pub(crate) fn add_if_idle(&self, key: K) {
-        if lock(&self.keys).add_if_idle(key) {
-            self.wake.notify_one();
-        }
-    }
-
-    /// [`Queue::add_if_idle`] for many keys at once.
-    pub(crate) fn add_all_if_idle(&self, keys: &[K]) {
-        let mut all = lock(&self.keys);
-        for key in keys {
-            all.add_if_idle(key.clone());
-        }
+    /// [`Queue::add`] for many keys at once.
+    pub(crate) fn add_all(&self, keys: &[K], cause: Cause) {
+        let (mut all, now) = (lock(&self.keys), Instant::now());
+        keys.iter().for_each(|key| _ = all.add(key.clone(), cause, now));
         drop(all);
         // A worker that takes one of several keys wakes the next worker.
         self.wake.notify_one();
     }
 
     /// The key runs after this delay, or earlier for another reason. That run resets its streaks, so that the next failure
-    /// starts with the shortest delay again.
+    /// starts with the shortest delay again. Its budget stays as it is.
     pub(crate) fn add_after(&self, key: K, delay: Duration) {
-        lock(&self.keys).add_after(key, delay);
+        lock(&self.keys).add_after(key, delay, Instant::now());
         self.wake.notify_one();
     }
 
@@ -83,14 +90,14 @@ impl<K: Ord + Hash + Clone> Queue<K> {
             }
             let until = {
                 let mut keys = lock(&self.keys);
-                if let Some(taken) = keys.take() {
-                    // There may be more for the other workers.
-                    if keys.has_more() {
+                if let Some(taken) = keys.take(Instant::now()) {
+                    // There may be more for the other workers, or a time to wait for in place of this one.
+                    if !keys.lanes.is_empty() || !keys.due.is_empty() {
                         self.wake.notify_one();
                     }
                     return Some(taken);
                 }
-                keys.next_due()
+                keys.next_due(Instant::now())
             };
             match until {
                 Some(at) => tokio::select! {
@@ -104,7 +111,7 @@ impl<K: Ord + Hash + Clone> Queue<K> {
 
     /// Gives a key back that [`Queue::next`] handed out. No worker is woken: this one asks for the next key.
     pub(crate) fn done(&self, key: &K, outcome: Outcome) {
-        lock(&self.keys).done(key, outcome);
+        lock(&self.keys).done(key, outcome, Instant::now());
     }
 
     /// No key is handed out any more.
@@ -143,142 +150,148 @@ where
 /// The longest delay of a postponed key that changed while its worker ran.
 const MAX_DELAY_AFTER_CHANGE: Duration = Duration::from_secs(1);
 
-/// States of the keys: queued, running, throttled, due at a time; without the workers that wait for them.
+/// Entries of keys whose budgets are full again are dropped at this interval.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// States of the keys: queued, running, held, due at a time; without the workers that wait for them.
 struct Keys<K> {
-    ready: VecDeque<K>,
+    lanes: Lanes<K>,
     due: BTreeSet<(Instant, K)>,
     entries: FastMap<K, Entry>,
+    throttle: Throttle,
+    sweep_at: Option<Instant>,
 }
 
 #[derive(Default)]
 struct Entry {
-    queued: bool,
+    /// Where it is queued.
+    place: Option<Place>,
     running: bool,
-    /// The strongest reason to run again that came while it was running.
-    meanwhile: Meanwhile,
+    /// The strongest cause to run again that came while it was running.
+    meanwhile: Option<Cause>,
     due: Option<Instant>,
-    /// Until it is due only a change by another client of the API server lets it run.
-    throttled: bool,
+    /// Time that passes does not let it run until it is due.
+    held: bool,
     /// It runs by then, with its streaks reset.
     reset_at: Option<Instant>,
-    /// A key that a peer calls back counts as self-triggered, too.
-    streaks: Streaks,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Meanwhile {
-    #[default]
-    Nothing,
-    /// [`Keys::add_if_idle`].
-    Resync,
-    /// [`Keys::add_from_peer`].
-    Peer,
-    /// [`Keys::add`].
-    Change,
-}
-
-impl<K> Default for Keys<K> {
-    fn default() -> Self {
-        Self { ready: VecDeque::new(), due: BTreeSet::new(), entries: FastMap::default() }
-    }
+    failures: u32,
+    self_triggered: bool,
+    budget: SelfTriggerBudget,
 }
 
 impl<K: Ord + Hash + Clone> Keys<K> {
-    /// Whether there is work for a worker now that was not there before.
-    fn add(&mut self, key: K) -> bool {
-        let entry = self.entries.or_default(&key);
-        entry.streaks.self_triggered = 0;
-        entry.push(key, &mut self.ready)
+    fn new(throttle: Throttle, namespace_of: NamespaceOf<K>) -> Self {
+        let (lanes, due, entries) = (Lanes::new(namespace_of), BTreeSet::new(), FastMap::default());
+        Self { lanes, due, entries, throttle, sweep_at: None }
     }
 
-    fn add_from_peer(&mut self, key: K) -> bool {
+    /// Whether there is work for a worker now that was not there before.
+    fn add(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
+        if cause <= Cause::Changed {
+            entry.budget.refill(self.throttle.time(now));
+            entry.self_triggered = false;
+        }
         if entry.running {
-            entry.meanwhile = entry.meanwhile.max(Meanwhile::Peer);
+            entry.note(cause);
             return false;
         }
-        if !entry.queued && (entry.throttled || entry.streaks.failures > 0) {
-            if entry.streaks.is_throttled() {
+        !(cause == Cause::Periodic && entry.held) && self.wake(key, cause, now)
+    }
+
+    /// Queues a key that is not running. One that waits for its next try is charged for an earlier one: two hooks that never
+    /// settle could call each other back for ever.
+    fn wake(&mut self, key: K, cause: Cause, now: Instant) -> bool {
+        let entry = self.entries.or_default(&key);
+        let waits = entry.place.is_none() && (entry.held || entry.failures > 0);
+        if waits && !matches!(self.throttle.pace(entry.budget, now), Pace::At(_)) {
+            entry.budget.charge(self.throttle.time(now));
+        }
+        self.push(key, cause, now)
+    }
+
+    /// Queues a key that is not running as its budget lets it.
+    fn push(&mut self, key: K, cause: Cause, now: Instant) -> bool {
+        let budget = self.entries.or_default(&key).budget;
+        match self.throttle.pace(budget, now) {
+            Pace::AtOnce => self.enqueue(key, Lane::Of(cause)),
+            Pace::Throttled => self.enqueue(key, Lane::Throttled),
+            Pace::At(at) => {
+                self.hold(key, self.throttle.start + at, now);
+                true
+            }
+        }
+    }
+
+    /// Queues a key that is not running. A stronger cause moves it to a better lane.
+    fn enqueue(&mut self, key: K, lane: Lane) -> bool {
+        let entry = self.entries.or_default(&key);
+        if let Some(place) = entry.place {
+            if place.lane <= lane {
                 return false;
             }
-            entry.streaks.self_triggered = entry.streaks.self_triggered.saturating_add(1);
+            self.lanes.remove(place);
         }
-        entry.push(key, &mut self.ready)
+        entry.place = Some(self.lanes.push(lane, key));
+        true
     }
 
-    fn add_if_idle(&mut self, key: K) -> bool {
-        self.entries.or_default(&key).push_if_idle(key, &mut self.ready)
-    }
-
-    fn add_after(&mut self, key: K, delay: Duration) {
-        let now = Instant::now();
+    fn add_after(&mut self, key: K, delay: Duration, now: Instant) {
         let at = now.checked_add(delay).unwrap_or(now);
-        self.entries.or_default(&key).reset_at = Some(at);
-        if at > now {
-            self.delay(key, at);
-        } else {
-            self.entries.or_default(&key).push(key, &mut self.ready);
+        let entry = self.entries.or_default(&key);
+        entry.reset_at = Some(at);
+        if at > now || !entry.running {
+            return self.delay(key, at);
         }
+        entry.note(Cause::Changed);
     }
 
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.due.is_empty()
-    }
-
-    /// There are keys to be handed out at once.
-    fn has_more(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// The time at which the next delayed key is due.
-    fn next_due(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| *at)
+    /// The time at which there is something to do though no key is added.
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let due = self.due.first().map(|(at, _)| *at);
+        let wait = || lock(&self.throttle.rate).wait(self.throttle.time(now));
+        let throttled = self.lanes.has_throttled().then(|| now + wait());
+        [due, throttled, self.sweep_at].into_iter().flatten().min()
     }
 
     /// Takes a key back that was handed out.
-    fn done(&mut self, key: &K, outcome: Outcome) {
-        let Self { entries, ready, .. } = self;
-        let Some(entry) = entries.get_mut(key) else {
-            return;
-        };
+    fn done(&mut self, key: &K, outcome: Outcome, now: Instant) {
+        let time = self.throttle.time(now);
+        let Some(entry) = self.entries.get_mut(key) else { return };
         entry.running = false;
-        let meanwhile = std::mem::take(&mut entry.meanwhile);
-        let changed = meanwhile == Meanwhile::Change;
-        let Streaks { failures, self_triggered } = entry.streaks;
-        let (after, throttled) = match outcome {
-            Outcome::Settled(after) => (after, false),
-            Outcome::FollowUp(after) => (Some(after), !changed),
-            Outcome::NextStep => (Some(Duration::ZERO), false),
-            Outcome::Failed(after) => (Some(after), false),
-            Outcome::Postponed(after) => {
-                (Some(if changed { after.min(MAX_DELAY_AFTER_CHANGE) } else { after }), true)
-            }
-        };
-        entry.streaks = match outcome {
-            Outcome::FollowUp(_) if !changed => {
-                Streaks { failures: 0, self_triggered: self_triggered.saturating_add(1) }
-            }
-            Outcome::Settled(_) | Outcome::FollowUp(_) | Outcome::NextStep => Streaks::default(),
-            Outcome::Failed(_) => Streaks { failures: failures.saturating_add(1), self_triggered },
-            Outcome::Postponed(_) => entry.streaks,
-        };
-        let at_once = after.is_some_and(|after| after.is_zero())
-            || (changed && !throttled)
-            || (meanwhile != Meanwhile::Nothing && matches!(outcome, Outcome::Settled(_)));
+        let meanwhile = entry.meanwhile.take();
+        let changed = meanwhile.is_some_and(|cause| cause <= Cause::Changed);
+        entry.ended(outcome, changed, time);
+        let follow_up = meanwhile.unwrap_or(Cause::Related).min(Cause::Related);
         // A time beyond the clock's range never comes.
-        let due = after.filter(|after| !after.is_zero()).and_then(|after| Instant::now().checked_add(after));
-        if at_once {
-            entry.push(key.clone(), ready);
+        let at = |delay: Duration| now.checked_add(delay);
+        match outcome {
+            Outcome::FollowUp => _ = self.push(key.clone(), follow_up, now),
+            Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up)),
+            Outcome::Settled(delay) => {
+                delay.and_then(at).into_iter().for_each(|at| self.delay(key.clone(), at));
+                if let Some(cause) = meanwhile {
+                    self.push(key.clone(), cause, now);
+                }
+            }
+            Outcome::Failed(delay) => {
+                at(delay).into_iter().for_each(|at| self.delay(key.clone(), at));
+                if let Some(cause) = meanwhile.filter(|cause| *cause != Cause::Periodic) {
+                    self.wake(key.clone(), cause, now);
+                }
+            }
+            Outcome::Postponed(delay) => {
+                let delay = if changed { delay.min(MAX_DELAY_AFTER_CHANGE) } else { delay };
+                at(delay).into_iter().for_each(|at| self.hold(key.clone(), at, now));
+                if meanwhile == Some(Cause::Related) {
+                    self.wake(key.clone(), Cause::Related, now);
+                }
+            }
         }
-        match due {
-            Some(at) if throttled => self.throttle(key.clone(), at),
-            Some(at) => self.delay(key.clone(), at),
-            None if entry.is_empty() => drop(entries.remove(key)),
-            None => {}
-        }
-        if meanwhile == Meanwhile::Peer && matches!(outcome, Outcome::Failed(_) | Outcome::Postponed(_)) {
-            self.add_from_peer(key.clone());
+        if self.entries.get(key).is_some_and(|entry| entry.is_idle(time)) {
+            self.entries.remove(key);
+        } else if self.sweep_at.is_none() {
+            self.sweep_at = now.checked_add(SWEEP_INTERVAL);
         }
     }
 
@@ -296,80 +309,90 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     /// Lets the key wait until then, whatever it waited for before, unless it is to run with its streaks reset earlier.
-    fn throttle(&mut self, key: K, at: Instant) {
+    fn hold(&mut self, key: K, at: Instant, now: Instant) {
         let entry = self.entries.or_default(&key);
-        // A reset that is due already counts as a change.
-        let reset_at = entry.reset_at.filter(|reset_at| *reset_at > Instant::now());
-        let at = reset_at.map_or(at, |reset_at| reset_at.min(at));
-        entry.throttled = true;
-        self.set_due(key, at);
+        let reset_at = entry.reset_at.filter(|reset_at| *reset_at > now);
+        entry.held = true;
+        self.set_due(key, reset_at.map_or(at, |reset_at| reset_at.min(at)));
     }
 
     fn queue_due(&mut self, now: Instant) {
-        while let Some((at, key)) = self.due.first().cloned() {
-            if at > now {
-                return;
-            }
+        while let Some((at, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.remove(&(at, key.clone()));
-            let Self { entries, ready, .. } = self;
-            let entry = entries.or_default(&key);
+            let entry = self.entries.or_default(&key);
             entry.due = None;
-            entry.throttled = false;
-            if entry.reset_at.is_some_and(|reset_at| reset_at <= now) {
-                entry.push(key, ready);
-            } else {
-                entry.push_if_idle(key, ready);
+            entry.held = false;
+            let resets = entry.reset_at.is_some_and(|reset_at| reset_at <= now);
+            match (entry.running, resets) {
+                // It waited for this as for a change.
+                (true, true) => entry.note(Cause::Changed),
+                (true, false) => entry.note(Cause::Periodic),
+                (false, true) => _ = self.enqueue(key, Lane::Of(Cause::Periodic)),
+                (false, false) => _ = self.push(key, Cause::Periodic, now),
             }
+        }
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            let time = self.throttle.time(now);
+            self.entries.retain(|entry| !entry.is_idle(time));
+            self.sweep_at = (!self.entries.is_empty()).then(|| now + SWEEP_INTERVAL);
         }
     }
 
     /// Hands a key out, if one is queued or due by now.
-    fn take(&mut self) -> Option<(K, Streaks)> {
-        if !self.due.is_empty() {
-            self.queue_due(Instant::now());
+    fn take(&mut self, now: Instant) -> Option<(K, Streaks)> {
+        self.queue_due(now);
+        let time = self.throttle.time(now);
+        let mut rate = self.lanes.has_throttled().then(|| lock(&self.throttle.rate));
+        let throttled = rate.as_mut().is_some_and(|rate| rate.wait(time).is_zero());
+        let (lane, key) = self.lanes.pop(throttled)?;
+        if let Some(mut rate) = rate.filter(|_| lane == Lane::Throttled) {
+            rate.take(time);
         }
-        let key = self.ready.pop_front()?;
         let entry = self.entries.or_default(&key);
-        entry.queued = false;
+        entry.place = None;
         entry.running = true;
         let reset_at = entry.reset_at.take();
         if reset_at.is_some() {
-            entry.streaks = Streaks::default();
+            (entry.failures, entry.self_triggered) = (0, false);
         }
         // This run is the one that it waited for.
-        let is_due = std::mem::take(&mut entry.throttled) || entry.due == reset_at;
+        let is_due = std::mem::take(&mut entry.held) || entry.due == reset_at;
         if is_due && let Some(at) = entry.due.take() {
             self.due.remove(&(at, key.clone()));
         }
-        Some((key, entry.streaks))
+        let mut next = entry.budget;
+        next.charge(time);
+        let next = self.throttle.pace(next, now);
+        Some((key, Streaks { failures: entry.failures, self_triggered: entry.self_triggered, next }))
     }
 }
 
 impl Entry {
-    /// Whether there is work for a worker now that was not there before.
-    fn push<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
-        if self.running {
-            self.meanwhile = Meanwhile::Change;
-            return false;
-        }
-        if !self.queued {
-            self.queued = true;
-            ready.push_back(key);
-            return true;
-        }
-        false
+    fn note(&mut self, cause: Cause) {
+        self.meanwhile = Some(self.meanwhile.map_or(cause, |before| before.min(cause)));
     }
 
-    fn push_if_idle<K>(&mut self, key: K, ready: &mut VecDeque<K>) -> bool {
-        if self.running {
-            self.meanwhile = self.meanwhile.max(Meanwhile::Resync);
-            return false;
+    /// `changed`: meanwhile another client changed the parent.
+    fn ended(&mut self, outcome: Outcome, changed: bool, time: Duration) {
+        match outcome {
+            Outcome::FollowUp => self.budget.charge(time),
+            Outcome::NextStep => self.budget.refund(),
+            // The others in a row are bounded by their delays.
+            Outcome::Failed(_) if self.failures == 0 => self.budget.charge(time),
+            Outcome::Settled(_) | Outcome::Failed(_) | Outcome::Postponed(_) => {}
         }
-        !self.throttled && self.push(key, ready)
+        match outcome {
+            Outcome::FollowUp => (self.failures, self.self_triggered) = (0, !changed),
+            Outcome::Settled(_) | Outcome::NextStep => (self.failures, self.self_triggered) = (0, false),
+            Outcome::Failed(_) => self.failures = self.failures.saturating_add(1),
+            Outcome::Postponed(_) => {}
+        }
     }
 
-    fn is_empty(&self) -> bool {
-        !self.queued && !self.running && self.due.is_none() && self.streaks == Streaks::default()
+    /// Whether it is as good as a new one.
+    fn is_idle(&self, time: Duration) -> bool {
+        let waits = self.place.is_some() || self.running || self.due.is_some();
+        !waits && self.failures == 0 && !self.self_triggered && self.budget.is_full(time)
     }
 }
 

@@ -2,10 +2,24 @@
 
 use std::sync::Arc;
 
+use std::sync::LazyLock;
+
 use metahook_core::reconcile::outcome::Changed;
 use tokio::sync::mpsc;
 
 use super::*;
+
+const BEFORE: Streaks = Streaks { failures: 0, self_triggered: false, next: Pace::AtOnce };
+
+fn queue() -> Queue<u32> {
+    static NONE: LazyLock<Arc<str>> = LazyLock::new(Arc::default);
+    Queue::new(Throttle::new(SelfTriggerLimits { max: 20, rate: 20 }), |_| &NONE)
+}
+
+fn is_empty(queue: &Queue<u32>) -> bool {
+    let keys = lock(&queue.keys);
+    keys.entries.is_empty() && keys.due.is_empty()
+}
 
 async fn now(queue: &Queue<u32>) -> Option<u32> {
     let next = tokio::time::timeout(Duration::from_millis(1), queue.next()).await;
@@ -14,18 +28,18 @@ async fn now(queue: &Queue<u32>) -> Option<u32> {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_added_twice_is_handed_out_once() {
-    let queue = Queue::new();
-    queue.add(1);
-    queue.add(1);
+    let queue = queue();
+    queue.add(1, Cause::Changed);
+    queue.add(1, Cause::Changed);
     assert_eq!((now(&queue).await, now(&queue).await), (Some(1), None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_running_key_is_handed_out_again_afterwards() {
-    let queue = Queue::new();
-    queue.add(1);
+    let queue = queue();
+    queue.add(1, Cause::Changed);
     assert_eq!(now(&queue).await, Some(1));
-    queue.add(1);
+    queue.add(1, Cause::Changed);
     assert_eq!(now(&queue).await, None, "its worker is still at it");
     queue.done(&1, Outcome::Settled(None));
     assert_eq!(now(&queue).await, Some(1));
@@ -33,13 +47,13 @@ async fn a_running_key_is_handed_out_again_afterwards() {
 
 #[tokio::test(start_paused = true)]
 async fn the_earliest_delay_counts_and_a_change_cancels_none() {
-    let queue = Queue::new();
+    let queue = queue();
     let start = Instant::now();
-    queue.add(1);
+    queue.add(1, Cause::Changed);
     now(&queue).await;
     queue.done(&1, Outcome::Settled(Some(Duration::from_secs(5))));
     assert_eq!(now(&queue).await, None);
-    queue.add(1);
+    queue.add(1, Cause::Changed);
     assert_eq!(now(&queue).await, Some(1), "a change does not wait");
     queue.done(&1, Outcome::Settled(Some(Duration::from_secs(100))));
     assert_eq!(queue.next().await.map(|(key, _)| key), Some(1));
@@ -50,113 +64,137 @@ async fn the_earliest_delay_counts_and_a_change_cancels_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delay_beyond_the_clock_never_ends() {
-    let queue = Queue::new();
-    queue.add(1);
+    let queue = queue();
+    queue.add(1, Cause::Changed);
     now(&queue).await;
     queue.done(&1, Outcome::Settled(Some(Duration::MAX)));
     assert_eq!(now(&queue).await, None);
 }
 
-/// A key that its own writes have caused ten reconciles of, and which is throttled from now on.
-async fn throttle(queue: &Queue<u32>) {
-    queue.add(1);
-    for own in 0..11 {
-        let (key, streaks) = queue.next().await.unwrap();
-        assert_eq!(streaks.self_triggered, own);
-        queue.add_if_idle(1);
-        queue.done(&key, Outcome::FollowUp(Duration::from_secs(u64::from(own >= 10) * 30)));
+/// A hook that never settles: the delays of so many reconciles of key 1, the first of which waits already.
+async fn never_settles(queue: &Queue<u32>, count: usize, mut meanwhile: impl FnMut()) -> Vec<u128> {
+    let mut delays = Vec::new();
+    for _ in 0..count {
+        let start = Instant::now();
+        let (key, _) = queue.next().await.unwrap();
+        delays.push(start.elapsed().as_millis());
+        meanwhile();
+        queue.done(&key, Outcome::FollowUp);
+    }
+    delays
+}
+
+/// Twenty self-triggered reconciles: ten at once, five as a burst, the others at the rate; from then on one each 10 s.
+const DELAYS: [u128; 24] =
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 50, 50, 50, 50, 50, 9_750, 10_000, 10_000];
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_never_settles_is_throttled_whatever_comes_meanwhile() {
+    for cause in [None, Some(Cause::Periodic), Some(Cause::Related)] {
+        let queue = queue();
+        queue.add(1, Cause::Created);
+        let meanwhile = || cause.into_iter().for_each(|cause| queue.add(1, cause));
+        assert_eq!(never_settles(&queue, DELAYS.len(), meanwhile).await, DELAYS, "{cause:?}");
+        meanwhile();
+        assert_eq!(now(&queue).await, None, "nor while it waits: {cause:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn neither_time_nor_own_writes_release_a_throttled_key() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    throttle(&queue).await;
-    for _ in 0..3 {
-        queue.add_if_idle(1);
-        assert_eq!(now(&queue).await, None, "throttled");
+async fn a_change_of_the_parent_refills_a_budget_and_its_echo_does_not() {
+    let queue = queue();
+    queue.add(1, Cause::Created);
+    never_settles(&queue, 21, || ()).await;
+    queue.add(1, Cause::Changed);
+    assert_eq!(never_settles(&queue, 10, || ()).await, [0; 10]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let echo = || queue.add(1, Cause::Changed);
+    assert_eq!(never_settles(&queue, 7, echo).await, [0, 0, 0, 0, 0, 50, 50]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_settles_between_its_echoes_is_throttled() {
+    let (queue, start) = (queue(), Instant::now());
+    queue.add(1, Cause::Created);
+    let mut wrote = 0;
+    while start.elapsed() < Duration::from_mins(1) {
+        let (key, _) = queue.next().await.unwrap();
+        queue.done(&key, Outcome::FollowUp);
+        wrote += 1;
+        let (key, _) = queue.next().await.unwrap();
+        queue.done(&key, Outcome::Settled(Some(Duration::from_secs(1))));
+        queue.add(1, Cause::Related);
     }
-    assert_eq!(
-        queue.next().await,
-        Some((1, Streaks { failures: 0, self_triggered: 11 })),
-        "and not forgotten"
-    );
-    assert_eq!(start.elapsed().as_secs(), 30);
+    assert!((20..=28).contains(&wrote), "{wrote}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_key_leaves_the_others_alone_and_idle_keys_cost_nothing() {
+    let queue = queue();
+    queue.add(1, Cause::Created);
+    never_settles(&queue, 17, || ()).await;
+    queue.add(2, Cause::Periodic);
+    assert_eq!(now(&queue).await, Some(2));
+    queue.done(&2, Outcome::Settled(None));
+    let (key, streaks) = queue.next().await.unwrap();
+    assert_eq!((key, streaks.failures, streaks.self_triggered), (1, 0, true));
+    assert_ne!(streaks.next, Pace::AtOnce);
     queue.done(&1, Outcome::Settled(None));
-    assert!(lock(&queue.keys).is_empty());
+    let used = 17 * Duration::from_secs(10);
+    for (time, idle) in [(used - Duration::from_secs(20), false), (SWEEP_INTERVAL * 2, true)] {
+        assert!(tokio::time::timeout(time, queue.next()).await.is_err());
+        assert_eq!(is_empty(&queue), idle, "a budget is forgotten once it is full");
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_earlier_delay_does_not_release_a_throttled_key() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    queue.add(1);
+async fn a_key_that_waits_is_watched_while_workers_are_busy() {
+    let queue = Arc::new(queue());
+    queue.add(1, Cause::Created);
     now(&queue).await;
     queue.done(&1, Outcome::Settled(Some(Duration::from_secs(5))));
-    throttle(&queue).await;
-    queue.next().await.unwrap();
-    assert_eq!(start.elapsed().as_secs(), 30);
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move { (queue.next().await.map(|(key, _)| key), Instant::now()) })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    queue.add(2, Cause::Created);
+    for (worker, expected) in waiting.into_iter().zip([(Some(2), 0), (Some(1), 5)]) {
+        let (key, at) = worker.await.unwrap();
+        assert_eq!((key, (at - start).as_secs()), expected);
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_releases_a_throttled_key() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    throttle(&queue).await;
-    queue.add(1);
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 0 })), "while it waits");
-    queue.done(&1, Outcome::Settled(None));
-    assert_eq!(tokio::time::timeout(Duration::from_secs(100), queue.next()).await.ok(), None);
-    throttle(&queue).await;
-    queue.next().await.unwrap();
-    queue.add(1);
-    queue.done(&1, Outcome::FollowUp(Duration::from_secs(30)));
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 0 })), "while it runs");
-    assert_eq!(start.elapsed().as_secs(), 130);
+async fn a_stronger_cause_moves_a_key_to_a_better_lane() {
+    let queue = queue();
+    queue.add_all(&[1, 2, 3, 4], Cause::Periodic);
+    queue.add(3, Cause::Related);
+    queue.add(4, Cause::Changed);
+    queue.add(4, Cause::Periodic);
+    assert_eq!([now(&queue).await, now(&queue).await, now(&queue).await], [Some(4), Some(3), Some(1)]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_peer_releases_no_throttled_key_and_is_not_lost() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    throttle(&queue).await;
-    queue.add_from_peer(1);
-    assert_eq!(now(&queue).await, None, "while it waits");
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 11 })));
-    assert_eq!(start.elapsed().as_secs(), 30);
-    queue.add_from_peer(1);
-    queue.done(&1, Outcome::FollowUp(Duration::from_secs(30)));
-    assert_eq!(now(&queue).await, None, "while it runs");
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 12 })));
-    queue.add_from_peer(1);
-    queue.done(&1, Outcome::Settled(None));
-    assert_eq!(
-        queue.next().await,
-        Some((1, Streaks { failures: 0, self_triggered: 0 })),
-        "it settled too early"
-    );
-    queue.done(&1, Outcome::Settled(None));
-    queue.add_from_peer(1);
-    assert_eq!(now(&queue).await, Some(1), "a settled key takes it as any change");
-    queue.done(&1, Outcome::Settled(Some(Duration::from_secs(5))));
-    queue.add_from_peer(1);
-    assert_eq!(now(&queue).await, Some(1), "also where it waits for a time");
-}
-
-/// Two keys, each added by the other's writes, over ten minutes: the reconciles in the first moment, and those after it.
+/// Two keys, each added by the other's writes, over ten minutes: the reconciles in the first second, and those after it.
 async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
-    let (queue, start) = (Queue::new(), Instant::now());
+    let (queue, start) = (queue(), Instant::now());
     let (mut at_once, mut later) = (0, 0);
-    queue.add(1);
-    queue.add(2);
+    queue.add(1, Cause::Created);
+    queue.add(2, Cause::Created);
     while start.elapsed() < Duration::from_mins(10) {
         let (key, streaks) = queue.next().await.unwrap();
-        if start.elapsed() < Duration::from_millis(10) {
+        if start.elapsed() < Duration::from_secs(1) {
             at_once += 1;
         } else {
             later += 1;
         }
         // The other one is told before and after.
-        queue.add_from_peer(3 - key);
+        queue.add(3 - key, Cause::Related);
         queue.done(&key, how(streaks));
-        queue.add_from_peer(3 - key);
+        queue.add(3 - key, Cause::Related);
         assert!(at_once + later < 1000, "for ever, at once");
     }
     (at_once, later)
@@ -166,71 +204,78 @@ async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
 async fn two_keys_that_never_settle_are_throttled() {
     let pace = |streaks: Streaks| Outcome::of(&Ok(Changed::Something), None, streaks);
     let (at_once, later) = two(pace).await;
-    assert!((20..=24).contains(&at_once) && later < 80, "{at_once} and {later}");
+    assert!((40..=48).contains(&at_once) && later <= 130, "{at_once} and {later}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_peer_calls_back_a_failed_key_a_few_times() {
+async fn a_peer_calls_back_a_key_that_waits_a_few_times() {
     let (at_once, later) = two(|_| Outcome::Failed(Duration::from_mins(1))).await;
-    assert!((20..=24).contains(&at_once) && later <= 20, "{at_once} and {later}");
+    assert!((40..=48).contains(&at_once) && later <= 260, "{at_once} and {later}");
     let (at_once, later) = two(|_| Outcome::Postponed(Duration::from_mins(1))).await;
-    assert!((20..=24).contains(&at_once) && later <= 20, "{at_once} and {later}");
+    assert!((40..=48).contains(&at_once) && later <= 260, "{at_once} and {later}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resync_of_a_running_key_runs_it_again() {
-    let queue = Queue::new();
-    queue.add_if_idle(1);
+    let queue = queue();
+    queue.add(1, Cause::Periodic);
     assert_eq!(now(&queue).await, Some(1));
-    queue.add_if_idle(1);
+    queue.add(1, Cause::Periodic);
     queue.done(&1, Outcome::Settled(None));
     assert_eq!(now(&queue).await, Some(1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn streaks_grow_and_end() {
-    let queue = Queue::new();
+    let queue = queue();
     let streaks = async |rest| {
         let (key, streaks) = queue.next().await.unwrap();
         queue.done(&key, rest);
         (streaks.failures, streaks.self_triggered)
     };
-    queue.add(1);
-    assert_eq!(streaks(Outcome::Failed(Duration::ZERO)).await, (0, 0));
-    assert_eq!(streaks(Outcome::Failed(Duration::ZERO)).await, (1, 0));
-    assert_eq!(streaks(Outcome::FollowUp(Duration::ZERO)).await, (2, 0));
-    assert_eq!(streaks(Outcome::FollowUp(Duration::ZERO)).await, (0, 1));
-    assert_eq!(streaks(Outcome::NextStep).await, (0, 2));
-    assert_eq!(
-        streaks(Outcome::FollowUp(Duration::from_secs(1))).await,
-        (0, 0),
-        "a step of many is no streak"
-    );
-    queue.add(1);
-    assert_eq!(streaks(Outcome::Settled(None)).await, (0, 0), "another client changed something");
-    assert!(lock(&queue.keys).is_empty(), "a settled key costs nothing");
+    queue.add(1, Cause::Changed);
+    assert_eq!(streaks(Outcome::Failed(Duration::ZERO)).await, (0, false));
+    assert_eq!(streaks(Outcome::Failed(Duration::ZERO)).await, (1, false));
+    assert_eq!(streaks(Outcome::FollowUp).await, (2, false));
+    assert_eq!(streaks(Outcome::FollowUp).await, (0, true));
+    assert_eq!(streaks(Outcome::NextStep).await, (0, true));
+    assert_eq!(streaks(Outcome::FollowUp).await, (0, false), "a step of many is no streak");
+    queue.add(1, Cause::Changed);
+    assert_eq!(streaks(Outcome::Settled(None)).await, (0, false), "another client changed something");
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_of_a_rollout_are_not_throttled() {
+    let queue = queue();
+    queue.add(1, Cause::Created);
+    for _ in 0..100 {
+        for outcome in [Outcome::NextStep, Outcome::FollowUp, Outcome::FollowUp] {
+            assert_eq!(now(&queue).await, Some(1));
+            queue.done(&1, outcome);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_postponed_key_waits_and_its_failures_stay() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    queue.add(1);
+    let (queue, start) = (queue(), Instant::now());
+    queue.add(1, Cause::Changed);
     now(&queue).await;
     queue.done(&1, Outcome::Failed(Duration::ZERO));
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, self_triggered: 0 })));
-    queue.add_if_idle(1);
+    assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, ..BEFORE })));
+    queue.add(1, Cause::Periodic);
     queue.done(&1, Outcome::Postponed(Duration::from_secs(20)));
-    queue.add_if_idle(1);
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, self_triggered: 0 })));
+    queue.add(1, Cause::Periodic);
+    assert_eq!(queue.next().await, Some((1, Streaks { failures: 1, ..BEFORE })));
     assert_eq!(start.elapsed().as_secs(), 20);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_during_a_postponed_run_counts_within_a_second() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    queue.add(1);
+    let (queue, start) = (queue(), Instant::now());
+    queue.add(1, Cause::Changed);
     now(&queue).await;
-    queue.add(1);
+    queue.add(1, Cause::Changed);
     queue.done(&1, Outcome::Postponed(Duration::from_hours(1)));
     assert_eq!(now(&queue).await, None, "but not at once");
     assert!(queue.next().await.is_some());
@@ -243,28 +288,28 @@ async fn a_change_during_a_postponed_run_counts_within_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delayed_run_resets_streaks() {
-    let (queue, start) = (Queue::new(), Instant::now());
-    queue.add(1);
+    let (queue, start) = (queue(), Instant::now());
+    queue.add(1, Cause::Changed);
     for _ in 0..3 {
         queue.next().await.unwrap();
         queue.done(&1, Outcome::Failed(Duration::from_secs(100)));
-        queue.add(1);
+        queue.add(1, Cause::Changed);
     }
     queue.next().await.unwrap();
     queue.done(&1, Outcome::Failed(Duration::from_secs(100)));
     queue.add_after(1, Duration::from_secs(30));
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 0 })));
+    assert_eq!(queue.next().await, Some((1, BEFORE)));
     assert_eq!(start.elapsed().as_secs(), 30);
     queue.done(&1, Outcome::Settled(None));
-    assert!(lock(&queue.keys).is_empty());
+    assert!(is_empty(&queue));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_earlier_run_replaces_the_delayed_one() {
-    let queue = Queue::new();
+    let queue = queue();
     queue.add_after(1, Duration::from_secs(30));
     assert_eq!(now(&queue).await, None);
-    queue.add(1);
+    queue.add(1, Cause::Changed);
     assert_eq!(now(&queue).await, Some(1));
     queue.done(&1, Outcome::Settled(None));
     assert_eq!(tokio::time::timeout(Duration::from_secs(100), queue.next()).await.ok(), None);
@@ -272,20 +317,20 @@ async fn an_earlier_run_replaces_the_delayed_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_delayed_run_is_not_the_one_that_runs_already() {
-    let queue = Queue::new();
-    queue.add(1);
+    let queue = queue();
+    queue.add(1, Cause::Changed);
     queue.next().await.unwrap();
     queue.add_after(1, Duration::ZERO);
     queue.done(&1, Outcome::Failed(Duration::from_secs(100)));
-    assert_eq!(queue.next().await, Some((1, Streaks { failures: 0, self_triggered: 0 })));
+    assert_eq!(queue.next().await, Some((1, BEFORE)));
     queue.add_after(1, Duration::ZERO);
-    queue.done(&1, Outcome::FollowUp(Duration::from_secs(100)));
+    queue.done(&1, Outcome::FollowUp);
     assert_eq!(now(&queue).await, Some(1), "nor does it wait for a throttled one");
 }
 
 #[tokio::test(start_paused = true)]
 async fn closing_wakes_all_workers() {
-    let queue: Arc<Queue<u32>> = Arc::new(Queue::new());
+    let queue: Arc<Queue<u32>> = Arc::new(queue());
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let queue = Arc::clone(&queue);
@@ -301,7 +346,7 @@ async fn closing_wakes_all_workers() {
 
 #[tokio::test(start_paused = true)]
 async fn many_keys_at_once_reach_all_workers() {
-    let queue = Arc::new(Queue::new());
+    let queue = Arc::new(queue());
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let queue = Arc::clone(&queue);
@@ -309,7 +354,7 @@ async fn many_keys_at_once_reach_all_workers() {
         })
         .collect();
     tokio::task::yield_now().await;
-    queue.add_all_if_idle(&[1, 2, 3, 3]);
+    queue.add_all(&[1, 2, 3, 3], Cause::Periodic);
     let mut seen = Vec::new();
     for worker in waiting {
         seen.extend(worker.await.unwrap());
@@ -320,37 +365,23 @@ async fn many_keys_at_once_reach_all_workers() {
 
 #[tokio::test(start_paused = true)]
 async fn many_workers_see_every_key() {
-    let queue = Arc::new(Queue::new());
-    let workers: Vec<_> = (0..4)
-        .map(|_| {
-            let queue = Arc::clone(&queue);
-            tokio::spawn(async move {
-                let mut seen = Vec::new();
-                while let Some((key, _)) = queue.next().await {
-                    tokio::task::yield_now().await;
-                    queue.done(&key, Outcome::Settled(None));
-                    seen.push(key);
-                }
-                seen
-            })
-        })
-        .collect();
-    for key in 0..1000_u32 {
-        queue.add(key);
+    let (queue, (sender, mut seen)) = (Arc::new(queue()), mpsc::unbounded_channel());
+    let work = move |key: u32, _| {
+        std::future::ready(sender.send(key).map_or(Outcome::NextStep, |()| Outcome::Settled(None)))
+    };
+    let _workers = start_workers(&queue, 4, work);
+    (0..1000).for_each(|key| queue.add(key, Cause::Changed));
+    let mut all = Vec::new();
+    while all.len() < 1000 {
+        seen.recv_many(&mut all, 1000).await;
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    queue.close();
-    let mut seen = Vec::new();
-    for worker in workers {
-        seen.extend(worker.await.unwrap());
-    }
-    seen.sort_unstable();
-    assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    all.sort_unstable();
+    assert_eq!(all, (0..1000).collect::<Vec<_>>());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_fails_its_own_key_alone() {
-    let queue = Arc::new(Queue::new());
+    let queue = Arc::new(queue());
     let (sender, mut seen) = mpsc::unbounded_channel();
     let work = move |key: u32, streaks: Streaks| {
         let sender = sender.clone();
@@ -361,8 +392,8 @@ async fn a_panic_fails_its_own_key_alone() {
         }
     };
     let mut workers = start_workers(&queue, 1, work);
-    queue.add(1);
-    queue.add(2);
+    queue.add(1, Cause::Changed);
+    queue.add(2, Cause::Changed);
     assert_eq!((seen.recv().await, seen.recv().await), (Some(2), Some(1)));
     queue.close();
     while workers.join_next().await.is_some() {}

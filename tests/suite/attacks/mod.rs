@@ -5,6 +5,7 @@
 pub(crate) mod compilation;
 #[allow(dead_code, reason = "an experiment uses some of the measures")]
 pub(crate) mod measure;
+pub(crate) mod pacing;
 pub(crate) mod related;
 
 pub(crate) mod deletions;
@@ -23,6 +24,13 @@ static LONG: OnceLock<()> = OnceLock::new();
 /// All experiments.
 pub(crate) fn all() -> Vec<Test> {
     tests![
+        pacing::{
+            answers_that_are_always_new_are_throttled,
+            many_restless_parents_share_a_rate,
+            an_echo_of_another_client_frees_no_hook,
+            a_hook_of_thirty_steps_is_not_held_up,
+            a_hook_that_fails_backs_off_whatever_it_asks_for,
+        },
         compilation::{
             modules_that_never_compile_delay_others_by_one_turn_each,
         },

@@ -102,6 +102,9 @@ table! {
     DryRunRefused = ("DryRunRefused", Parents, Warning, "Delete the child to have it recreated.");
     /// Another client keeps changing a value of a child back. The server corrects it less and less often.
     ValueFlapping = ("ValueFlapping", Parents, Warning, "Stop the other client, or leave the field out of the answer.");
+    /// The parent's own writes, and what others made of them, triggered more reconciles than `--self-triggered-max`. They
+    /// run one by one from now on, until another client changes the parent's spec, labels or annotations.
+    Throttled = ("Throttled", Parents, Warning, "Let the hook's answers come to rest.");
     /// The hook is of version v1 and has no names for related objects outside of its parent's namespace.
     RelatedHidden = ("RelatedHidden", Parents, Warning, "Declare version v2 for the hook and for customize.");
     /// The server deleted related objects, as the hook asked. One Event for each kind.

@@ -2,8 +2,11 @@
 //!
 //! A resync walks the parents that a controller selects ([`Selected`]), not all objects of their kind.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+
+use serde_json::value::RawValue;
 
 use crate::api::selection::Selection;
 use crate::cache::label_index::OrphanAdopters;
@@ -11,6 +14,7 @@ use crate::cache::{Cache, ObjectChange};
 use crate::object::Object;
 use crate::object::id::{Key, Uid};
 use crate::object::selector::UID_LABEL;
+use crate::pacing::lanes::Cause;
 
 /// The parents that a controller selects where it does not select all of their kind, kept up to date by events.
 #[derive(Debug, Default)]
@@ -64,6 +68,32 @@ fn only_status_differs(before: &Object, after: &Object) -> bool {
         0 => before.content().is_some_and(|content| Some(content) == after.content()),
         _ => before.annotations() == after.annotations(),
     }
+}
+
+/// Why a change that another client made to a parent triggers it. A user means a new spec, labels, annotations, and the
+/// deletion to be seen at once; statuses and finalizers are the business of controllers.
+pub fn parent_cause(change: &ObjectChange) -> Cause {
+    match (&change.before, &change.after) {
+        (None, Some(_)) => Cause::Created,
+        (Some(before), Some(after)) if is_meant(before, after) => Cause::Changed,
+        (_, None) | (Some(_), Some(_)) => Cause::Related,
+    }
+}
+
+fn is_meant(before: &Object, after: &Object) -> bool {
+    before.uid != after.uid
+        || before.generation != after.generation
+        || before.deleting != after.deleting
+        || before.labels != after.labels
+        || before.annotations() != after.annotations()
+        || (after.generation == 0 && fields(before) != fields(after))
+}
+
+/// The fields of an object beside its metadata and its status, as the API server wrote them.
+fn fields(object: &Object) -> BTreeMap<Cow<'_, str>, &str> {
+    let all: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(object.json()).unwrap_or_default();
+    let those = all.into_iter().filter(|(name, _)| !matches!(&**name, "metadata" | "status"));
+    those.map(|(name, value)| (name, value.get())).collect()
 }
 
 /// The parents that the change of a child concerns: the parents that control it or did before. An orphan concerns those

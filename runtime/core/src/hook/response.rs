@@ -42,6 +42,9 @@ pub struct HookEvent {
     pub message: String,
 }
 
+/// A shorter time means this one: a hook has no clock that is finer, and is called for every write and change at once.
+const MIN_RESYNC: Duration = Duration::from_secs(1);
+
 /// A longer time means never.
 const MAX_RESYNC: Duration = Duration::from_hours(24 * 365);
 
@@ -124,8 +127,8 @@ fn decoration(kind: ControllerKind, answer: &mut Fields) -> Result<Decoration, R
 }
 
 fn resync_delay(seconds: f64) -> Option<Duration> {
-    (seconds > 0.0)
-        .then(|| Duration::try_from_secs_f64(seconds).map_or(MAX_RESYNC, |asked| asked.min(MAX_RESYNC)))
+    let asked = || Duration::try_from_secs_f64(seconds).unwrap_or(MAX_RESYNC);
+    (seconds > 0.0).then(|| asked().clamp(MIN_RESYNC, MAX_RESYNC))
 }
 
 fn child(list: &str, (nth, child): (usize, Value)) -> Result<Map<String, Value>, ResponseError> {
@@ -247,6 +250,14 @@ mod tests {
         for seconds in ["1e19", "18446744073709551615", "1e300"] {
             let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
             assert_eq!(answer.resync_after, Some(MAX_RESYNC));
+        }
+    }
+
+    #[test]
+    fn a_resync_is_asked_for_after_a_second_at_least() {
+        for (seconds, millis) in [("1e-9", 1_000), ("0.999", 1_000), ("1", 1_000), ("1.001", 1_001)] {
+            let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
+            assert_eq!(answer.resync_after, Some(Duration::from_millis(millis)), "{seconds}");
         }
     }
 

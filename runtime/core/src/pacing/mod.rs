@@ -1,4 +1,6 @@
-//! Delays: the rate limiter of requests, and the spreading of resyncs.
+//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues.
+
+pub mod lanes;
 
 use std::time::Duration;
 
@@ -58,11 +60,25 @@ impl RateLimiter {
 
     /// Takes a token and returns how long the request waits.
     pub fn take(&mut self, now: Duration) -> Duration {
+        self.fill(now);
+        self.tokens -= 1.0;
+        self.time_for(-self.tokens)
+    }
+
+    /// How long it takes until there is a token.
+    pub fn wait(&mut self, now: Duration) -> Duration {
+        self.fill(now);
+        self.time_for(1.0 - self.tokens)
+    }
+
+    fn fill(&mut self, now: Duration) {
         let since = now.saturating_sub(self.last).as_secs_f64();
         self.last = self.last.max(now);
-        self.tokens = (self.tokens + since * self.rate.per_second).min(f64::from(self.rate.burst)) - 1.0;
-        let missing = (-self.tokens).max(0.0) / self.rate.per_second;
-        Duration::try_from_secs_f64(missing).unwrap_or(Duration::MAX)
+        self.tokens = (self.tokens + since * self.rate.per_second).min(f64::from(self.rate.burst));
+    }
+
+    fn time_for(&self, missing: f64) -> Duration {
+        Duration::try_from_secs_f64(missing.max(0.0) / self.rate.per_second).unwrap_or(Duration::MAX)
     }
 }
 
@@ -153,6 +169,15 @@ mod tests {
             (limiter.take(Duration::ZERO), limiter.take(Duration::ZERO)),
             (Duration::ZERO, Duration::MAX)
         );
+    }
+
+    #[test]
+    fn a_token_is_waited_for_without_being_taken() {
+        let mut limiter = RateLimiter::new(Rate { per_second: 20.0, burst: 5 });
+        let second = Duration::from_secs;
+        assert_eq!(waits(&mut limiter, 1_000, 5), [0; 5]);
+        assert_eq!([(); 2].map(|()| limiter.wait(second(1)).as_millis()), [50, 50]);
+        assert!(limiter.wait(second(2)).is_zero());
     }
 
     fn over(total: usize, period: Duration) -> (usize, Duration) {

@@ -1,8 +1,9 @@
 //! Outcome of a reconcile: when the queue hands its parent out again, when its status is written, and the Event of a failure.
 //!
-//! Reconciles that a parent's own writes trigger run at once ten times, then slower and slower, up to 30 s. That ends when a
-//! reconcile writes nothing, or when another client changes something. Neither time nor the writes of this server's other
-//! reconciles shorten it: hooks that never settle would keep each other going.
+//! Each reconcile that writes something is charged to the budget of its parent ([`SelfTriggerBudget`]). What is left of it says
+//! when the parent may run again, for whatever reason: at once, at a rate that the controller's restless parents share, or one
+//! by one as time refills it. Only a change that another client makes to the parent refills it at once: children, statuses,
+//! time and other hooks could keep a hook going that never settles.
 //!
 //! Where children were just written, the status waits for the next reconcile, which sees them; at most once, and not where
 //! something failed or the parent is being deleted.
@@ -10,11 +11,7 @@
 use std::time::Duration;
 
 use crate::object::Object;
-
-/// The reconciles that are throttled by nothing, though the parent's own writes triggered them.
-const MAX_UNTHROTTLED: u32 = 10;
-const MIN_THROTTLE_DELAY: Duration = Duration::from_millis(100);
-const MAX_THROTTLE_DELAY: Duration = Duration::from_secs(30);
+use crate::pacing::{Rate, RateLimiter};
 
 /// The delays of client-go's queues after failures.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
@@ -45,8 +42,8 @@ pub enum Retry {
 pub enum Outcome {
     /// Nothing was written: the next reconcile waits for a change, or for this delay.
     Settled(Option<Duration>),
-    /// Something was written: another reconcile follows after this delay.
-    FollowUp(Duration),
+    /// Something was written: another reconcile follows, as soon as the parent's budget lets it.
+    FollowUp,
     /// Something was written, as one of a finite number of steps: another reconcile follows at once, and is never throttled.
     NextStep,
     Failed(Duration),
@@ -54,13 +51,15 @@ pub enum Outcome {
     Postponed(Duration),
 }
 
-/// Reconciles of one parent in a row.
+/// What went before a reconcile of a parent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Streaks {
-    /// Those that failed.
+    /// Reconciles that failed, in a row.
     pub failures: u32,
-    /// Those that the parent's own writes triggered.
-    pub self_triggered: u32,
+    /// The reconcile before wrote something, and no other client has changed the parent since.
+    pub self_triggered: bool,
+    /// When the next one may run, if this one writes something.
+    pub next: Pace,
 }
 
 /// What a reconcile changed in the cluster.
@@ -75,13 +74,12 @@ pub enum Changed {
 impl Outcome {
     /// `resync_after`: the delay that the hook asked for. `streaks`: without this reconcile.
     pub fn of(result: &Result<Changed, Failure>, resync_after: Option<Duration>, streaks: Streaks) -> Self {
-        let sooner = |delay: Duration| resync_after.map_or(delay, |asked| asked.min(delay));
         match result {
             Ok(Changed::Nothing) => Self::Settled(resync_after),
-            Ok(Changed::Something) => Self::FollowUp(sooner(throttle_delay(streaks.self_triggered))),
+            Ok(Changed::Something) => Self::FollowUp,
             Ok(Changed::RolloutStep) => Self::NextStep,
             Err(Failure { retry: Retry::After(delay), .. }) => Self::Postponed(*delay),
-            Err(_) => Self::Failed(sooner(retry_delay(streaks.failures))),
+            Err(_) => Self::after_panic(streaks),
         }
     }
 
@@ -98,28 +96,99 @@ impl Failure {
     }
 }
 
-impl Streaks {
-    /// Whether the parent waits, because its own writes triggered so many reconciles.
-    pub fn is_throttled(self) -> bool {
-        !throttle_delay(self.self_triggered).is_zero()
-    }
-}
-
-/// The first reconciles that a parent's own writes trigger run at once, the next ones slower and slower: a hook whose
-/// answers never settle cannot overload the cluster.
-fn throttle_delay(self_triggered: u32) -> Duration {
-    match self_triggered.checked_sub(MAX_UNTHROTTLED) {
-        None => Duration::ZERO,
-        Some(beyond) => doubled(MIN_THROTTLE_DELAY, beyond).min(MAX_THROTTLE_DELAY),
-    }
-}
-
 fn retry_delay(failures: u32) -> Duration {
-    doubled(MIN_RETRY_DELAY, failures).min(MAX_RETRY_DELAY)
+    let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
+    MIN_RETRY_DELAY.saturating_mul(factor).min(MAX_RETRY_DELAY)
 }
 
-fn doubled(first: Duration, times: u32) -> Duration {
-    first.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX))
+/// Limits of the reconciles that a parent's own writes trigger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SelfTriggerLimits {
+    /// For each parent, before there is one for each [`SELF_TRIGGER_REFILL`].
+    pub max: u32,
+    /// Per second of each controller, of the parents that had more than [`UNTHROTTLED`].
+    pub rate: u32,
+}
+
+/// Self-triggered reconciles of a parent that nothing throttles.
+pub const UNTHROTTLED: u32 = 10;
+
+/// A parent gets one self-triggered reconcile back after this time, and all of them at most once in this time.
+pub const SELF_TRIGGER_REFILL: Duration = Duration::from_secs(10);
+
+/// Throttled reconciles that a controller may start at once after a pause.
+const SELF_TRIGGER_BURST: u32 = 5;
+
+impl Default for SelfTriggerLimits {
+    fn default() -> Self {
+        Self { max: 300, rate: 20 }
+    }
+}
+
+impl SelfTriggerLimits {
+    /// For the throttled parents of one controller.
+    pub fn limiter(self) -> RateLimiter {
+        RateLimiter::new(Rate { per_second: f64::from(self.rate), burst: SELF_TRIGGER_BURST })
+    }
+}
+
+/// When a parent that its own writes triggered may run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Pace {
+    #[default]
+    AtOnce,
+    /// At the rate that the controller's throttled parents share.
+    Throttled,
+    /// Its budget is used up until then.
+    At(Duration),
+}
+
+/// Budget of a parent's self-triggered reconciles. Times are those since its queue was made.
+///
+/// # Guarantees
+/// In any time `t` a parent whose reconciles are charged and paced has at most `max + 1` of them for each
+/// [`SELF_TRIGGER_REFILL`] that began in `t`, and without changes by other clients `max + 1`, and one more for each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SelfTriggerBudget {
+    /// Nothing of the budget is used from then on.
+    full_at: Duration,
+    /// Another client's change does not refill it before.
+    refill_at: Duration,
+}
+
+impl SelfTriggerBudget {
+    /// Another client changed the parent. Clients that react to the parent's own writes refill it no more often than time.
+    pub fn refill(&mut self, now: Duration) {
+        if self.full_at > now && self.refill_at <= now {
+            *self = Self { full_at: Duration::ZERO, refill_at: now.saturating_add(SELF_TRIGGER_REFILL) };
+        }
+    }
+
+    /// A step of a rollout, of which there are finitely many, pays for what follows it.
+    pub fn refund(&mut self) {
+        self.full_at = self.full_at.saturating_sub(SELF_TRIGGER_REFILL * UNTHROTTLED);
+    }
+
+    pub fn charge(&mut self, now: Duration) {
+        self.full_at = self.full_at.max(now).saturating_add(SELF_TRIGGER_REFILL);
+    }
+
+    pub fn pace(&self, now: Duration, max: u32) -> Pace {
+        let used = self.full_at.saturating_sub(now);
+        let exhausted = SELF_TRIGGER_REFILL.saturating_mul(max);
+        if used > exhausted {
+            Pace::At(self.full_at.saturating_sub(exhausted))
+        } else if used > SELF_TRIGGER_REFILL * UNTHROTTLED {
+            Pace::Throttled
+        } else {
+            Pace::AtOnce
+        }
+    }
+
+    /// Whether it is as good as a new one.
+    pub fn is_full(&self, now: Duration) -> bool {
+        self.full_at <= now && self.refill_at <= now
+    }
 }
 
 /// The time at which the status that the hook wants is compared, and written where it differs.
@@ -152,10 +221,12 @@ pub fn status_timing(parent: &Object, so_far: WrittenSoFar) -> StatusTiming {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::object::testing::{Build, a};
 
-    const FIRST: Streaks = Streaks { failures: 0, self_triggered: 0 };
+    const FIRST: Streaks = Streaks { failures: 0, self_triggered: false, next: Pace::AtOnce };
 
     fn failure(retry: Retry) -> Result<Changed, Failure> {
         Err(Failure { category: "Hook", message: "it trapped".into(), retry })
@@ -169,14 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn own_writes_are_followed_up_at_once_and_then_slower() {
-        for (self_triggered, millis) in [(0, 0), (9, 0), (10, 100), (12, 400), (u32::MAX, 30_000)] {
-            let streaks = Streaks { self_triggered, ..FIRST };
-            let follow_up = Outcome::FollowUp(Duration::from_millis(millis));
-            assert_eq!(Outcome::of(&Ok(Changed::Something), None, streaks), follow_up);
-            assert_eq!(streaks.is_throttled(), millis > 0);
-            assert_eq!(Outcome::of(&Ok(Changed::RolloutStep), None, streaks), Outcome::NextStep);
-        }
+    fn own_writes_are_followed_up_whatever_the_hook_asks_for() {
+        let asked = Some(Duration::from_secs(1));
+        assert_eq!(Outcome::of(&Ok(Changed::Something), asked, FIRST), Outcome::FollowUp);
+        assert_eq!(Outcome::of(&Ok(Changed::RolloutStep), asked, FIRST), Outcome::NextStep);
     }
 
     #[test]
@@ -197,16 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_the_time_that_the_hook_asked_for() {
+    fn no_time_that_a_hook_asks_for_shortens_the_delay_of_a_failure() {
         let streaks = Streaks { failures: 40, ..FIRST };
-        let asked = Duration::from_secs(3);
-        assert_eq!(Outcome::of(&failure(Retry::Quiet), Some(asked), streaks), Outcome::Failed(asked));
+        let failed = Outcome::of(&failure(Retry::Quiet), Some(Duration::from_secs(1)), streaks);
+        assert_eq!(failed, Outcome::Failed(MAX_RETRY_DELAY));
     }
 
     #[test]
     fn a_hook_that_asks_for_time_gets_it() {
         let asked = Duration::from_secs(20);
-        let streaks = Streaks { failures: 40, self_triggered: 40 };
+        let streaks = Streaks { failures: 40, ..FIRST };
         assert_eq!(Outcome::of(&failure(Retry::After(asked)), None, streaks), Outcome::Postponed(asked));
     }
 
@@ -221,5 +288,82 @@ mod tests {
             assert_eq!(when(parent(), against), StatusTiming::Now, "{against:?}");
         }
         assert_eq!(when(parent().deleting(), wrote), StatusTiming::Now);
+    }
+
+    /// The paces of so many reconciles in a row, each charged, with their counts.
+    fn paces(budget: &mut SelfTriggerBudget, now: Duration, count: u32) -> [u32; 3] {
+        let mut counts = [0; 3];
+        for _ in 0..count {
+            budget.charge(now);
+            match budget.pace(now, 300) {
+                Pace::AtOnce => counts[0] += 1,
+                Pace::Throttled => counts[1] += 1,
+                Pace::At(_) => counts[2] += 1,
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn ten_run_at_once_three_hundred_at_a_rate_and_then_time_refills_one_by_one() {
+        let (mut budget, now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
+        assert_eq!(paces(&mut budget, now, 300), [10, 290, 0]);
+        budget.charge(now);
+        assert_eq!(budget.pace(now, 300), Pace::At(now + SELF_TRIGGER_REFILL));
+        assert_eq!(budget.pace(now + SELF_TRIGGER_REFILL, 300), Pace::Throttled);
+        let full = now + SELF_TRIGGER_REFILL * 301;
+        assert!(!budget.is_full(full - Duration::from_nanos(1)) && budget.is_full(full));
+    }
+
+    #[test]
+    fn another_client_refills_a_budget_no_more_often_than_time() {
+        let (mut budget, now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
+        budget.refill(now);
+        assert_eq!(budget, SelfTriggerBudget::default(), "nothing was used");
+        budget.charge(now);
+        budget.refill(now);
+        assert_eq!(paces(&mut budget, now, 11), [10, 1, 0]);
+        budget.refill(now);
+        assert_eq!(budget.pace(now, 300), Pace::Throttled, "an echo refills nothing");
+        budget.refill(now + SELF_TRIGGER_REFILL);
+        assert_eq!(budget.pace(now + SELF_TRIGGER_REFILL, 300), Pace::AtOnce);
+        assert!(!budget.is_full(now + SELF_TRIGGER_REFILL), "or it could be refilled again");
+    }
+
+    #[test]
+    fn a_step_of_a_rollout_pays_for_ten() {
+        let (mut budget, now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
+        paces(&mut budget, now, 20);
+        budget.refund();
+        assert_eq!(budget.pace(now, 300), Pace::AtOnce);
+        budget.charge(now);
+        assert_eq!(budget.pace(now, 300), Pace::Throttled);
+    }
+
+    proptest! {
+        /// A hook that never settles, and other clients that change what they like: what runs is bounded.
+        #[test]
+        fn a_budget_bounds_the_reconciles_of_any_time(
+            steps in prop::collection::vec((0..3_000_u64, any::<bool>()), 1..600), max in 1..30_u32,
+        ) {
+            let (mut budget, mut now, mut ran, mut refills) =
+                (SelfTriggerBudget::default(), Duration::from_hours(1), 0_u64, 0_u64);
+            let start = now;
+            for (millis, change) in steps {
+                now += Duration::from_millis(millis);
+                if change {
+                    let before = budget;
+                    budget.refill(now);
+                    refills += u64::from(before != budget);
+                }
+                if !matches!(budget.pace(now, max), Pace::At(_)) {
+                    ran += 1;
+                    budget.charge(now);
+                }
+                let intervals = (now - start).as_secs() / SELF_TRIGGER_REFILL.as_secs() + 1;
+                prop_assert!(refills <= intervals);
+                prop_assert!(ran <= (u64::from(max) + 1) * (refills + 1) + intervals);
+            }
+        }
     }
 }

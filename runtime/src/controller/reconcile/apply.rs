@@ -13,7 +13,7 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::has_finalizer;
-use metahook_core::reconcile::outcome::{Changed, StatusTiming, WrittenSoFar, status_timing};
+use metahook_core::reconcile::outcome::{Changed, Pace, StatusTiming, WrittenSoFar, status_timing};
 use metahook_core::related::deletion;
 use serde_json::{Map, Value};
 
@@ -55,7 +55,8 @@ impl Reconciler {
         results.add(Ok(result));
         // A finalized parent may not be selected from now on, and a webhook may not answer the next time.
         let last = plan.finalized || self.data.config.hooks.sync.via == Via::Webhook;
-        let due = self.parents.settled().take_status_due(&parent.key) || streaks.is_throttled() || last;
+        let due =
+            self.parents.settled().take_status_due(&parent.key) || (streaks.next != Pace::AtOnce) || last;
         let so_far = WrittenSoFar { wrote_children, failed: results.error.is_some(), due };
         match (status_timing(parent, so_far), &plan.decoration.status) {
             (_, None) => {}
@@ -217,7 +218,7 @@ impl Reconciler {
 
     pub(super) fn changed(&self, reconcile: &Reconcile, result: WriteResult) -> Changed {
         // A write without effect teaches how the API server changes a value: a rollout may go on by that, once.
-        let learned = self.data.config.kind.rolling().is_some() && reconcile.streaks.self_triggered == 0;
+        let learned = self.data.config.kind.rolling().is_some() && !reconcile.streaks.self_triggered;
         match result {
             WriteResult::Nothing => Changed::Nothing,
             WriteResult::NoOp if !learned => Changed::Nothing,

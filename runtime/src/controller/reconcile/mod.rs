@@ -21,7 +21,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::object::selector::ChildSelectorError;
-use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Retry, Streaks};
+use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Pace, Retry, Streaks};
 use metahook_core::reconcile::plan::{AnswerError, ReconcilePlan};
 use metahook_core::rollout::revisions::RevisionError;
 use metahook_core::settled::SettledState;
@@ -45,6 +45,8 @@ const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// A hook whose deletions wait is asked again this much later, since it may no longer want them.
 const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
+
+const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers come to rest";
 
 /// The parts of a reconcile, for the parents of one kind of one controller.
 pub(crate) struct Reconciler {
@@ -225,6 +227,9 @@ impl Reconciler {
         };
         let result = result.map_err(|error| error.failure());
         self.log(key, &result);
+        let exhausted = matches!((&result, streaks.next), (Ok(Changed::Something), Pace::At(_)));
+        let warning = exhausted.then(|| THROTTLED.to_owned());
+        self.parents.record_new(&parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(&parent, EventReason::SyncError, &message);
         }

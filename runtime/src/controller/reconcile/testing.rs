@@ -16,7 +16,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
-use metahook_core::reconcile::outcome::{Outcome, Retry, Streaks};
+use metahook_core::reconcile::outcome::{Outcome, Retry, SelfTriggerLimits, Streaks};
 use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::settled::{CacheRevision, SettledState};
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
+use crate::queue::Throttle;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
 
@@ -174,7 +175,8 @@ impl Scenario {
             sources: Arc::clone(&context.hooks.sources),
             seeds: Arc::clone(&context.hooks.seeds),
         };
-        let queue = ParentQueue::new(hooks, None, &context, false);
+        let queue =
+            ParentQueue::new(hooks, None, &context, false, Throttle::new(SelfTriggerLimits::default()));
         Self { requests, reconciler: queue.reconciler }
     }
 
@@ -260,6 +262,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             workers: 1,
             max_children: 10,
             purity_check: 0,
+            self_triggered: SelfTriggerLimits::default(),
             resync: None,
             discovery_interval: Duration::MAX,
         },

@@ -154,7 +154,7 @@ async fn a_related_object_that_is_gone_needs_no_deletion() {
     let deletion = || Op::Delete { id: id(children()), uid: Uid::new("configmaps") };
     let plan = || ReconcilePlan { deletions: vec![deletion()], ..ReconcilePlan::default() };
     let expected = [
-        "FollowUp(0ns): DELETE configmaps/x",
+        "FollowUp: DELETE configmaps/x",
         "Settled(None): DELETE configmaps/x",
         "Failed(5ms): DELETE configmaps/x, GET configmaps/x",
         "Failed(5ms): DELETE configmaps/x",
@@ -175,8 +175,8 @@ async fn attachments_wait_for_their_object_unless_another_client_changed_it() {
         ..writes(vec![Op::Create { id: id(children()), body: body(&children(), "") }])
     };
     let expected = [
-        "FollowUp(0ns): PUT greetings/x, POST configmaps",
-        "FollowUp(0ns): PUT greetings/x, GET greetings/x",
+        "FollowUp: PUT greetings/x, POST configmaps",
+        "FollowUp: PUT greetings/x, GET greetings/x",
         "Failed(5ms): PUT greetings/x, POST configmaps, GET configmaps/x",
         "Failed(5ms): PUT greetings/x",
         "Postponed(1s): PUT greetings/x",

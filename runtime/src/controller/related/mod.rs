@@ -14,6 +14,7 @@ use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
+use metahook_core::pacing::lanes::Cause;
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input::{self, ReconcileInput};
 use metahook_core::reconcile::outcome::Retry;
@@ -346,7 +347,7 @@ impl RelatedObjects {
             }
             keys
         };
-        self.data.add_changed(&self.queue, keys, change);
+        self.data.add_changed(&self.queue, keys, change, || Cause::Related);
     }
 
     /// One guard for each store that holds the object; to be called before it is written.

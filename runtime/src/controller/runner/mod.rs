@@ -31,6 +31,7 @@ use crate::controller::runner::requirements::{Kinds, Modules};
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
 use crate::controller::{Brake, ControllerData};
 use crate::hook::web::Webhook;
+use crate::queue::Throttle;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +134,7 @@ impl ControllerRunner {
         let context = self.context.acting_as(common.account.as_ref());
         let targets = spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
+        let throttle = Throttle::new(self.context.options.self_triggered);
         let parts = served.map(|(target, parents)| {
             let config = ControllerConfig {
                 name: self.object.key.name.to_string(),
@@ -163,7 +165,7 @@ impl ControllerRunner {
                 sources: Arc::clone(&context.hooks.sources),
                 seeds: Arc::clone(&context.hooks.seeds),
             };
-            ParentQueue::new(hooks, self.decorator(), &context, common.account.is_some())
+            ParentQueue::new(hooks, self.decorator(), &context, common.account.is_some(), throttle.clone())
         });
         Some(RunningController { parts: parts.collect(), hooks, kinds, modules, brake: Arc::clone(brake) })
     }

@@ -11,6 +11,7 @@ use metahook_core::cache::label_index::OrphanAdopters;
 use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::object::id::Key;
+use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -22,7 +23,7 @@ use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
-use crate::queue::{self, Queue};
+use crate::queue::{self, Queue, Throttle};
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};
 
@@ -39,8 +40,9 @@ impl ParentQueue {
         decorator: Option<Decorator>,
         context: &Context,
         restricted: bool,
+        throttle: Throttle,
     ) -> Self {
-        let queue = Arc::new(Queue::new());
+        let queue = Arc::new(Queue::new(throttle, |key: &Key| &key.namespace));
         let tasks = Arc::new(Tasks::default());
         let related = RelatedObjects::new(
             hooks.clone(),
@@ -58,13 +60,14 @@ impl ParentQueue {
         if let Some(Decorator { id, coordinator }) = &self.reconciler.parents.decorator {
             coordinator.works(id, &self.reconciler.data.parents, &self.queue);
         }
-        spawn_triggers(self, reason);
+        spawn_triggers(self);
         if let Some(period) = period {
             let resync = resync(Arc::clone(&self.reconciler), Arc::clone(&self.queue), period);
             self.tasks.spawn(resync);
         }
-        if reason == StartReason::Anew {
-            self.sync_all();
+        match reason {
+            StartReason::First => self.queue.add_all(&self.reconciler.parents.keys(), Cause::Periodic),
+            StartReason::Anew => self.sync_all(),
         }
         let reconciler = Arc::clone(&self.reconciler);
         let work = move |key, streaks| {
@@ -132,7 +135,7 @@ async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Dur
             while !waiting.is_empty() {
                 let (count, next) = rounds.next(waiting.len());
                 let (now, later) = waiting.split_at(count);
-                queue.add_all_if_idle(now);
+                queue.add_all(now, Cause::Periodic);
                 waiting = later;
                 tokio::time::sleep_until(start + next).await;
             }
@@ -142,7 +145,7 @@ async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Dur
 }
 
 /// Spawns a task for each store that adds the parents of changed objects to the queue.
-fn spawn_triggers(part: &ParentQueue, reason: StartReason) {
+fn spawn_triggers(part: &ParentQueue) {
     let data = &part.reconciler.data;
     let adopts = data.config.kind.adopts_by_own_selectors();
     let adopters = adopts.then(|| Arc::new(Mutex::new(OrphanAdopters::default())));
@@ -153,11 +156,7 @@ fn spawn_triggers(part: &ParentQueue, reason: StartReason) {
             adopters: adopters.clone(),
             child,
         };
-        let changes = match reason {
-            StartReason::First => store.listen(),
-            StartReason::Anew => store.changes(),
-        };
-        part.tasks.spawn(trigger.run(changes));
+        part.tasks.spawn(trigger.run(store.changes()));
     };
     spawn(&data.parents, false);
     // From here on changes arrive. The parents that were listed before are observed here.
@@ -187,7 +186,8 @@ impl Trigger {
         while let Some(change) = changes.recv().await {
             let object = &change.object;
             let keys = if self.child { self.child(object) } else { self.parent(object) };
-            self.reconciler.data.add_changed(&self.queue, keys, &change);
+            let cause = || if self.child { Cause::Related } else { trigger::parent_cause(object) };
+            self.reconciler.data.add_changed(&self.queue, keys, &change, cause);
         }
     }
 

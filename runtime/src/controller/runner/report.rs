@@ -14,6 +14,7 @@ use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::settled::Purity;
 use serde::Deserialize;
@@ -319,7 +320,7 @@ impl ControllerRunner {
             for parent in waiting {
                 let part = parts.iter().find(|part| part.reconciler.data.parents.resource == parent.resource);
                 if let Some(part) = part {
-                    part.queue.add(parent.key);
+                    part.queue.add(parent.key, Cause::Related);
                 }
             }
             return;
