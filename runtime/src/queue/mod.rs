@@ -21,8 +21,7 @@ use crate::sync::lock;
 
 /// # Guarantees
 /// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key whose
-/// budget is used up waits until time or a change of the parent by another client of the API server refills it. The size is
-/// bounded by the number of distinct keys.
+/// budget is used up waits until it is refilled. The size is bounded by the number of distinct keys.
 pub(crate) struct Queue<K> {
     keys: Mutex<Keys<K>>,
     closed: AtomicBool,
@@ -53,8 +52,10 @@ impl Throttle {
 
 impl<K: Ord + Hash + Clone> Queue<K> {
     pub(crate) fn new(throttle: Throttle, namespace_of: NamespaceOf<K>) -> Self {
-        let keys = Mutex::new(Keys::new(throttle, namespace_of));
-        Self { keys, closed: AtomicBool::new(false), wake: Notify::new() }
+        let lanes = Lanes::new(namespace_of);
+        let keys =
+            Keys { lanes, due: BTreeSet::new(), entries: FastMap::default(), throttle, sweep_at: None };
+        Self { keys: Mutex::new(keys), closed: AtomicBool::new(false), wake: Notify::new() }
     }
 
     /// The key runs as soon as its lane and its budget let it. A delay that it asked for before stays, and one that its hook
@@ -68,7 +69,9 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// [`Queue::add`] for many keys at once.
     pub(crate) fn add_all(&self, keys: &[K], cause: Cause) {
         let (mut all, now) = (lock(&self.keys), Instant::now());
-        keys.iter().for_each(|key| _ = all.add(key.clone(), cause, now));
+        for key in keys {
+            all.add(key.clone(), cause, now);
+        }
         drop(all);
         // A worker that takes one of several keys wakes the next worker.
         self.wake.notify_one();
@@ -150,7 +153,7 @@ where
 /// The longest delay of a postponed key that changed while its worker ran.
 const MAX_DELAY_AFTER_CHANGE: Duration = Duration::from_secs(1);
 
-/// Entries of keys whose budgets are full again are dropped at this interval.
+/// Keys whose budgets are full again are forgotten at this interval.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
 /// States of the keys: queued, running, held, due at a time; without the workers that wait for them.
@@ -180,11 +183,6 @@ struct Entry {
 }
 
 impl<K: Ord + Hash + Clone> Keys<K> {
-    fn new(throttle: Throttle, namespace_of: NamespaceOf<K>) -> Self {
-        let (lanes, due, entries) = (Lanes::new(namespace_of), BTreeSet::new(), FastMap::default());
-        Self { lanes, due, entries, throttle, sweep_at: None }
-    }
-
     /// Whether there is work for a worker now that was not there before.
     fn add(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
@@ -217,7 +215,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
             Pace::AtOnce => self.enqueue(key, Lane::Of(cause)),
             Pace::Throttled => self.enqueue(key, Lane::Throttled),
             Pace::At(at) => {
-                self.hold(key, self.throttle.start + at, now);
+                self.hold(key, self.throttle.start.checked_add(at), now);
                 true
             }
         }
@@ -241,7 +239,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let entry = self.entries.or_default(&key);
         entry.reset_at = Some(at);
         if at > now || !entry.running {
-            return self.delay(key, at);
+            return self.delay(key, Some(at));
         }
         entry.note(Cause::Changed);
     }
@@ -249,8 +247,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     /// The time at which there is something to do though no key is added.
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let due = self.due.first().map(|(at, _)| *at);
-        let wait = || lock(&self.throttle.rate).wait(self.throttle.time(now));
-        let throttled = self.lanes.has_throttled().then(|| now + wait());
+        let wait = || now + lock(&self.throttle.rate).wait(self.throttle.time(now));
+        let throttled = self.lanes.has_throttled().then(wait);
         [due, throttled, self.sweep_at].into_iter().flatten().min()
     }
 
@@ -263,26 +261,26 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let changed = meanwhile.is_some_and(|cause| cause <= Cause::Changed);
         entry.ended(outcome, changed, time);
         let follow_up = meanwhile.unwrap_or(Cause::Related).min(Cause::Related);
-        // A time beyond the clock's range never comes.
+        // `None`: never.
         let at = |delay: Duration| now.checked_add(delay);
         match outcome {
             Outcome::FollowUp => _ = self.push(key.clone(), follow_up, now),
             Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up)),
             Outcome::Settled(delay) => {
-                delay.and_then(at).into_iter().for_each(|at| self.delay(key.clone(), at));
+                self.delay(key.clone(), delay.and_then(at));
                 if let Some(cause) = meanwhile {
                     self.push(key.clone(), cause, now);
                 }
             }
             Outcome::Failed(delay) => {
-                at(delay).into_iter().for_each(|at| self.delay(key.clone(), at));
+                self.delay(key.clone(), at(delay));
                 if let Some(cause) = meanwhile.filter(|cause| *cause != Cause::Periodic) {
                     self.wake(key.clone(), cause, now);
                 }
             }
             Outcome::Postponed(delay) => {
                 let delay = if changed { delay.min(MAX_DELAY_AFTER_CHANGE) } else { delay };
-                at(delay).into_iter().for_each(|at| self.hold(key.clone(), at, now));
+                self.hold(key.clone(), at(delay), now);
                 if meanwhile == Some(Cause::Related) {
                     self.wake(key.clone(), Cause::Related, now);
                 }
@@ -295,7 +293,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         }
     }
 
-    fn delay(&mut self, key: K, at: Instant) {
+    fn delay(&mut self, key: K, at: Option<Instant>) {
+        let Some(at) = at else { return };
         if self.entries.or_default(&key).due.is_none_or(|due| due > at) {
             self.set_due(key, at);
         }
@@ -309,7 +308,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     /// Lets the key wait until then, whatever it waited for before, unless it is to run with its streaks reset earlier.
-    fn hold(&mut self, key: K, at: Instant, now: Instant) {
+    fn hold(&mut self, key: K, at: Option<Instant>, now: Instant) {
+        let Some(at) = at else { return };
         let entry = self.entries.or_default(&key);
         let reset_at = entry.reset_at.filter(|reset_at| *reset_at > now);
         entry.held = true;

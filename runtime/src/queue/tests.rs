@@ -140,8 +140,7 @@ async fn a_throttled_key_leaves_the_others_alone_and_idle_keys_cost_nothing() {
     assert_eq!((key, streaks.failures, streaks.self_triggered), (1, 0, true));
     assert_ne!(streaks.next, Pace::AtOnce);
     queue.done(&1, Outcome::Settled(None));
-    let used = 17 * Duration::from_secs(10);
-    for (time, idle) in [(used - Duration::from_secs(20), false), (SWEEP_INTERVAL * 2, true)] {
+    for (time, idle) in [(Duration::from_secs(150), false), (SWEEP_INTERVAL * 2, true)] {
         assert!(tokio::time::timeout(time, queue.next()).await.is_err());
         assert_eq!(is_empty(&queue), idle, "a budget is forgotten once it is full");
     }

@@ -174,7 +174,7 @@ pub(crate) async fn an_echo_of_another_client_frees_no_hook(test: &mut Fixture) 
 pub(crate) async fn a_hook_of_thirty_steps_is_not_held_up(test: &mut Fixture) -> Result<()> {
     const STEPS: usize = 30;
     let hook = Webhook::serve(|asked| {
-        let there = asked.body["children"]["ConfigMap.v1"].as_object().map_or(0, |all| all.len());
+        let there = asked.body["children"]["ConfigMap.v1"].as_object().map_or(0, serde_json::Map::len);
         let children: Vec<_> = (0..STEPS.min(there + 1))
             .map(|nth| config_map(&format!("step-{nth}"), json!({}), json!({})))
             .collect();

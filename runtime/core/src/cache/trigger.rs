@@ -278,6 +278,33 @@ mod tests {
         assert!(woken(with("1"), with("2").with("metadata.finalizers", json!(["f"]))));
     }
 
+    #[test]
+    fn a_user_means_spec_labels_annotations_and_deletion_and_no_status() {
+        let cause = |before: Option<Build>, after: Option<Build>| {
+            parent_cause(&ObjectChange { before: before.map(Build::object), after: after.map(Build::object) })
+        };
+        let with = |generation: u32| parent("n/one", "1").with("metadata.generation", json!(generation));
+        assert_eq!(cause(None, Some(with(1))), Cause::Created);
+        assert_eq!(cause(Some(with(1)), Some(with(2))), Cause::Changed);
+        assert_eq!(cause(Some(with(0)), Some(with(0).with("data", json!({"a": "b"})))), Cause::Changed);
+        assert_eq!(cause(Some(with(1)), None), Cause::Related);
+        for generation in [0, 1] {
+            let change = |after: Build| cause(Some(with(generation)), Some(after.version("2")));
+            assert_eq!(change(with(generation).uid("2")), Cause::Changed);
+            assert_eq!(change(with(generation).label("a", "b")), Cause::Changed);
+            assert_eq!(change(noted(with(generation), "yes")), Cause::Changed);
+            assert_eq!(change(with(generation).deleting()), Cause::Changed);
+            for field in ["status.a", "metadata.finalizers"] {
+                assert_eq!(change(with(generation).with(field, json!(["f"]))), Cause::Related, "{field}");
+            }
+            let deleting = cause(
+                Some(with(generation).deleting()),
+                Some(with(generation).deleting().with("status.a", json!(1))),
+            );
+            assert_eq!(deleting, Cause::Related);
+        }
+    }
+
     /// One rule by labels that ignores statuses, one by annotations that does not.
     fn two_rules() -> Selection {
         let annotations = Selector::equals("note", "yes");

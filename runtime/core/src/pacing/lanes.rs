@@ -54,7 +54,7 @@ type Turn = (u64, u64);
 /// within its lane by at most one key of each other namespace for each of its own namespace's keys before it.
 #[derive(Debug)]
 pub struct Lanes<K> {
-    lanes: [Waiting<K>; WEIGHTS.len()],
+    waiting: [Waiting<K>; WEIGHTS.len()],
     arrivals: u64,
     namespace_of: NamespaceOf<K>,
 }
@@ -80,7 +80,7 @@ struct Namespace {
 
 impl<K> Lanes<K> {
     pub fn new(namespace_of: NamespaceOf<K>) -> Self {
-        let lanes = WEIGHTS.map(|(lane, weight)| Waiting {
+        let waiting = WEIGHTS.map(|(lane, weight)| Waiting {
             lane,
             weight,
             credit: weight,
@@ -88,7 +88,7 @@ impl<K> Lanes<K> {
             namespaces: FastMap::default(),
             now: 0,
         });
-        Self { lanes, arrivals: 0, namespace_of }
+        Self { waiting, arrivals: 0, namespace_of }
     }
 
     pub fn push(&mut self, lane: Lane, key: K) -> Place {
@@ -106,10 +106,10 @@ impl<K> Lanes<K> {
     /// The next key. `throttled`: throttled keys may run now.
     pub fn pop(&mut self, throttled: bool) -> Option<(Lane, K)> {
         let ready = |one: &Waiting<K>| !one.keys.is_empty() && (throttled || one.lane != Lane::Throttled);
-        if !self.lanes.iter().any(|one| ready(one) && one.credit > 0) {
-            self.lanes.iter_mut().for_each(|one| one.credit = one.weight);
+        if !self.waiting.iter().any(|one| ready(one) && one.credit > 0) {
+            self.waiting.iter_mut().for_each(|one| one.credit = one.weight);
         }
-        let next = self.lanes.iter_mut().find(|one| ready(one) && one.credit > 0)?;
+        let next = self.waiting.iter_mut().find(|one| ready(one) && one.credit > 0)?;
         next.credit -= 1;
         let turn = next.keys.first_key_value().map(|(turn, _)| *turn)?;
         next.now = turn.0;
@@ -117,15 +117,15 @@ impl<K> Lanes<K> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.lanes.iter().all(|one| one.keys.is_empty())
+        self.waiting.iter().all(|one| one.keys.is_empty())
     }
 
     pub fn has_throttled(&self) -> bool {
-        self.lanes.iter().any(|one| one.lane == Lane::Throttled && !one.keys.is_empty())
+        self.waiting.iter().any(|one| one.lane == Lane::Throttled && !one.keys.is_empty())
     }
 
     fn lane(&mut self, lane: Lane) -> Option<&mut Waiting<K>> {
-        self.lanes.iter_mut().find(|one| one.lane == lane)
+        self.waiting.iter_mut().find(|one| one.lane == lane)
     }
 }
 
@@ -296,7 +296,9 @@ mod tests {
                 prop_assert_eq!(left.remove(&key).map(|place| place.lane), Some(lane));
                 prop_assert!(since.remove(&lane).unwrap_or(0) < 2 * round, "{lane:?} starves");
                 let waiting: BTreeSet<Lane> = left.values().map(|place| place.lane).collect();
-                waiting.into_iter().for_each(|lane| *since.entry(lane).or_default() += 1);
+                for lane in waiting {
+                    *since.entry(lane).or_insert(0) += 1;
+                }
             }
             prop_assert!(left.is_empty(), "lost: {left:?}");
         }
