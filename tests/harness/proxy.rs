@@ -1,20 +1,24 @@
-//! A way to the API server on which a server's writes are told, and on which it can be held up at each of them.
+//! A way to the API server on which a server's writes are told, on which it can be held up at each of them, and that can be as
+//! bad as networks are.
 
-use std::convert::Infallible;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{self, Poll, ready};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use kube::Client;
-use kube::client::Body;
+use kube::client;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -39,6 +43,21 @@ pub enum Moment {
     After,
 }
 
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    Pass,
+    /// The API server never gets it; it is answered with this status, and with `Retry-After`.
+    Refuse(u16, Option<u64>),
+    /// The API server never gets it, and there is no answer.
+    Swallow,
+    /// The connection ends before the API server has got it, or once it has answered.
+    Reset(Moment),
+    /// The connection ends after so many bytes of the answer.
+    Tear(usize),
+    Delay(Duration),
+}
+
 /// Plain HTTP on loopback for who comes, TLS and credentials to the API server. Ends when it is dropped.
 pub struct Proxy {
     kubeconfig: PathBuf,
@@ -49,7 +68,10 @@ pub struct Proxy {
 struct Shared {
     client: Client,
     told: Mutex<Told>,
+    fates: Mutex<Fates>,
 }
+
+type Fates = Box<dyn FnMut(&Request<Incoming>) -> Fate + Send>;
 
 type Counts = Arc<dyn Fn(&Write) -> bool + Send + Sync>;
 
@@ -70,7 +92,8 @@ impl Proxy {
         let kubeconfig = folder.join(format!("proxy-{port}.kubeconfig"));
         std::fs::write(&kubeconfig, kubeconfig_of(port))
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        let shared = Arc::new(Shared { client, told: Mutex::new(Told::new(Arc::new(|_| true), None)) });
+        let told = Mutex::new(Told::new(Arc::new(|_| true), None));
+        let shared = Arc::new(Shared { client, told, fates: Mutex::new(Box::new(|_| Fate::Pass)) });
         let task = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { kubeconfig, shared, task })
     }
@@ -100,6 +123,11 @@ impl Proxy {
     pub fn pass(&self) {
         let mut told = self.shared.told();
         (told.hold, told.held) = (None, false);
+    }
+
+    /// From now on each request has this fate.
+    pub fn meddle(&self, fates: impl FnMut(&Request<Incoming>) -> Fate + Send + 'static) {
+        *self.shared.fates.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(fates);
     }
 
     /// Waits until writes are held up.
@@ -186,13 +214,77 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let answers = service_fn(move |request| {
         let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(request, &shared).await) }
+        async move { meddled(request, &shared).await }
     });
     // A client that breaks off, or that is killed, is the test's affair; what it asked for is given up with it.
     drop(http1::Builder::new().serve_connection(TokioIo::new(stream), answers).await);
 }
 
-type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
+type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
+
+/// # Errors
+/// The connection is to end.
+async fn meddled(request: Request<Incoming>, shared: &Shared) -> io::Result<Answer> {
+    let fate = shared.fates.lock().unwrap_or_else(PoisonError::into_inner)(&request);
+    match fate {
+        Fate::Pass => Ok(answer(request, shared).await),
+        Fate::Refuse(status, retry_after) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let mut refused = saying(status, r#"{"kind":"Status","message":"bad weather"}"#);
+            if let Some(seconds) = retry_after {
+                refused.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+            }
+            Ok(refused)
+        }
+        Fate::Swallow => std::future::pending().await,
+        Fate::Reset(Moment::Before) => Err(broken()),
+        Fate::Reset(Moment::After) => {
+            answer(request, shared).await;
+            Err(broken())
+        }
+        Fate::Tear(bytes) => {
+            Ok(answer(request, shared).await.map(|body| Torn { body, bytes }.boxed_unsync()))
+        }
+        Fate::Delay(time) => {
+            tokio::time::sleep(time).await;
+            Ok(answer(request, shared).await)
+        }
+    }
+}
+
+fn broken() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+/// A body of which only the first bytes come.
+struct Torn {
+    body: UnsyncBoxBody<Bytes, io::Error>,
+    bytes: usize,
+}
+
+impl Body for Torn {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let length = frame.as_ref().map_or(0, |frame| frame.as_ref().map_or(0, length));
+        Poll::Ready(match self.bytes.checked_sub(length) {
+            Some(bytes) => {
+                self.bytes = bytes;
+                frame
+            }
+            None => Some(Err(broken())),
+        })
+    }
+}
+
+fn length(frame: &Frame<Bytes>) -> usize {
+    frame.data_ref().map_or(0, Bytes::len)
+}
 
 async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
     let write = written(&request);
@@ -216,7 +308,7 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
     }
     let (mut head, body) = answered.into_parts();
     hop_by_hop(&mut head.headers);
-    Response::from_parts(head, body.boxed_unsync())
+    Response::from_parts(head, body.map_err(io::Error::other).boxed_unsync())
 }
 
 /// What a request changes, if it may change anything.
@@ -227,14 +319,14 @@ fn written(request: &Request<Incoming>) -> Option<Write> {
 }
 
 /// The request as it goes on. Where it goes to and who asks is the client's affair.
-async fn onwards(request: Request<Incoming>) -> Result<Request<Body>> {
+async fn onwards(request: Request<Incoming>) -> Result<Request<client::Body>> {
     let (mut head, body) = request.into_parts();
     hop_by_hop(&mut head.headers);
     for name in [header::HOST, header::CONTENT_LENGTH, header::AUTHORIZATION] {
         head.headers.remove(name);
     }
     let body = body.collect().await?.to_bytes();
-    Ok(Request::from_parts(head, Body::from(body)))
+    Ok(Request::from_parts(head, client::Body::from(body)))
 }
 
 /// Takes away what is said to the next one alone.

@@ -10,6 +10,9 @@ pub(crate) mod related;
 
 pub(crate) mod deletions;
 
+pub(crate) mod finalizers;
+pub(crate) mod network;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -48,6 +51,15 @@ pub(crate) fn all() -> Vec<Test> {
             held_deletions_go_on_where_a_user_agrees,
             held_reconciles_go_on_when_the_answers_ask_for_less,
             deletions_that_no_change_of_the_hook_brings_about_do_not_wait,
+        },
+        network::{
+            bad_weather_loses_doubles_and_leaves_nothing,
+            lists_and_watches_that_are_swallowed_come_again,
+            a_retry_after_of_years_is_not_believed,
+            silent_connections_hold_up_no_probe,
+        },
+        finalizers::{
+            a_deep_parent_gets_its_finalizers_and_goes,
         },
     ]
 }
