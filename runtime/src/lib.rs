@@ -18,7 +18,6 @@ pub mod fuzzing;
 pub mod hook;
 mod pack;
 mod queue;
-mod retry_after;
 pub mod server;
 mod store;
 mod sync;

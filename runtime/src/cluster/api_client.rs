@@ -19,8 +19,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::cluster::transport::Transport;
-use crate::retry_after::{MAX_API_DELAY, busy};
+use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 

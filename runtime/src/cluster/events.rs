@@ -2,19 +2,23 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
 use metahook_core::api::reason::{EventKind, EventReason};
+use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::response::HookEvent;
 use metahook_core::object::Object;
 use metahook_core::shorten;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
+use crate::cluster::fair_line::FairLine;
+use crate::sync::lock;
 use crate::telemetry::{error_chain, timestamp};
 
 const COMPONENT: &str = "metacontroller";
@@ -25,13 +29,30 @@ const REFILL_INTERVAL: Duration = Duration::from_mins(5);
 const MAX_BUDGETS: usize = 10_000;
 /// An Event that has not been repeated for this long is written anew.
 const REPEAT_TIMEOUT: Duration = Duration::from_mins(10);
+/// So many Events are remembered, to count them when they repeat.
+const MAX_WRITTEN: usize = 10_000;
 /// The API server takes 1,024 bytes.
 const MAX_MESSAGE: usize = 1024;
-
+/// The API server takes 253 bytes.
+const MAX_NAME: usize = 253;
 /// Hands Events to the task that writes them.
 #[derive(Clone)]
 pub(crate) struct Recorder {
-    sender: mpsc::Sender<Note>,
+    line: Arc<Line>,
+}
+
+/// The Events that wait, and their bell.
+#[derive(Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    added: Notify,
+}
+
+/// The server's own Events come before those of hooks.
+#[derive(Default)]
+struct Waiting {
+    ours: FairLine<Note>,
+    of_hooks: FairLine<Note>,
 }
 
 /// One Event to be.
@@ -47,9 +68,8 @@ struct Note {
 impl Recorder {
     /// The recorder, and the task behind it, which ends once `stop` is called and the last note is written.
     pub(crate) fn start(api: ApiClient, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        // Far more than one reconcile records; when the API server is slow, further Events are dropped, never work.
-        let (sender, receiver) = mpsc::channel(1024);
-        (Self { sender }, tokio::spawn(write_all(api, receiver, stop)))
+        let line = Arc::<Line>::default();
+        (Self { line: Arc::clone(&line) }, tokio::spawn(write_all(api, line, stop)))
     }
 
     pub(crate) fn record(&self, about: &Object, reason: EventReason, message: &str) {
@@ -76,22 +96,36 @@ impl Recorder {
             reason,
             message: shorten(message, MAX_MESSAGE),
         };
-        if let Err(refused) = self.sender.try_send(note) {
-            let reason = &*refused.into_inner().reason;
-            tracing::debug!(reason, "an Event was dropped: too many are waiting");
+        if let Err(dropped) = lock(&self.line.waiting).add(note) {
+            tracing::debug!(reason = &*dropped.reason, "an Event was dropped: too many are waiting");
         }
+        self.line.added.notify_one();
     }
 }
 
-async fn write_all(api: ApiClient, mut notes: mpsc::Receiver<Note>, stop: CancellationToken) {
+impl Waiting {
+    fn add(&mut self, note: Note) -> Result<(), Note> {
+        let is_ours = matches!(note.reason, Cow::Borrowed(_));
+        let line = if is_ours { &mut self.ours } else { &mut self.of_hooks };
+        line.add(note.about(), note)
+    }
+
+    fn next(&mut self) -> Option<Note> {
+        self.ours.next().or_else(|| self.of_hooks.next())
+    }
+}
+
+async fn write_all(api: ApiClient, line: Arc<Line>, stop: CancellationToken) {
     let mut memory = Memory::default();
     loop {
-        let note = tokio::select! {
-            biased;
-            note = notes.recv() => note,
-            () = stop.cancelled() => None,
+        let next = lock(&line.waiting).next();
+        let Some(note) = next else {
+            tokio::select! {
+                biased;
+                () = line.added.notified() => continue,
+                () = stop.cancelled() => return,
+            }
         };
-        let Some(note) = note else { return };
         let now = Instant::now();
         memory.forget(now);
         if memory.allows(&note, now) {
@@ -111,17 +145,27 @@ async fn write(api: &ApiClient, memory: &mut Memory, note: Note, now: Instant) {
     }
     memory.serial += 1;
     let involved = note.involved.get("name").and_then(Value::as_str).unwrap_or_default();
-    let name = format!("{involved}.{:x}.{:x}", jiff::Timestamp::now().as_nanosecond(), memory.serial);
+    let unique = format!(".{:x}.{:x}", jiff::Timestamp::now().as_nanosecond(), memory.serial);
+    let name = event_name(involved, &unique);
     let event = note.event(&name, &time);
     match api.send(Method::POST, &list, Some(&event)).await {
         Ok(answer) if answer.status.is_success() => {
-            memory.written.insert(note.identity(), Written { name, count: 1, last: now });
+            memory.wrote(&note, name, now);
         }
         Ok(answer) => {
             tracing::warn!(reason = &*note.reason, answer = answer.message(), "an Event was refused");
         }
         Err(error) => tracing::warn!(error = error_chain(&error), "an Event could not be written"),
     }
+}
+
+/// The name of an Event about an object, whose own name may be longer, and of more characters, than that of an Event.
+fn event_name(involved: &str, unique: &str) -> String {
+    let is_good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let good = |c: char| if is_good(c) { c } else { '-' };
+    let start: String = involved.chars().map(good).take(MAX_NAME.saturating_sub(unique.len())).collect();
+    let start = start.trim_matches(|c| matches!(c, '-' | '.'));
+    if start.is_empty() { format!("event{unique}") } else { format!("{start}{unique}") }
 }
 
 impl Note {
@@ -139,8 +183,12 @@ impl Note {
         })
     }
 
-    fn identity(&self) -> [String; 3] {
-        [self.about(), self.reason.clone().into_owned(), self.message.clone()]
+    fn identity(&self) -> Fingerprint {
+        let mut all = Fingerprinter::default();
+        for part in [&*self.about(), &*self.reason, &*self.message] {
+            all.add(part.as_bytes());
+        }
+        all.finish()
     }
 
     /// Each reason of the server has its own budget, so that a frequent one does not displace the others; all reasons of
@@ -158,10 +206,10 @@ impl Note {
     }
 }
 
-/// Events written lately. Bounded by time: nothing is remembered for longer than `REPEAT_TIMEOUT`.
+/// Events written lately. Bounded by count and by time: nothing is remembered for longer than `REPEAT_TIMEOUT`.
 #[derive(Default)]
 struct Memory {
-    written: BTreeMap<[String; 3], Written>,
+    written: BTreeMap<Fingerprint, Written>,
     budgets: BTreeMap<(String, &'static str), Budget>,
     serial: u64,
     cleaned: Option<Instant>,
@@ -200,7 +248,8 @@ impl Memory {
     fn allows(&mut self, note: &Note, now: Instant) -> bool {
         let whose = note.budget();
         if !self.budgets.contains_key(&whose) && self.budgets.len() >= MAX_BUDGETS {
-            self.forget_the_oldest();
+            let until = oldest_tenth(self.budgets.values().map(|budget| budget.at));
+            self.budgets.retain(|_, budget| until.is_none_or(|until| budget.at > until));
         }
         let budget = self.budgets.entry(whose).or_insert(Budget { left: f64::from(BURST), at: now });
         *budget = Budget { left: budget.left(now), at: now };
@@ -211,6 +260,14 @@ impl Memory {
         allowed
     }
 
+    fn wrote(&mut self, note: &Note, name: String, now: Instant) {
+        if self.written.len() >= MAX_WRITTEN {
+            let until = oldest_tenth(self.written.values().map(|written| written.last));
+            self.written.retain(|_, written| until.is_none_or(|until| written.last > until));
+        }
+        self.written.insert(note.identity(), Written { name, count: 1, last: now });
+    }
+
     fn forget(&mut self, now: Instant) {
         if self.cleaned.is_some_and(|last| now.duration_since(last) < REPEAT_TIMEOUT / 10) {
             return;
@@ -219,15 +276,13 @@ impl Memory {
         self.written.retain(|_, written| now.duration_since(written.last) < REPEAT_TIMEOUT);
         self.budgets.retain(|_, budget| budget.left(now) < f64::from(BURST));
     }
+}
 
-    /// A tenth of them, so that this is rare.
-    fn forget_the_oldest(&mut self) {
-        let mut times: Vec<_> = self.budgets.values().map(|budget| budget.at).collect();
-        times.sort_unstable();
-        if let Some(&until) = times.get(times.len() / 10) {
-            self.budgets.retain(|_, budget| budget.at > until);
-        }
-    }
+/// The end of the oldest tenth: so many are forgotten at once that it is rare.
+fn oldest_tenth(times: impl Iterator<Item = Instant>) -> Option<Instant> {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    times.get(times.len() / 10).copied()
 }
 
 #[cfg(test)]
@@ -243,6 +298,30 @@ mod tests {
             reason: "R".into(),
             message: "m".into(),
         }
+    }
+
+    #[test]
+    fn an_error_comes_before_the_events_of_hooks() {
+        let mut waiting = Waiting::default();
+        for uid in 0..1000 {
+            for nth in 0..10 {
+                let made = Note { reason: format!("Made{nth}").into(), ..note(&uid.to_string()) };
+                drop(waiting.add(made));
+            }
+        }
+        assert!(waiting.add(note("x")).is_ok());
+        let first: Vec<_> = std::iter::from_fn(|| waiting.next()).take(3).map(|note| note.about()).collect();
+        assert_eq!(first, ["x", "0", "1"]);
+    }
+
+    #[test]
+    fn the_name_of_an_event_is_one() {
+        assert_eq!(event_name("a.b-c", ".1.2"), "a.b-c.1.2");
+        assert_eq!(event_name("system:Node", ".1.2"), "system--ode.1.2");
+        assert_eq!(event_name("::", ".1.2"), "event.1.2");
+        let long = event_name(&format!("{}.{}", "a".repeat(248), "b".repeat(4)), ".1.2");
+        assert_eq!(long, format!("{}.1.2", "a".repeat(248)), "no dot before a dot");
+        assert_eq!(event_name(&"a".repeat(253), ".1.2").len(), MAX_NAME);
     }
 
     #[tokio::test(start_paused = true)]
@@ -277,6 +356,11 @@ mod tests {
             assert!(memory.allows(&note(&number.to_string()), Instant::now()));
         }
         assert!(memory.budgets.len() <= MAX_BUDGETS, "{}", memory.budgets.len());
+        for number in 0..=MAX_WRITTEN {
+            tokio::time::advance(Duration::from_nanos(1)).await;
+            memory.wrote(&note(&number.to_string()), String::new(), Instant::now());
+        }
+        assert!(memory.written.len() <= MAX_WRITTEN, "{}", memory.written.len());
         tokio::time::advance(REFILL_INTERVAL).await;
         memory.forget(Instant::now());
         assert!(memory.budgets.is_empty(), "a full budget costs nothing");

@@ -4,6 +4,7 @@ pub(crate) mod api_client;
 pub(crate) mod apply;
 pub(crate) mod discovery;
 pub(crate) mod events;
+mod fair_line;
 pub(crate) mod named_objects;
 mod server_side;
 pub(crate) mod transport;

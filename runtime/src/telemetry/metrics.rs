@@ -111,7 +111,7 @@ impl Metrics {
             labels: [
                 ("controller_name", name.to_owned()),
                 ("controller_type", kind.to_owned()),
-                ("url", url.to_owned()),
+                ("url", without_secrets(url)),
             ],
             codes: Mutex::default(),
             durations: Histogram::new(DURATION_BUCKETS),
@@ -279,6 +279,16 @@ fn describe<'a>(
     encoder.encode_descriptor(name, metric.meaning(), None, kind)
 }
 
+/// A URL without user-info, query and fragment.
+fn without_secrets(url: &str) -> String {
+    let place = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    if scheme.is_empty() { format!("{host}{path}") } else { format!("{scheme}://{host}{path}") }
+}
+
 fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)]) -> Labels<'a> {
     own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
 }
@@ -298,6 +308,18 @@ mod tests {
     use metahook_core::controller_metrics::{Called, OK};
 
     use super::*;
+
+    #[test]
+    fn urls_in_metrics_have_no_secrets() {
+        for (url, shown) in [
+            ("http://s.n:80/sync", "http://s.n:80/sync"),
+            ("https://user:p@ss@h/a/b?token=x#y", "https://h/a/b"),
+            ("http://h?token=x/@y", "http://h"),
+            ("http://h/@a", "http://h/@a"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
+    }
 
     #[test]
     fn a_scrape_holds_the_counts_of_running_controllers() {

@@ -3,7 +3,9 @@
 pub(crate) mod http;
 pub(crate) mod metrics;
 
+use std::borrow::Cow;
 use std::error::Error;
+use std::io::{self, Write};
 
 use tracing_subscriber::EnvFilter;
 
@@ -26,12 +28,45 @@ pub enum LogError {
 
 pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {
     let filter = EnvFilter::try_new(level).map_err(|error| LogError::Level(level.to_owned(), error))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt().with_env_filter(filter);
     match format {
-        Format::Json => lines.json().flatten_event(true).with_current_span(false).try_init(),
-        Format::Text => lines.with_ansi(false).try_init(),
+        Format::Json => {
+            lines.with_writer(io::stderr).json().flatten_event(true).with_current_span(false).try_init()
+        }
+        Format::Text => lines.with_writer(|| EscapedStderr).with_ansi(false).try_init(),
     }
     .map_err(LogError::Twice)
+}
+
+/// Lines as text: an event is one line, and what hooks and objects put into it commands no terminal.
+struct EscapedStderr;
+
+impl Write for EscapedStderr {
+    /// Gets one event at once.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let escaped = format!("{}\n", escape(line));
+        io::stderr().lock().write_all(escaped.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The text with escapes for line breaks, control characters, and marks that turn the direction of text.
+fn escape(text: &str) -> Cow<'_, str> {
+    let is_harmful = |c: char| {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        (c.is_control() && c != '\t') || turns || matches!(c, '\u{2028}' | '\u{2029}')
+    };
+    if !text.contains(is_harmful) {
+        return text.into();
+    }
+    let escaped = |c: char| if is_harmful(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect::<String>().into()
 }
 
 /// Now, as Kubernetes writes times.
@@ -43,4 +78,17 @@ pub(crate) fn timestamp() -> String {
 pub(crate) fn error_chain(error: &dyn Error) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_text_stays_one_and_commands_no_terminal() {
+        assert!(matches!(escape("grüße, 你好 🦀\"'\\"), Cow::Borrowed(_)));
+        let hostile = "a\rb\nc\u{1b}[2Jd\u{2028}e\u{202e}f\u{2066}g\u{7f}h\u{9b}i";
+        let expected = r"a\rb\nc\u{1b}[2Jd\u{2028}e\u{202e}f\u{2066}g\u{7f}h\u{9b}i";
+        assert_eq!(escape(hostile), expected);
+    }
 }

@@ -20,7 +20,7 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::shorten;
 use tokio::time::{Instant, timeout};
 
-use crate::retry_after::{MAX_WEBHOOK_DELAY, busy};
+use crate::cluster::transport::{MAX_WEBHOOK_DELAY, busy};
 use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
 use connector::{Connections, Resolver, measured};
