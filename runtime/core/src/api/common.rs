@@ -99,6 +99,8 @@ pub struct CheckedCommon {
     pub short_resync: Option<i32>,
     /// Hooks that the spec names with neither a module nor a webhook.
     pub disabled_hooks: Vec<HookName>,
+    /// There is no sync hook, but a finalize hook.
+    pub only_finalizes: bool,
 }
 
 /// One kind of children, and how the controller updates them.
@@ -141,7 +143,10 @@ impl CommonSpec {
         let finalize = enabled(HookName::Finalize, hooks.and_then(|hooks| hooks.finalize.as_ref()))?;
         let customize = enabled(HookName::Customize, hooks.and_then(|hooks| hooks.customize.as_ref()))?;
         let sync = enabled(HookName::Sync, hooks.and_then(|hooks| hooks.sync.as_ref()))?;
-        let sync = sync.ok_or(ControllerError::NoSyncHook)?;
+        let only_finalizes = sync.is_none();
+        // Parents with the finalizer could never be deleted. The finalize hook stands in where there has to be a sync hook, and
+        // is never called as one.
+        let sync = sync.or_else(|| finalize.clone()).ok_or(ControllerError::NoSyncHook)?;
         if finalize.is_some() {
             selection::check_finalizer(name)?;
         }
@@ -157,6 +162,7 @@ impl CommonSpec {
             resync_period: seconds.map(|seconds| Duration::from_secs(seconds.max(1).unsigned_abs().into())),
             short_resync: seconds.filter(|seconds| *seconds < 1),
             disabled_hooks,
+            only_finalizes,
         })
     }
 

@@ -210,6 +210,13 @@ mod tests {
     }
 
     #[test]
+    fn a_controller_with_a_finalize_hook_alone_only_finalizes() {
+        let spec = spec(|spec| spec["hooks"] = json!({"finalize": spec["hooks"]["sync"].clone()}));
+        let common = spec.check("c", &HookPolicy::default()).unwrap().common;
+        assert!(common.only_finalizes && common.hooks.finalize.is_some());
+    }
+
+    #[test]
     fn a_disabled_finalize_hook_is_no_finalize_hook() {
         let spec = spec(|spec| spec["hooks"]["finalize"] = json!({}));
         assert_eq!(

@@ -133,6 +133,7 @@ impl CheckedSpec {
             rules: target.rules.clone(),
             finalizer: selection::finalizer(self.kind(), name),
             finalizes: self.common().hooks.finalize.is_some(),
+            only_finalizes: self.common().only_finalizes,
         }
     }
 
@@ -147,6 +148,9 @@ impl CheckedSpec {
     pub fn warnings(&self) -> Vec<(EventReason, String)> {
         let mut all = Vec::new();
         let common = self.common();
+        if common.only_finalizes {
+            all.push((EventReason::CreateError, ONLY_FINALIZES.to_owned()));
+        }
         for hook in &common.disabled_hooks {
             let text =
                 format!("spec.hooks.{hook} names neither a webhook nor a wasm module: it is not called");
@@ -188,6 +192,9 @@ impl CheckedSpec {
         }
     }
 }
+
+/// The message about a controller without a sync hook that has a finalize hook.
+pub const ONLY_FINALIZES: &str = "spec.hooks.sync: the controller has no enabled sync hook: its finalize hook is called for parents that go, and nothing else is done: name a wasm module or a webhook";
 
 /// Refusal of a spec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -177,7 +177,7 @@ table! {
     ModuleNotLoaded = ("ModuleNotLoaded", ConditionType::Ready, false);
     /// The spec is refused; the message names the field.
     InvalidSpec = ("InvalidSpec", ConditionType::Ready, false);
-    /// There is no enabled sync hook.
+    /// There is no enabled sync hook. A finalize hook is called all the same, for parents that go.
     NoSyncHook = ("NoSyncHook", ConditionType::Ready, false);
     /// Every module and mount is loaded.
     Loaded = ("Loaded", ConditionType::ModulesLoaded, true);

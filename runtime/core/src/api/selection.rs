@@ -18,6 +18,8 @@ pub struct Selection {
     pub finalizer: String,
     /// The controller has a finalize hook.
     pub finalizes: bool,
+    /// It has no sync hook: parents are finalized, and nothing else is done.
+    pub only_finalizes: bool,
 }
 
 /// One way of being selected: both selectors have to match. The default matches everything.

@@ -174,7 +174,7 @@ mod tests {
 
     fn labelled(ignore_status: bool) -> Selection {
         let rule = SelectionRule { labels: Selector::equals("x", "y"), ignore_status, ..Default::default() };
-        Selection { rules: vec![rule], finalizer: "f".into(), finalizes: false }
+        Selection { rules: vec![rule], finalizer: "f".into(), ..Selection::default() }
     }
 
     fn everything(ignore_status: bool) -> Selection {

@@ -32,6 +32,7 @@ pub fn phase(parent: &Object, selection: &Selection) -> Phase {
         (true, false, true) => Phase::DropFinalizer,
         (true, true, false) if !parent.deleting => Phase::AddFinalizer,
         (true, true, _) if parent.deleting || !selected => Phase::Ask(HookName::Finalize),
+        (true, _, _) if selection.only_finalizes => Phase::Ignore,
         (true, _, _) => Phase::Ask(HookName::Sync),
     }
 }
@@ -64,7 +65,7 @@ mod tests {
 
     fn selection(finalizes: bool) -> Selection {
         let rule = SelectionRule { labels: Selector::equals("a", "b"), ..Default::default() };
-        Selection { rules: vec![rule], finalizer: OURS.to_owned(), finalizes }
+        Selection { rules: vec![rule], finalizer: OURS.to_owned(), finalizes, only_finalizes: false }
     }
 
     fn parent(labelled: bool, finalizers: &[&str]) -> Build {
@@ -100,6 +101,16 @@ mod tests {
             let row = (finalizes, selected, ours, deleting);
             assert_eq!(phase(&parent.object(), &selection(finalizes)), expected, "{row:?}");
         }
+    }
+
+    #[test]
+    fn without_a_sync_hook_parents_are_finalized_and_else_ignored() {
+        let selection = Selection { only_finalizes: true, ..selection(true) };
+        let phase = |parent: Build| phase(&parent.object(), &selection);
+        assert_eq!(phase(parent(true, &[])), Phase::AddFinalizer);
+        assert_eq!(phase(parent(true, &[OURS])), Phase::Ignore);
+        assert_eq!(phase(parent(true, &[OURS]).deleting()), FINALIZE);
+        assert_eq!(phase(parent(false, &[OURS])), FINALIZE);
     }
 
     #[test]
@@ -161,6 +172,7 @@ mod testing {
             rules: vec![SelectionRule::default()],
             finalizer: selection::finalizer(ControllerKind::Decorator, "c"),
             finalizes: true,
+            only_finalizes: false,
         };
         ControllerConfig { kind: KindConfig::Decorator, selection, ..config() }
     }

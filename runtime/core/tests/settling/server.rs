@@ -156,6 +156,7 @@ impl Server {
                     rules: vec![SelectionRule::default()],
                     finalizer: "f".to_owned(),
                     finalizes: false,
+                    only_finalizes: false,
                 },
                 child_kinds: vec![ChildKind::new(Arc::clone(&child_kind), method)],
                 kind: KindConfig::Composite { generate_selector: true, rolling },

@@ -144,6 +144,7 @@ impl Scenario {
                     rules: vec![SelectionRule::default()],
                     finalizer: "example.com/f".to_owned(),
                     finalizes: true,
+                    only_finalizes: false,
                 },
                 child_kinds: vec![ChildKind::new(children(), UpdateMethod::InPlace)],
                 snapshot: "{}".to_owned(),

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::as_stored;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{self, ControllerStatus, DeletionStatus, Finding, ParentCounts, Report};
+use metahook_core::api::{ONLY_FINALIZES, as_stored};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
@@ -178,11 +178,13 @@ struct Counts {
     trouble: Option<String>,
     /// Message about deletions that wait.
     held: Option<String>,
+    only_finalizes: bool,
 }
 
 impl Counts {
     fn add(&mut self, controller: &Reconciler) {
         self.parents += controller.parents.count();
+        self.only_finalizes = controller.data.config.selection.only_finalizes;
         let hooks = controller.hooks.hooks.now().ok();
         {
             let settled = controller.parents.settled();
@@ -201,6 +203,9 @@ impl Counts {
     }
 
     fn ready(&self) -> Finding {
+        if self.only_finalizes {
+            return Finding::new(ConditionReason::NoSyncHook, ONLY_FINALIZES);
+        }
         if self.trouble.is_none()
             && let Some(held) = &self.held
         {
