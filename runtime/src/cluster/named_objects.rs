@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::{FutureExt, StreamExt};
 use http::{Method, StatusCode};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{ByteString, List};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{
+    Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable, list_path, object_path, segment,
+};
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
@@ -237,6 +239,24 @@ pub(crate) async fn read_config_map(api: &ApiClient, key: &Key) -> Result<Option
         if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { object(&answer).map(Some) }
     };
     read.await.map_err(|why| ConfigMapError { verb: "read", key: key.clone(), why })
+}
+
+/// At most so many are read.
+const MAX_LISTED: usize = 1000;
+
+/// The `ConfigMap`s of a namespace that have a label.
+pub(crate) async fn labelled_config_maps(
+    api: &ApiClient,
+    namespace: &str,
+    [label, value]: [&str; 2],
+) -> Result<Vec<ConfigMap>, ConfigMapError> {
+    let path = list_path(&Kind::ConfigMap.resource(), namespace);
+    let path = format!("{path}?labelSelector={}%3D{}&limit={MAX_LISTED}", segment(label), segment(value));
+    let listed = match api.get(&path).await {
+        Ok(answer) => object(&answer).map(|all: List<ConfigMap>| all.items),
+        Err(error) => Err(error.into()),
+    };
+    listed.map_err(|why| ConfigMapError { verb: "list", key: Key::new(namespace, ""), why })
 }
 
 /// Server-side apply, also of fields that another manager owns.

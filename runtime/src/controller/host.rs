@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controller::Context;
 use crate::controller::runner::report::Reporter;
-use crate::controller::runner::stale_finalizers::{self, StaleFinalizers};
+use crate::controller::runner::stale_finalizers;
 use crate::controller::runner::{ControllerRunner, StartReason};
 use crate::store::Change;
 use crate::telemetry::error_chain;
@@ -48,6 +48,7 @@ impl Host {
 
     /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
     pub(crate) async fn run(mut self, ready: &watch::Sender<bool>, stop: CancellationToken) {
+        tokio::spawn(stale_finalizers::clean_up_all(self.context.clone(), self.ends.clone()));
         let controllers = Arc::clone(&self.context.controllers);
         let mut listed = std::pin::pin!(controllers.synced());
         let mut composites = controllers.of(ControllerKind::Composite).listen();
@@ -148,13 +149,10 @@ impl Host {
             if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {
                 context.decorators.end(&object);
             }
-            for parents in stale_finalizers::parents(kind, &object).unwrap_or_default() {
-                if !now.as_ref().is_some_and(|now| stale_finalizers::is_about(kind, now, &parents)) {
-                    let stale_finalizers =
-                        StaleFinalizers { context: context.clone(), parents, account: account.clone() };
-                    tokio::spawn(stale_finalizers.run(ends.clone()));
-                }
-            }
+            let parents = stale_finalizers::parents(kind, &object).unwrap_or_default();
+            let finalized = parents.into_iter().map(|parents| (parents, account.clone())).collect();
+            let owner = (kind, object.key.name.to_string());
+            tokio::spawn(stale_finalizers::clean_up(context.clone(), owner, finalized, ends.clone()));
         }
     }
 }

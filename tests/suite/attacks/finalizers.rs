@@ -1,16 +1,76 @@
 //! Objects that could never be deleted: finalizers of ours that nothing takes off.
 
+use std::time::{Duration, Instant};
+
+use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::Hook;
+use acceptance::objects::{Hook, has_condition, text};
+use acceptance::wait::until;
 use acceptance::webhook::{Asked, Webhook};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+
+use crate::attacks::form;
 
 /// Levels of the spec: JSON libraries give up at some 127.
 const DEPTH: usize = 200;
 
 fn finalized(asked: &Asked) -> Value {
     json!({ "children": [], "attachments": [], "finalized": asked.path == "/finalize" })
+}
+
+fn finalizers(object: &Value) -> usize {
+    object["metadata"]["finalizers"].as_array().map_or(0, Vec::len)
+}
+
+/// Both are the only ones of their kind of parents, so that no other controller is about it.
+pub(crate) async fn controllers_that_go_while_no_server_runs_leave_no_finalizer(
+    test: &mut Fixture,
+) -> Result<()> {
+    let webhook = Webhook::serve(|asked| finalized(asked).into()).await?;
+    let hook = |path: &str| Hook::webhook(&webhook.url(path));
+    test.define_kind().await?;
+    test.serve()?;
+    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    let decorator = test.decorator().decorating(test.kind(), json!({}));
+    test.host_decorator(decorator.synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    let count = form(3, 300);
+    for nth in 0..count {
+        test.create(test.parent(&format!("p{nth}"))).await?;
+    }
+    let all_have = |count: usize| move |all: &[Value]| all.iter().all(|parent| finalizers(parent) == count);
+    test.parents().until_all("two finalizers each", all_have(2)).await?;
+    test.server().kill().await?;
+    test.controllers().delete(test.name()).await?;
+    test.decorators().delete(test.name()).await?;
+    let start = Instant::now();
+    test.server().start()?;
+    test.parents().until_all("no finalizers", all_have(0)).await?;
+    test.at_most("finalizers off after a start", start.elapsed().as_secs_f64(), "s", 30.0)?;
+    let name = test.name().to_owned();
+    let is_record = |map: &Value| text(map, "/metadata/name").ends_with(&format!("controller-{name}"));
+    let maps = test.within_default(&CONFIG_MAP);
+    maps.until_all("no record", |all| !all.iter().any(is_record)).await?;
+    Ok(())
+}
+
+/// Its sync hook was taken out of the spec.
+pub(crate) async fn a_finalize_hook_alone_lets_parents_go(test: &mut Fixture) -> Result<()> {
+    let webhook = Webhook::serve(|asked| finalized(asked).into()).await?;
+    let hook = |path: &str| Hook::webhook(&webhook.url(path));
+    test.define_kind().await?;
+    test.serve()?;
+    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    test.create(test.parent("p")).await?;
+    test.parents().until("p", "has a finalizer", |parent| finalizers(parent) == 1).await?;
+    test.controllers().merge(test.name(), &json!({ "spec": { "hooks": { "sync": null } } })).await?;
+    test.until_controller("not ready", |cc| has_condition(cc, "Ready", "False", "NoSyncHook")).await?;
+    test.parents().delete("p").await?;
+    test.parents().until_gone("p").await?;
+    ensure!(webhook.asked().iter().any(|asked| asked.path == "/finalize"), "the hook was not asked");
+    test.until_controller("told all the same", |cc| has_condition(cc, "Ready", "False", "NoSyncHook"))
+        .await?;
+    Ok(())
 }
 
 /// Parents are written as they are, so that nothing has to understand their content.
@@ -30,8 +90,16 @@ pub(crate) async fn a_deep_parent_gets_its_finalizers_and_goes(test: &mut Fixtur
     let file = file.display().to_string();
     kubectl.run(&["create", &namespace, "-f", &file]).await?;
     let resource = format!("{}.{}/deep", test.kind().plural, test.kind().group);
-    let both = r"--for=jsonpath={.metadata.finalizers[1]}";
-    kubectl.run(&["wait", &namespace, both, "--timeout=20s", &resource]).await?;
+    let get = ["get", &namespace, "-o=jsonpath={.metadata.finalizers}", &resource];
+    until("both finalizers", Duration::from_secs(20), || async {
+        let finalizers = kubectl.run(&get).await?;
+        Ok(if finalizers.contains("/composite") && finalizers.contains("/decorator") {
+            Ok(())
+        } else {
+            Err(finalizers)
+        })
+    })
+    .await?;
     kubectl.run(&["delete", &namespace, "--timeout=20s", &resource]).await?;
     Ok(())
 }

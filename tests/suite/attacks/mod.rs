@@ -60,6 +60,8 @@ pub(crate) fn all() -> Vec<Test> {
         },
         finalizers::{
             a_deep_parent_gets_its_finalizers_and_goes,
+            a_finalize_hook_alone_lets_parents_go,
+            controllers_that_go_while_no_server_runs_leave_no_finalizer,
         },
     ]
 }

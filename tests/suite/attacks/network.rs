@@ -192,7 +192,7 @@ pub(crate) async fn lists_and_watches_that_are_swallowed_come_again(test: &mut F
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let times = if is_watch { &mut watches } else { &mut lists };
         *times += u32::from(is_list);
-        if is_list && *times <= form(3, 1) { Fate::Swallow } else { Fate::Pass }
+        if is_list && *times <= form(2, 1) { Fate::Swallow } else { Fate::Pass }
     });
     test.create(test.parent("listed").greeting("you")).await?;
     let start = Instant::now();

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::{ControllerKind, SpecError};
 use crate::object::Object;
+use crate::object::id::Gvr;
 use crate::object::selector::Selector;
 
 /// The parents that a controller reconciles.
@@ -109,6 +110,40 @@ fn finalizer_prefix(kind: ControllerKind) -> &'static str {
         ControllerKind::Composite => "metacontroller.io/compositecontroller-",
         ControllerKind::Decorator => "metacontroller.io/decoratorcontroller-",
     }
+}
+
+/// The records of the controllers whose finalizers may be on parents: `ConfigMap`s with this label in the server's namespace.
+/// By them a server cleans up after a controller that is deleted while no server runs.
+pub const RECORD_LABEL: [&str; 2] = ["metahook.dev/record", "finalizers"];
+
+const RECORD_PREFIX: &str = "metahook-finalizers.";
+
+/// The name of a controller's record.
+pub fn record_name(kind: ControllerKind, controller: &str) -> String {
+    finalizer(kind, controller).replacen("metacontroller.io/", RECORD_PREFIX, 1)
+}
+
+/// The controller that a record is about; `None` for a name that is no record's.
+pub fn record_owner(name: &str) -> Option<(ControllerKind, String)> {
+    let finalizer = format!("metacontroller.io/{}", name.strip_prefix(RECORD_PREFIX)?);
+    finalizer_owner(&finalizer).map(|(kind, name)| (kind, name.to_owned()))
+}
+
+/// A kind of parents as a key of a record.
+pub fn record_key(parents: &Gvr) -> String {
+    let key = format!("{}.{}.{}", parents.resource, parents.version, parents.group);
+    key.trim_end_matches('.').to_owned()
+}
+
+/// The kind of parents that a key of a record names.
+pub fn record_kind(key: &str) -> Option<Gvr> {
+    let mut parts = key.splitn(3, '.');
+    let resource = parts.next().filter(|resource| !resource.is_empty())?;
+    let version = parts.next()?;
+    Some(match parts.next() {
+        Some(group) => Gvr::new(&format!("{group}/{version}"), resource),
+        None => Gvr::new(version, resource),
+    })
 }
 
 /// A change of an object's finalizers.
@@ -226,6 +261,22 @@ mod tests {
         let mut deleting = json!({"metadata": {"deletionTimestamp": "now"}});
         FinalizerChange::Add("ours").apply(&mut deleting);
         assert_eq!(deleting, json!({"metadata": {"deletionTimestamp": "now"}}));
+    }
+
+    #[test]
+    fn a_record_names_its_controller_and_its_kinds() {
+        assert_eq!(
+            record_name(ControllerKind::Composite, "a.b"),
+            "metahook-finalizers.compositecontroller-a.b"
+        );
+        for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+            assert_eq!(record_owner(&record_name(kind, "a-b")), Some((kind, "a-b".to_owned())));
+        }
+        assert_eq!(record_owner("hook"), None);
+        for parents in [Gvr::new("v1", "configmaps"), Gvr::new("e.example.com/v1", "things")] {
+            assert_eq!(record_kind(&record_key(&parents)), Some(parents));
+        }
+        assert_eq!((record_kind(""), record_kind("things")), (None, None));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use crate::controller::runner::stale_finalizers::StaleFinalizers;
 use crate::controller::{Brake, ControllerData};
 use crate::hook::web::Webhook;
 use crate::queue::Throttle;
+use crate::telemetry::error_chain;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -274,6 +275,9 @@ impl ControllerRunner {
             &format!("Started controller: {name}"),
         );
         let common = spec.common();
+        if common.hooks.finalize.is_some() {
+            self.record_finalizers(spec).await;
+        }
         for target in spec.targets() {
             let stale_finalizers = StaleFinalizers {
                 context: self.context.clone(),
@@ -304,6 +308,18 @@ impl ControllerRunner {
             while workers.join_next().await.is_some() {}
         }
         end
+    }
+
+    /// Before the first finalizer.
+    async fn record_finalizers(&self, spec: &CheckedSpec) {
+        let account = &spec.common().account;
+        let finalized =
+            spec.targets().iter().map(|target| (target.resource.clone(), account.clone())).collect();
+        let name = &self.object.key.name;
+        let recorded = stale_finalizers::record(&self.context.cluster.api, self.kind, name, &finalized).await;
+        if let Err(error) = recorded {
+            tracing::warn!(controller = %name, error = error_chain(&error), "the kinds of parents that get the controller's finalizer are not recorded: if it is deleted while no server runs, they cannot be deleted; let the server create, patch and delete ConfigMaps in its namespace");
+        }
     }
 
     /// Starts the workers; from now on other decorators wait for the reconciles of this one.

@@ -1,18 +1,24 @@
-//! Removal of stale finalizers, whose controllers are gone: an object that carries one could never be deleted.
+//! Removal of stale finalizers, whose controllers are gone: an object that carries one could never be deleted; and the records
+//! by which a server finds those of controllers that were deleted while no server ran.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::selection::{self, FinalizerChange};
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvr, ObjectId};
-use serde_json::Value;
+use metahook_core::object::id::{Gvr, Key, ObjectId};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::named_objects::{
+    ConfigMapError, apply_config_map, delete_config_map, labelled_config_maps, read_config_map,
+};
 use crate::controller::Context;
 use crate::store::Store;
 use crate::telemetry::error_chain;
@@ -81,6 +87,90 @@ impl StaleFinalizers {
     }
 }
 
+/// The kinds of parents that may carry the finalizers of a controller, and whose rights wrote them.
+pub(crate) type Finalized = BTreeMap<Gvr, Option<ServiceAccountRef>>;
+
+/// Records that a controller is about to put finalizers on these kinds, beside those that it did before.
+pub(crate) async fn record(
+    api: &ApiClient,
+    kind: ControllerKind,
+    name: &str,
+    finalized: &Finalized,
+) -> Result<(), ConfigMapError> {
+    let key = record_place(api, kind, name);
+    let known = read_config_map(api, &key).await?.and_then(|record| record.data).unwrap_or_default();
+    let account = |account: &ServiceAccountRef| format!("{}/{}", account.namespace, account.name);
+    let ours = finalized
+        .iter()
+        .map(|(parents, by)| (selection::record_key(parents), by.as_ref().map(account).unwrap_or_default()));
+    let mut data = known.clone();
+    data.extend(ours);
+    if data == known {
+        return Ok(());
+    }
+    let [label, value] = selection::RECORD_LABEL;
+    let body = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": &*key.name, "namespace": &*key.namespace, "labels": {label: value}},
+        "data": data,
+    });
+    apply_config_map(api, &key, &body, "metahook").await.map(drop)
+}
+
+fn record_place(api: &ApiClient, kind: ControllerKind, name: &str) -> Key {
+    Key::new(api.client.default_namespace(), &selection::record_name(kind, name))
+}
+
+/// Cleans up after a controller: its finalizers come off kinds that it is no longer about; once it is gone, so is its record.
+pub(crate) async fn clean_up(
+    context: Context,
+    (kind, name): (ControllerKind, String),
+    finalized: Finalized,
+    stop: CancellationToken,
+) {
+    let removals = finalized.into_iter().filter_map(|(parents, account)| {
+        let now = context.controllers.get(kind, &name);
+        let is_left = !now.is_some_and(|now| is_about(kind, &now, &parents));
+        is_left.then(|| StaleFinalizers { context: context.clone(), parents, account }.run(stop.clone()))
+    });
+    join_all(removals).await;
+    if stop.is_cancelled() || context.controllers.get(kind, &name).is_some() {
+        return;
+    }
+    let api = &context.cluster.api;
+    if let Err(error) = delete_config_map(api, &record_place(api, kind, &name)).await {
+        tracing::warn!(
+            controller = name,
+            error = error_chain(&error),
+            "the record of a controller that is gone could not be deleted"
+        );
+    }
+}
+
+/// Cleans up after all controllers that were deleted while no server ran.
+pub(crate) async fn clean_up_all(context: Context, stop: CancellationToken) {
+    let api = &context.cluster.api;
+    let listed = labelled_config_maps(api, api.client.default_namespace(), selection::RECORD_LABEL).await;
+    let records = listed.unwrap_or_else(|error| {
+        tracing::warn!(error = error_chain(&error), "finalizers of controllers that were deleted while no server ran are not known: let the server list ConfigMaps in its namespace");
+        Vec::new()
+    });
+    context.controllers.synced().await;
+    let owned = |record: ConfigMap| {
+        Some((selection::record_owner(&record.metadata.name?)?, finalized(record.data.unwrap_or_default())))
+    };
+    let all = records.into_iter().filter_map(owned);
+    join_all(all.map(|(owner, finalized)| clean_up(context.clone(), owner, finalized, stop.clone()))).await;
+}
+
+fn finalized(data: BTreeMap<String, String>) -> Finalized {
+    let account = |text: String| {
+        let (namespace, name) = text.split_once('/')?;
+        Some(ServiceAccountRef { namespace: namespace.to_owned(), name: name.to_owned() })
+    };
+    data.into_iter().filter_map(|(key, by)| Some((selection::record_kind(&key)?, account(by)))).collect()
+}
+
 /// The objects with a finalizer of a controller that is judged so, each finalizer once. `judge` does not run under the store's lock:
 /// it may be the store of controllers that has to be asked.
 fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
@@ -119,8 +209,7 @@ mod tests {
     use std::sync::{Mutex, mpsc};
 
     use metahook_core::cache::CacheEvent;
-    use metahook_core::object::id::{Gvk, Key, Resource};
-    use serde_json::json;
+    use metahook_core::object::id::{Gvk, Resource};
 
     use super::*;
     use crate::cluster::fake;
