@@ -73,7 +73,7 @@ async fn rests(test: &mut Fixture) -> Result<()> {
 
 /// Nothing happens from one look that finds the parent at rest to the third one after it.
 async fn stays(test: &mut Fixture) -> Result<()> {
-    let looks = |log: &str| count(log, "\"at rest\"");
+    let looks = |log: &str| count(log, "\"settled\"");
     let now = test.server().until_log("a log", |_| true).await?;
     let before = test.server().until_log("settled", |log| looks(log) > looks(&now)).await?;
     let objects = (test.parents().get("a").await?, test.pods().get(ITS_POD).await?);
