@@ -20,6 +20,9 @@ use crate::usage;
 /// Parents made one by one.
 pub(crate) const LATENCIES: usize = 200;
 
+/// Parents made one by one while all others are recreated.
+const FRESH: usize = 40;
+
 /// How long a server is watched that has nothing to do.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -34,6 +37,8 @@ pub(crate) struct Ours {
     pub(crate) to_pod_p99: Duration,
     pub(crate) recreate: Duration,
     pub(crate) recreate_cpu: f64,
+    /// From parent to Pod while all others are recreated.
+    pub(crate) storm_to_pod_p99: Duration,
     /// Of CPU, for one look at one parent.
     pub(crate) idle_resync_us: f64,
     /// The server's own count of its writes, for each parent created.
@@ -53,8 +58,8 @@ pub(crate) async fn measure(cluster: &Cluster, namespace: &str, parents: usize) 
     let memory_mb = usage::memory_mb(server.pid)?;
     let writes = server.metric("metahook_writes_total", "").await? / count(parents);
     let to_pod = one_by_one(&api).await?;
-    let (recreate, recreate_cpu) = recreate_all(&api, &server, parents).await?;
-    let idle_resync_us = resync(cluster, &server, parents + LATENCIES).await?;
+    let (recreate, recreate_cpu, storm) = recreate_all(&api, &server, parents).await?;
+    let idle_resync_us = resync(cluster, &server, parents + LATENCIES + FRESH).await?;
     server.stop().await?;
     cluster.empty(&api).await?;
     Ok(Ours {
@@ -66,6 +71,7 @@ pub(crate) async fn measure(cluster: &Cluster, namespace: &str, parents: usize) 
         to_pod_p99: percentile(to_pod, 99),
         recreate,
         recreate_cpu,
+        storm_to_pod_p99: percentile(storm, 99),
         idle_resync_us,
         writes,
     })
@@ -100,33 +106,49 @@ async fn one_by_one(api: &Api) -> Result<Vec<Duration>> {
     let mut times = Vec::new();
     for number in 0..LATENCIES {
         let name = format!("one-{number}");
-        let start = Instant::now();
-        api.create(Kind::Parent, &bodies::parent(&api.namespace, &name, "World")).await?;
-        let (seen, _) = pods.until(1, |pod| pod.metadata.name == name).await?;
-        times.push(seen - start);
+        times.push(to_pod(api, &mut pods, &name).await?);
         parents.until(1, |parent| parent.metadata.name == name && parent.has_converged(1)).await?;
     }
     Ok(times)
 }
 
-async fn recreate_all(api: &Api, server: &Running, parents: usize) -> Result<(Duration, f64)> {
+async fn to_pod(api: &Api, pods: &mut Observer, name: &str) -> Result<Duration> {
+    let start = Instant::now();
+    api.create(Kind::Parent, &bodies::parent(&api.namespace, name, "World")).await?;
+    let (seen, _) = pods.until(1, |pod| pod.metadata.name == name).await?;
+    Ok(seen - start)
+}
+
+/// New parents in the same namespace, as long as the others are recreated.
+async fn fresh(api: &Api) -> Result<Vec<Duration>> {
+    let mut pods = Observer::of(api, Kind::Pod).await?;
+    // By then there is a backlog.
+    sleep(Duration::from_millis(300)).await;
+    let mut times = Vec::new();
+    for number in 0..FRESH {
+        times.push(to_pod(api, &mut pods, &format!("fresh-{number}")).await?);
+    }
+    Ok(times)
+}
+
+async fn recreate_all(api: &Api, server: &Running, parents: usize) -> Result<(Duration, f64, Vec<Duration>)> {
     let old_pods: BTreeMap<_, _> = api.all(Kind::Pod).await?.into_iter().collect();
     let mut observed = Observer::of(api, Kind::Parent).await?;
     let mut new_pods = Observer::of(api, Kind::Pod).await?;
     usage::quiet().await?;
     let (before, start) = (usage::cpu_seconds(server.pid)?, Instant::now());
     let each = api.clone();
-    crowd::each(parents, move |number| {
+    let storm = crowd::each(parents, move |number| {
         let (api, name) = (each.clone(), name(number));
         async move { api.patch(&name, &json!({ "spec": { "who": "Bob" } })).await.map(drop) }
-    })
-    .await?;
+    });
+    let ((), fresh) = tokio::try_join!(storm, fresh(api))?;
     let (converged, _) = observed.until(parents, |parent| parent.has_converged(2)).await?;
-    let is_new = |pod: &Object| old_pods.get(&pod.metadata.name) != Some(&pod.metadata.uid);
+    let is_new = |pod: &Object| old_pods.get(&pod.metadata.name).is_some_and(|uid| *uid != pod.metadata.uid);
     let (made, _) = new_pods.until(parents, is_new).await?;
-    server.until_settled(parents + LATENCIES).await?;
+    server.until_settled(parents + LATENCIES + FRESH).await?;
     let cpu = usage::cpu_seconds(server.pid)? - before;
-    Ok((converged.max(made) - start, cpu))
+    Ok((converged.max(made) - start, cpu, fresh))
 }
 
 /// CPU for one look at a parent about which there is nothing to do: all that the process used while it looked at all of

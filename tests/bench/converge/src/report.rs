@@ -25,6 +25,10 @@ pub(crate) struct Figures {
     /// Of the same bare writes: patch, delete, create, status.
     recreate_ratio: f64,
     recreate_cpu_s: f64,
+    /// Of new parents while all others are recreated.
+    storm_to_pod_p99_ms: f64,
+    /// Of the median of an idle server.
+    storm_to_pod_ratio: f64,
     idle_resync_us_per_parent: f64,
     #[serde(skip)]
     kb_per_parent: f64,
@@ -60,6 +64,8 @@ impl Report {
             recreate_s: of(|pair| pair.recreate_s),
             recreate_ratio: of(|pair| pair.recreate_ratio),
             recreate_cpu_s: of(|pair| pair.recreate_cpu_s),
+            storm_to_pod_p99_ms: of(|pair| pair.storm_to_pod_p99_ms),
+            storm_to_pod_ratio: of(|pair| pair.storm_to_pod_ratio),
             idle_resync_us_per_parent: of(|pair| pair.idle_resync_us_per_parent),
             kb_per_parent: of(|pair| pair.kb_per_parent),
             writes_per_parent: of(|pair| pair.writes_per_parent),
@@ -104,6 +110,12 @@ impl Report {
             row("all recreated", format!("{} s", all.recreate_s), None),
             row("  of the bare writes", format!("{}", all.recreate_ratio), Some((all.recreate_ratio, 1.5))),
             row("  CPU", format!("{} s", all.recreate_cpu_s), None),
+            row("  from new parents to Pods, p99", format!("{} ms", all.storm_to_pod_p99_ms), None),
+            row(
+                "    of the p50 of an idle server",
+                format!("{}", all.storm_to_pod_ratio),
+                Some((all.storm_to_pod_ratio, 10.0)),
+            ),
             row(
                 "CPU of a look at a settled parent",
                 format!("{} µs", all.idle_resync_us_per_parent),
@@ -131,6 +143,8 @@ impl Figures {
             recreate_s: rounded(ours.recreate.as_secs_f64()),
             recreate_ratio: ratio(ours.recreate, bare.recreate),
             recreate_cpu_s: rounded(ours.recreate_cpu),
+            storm_to_pod_p99_ms: millis(ours.storm_to_pod_p99),
+            storm_to_pod_ratio: ratio(ours.storm_to_pod_p99, ours.to_pod_p50),
             idle_resync_us_per_parent: rounded(ours.idle_resync_us),
             kb_per_parent: rounded((ours.memory_mb - ours.memory_before_mb) * 1000.0 / count(parents)),
             writes_per_parent: rounded(ours.writes),
@@ -184,6 +198,7 @@ mod tests {
             to_pod_p99: Duration::from_millis(9),
             recreate: Duration::from_secs(10),
             recreate_cpu: 1.5,
+            storm_to_pod_p99: Duration::from_millis(90),
             idle_resync_us: 0.5,
             writes: 2.0,
         }
@@ -201,7 +216,7 @@ mod tests {
                 "parents": 2000, "bound_s": 4.0, "converge_s": 6.0, "ratio": 1.5, "cpu_ms_per_parent": 0.5,
                 "rss_mb": 40.0, "create_to_pod_p50_ms": 6.0, "create_to_pod_p99_ms": 9.0,
                 "create_to_pod_ratio": 1.5, "recreate_s": 10.0, "recreate_ratio": 2.0, "recreate_cpu_s": 1.5,
-                "idle_resync_us_per_parent": 0.5,
+                "storm_to_pod_p99_ms": 90.0, "storm_to_pod_ratio": 15.0, "idle_resync_us_per_parent": 0.5,
             })
         );
         let table = report.table();
