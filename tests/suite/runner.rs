@@ -154,13 +154,14 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
     let picked = wanted.pick(all).repeat(wanted.attack.repeat.unwrap_or(1));
     let permits = Arc::new(Semaphore::new(wanted.side_by_side()));
     let mut running = JoinSet::new();
+    let alone = wanted.what == What::Attack && wanted.side_by_side() == 1;
     println!("\nrunning {} tests", picked.len());
     for test in &picked {
         let (test, planes, permits) = (*test, Arc::clone(planes), Arc::clone(&permits));
         running.spawn(async move {
             let _permit = permits.acquire_owned().await;
             let start = Instant::now();
-            let (figures, result) = one(test, &planes).await;
+            let (figures, result) = one(test, &planes, alone).await;
             let how = match &result {
                 Ok(Ended::Passed) => "ok".to_owned(),
                 Ok(Ended::Skipped(missing)) => format!("ignored, no node: {missing}"),
@@ -182,7 +183,8 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
     failures.is_empty()
 }
 
-async fn one(test: Test, planes: &ControlPlanes) -> (Vec<Figure>, Result<Ended>) {
+/// `alone`: nothing else runs meanwhile.
+async fn one(test: Test, planes: &ControlPlanes, alone: bool) -> (Vec<Figure>, Result<Ended>) {
     let plane = match planes.get(test.on_a_node).await {
         Ok(Ok(plane)) => plane,
         Ok(Err(missing)) => return (Vec::new(), Ok(Ended::Skipped(missing))),
@@ -191,6 +193,9 @@ async fn one(test: Test, planes: &ControlPlanes) -> (Vec<Figure>, Result<Ended>)
     let Plane { plane, client } = plane;
     match Fixture::new(plane, client, test.title).await {
         Ok(mut fixture) => {
+            if alone {
+                fixture.measure_time();
+            }
             let result = on(test, &mut fixture).await;
             (fixture.take_figures(), result.map(|()| Ended::Passed))
         }

@@ -13,8 +13,8 @@ use crate::wasm;
 /// Of processor time, after which a module is refused.
 const COMPILE_TIME: f64 = 1.0;
 
-/// The same on the clock of a busy machine.
-const COMPILE_WAIT: f64 = 6.0;
+/// The same on the clock, with what compiling a good module takes.
+const COMPILE_WAIT: f64 = 3.0;
 
 /// One compiler for all; each module that never compiles has it once before a good one that comes later.
 pub(crate) async fn modules_that_never_compile_delay_others_by_one_turn_each(
