@@ -197,20 +197,34 @@ pub(crate) const LETTERS: &str = "####";
 
 /// Answers with this, and random letters in it.
 pub(crate) fn answers_with_letters(answer: &Value) -> Result<Vec<u8>> {
+    letters(answer, "random_get\" (func $get (param i32 i32)", "(i32.const 1024) (i32.const 4)")
+}
+
+/// Answers with this, and letters in it that are others at each time.
+pub(crate) fn answers_with_the_time(answer: &Value) -> Result<Vec<u8>> {
+    letters(
+        answer,
+        "clock_time_get\" (func $get (param i32 i64 i32)",
+        "(i32.const 0) (i64.const 1) (i32.const 1024)",
+    )
+}
+
+/// `get` puts bytes at 1024, which become the letters.
+fn letters(answer: &Value, get: &str, arguments: &str) -> Result<Vec<u8>> {
     let text = answer.to_string();
-    let (noise, length) = (16 + text.find(LETTERS).context("no place for letters")?, text.len());
+    let (place, length) = (16 + text.find(LETTERS).context("no place for letters")?, text.len());
     let answer = text.replace('"', "\\\"");
     command(&format!(
         r#"(import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
-           (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+           (import "wasi_snapshot_preview1" "{get} (result i32)))
            (memory (export "memory") 1)
            (data (i32.const 0) "\10\00\00\00\{length:02x}\00\00\00")
            (data (i32.const 16) "{answer}")
-           (func (export "_start") (local $at i32)
-             (drop (call $random (i32.const {noise}) (i32.const 4)))
+           (func (export "_start")
+             (drop (call $get {arguments}))
              ;; Letters, whatever the bytes are.
-             (i32.store (i32.const {noise}) (i32.or (i32.const 0x61616161)
-               (i32.and (i32.load (i32.const {noise})) (i32.const 0x0f0f0f0f))))
+             (i32.store (i32.const {place}) (i32.or (i32.const 0x61616161)
+               (i32.and (i32.load (i32.const 1024)) (i32.const 0x0f0f0f0f))))
              (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))"#
     ))
 }
