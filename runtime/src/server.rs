@@ -93,7 +93,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
     })?);
     let compilations = Arc::clone(&modules);
-    let metrics = Metrics::new(move || compilations.compilations());
+    let metrics = Metrics::new(move || compilations.compilations()).with_watches(&api.watches);
     if let Some(listener) = scrapes {
         let metrics = metrics.clone();
         let page = move |path: String| std::future::ready(http::scrape(&path, &metrics));

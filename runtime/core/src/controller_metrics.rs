@@ -50,6 +50,8 @@ table! {
     HookCallDuration = ("hook_call_duration_seconds", MetricKind::Histogram, "");
     /// Modules compiled since the server started.
     ModuleCompilations = ("module_compilations", MetricKind::Counter, "");
+    /// Watches of the API server that are open.
+    Watches = ("watches", MetricKind::Gauge, "");
 }
 
 impl Metric {

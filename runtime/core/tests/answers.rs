@@ -40,6 +40,7 @@ fn pass(
         hooks: PerHook { sync, finalize: None, customize: None },
         max_children: 10,
         deletions: Vec::new(),
+        related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
     };
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",

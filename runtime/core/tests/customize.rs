@@ -1,7 +1,7 @@
 //! Bounds of customize answers, each at its value and above it.
 
+use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::hook::Via;
-use metahook_core::api::policy::CustomizeBounds;
 use metahook_core::api::webhook::UnmarshallMode;
 use metahook_core::hook::customize;
 use metahook_core::related::rule::Asked;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use metahook_core::api::policy::{BrakeLimits, CustomizeBounds, HookPolicy, LimitBounds, Limits};
+use metahook_core::api::customize::CustomizeBounds;
+use metahook_core::api::policy::{BrakeLimits, HookPolicy, LimitBounds, Limits};
 
 use crate::cli::{FlagError, bytes, duration};
 use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};

@@ -219,7 +219,8 @@ mod tests {
     use std::fmt::Write as _;
 
     use clap::CommandFactory;
-    use metahook_core::api::policy::{BrakeLimits, CustomizeBounds, HookPolicy, LimitBounds};
+    use metahook_core::api::customize::CustomizeBounds;
+    use metahook_core::api::policy::{BrakeLimits, HookPolicy, LimitBounds};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Client of the API server: its connection, requests and answers as bytes, and the paths of objects.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +33,32 @@ pub(crate) struct ApiClient {
     pub(crate) client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
+    /// Of all accounts together.
+    pub(crate) watches: OpenWatches,
+}
+
+/// Number of the watches that are open.
+#[derive(Clone, Default)]
+pub(crate) struct OpenWatches(Arc<AtomicU64>);
+
+/// A watch that is open until this is dropped.
+pub(super) struct OpenWatch(OpenWatches);
+
+impl OpenWatches {
+    pub(super) fn begin(&self) -> OpenWatch {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        OpenWatch(self.clone())
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Rate limit that all requests but watches share.
@@ -115,14 +142,15 @@ impl ApiClient {
 
     pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {
         let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(RateLimiter::new(rate)) };
-        Self { client: transport.client(namespace), transport, limit: rate.map(limit).map(Arc::new) }
+        let (client, watches) = (transport.client(namespace), OpenWatches::default());
+        Self { client, transport, limit: rate.map(limit).map(Arc::new), watches }
     }
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
         let transport = self.transport.acting_as(&account.user());
         let client = transport.client(self.client.default_namespace());
-        Self { client, transport, limit: self.limit.clone() }
+        Self { client, transport, limit: self.limit.clone(), watches: self.watches.clone() }
     }
 
     /// Waits until the API server answers: six tries, five seconds apart.

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
-use metahook_core::api::policy::{CustomizeBounds, HookPolicy, ServiceAccountRef};
+use metahook_core::api::customize::CustomizeBounds;
+use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
 use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::Applying;

@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::cluster::api_client::OpenWatches;
 use crate::sync::lock;
 
 /// Content type of a scrape.
@@ -45,6 +46,7 @@ pub(crate) struct Metrics {
     webhooks: Arc<Meters<WebMeter>>,
     /// Modules compiled so far.
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
+    watches: OpenWatches,
 }
 
 /// Meters, as long as their owners hold them.
@@ -94,7 +96,17 @@ impl<T> Default for Meters<T> {
 
 impl Metrics {
     pub(crate) fn new(compilations: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self { controllers: Arc::default(), webhooks: Arc::default(), compilations: Arc::new(compilations) }
+        Self {
+            controllers: Arc::default(),
+            webhooks: Arc::default(),
+            compilations: Arc::new(compilations),
+            watches: OpenWatches::default(),
+        }
+    }
+
+    /// The same, with the watches of a client of the API server.
+    pub(crate) fn with_watches(self, watches: &OpenWatches) -> Self {
+        Self { watches: watches.clone(), ..self }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -221,7 +233,10 @@ impl Metrics {
         }
         let name = Metric::ModuleCompilations.name();
         let family = describe(encoder, &name, Metric::ModuleCompilations)?;
-        ConstCounter::new((self.compilations)()).encode(family)
+        ConstCounter::new((self.compilations)()).encode(family)?;
+        let name = Metric::Watches.name();
+        let family = describe(encoder, &name, Metric::Watches)?;
+        ConstGauge::new(i64::try_from(self.watches.count()).unwrap_or(i64::MAX)).encode(family)
     }
 }
 
@@ -340,6 +355,7 @@ mod tests {
             format!(r#"metahook_hook_call_duration_seconds_bucket{{le="0.00005",{labels}}} 1"#),
             format!(r#"metahook_hook_call_duration_seconds_bucket{{le="+Inf",{labels}}} 1"#),
             "metahook_module_compilations_total 3".to_owned(),
+            "metahook_watches 0".to_owned(),
             "# EOF".to_owned(),
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");

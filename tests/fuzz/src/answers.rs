@@ -1,8 +1,8 @@
 //! Answers of hooks: of every kind of hook, read in every way.
 
 use metahook_core::api::ControllerKind;
+use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::hook::Via;
-use metahook_core::api::policy::CustomizeBounds;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
 use metahook_core::hook::{ResponseError, customize};

@@ -26,7 +26,7 @@ static LONG: OnceLock<()> = OnceLock::new();
 
 /// All experiments.
 pub(crate) fn all() -> Vec<Test> {
-    tests![
+    let mut all = tests![
         pacing::{
             answers_that_are_always_new_are_throttled,
             many_restless_parents_share_a_rate,
@@ -44,6 +44,7 @@ pub(crate) fn all() -> Vec<Test> {
             half_a_million_names_are_refused,
             rules_of_too_many_parents_are_refused_until_others_go,
             more_watches_than_allowed_are_refused_by_name,
+            secrets_are_shown_where_they_are_meant_to_be,
         },
         deletions::{
             a_wrong_module_deletes_none_of_ten_children_over_restarts,
@@ -63,7 +64,12 @@ pub(crate) fn all() -> Vec<Test> {
             a_finalize_hook_alone_lets_parents_go,
             controllers_that_go_while_no_server_runs_leave_no_finalizer,
         },
-    ]
+    ];
+    if is_long() {
+        // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
+        all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
+    }
+    all
 }
 
 /// From now on experiments take their long form.

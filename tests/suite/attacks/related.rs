@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use acceptance::api::POD;
+use acceptance::api::{Kind, POD};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, config_map, text};
+use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -247,6 +248,99 @@ pub(crate) async fn rules_of_too_many_parents_are_refused_until_others_go(test: 
     test.parents().delete("p0").await?;
     test.controllers().until(&row, "one more that fits", settled(fit)).await?;
     memory(test)
+}
+
+/// Secrets of other namespaces, and kinds that the spec does not list, are refused; a webhook's are told.
+pub(crate) async fn secrets_are_shown_where_they_are_meant_to_be(test: &mut Fixture) -> Result<()> {
+    let home = test.name().to_owned();
+    test.server().flag(&format!("--mount-secret-namespaces={home}"));
+    serve(test).await?;
+    let rules = |resource: &str, namespace: Value| json!({ "relatedResources": [{ "apiVersion": "v1", "resource": resource, "namespace": namespace }] });
+    let kinds = |resource: &str| json!([{ "apiVersion": "v1", "resource": resource }]);
+    let secrets = |namespace| rules("secrets", namespace);
+    let nowhere = "are shown Secrets from";
+    for (name, rules, listed, fails) in [
+        ("anywhere", secrets(Value::Null), Value::Null, nowhere),
+        ("away", secrets(json!("kube-system")), Value::Null, nowhere),
+        (
+            "unlisted",
+            rules("services", Value::Null),
+            kinds("secrets"),
+            "relatedKinds of the controller does not name",
+        ),
+        ("home", secrets(json!(home)), Value::Null, ""),
+        ("listed", secrets(Value::Null), kinds("secrets"), ""),
+    ] {
+        test.store(name, &wasm::answers(&rules)?).await?;
+        let controller = test.controller().renamed(&format!("{home}-{name}")).of_parents_with("row", name);
+        let controller = controller.with("relatedKinds", listed).synced_by(test.hook("quiet").version("v2"));
+        test.host(controller.customized_by(test.hook(name).version("v2"))).await?;
+        test.create(test.parent(name).labelled("row", name)).await?;
+        if fails.is_empty() {
+            let settled = |controller: &Value| controller["status"]["settled"] == 1;
+            test.controllers().until(&format!("{home}-{name}"), "settled", settled).await?;
+        } else {
+            refused(test, name, fails).await?;
+        }
+    }
+    let answer = secrets(Value::Null);
+    let webhook = Webhook::serve(move |asked: &Asked| match asked.path.as_str() {
+        "/customize" => answer.clone().into(),
+        _ => json!({ "children": [], "status": { "seen": asked.body["related"]["Secret.v1"].is_object() } })
+            .into(),
+    });
+    let webhook = webhook.await?;
+    let hook = |path: &str| Hook::webhook(&webhook.url(path)).version("v2");
+    let controller = test.controller().renamed(&format!("{home}-web")).of_parents_with("row", "web");
+    let controller = test.host(controller.synced_by(hook("/sync")).customized_by(hook("/customize"))).await?;
+    test.create(test.parent("web").labelled("row", "web")).await?;
+    test.parents().until("web", "a request with Secrets", |parent| parent["status"]["seen"] == true).await?;
+    test.until_event_on(&controller, "SecretsRelated", |event| event["type"] == "Warning").await.map(drop)
+}
+
+/// Kinds and their controllers go at the same time, and kinds that rules ask for.
+pub(crate) async fn kinds_and_controllers_that_go_together_leave_no_watch(test: &mut Fixture) -> Result<()> {
+    const ROUNDS: u64 = 7;
+    const KINDS: usize = 16;
+    test.server().flag("--discovery-interval=2s");
+    let metrics = measure::with_metrics(test)?;
+    serve(test).await?;
+    let watches = || measure::metric(metrics, "metahook_watches").unwrap_or_default();
+    let ready = |controller: &Value| acceptance::objects::is_true(controller, "Ready");
+    test.controllers().until(test.name(), "Ready", ready).await?;
+    let before = watches();
+    // Names of controllers become parts of finalizers, which are short.
+    let unique = test.name().rsplit('-').take(2).collect::<Vec<_>>().join("-");
+    for round in 0..ROUNDS {
+        let mut gone = Vec::new();
+        for number in 0..KINDS {
+            let group = format!("r{round}k{number}.{}", test.kind().group);
+            let kind = Kind::new(&group, "v1", "Greeting", "greetings");
+            test.define(&kind).await?;
+            let name = format!("go-{round}-{number}-{unique}");
+            let hook = test.hook("quiet");
+            let controller = test.controller().renamed(&name).over(&kind).finalized_by(hook.clone());
+            test.host(controller.synced_by(hook)).await?;
+            gone.push((name, format!("greetings.{group}")));
+        }
+        for (name, kind) in gone {
+            test.controllers().until(&name, "Ready", ready).await?;
+            let [controllers, definitions] = [test.controllers(), test.definitions()];
+            let wait = Duration::from_millis(40 * round);
+            let controller = async {
+                tokio::time::sleep(wait).await;
+                controllers.delete(&name).await
+            };
+            futures_util::future::try_join(definitions.delete(&kind), controller).await?;
+        }
+    }
+    let what = format!("{before} watches, as before");
+    until(&what, PATIENCE, async || {
+        let now = watches();
+        Ok(if now <= before { Ok(()) } else { Err(format!("{now} watches")) })
+    })
+    .await?;
+    test.at_most("watches left behind", watches() - before, "watches", 0.0)
 }
 
 pub(crate) async fn more_watches_than_allowed_are_refused_by_name(test: &mut Fixture) -> Result<()> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook};
+use crate::api::customize::RelatedKinds;
+use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook, Via};
 use crate::api::policy::{BrakeLimits, DeletionBrakeSpec, HookPolicy, ServiceAccountRef};
 use crate::api::selection::{self, SelectionRule};
 use crate::api::webhook::EndpointConfig;
@@ -24,6 +25,9 @@ pub struct CommonSpec {
     pub apply_strategy: Option<ApplyStrategy>,
     /// Related objects that hooks may delete.
     pub related_deletion: Option<Vec<RelatedDeletion>>,
+    /// The kinds that the customize hook may ask for. When absent: all, but Secrets for modules only in the namespaces of
+    /// the server's flag --mount-secret-namespaces, unless serviceAccountRef bounds them.
+    pub related_kinds: Option<Vec<RelatedKind>>,
     /// The account whose rights bound what the controller does; the server's own when absent.
     pub service_account_ref: Option<ServiceAccountRef>,
     /// How many children may be deleted because the hooks or the spec changed, before the rest waits for a user.
@@ -91,6 +95,8 @@ pub struct CheckedCommon {
     /// Kinds of related objects that hooks may delete.
     pub deletions: Vec<Grant>,
     pub deletion_brake: BrakeLimits,
+    /// Kinds that the rules of the customize hook may name.
+    pub related_kinds: RelatedKinds,
     /// Kinds of children that the spec declares more than once: the last entry counts.
     pub declared_again: BTreeSet<Gvr>,
     /// All parents are reconciled again after this time.
@@ -152,8 +158,10 @@ impl CommonSpec {
         }
         let (children, declared_again) = each_once(children)?;
         let seconds = self.resync_period_seconds;
+        let hooks = PerHook { sync, finalize, customize };
         Ok(CheckedCommon {
-            hooks: PerHook { sync, finalize, customize },
+            related_kinds: self.check_related_kinds(&hooks, policy)?,
+            hooks,
             account: self.service_account_ref.clone(),
             children,
             deletions: check_grants(self.related_deletion.as_deref())?,
@@ -163,6 +171,25 @@ impl CommonSpec {
             short_resync: seconds.filter(|seconds| *seconds < 1),
             disabled_hooks,
             only_finalizes,
+        })
+    }
+
+    fn check_related_kinds(
+        &self,
+        hooks: &PerHook<EnabledHook>,
+        policy: &HookPolicy,
+    ) -> Result<RelatedKinds, SpecError> {
+        if let Some(listed) = &self.related_kinds {
+            let check = |(at, kind): (usize, &RelatedKind)| {
+                api::resource(&format!("spec.relatedKinds[{at}]"), &kind.api_version, &kind.resource)
+            };
+            return listed.iter().enumerate().map(check).collect::<Result<_, _>>().map(RelatedKinds::Listed);
+        }
+        let is_wasm = || hooks.iter().any(|(_, hook)| hook.via() == Via::Wasm);
+        Ok(match &self.service_account_ref {
+            Some(_) => RelatedKinds::ByAccount,
+            None if is_wasm() => RelatedKinds::SecretsIn(policy.mount_secret_namespaces.clone()),
+            None => RelatedKinds::Webhooks,
         })
     }
 
@@ -218,6 +245,15 @@ pub struct RelatedDeletion {
     pub resource: String,
     /// Not only in the parent's own namespace.
     pub any_namespace: Option<bool>,
+}
+
+/// A kind of which the customize hook may ask for objects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RelatedKind {
+    pub api_version: String,
+    /// The plural name, lower case.
+    pub resource: String,
 }
 
 /// That objects of a kind may be deleted.

@@ -2,6 +2,7 @@
 
 pub mod common;
 pub mod composite;
+pub mod customize;
 pub mod decorator;
 pub mod endpoint;
 pub mod hook;

@@ -57,20 +57,20 @@ impl HookPolicy {
 
     /// `field` is the mount's.
     pub(super) fn allows_secret(&self, field: &str, namespace: &str) -> Result<(), SpecError> {
-        let allowed = &self.mount_secret_namespaces;
-        if self.secrets_by_account || allowed.contains(namespace) {
+        if self.secrets_by_account || self.mount_secret_namespaces.contains(namespace) {
             return Ok(());
         }
-        let from = if allowed.is_empty() {
-            "from nowhere".to_owned()
-        } else {
-            format!("from {} only", listed(allowed))
-        };
         let problem = format!(
-            "this server mounts Secrets {from} (--mount-secret-namespaces): add {namespace:?} to the flag, or mount a ConfigMap"
+            "this server mounts Secrets {} (--mount-secret-namespaces): add {namespace:?} to the flag, or mount a ConfigMap",
+            from(&self.mount_secret_namespaces)
         );
         Err(SpecError::new(format!("{field}.secret.namespace"), problem))
     }
+}
+
+pub(super) fn from(namespaces: &BTreeSet<String>) -> String {
+    let names = listed(namespaces);
+    if names.is_empty() { "from nowhere".to_owned() } else { format!("from {names} only") }
 }
 
 fn listed(names: &BTreeSet<String>) -> String {
@@ -91,39 +91,6 @@ pub struct WasmLimits {
     pub output: Option<String>,
     /// Log lines on stderr that are kept, for example `64Ki`.
     pub log: Option<String>,
-}
-
-/// Bounds of customize hooks, which no spec changes. They count each different rule of an answer once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CustomizeBounds {
-    /// Bytes of an answer.
-    pub bytes: usize,
-    /// Names in an answer.
-    pub names: usize,
-    /// Labels and expressions in the selectors of an answer.
-    pub expressions: usize,
-    /// Values of labels in the selectors of an answer.
-    pub values: usize,
-    /// Objects that one reconcile looks at to find those of its rules.
-    pub steps: usize,
-    /// Bytes that the server remembers of the rules of one controller.
-    pub memory: usize,
-    /// Watches of related objects of one controller.
-    pub watches: usize,
-}
-
-impl Default for CustomizeBounds {
-    fn default() -> Self {
-        Self {
-            bytes: 2 << 20,
-            names: 10_000,
-            expressions: 10_000,
-            values: 10_000,
-            steps: 500_000,
-            memory: 128 << 20,
-            watches: 256,
-        }
-    }
 }
 
 /// Limits with numbers in them.

@@ -25,6 +25,8 @@ pub struct RequiredRights {
     rolls: bool,
     /// ConfigMaps and Secrets by namespace.
     objects: BTreeMap<String, Objects>,
+    /// Kinds of related objects that its spec lists.
+    related_kinds: BTreeSet<Gvr>,
     /// It reads related objects, whose kinds only its customize hook knows.
     pub customizes: bool,
     account: Option<ServiceAccountRef>,
@@ -72,11 +74,13 @@ impl RequiredRights {
 
     fn of_common(name: String, spec: &CommonSpec, hooks: Option<&Hooks>) -> Self {
         let granted = spec.related_deletion.iter().flatten();
+        let related = spec.related_kinds.iter().flatten();
         Self {
             name,
             deletes: granted.map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             objects: hooks.map(objects).unwrap_or_default(),
-            customizes: hooks.is_some_and(|hooks| hooks.customize.is_some()),
+            related_kinds: related.map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
+            customizes: spec.related_kinds.is_none() && hooks.is_some_and(|hooks| hooks.customize.is_some()),
             account: spec.service_account_ref.clone(),
             ..Self::default()
         }
@@ -91,13 +95,10 @@ impl RequiredRights {
     /// Roles and their bindings; `server` is the account that the server runs as.
     pub fn roles(&self, server: &ServiceAccountRef) -> Vec<Value> {
         let account = self.account.as_ref().unwrap_or(server);
-        let reads = self
-            .parents
-            .iter()
-            .chain(self.children.keys())
-            .map(|kind| rule(kind, "", &["get", "list", "watch"]));
-        let mut all =
-            Vec::from(bound(&format!("{}-reads", self.name), None, &reads.collect::<Vec<_>>(), server));
+        let related = self.related_kinds.iter().filter(|_| self.account.is_none());
+        let reads: Vec<_> =
+            self.parents.iter().chain(self.children.keys()).chain(related).map(read).collect();
+        let mut all = Vec::from(bound(&format!("{}-reads", self.name), None, &reads, server));
         all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
         for (namespace, objects) in &self.objects {
             let rules = [("configmaps", &objects.config_maps), ("secrets", &objects.secrets)];
@@ -133,6 +134,9 @@ impl RequiredRights {
         }));
         let deleted = self.deletes.iter().filter(|kind| !self.children.contains_key(*kind));
         rules.extend(deleted.map(|kind| rule(kind, "", &["delete"])));
+        if self.account.is_some() {
+            rules.extend(self.related_kinds.iter().map(read));
+        }
         if self.rolls {
             let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
             rules.push(rule(&revisions, "", &["get", "create", "update", "delete"]));
@@ -157,6 +161,10 @@ fn objects(hooks: &Hooks) -> BTreeMap<String, Objects> {
         }
     }
     all
+}
+
+fn read(kind: &Gvr) -> Value {
+    rule(kind, "", &["get", "list", "watch"])
 }
 
 fn rule(kind: &Gvr, subresource: &str, verbs: &[&str]) -> Value {
@@ -283,6 +291,25 @@ mod tests {
                 .filter(|role| role.contains("Binding"))
                 .all(|one| one.ends_with("to metacontroller/metacontroller"))
         );
+    }
+
+    #[test]
+    fn related_kinds_of_the_spec_are_read_by_the_account_that_reads_them() {
+        let roles = |account: Value| {
+            let spec = json!({
+                "resources": [{"apiVersion": "apps/v1", "resource": "deployments"}],
+                "hooks": {"customize": {"webhook": {"url": "http://x"}}},
+                "relatedKinds": [{"apiVersion": "v1", "resource": "secrets"}],
+                "serviceAccountRef": account,
+            });
+            let spec = serde_json::from_value(spec).unwrap();
+            let needs = RequiredRights::of_decorator("d", &spec, ApplyStrategy::ServerSideApply);
+            assert!(!needs.customizes, "nothing is left to be said");
+            let roles: Vec<_> = needs.roles(&server()).iter().map(text).collect();
+            [0, 2].map(|role| roles[role].contains("; secrets get,list,watch"))
+        };
+        assert_eq!(roles(Value::Null), [true, false]);
+        assert_eq!(roles(json!({"namespace": "n", "name": "a"})), [false, true]);
     }
 
     #[test]

@@ -82,6 +82,9 @@ table! {
     ShortResync = ("ShortResync", Controllers, Warning, "Ask for 1 or more.");
     /// A new module or mount cannot be loaded. The last good one stays in use.
     ModuleRefused = ("ModuleRefused", Controllers, Warning, "Change what the message names.");
+    /// A customize hook asked for Secrets of any namespace and gets them: the controller's hooks are webhooks, and its spec
+    /// has no `relatedKinds`. Recorded once.
+    SecretsRelated = ("SecretsRelated", Controllers, Warning, "List the kinds in `relatedKinds`.");
     /// A hook gave two answers to one request. The server skips no call until its module or a mount changes.
     ImpureHook = ("ImpureHook", Controllers, Warning, "Decide from the request alone.");
     /// Two DecoratorControllers want a label, annotation or status of one object to be different. The older one decides.

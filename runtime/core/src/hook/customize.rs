@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::api::customize::CustomizeBounds;
 use crate::api::hook::Via;
-use crate::api::policy::CustomizeBounds;
 use crate::api::webhook::UnmarshallMode as Mode;
 use crate::hook::read::{self, Fields, type_error};
 use crate::hook::{AnswerWarning, AnswerWarnings, ResponseError};

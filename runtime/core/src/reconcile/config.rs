@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::api::ControllerKind;
 use crate::api::common::Grant;
+use crate::api::customize::RelatedKinds;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::api::selection::Selection;
 use crate::children::Owner;
@@ -28,6 +29,7 @@ pub struct ControllerConfig {
     pub max_children: usize,
     /// Kinds of related objects that hooks may delete.
     pub deletions: Vec<Grant>,
+    pub related_kinds: RelatedKinds,
 }
 
 /// The settings that only one of the two kinds of controllers has.

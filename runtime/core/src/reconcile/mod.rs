@@ -164,6 +164,7 @@ mod testing {
             hooks: PerHook { sync: HookConfig::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
             deletions: vec![],
+            related_kinds: crate::api::customize::RelatedKinds::ByAccount,
         }
     }
 

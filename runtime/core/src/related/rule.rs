@@ -226,8 +226,8 @@ impl Finds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::customize::CustomizeBounds;
     use crate::api::hook::Via;
-    use crate::api::policy::CustomizeBounds;
     use crate::cache::{Cache, CacheEvent};
     use crate::hook::customize;
     use crate::hook::response::Mode;

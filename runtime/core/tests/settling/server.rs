@@ -168,6 +168,7 @@ impl Server {
                 },
                 max_children: 100,
                 deletions: vec![],
+                related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
             },
             parent_kind,
             child_kind,

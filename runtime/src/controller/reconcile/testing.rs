@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use http::{Method, Response};
 use metahook_core::api::common::{ApplyStrategy, UpdateMethod};
+use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::hook::{HookVersion, ModuleRef, PerHook};
-use metahook_core::api::policy::{BrakeLimits, CustomizeBounds, LimitBounds};
+use metahook_core::api::policy::{BrakeLimits, LimitBounds};
 use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
@@ -151,6 +152,7 @@ impl Scenario {
                 hooks: PerHook { sync, finalize: None, customize: None },
                 max_children: 10,
                 deletions: Vec::new(),
+                related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
             },
             parents: stores.open(&parents()),
             children: vec![stores.open(&children())],

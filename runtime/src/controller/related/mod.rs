@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use metahook_core::api::customize::{CustomizeBounds, RelatedKindError};
 use metahook_core::api::hook::{HookName, Via};
-use metahook_core::api::policy::CustomizeBounds;
 use metahook_core::api::reason::EventReason;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::customize::{self, CustomizeError};
@@ -59,6 +59,8 @@ struct State {
     waiting: BTreeMap<Key, Wait>,
     /// The parents with an Event because requests do not show all objects that their rules find: which rules, and kinds.
     recorded: BTreeMap<Key, Fingerprint>,
+    /// There is an Event because a webhook asked for Secrets.
+    recorded_secrets: bool,
 }
 
 /// Rules that the Event about hidden objects names.
@@ -100,6 +102,8 @@ pub(crate) enum RelatedError {
     #[error("customize hook")]
     Rule(#[from] RuleError),
     #[error("customize hook")]
+    NotAllowed(#[from] RelatedKindError),
+    #[error("customize hook")]
     Memory(#[from] RuleMemoryError),
     #[error(
         "customize hook: the hook's answer: with relatedResources[{at}] a reconcile looks at more than {max} objects and rules to find related objects, and {max} are allowed (--customize-steps-max): ask for fewer objects, by names or labels that few have"
@@ -122,9 +126,12 @@ impl RelatedError {
     pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::Hook(error) => error.category(),
-            Self::Answer(_) | Self::Rule(_) | Self::Memory(_) | Self::Work { .. } | Self::Watches { .. } => {
-                "HookAnswer"
-            }
+            Self::Answer(_)
+            | Self::Rule(_)
+            | Self::NotAllowed(_)
+            | Self::Memory(_)
+            | Self::Work { .. }
+            | Self::Watches { .. } => "HookAnswer",
             Self::Kind { .. } | Self::NotListed { .. } | Self::NotSynced { .. } => "Related",
         }
     }
@@ -136,6 +143,7 @@ impl RelatedError {
             Self::Kind { source, .. } => source.retry(),
             Self::Answer(_)
             | Self::Rule(_)
+            | Self::NotAllowed(_)
             | Self::Memory(_)
             | Self::Work { .. }
             | Self::Watches { .. }
@@ -266,6 +274,7 @@ impl RelatedObjects {
     pub(crate) async fn watch_discovery(&self) {
         let mut changes = self.discovery.changes();
         while changes.changed().await.is_ok() {
+            self.close_unserved().await;
             let waits: BTreeSet<_> = self.lock().waiting.values().cloned().collect();
             for wait in waits {
                 if let Wait::Served(gvr) = &wait
@@ -305,6 +314,14 @@ impl RelatedObjects {
             rules.join(", ")
         );
         self.data.recorder.record(parent, EventReason::RelatedHidden, &message);
+    }
+
+    /// Records, once, that a webhook asked for Secrets.
+    fn record_secrets(&self) {
+        if !std::mem::replace(&mut self.lock().recorded_secrets, true) {
+            let message = "The customize hook asks for Secrets, and webhooks get those of any namespace that the server may read: list the kinds that are meant in spec.relatedKinds";
+            self.data.recorder.record(&self.data.object, EventReason::SecretsRelated, message);
+        }
     }
 
     /// To be called where the parent is gone, or no longer selected.

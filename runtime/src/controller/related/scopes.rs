@@ -1,5 +1,6 @@
 //! Stores of related objects: opened by the first rule that needs them, closed a while after the last one.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -76,6 +77,32 @@ impl RelatedObjects {
         drop(state);
         for (resource, namespace) in closed.keys() {
             tracing::debug!(resource = %resource.gvk, namespace = namespace.as_deref(), "no rule is about these related objects any longer");
+        }
+    }
+}
+
+impl RelatedObjects {
+    /// Closes stores whose kind is no longer served. The parents with rules about it say so.
+    pub(super) async fn close_unserved(&self) {
+        let resources: BTreeSet<_> = {
+            let state = self.lock();
+            let troubled = state.scopes.all().filter(|followed| followed.store.trouble().is_some());
+            troubled.map(|followed| Arc::clone(&followed.store.resource)).collect()
+        };
+        for resource in resources {
+            let served = self.discovery.resolve(&resource.gvr()).await;
+            if !served.is_err_and(|error| error.is_not_served()) {
+                continue;
+            }
+            let (closed, parents) = {
+                let mut state = self.lock();
+                let closed = state.scopes.take(|followed| followed.store.resource == resource);
+                (closed, state.index.parents_of(&resource))
+            };
+            drop(closed);
+            for parent in parents {
+                self.queue.add_after(parent, Duration::ZERO);
+            }
         }
     }
 }

@@ -120,7 +120,13 @@ impl RelatedObjects {
                 resources.insert(&asked.gvr, resource);
             }
             if let Some(resource) = resources.get(&asked.gvr) {
-                rules.push((*at, asked.rule(*at, resource, asker)?));
+                let rule = asked.rule(*at, resource, asker)?;
+                let kinds = &self.data.config.related_kinds;
+                kinds.allow(*at, &asked.gvr, rule.reach().map(|namespace| &**namespace))?;
+                if kinds.shows_secrets(&asked.gvr) {
+                    self.record_secrets();
+                }
+                rules.push((*at, rule));
             }
         }
         Ok(rules)

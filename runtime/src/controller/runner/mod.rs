@@ -146,6 +146,7 @@ impl ControllerRunner {
                 hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
                 max_children: self.context.options.max_children,
                 deletions: common.deletions.clone(),
+                related_kinds: common.related_kinds.clone(),
             };
             // Parents and children are read with the server's own rights, for all controllers together.
             let stores = &self.context.cluster.stores;
@@ -263,10 +264,17 @@ impl ControllerRunner {
         spec: &CheckedSpec,
         RunningController { parts, hooks, kinds, modules, brake }: RunningController,
     ) -> StopReason {
-        for part in &parts {
-            if self.synced(&part.reconciler.data).await.is_none() {
-                return StopReason::Stopped;
+        let listed = async {
+            for part in &parts {
+                self.synced(&part.reconciler.data).await?;
             }
+            Some(())
+        };
+        tokio::select! {
+            listed = listed => if listed.is_none() {
+                return StopReason::Stopped;
+            },
+            () = self.kinds_change(spec, &kinds) => return StopReason::Anew,
         }
         let name = &self.object.key;
         self.context.cluster.recorder.record(

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::discovery::Discovery;
 use crate::cluster::named_objects::{
     ConfigMapError, apply_config_map, delete_config_map, labelled_config_maps, read_config_map,
 };
@@ -61,7 +62,9 @@ impl StaleFinalizers {
             resource => resource?,
         };
         let store = self.context.cluster.stores.open(&resource);
-        store.synced().await;
+        if !listed(&store, &self.context.cluster.discovery).await {
+            return Ok(());
+        }
         let is_stale = |finalizer: &str| self.is_stale(finalizer);
         let stale = marked(&store, |finalizer| self.is_stale(finalizer));
         let mut first = Ok(());
@@ -171,6 +174,22 @@ fn finalized(data: BTreeMap<String, String>) -> Finalized {
     data.into_iter().filter_map(|(key, by)| Some((selection::record_kind(&key)?, account(by)))).collect()
 }
 
+/// Waits for the first list; `false`: the kind is no longer served, so that there will be none.
+async fn listed(store: &Store, discovery: &Discovery) -> bool {
+    let mut changes = discovery.changes();
+    loop {
+        tokio::select! {
+            () = store.synced() => return true,
+            news = changes.changed() => {
+                let served = discovery.resolve(&store.resource.gvr()).await;
+                if news.is_err() || served.is_err_and(|error| error.is_not_served()) {
+                    return false;
+                }
+            }
+        }
+    }
+}
+
 /// The objects with a finalizer of a controller that is judged so, each finalizer once. `judge` does not run under the store's lock:
 /// it may be the store of controllers that has to be asked.
 fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
@@ -206,10 +225,13 @@ pub(crate) fn parents(kind: ControllerKind, controller: &Object) -> Option<Vec<G
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Mutex, mpsc};
 
+    use http::Response;
     use metahook_core::cache::CacheEvent;
     use metahook_core::object::id::{Gvk, Resource};
+    use tokio_util::task::AbortOnDropHandle;
 
     use super::*;
     use crate::cluster::fake;
@@ -239,6 +261,35 @@ mod tests {
             store.observe_write(vec![CacheEvent::Applied(object)]);
         }
         store
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_kind_that_is_gone_ends_and_its_watch_too() {
+        let served = Arc::new(AtomicBool::new(true));
+        let is_served = Arc::clone(&served);
+        let api = fake::answering(move |request| {
+            let kinds = r#"{"resources":[{"name":"things","kind":"Thing","namespaced":true}]}"#;
+            let is_asked = request.uri().path() == "/apis/example.com/v1";
+            let found = is_asked && is_served.load(Ordering::Relaxed);
+            let status = if found { 200 } else { 404 };
+            Response::builder().status(status).body(if found { kinds } else { "{}" }.to_owned()).ok()
+        });
+        let discovery = Arc::new(Discovery::new(api.clone()));
+        let fresh = Arc::clone(&discovery).keep_fresh(Duration::from_secs(30), CancellationToken::new());
+        let _fresh = AbortOnDropHandle::new(tokio::spawn(fresh));
+        let resource = discovery.resolve(&Gvr::new("example.com/v1", "things")).await.unwrap();
+        let store = Stores::new(api.clone()).open(&resource);
+        {
+            let (mut wait, a_while) = (std::pin::pin!(listed(&store, &discovery)), Duration::from_mins(5));
+            let waited = tokio::time::timeout(a_while, &mut wait).await;
+            assert!(waited.is_err(), "the kind is served, and may be listed yet");
+            assert_eq!(api.watches.count(), 2, "of the kind, and of kinds");
+            served.store(false, Ordering::Relaxed);
+            assert_eq!(tokio::time::timeout(a_while, &mut wait).await, Ok(false));
+        }
+        drop(store);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(api.watches.count(), 1);
     }
 
     #[tokio::test]

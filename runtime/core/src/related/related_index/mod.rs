@@ -83,6 +83,12 @@ impl RelatedIndex {
         self.places.contains_key(place)
     }
 
+    /// The parents with a rule about a kind.
+    pub fn parents_of(&self, resource: &Resource) -> Vec<Key> {
+        let asks = |registered: &Registered| registered.rules.iter().any(|rule| *rule.resource == *resource);
+        self.parents.iter().filter(|(_, its)| asks(its)).map(|(parent, _)| parent.clone()).collect()
+    }
+
     /// Whether there is a rule that selects namespaces.
     pub fn select_namespaces(&self) -> bool {
         self.kinds.values().any(|kind| !kind.selected.is_empty())
@@ -276,6 +282,12 @@ impl<T> StoreScopes<T> {
         self.0.insert(place, Open { what, unused: None });
     }
 
+    /// Takes out some, used or not.
+    #[must_use]
+    pub fn take(&mut self, which: impl Fn(&T) -> bool) -> Vec<T> {
+        self.0.extract_if(.., |_, open| which(&open.what)).map(|(_, open)| open.what).collect()
+    }
+
     /// Takes out what has not been used for a while.
     #[must_use]
     pub fn close(&mut self, is_used: impl Fn(&StoreScope) -> bool, now: Duration) -> BTreeMap<StoreScope, T> {
@@ -313,6 +325,14 @@ mod scope_tests {
         assert!(close(start + CLOSE_DELAY / 2).is_empty());
         assert_eq!(close(start + CLOSE_DELAY), ["m"]);
         assert!(close(start + CLOSE_DELAY * 100).is_empty(), "the other one is used");
+        assert_eq!(all.get(&place("m")), None);
+        assert_eq!(all.get(&place("n")), Some(&"n"));
+    }
+
+    #[test]
+    fn a_place_is_taken_out_though_it_is_used() {
+        let mut all = opened();
+        assert_eq!(all.take(|what| *what == "m"), ["m"]);
         assert_eq!(all.get(&place("m")), None);
         assert_eq!(all.get(&place("n")), Some(&"n"));
     }
