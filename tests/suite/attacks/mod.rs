@@ -9,6 +9,7 @@ pub(crate) mod pacing;
 pub(crate) mod related;
 
 pub(crate) mod deletions;
+pub(crate) mod forged;
 
 pub(crate) mod finalizers;
 pub(crate) mod network;
@@ -45,6 +46,10 @@ pub(crate) fn all() -> Vec<Test> {
             rules_of_too_many_parents_are_refused_until_others_go,
             more_watches_than_allowed_are_refused_by_name,
             secrets_are_shown_where_they_are_meant_to_be,
+        },
+        forged::{
+            forged_revisions_are_pruned_and_asked_about_in_small_numbers,
+            a_revision_that_breaks_the_hook_blocks_neither_sync_nor_finalize,
         },
         deletions::{
             a_wrong_module_deletes_none_of_ten_children_over_restarts,

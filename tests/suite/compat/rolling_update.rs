@@ -20,12 +20,12 @@ fn members(test: &Fixture) -> Objects {
     test.within(&member(test))
 }
 
-fn revisions(test: &Fixture) -> Objects {
+pub(crate) fn revisions(test: &Fixture) -> Objects {
     test.within(&CONTROLLER_REVISION)
 }
 
 /// As many members as the parent asks for, with its image; the status is an echo.
-fn answer(asked: &Asked) -> Value {
+pub(crate) fn answer(asked: &Asked) -> Value {
     let (parent, spec) = (&asked.body["parent"], &asked.body["parent"]["spec"]);
     let group = text(parent, "/apiVersion");
     let all: Vec<_> = (0..spec["replicas"].as_u64().unwrap_or_default())
@@ -45,7 +45,7 @@ fn rolls(asked: &Asked) -> Answer {
 }
 
 /// A controller whose members are rolled out by this method, and its parent `p` with so many of image 1.
-async fn rolling(
+pub(crate) async fn rolling(
     test: &mut Fixture,
     method: &str,
     checks: Value,
@@ -74,7 +74,7 @@ fn ready() -> Value {
     json!({ "conditions": [{ "type": "Ready", "status": "True" }] })
 }
 
-async fn asks_for(test: &Fixture, spec: Value) -> Result<()> {
+pub(crate) async fn asks_for(test: &Fixture, spec: Value) -> Result<()> {
     test.parents().merge("p", &json!({ "spec": spec })).await.map(drop)
 }
 
@@ -84,7 +84,7 @@ async fn says(test: &Fixture, name: &str, status: &str) -> Result<()> {
 }
 
 /// Waits until the parent says this of its rollout, and finds the condition once.
-async fn updated(test: &Fixture, status: &str, reason: &str, message: &str) -> Result<()> {
+pub(crate) async fn updated(test: &Fixture, status: &str, reason: &str, message: &str) -> Result<()> {
     let is = |parent: &Value| {
         has_condition(parent, "Updated", status, reason)
             && condition(parent, "Updated").is_some_and(|is| text(is, "/message").starts_with(message))
@@ -103,7 +103,7 @@ fn images(all: &[Value]) -> Vec<i64> {
     all.into_iter().map(|(_, image)| image.unwrap_or_default()).collect()
 }
 
-async fn have(test: &Fixture, wanted: &[i64]) -> Result<Vec<Value>> {
+pub(crate) async fn have(test: &Fixture, wanted: &[i64]) -> Result<Vec<Value>> {
     members(test).until_all(&format!("images {wanted:?}"), |all| images(all) == wanted).await
 }
 

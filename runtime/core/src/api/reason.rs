@@ -110,6 +110,10 @@ table! {
     Throttled = ("Throttled", Parents, Warning, "Let the hook's answers come to rest.");
     /// The hook is of version v1 and has no names for related objects outside of its parent's namespace.
     RelatedHidden = ("RelatedHidden", Parents, Warning, "Declare version v2 for the hook and for customize.");
+    /// A parent has more than 50 older ControllerRevisions. The server deletes the oldest.
+    RevisionsPruned = ("RevisionsPruned", Parents, Warning, "Find out who writes ControllerRevisions besides the server.");
+    /// The hook fails about an older state of the parent, or its ControllerRevision cannot be read. The rollout goes on without it.
+    RevisionLeftOut = ("RevisionLeftOut", Parents, Warning, "Delete the ControllerRevision, or have the hook read what it keeps.");
     /// The server deleted related objects, as the hook asked. One Event for each kind.
     DeletedRelated = ("DeletedRelated", Parents, Normal, "");
 }

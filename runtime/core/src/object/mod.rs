@@ -132,6 +132,21 @@ impl Object {
         read.ok().and_then(|object| object.metadata.annotations).unwrap_or_default()
     }
 
+    /// `metadata.creationTimestamp`, read anew: times in this form are in order as text.
+    pub fn created(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Created {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            creation_timestamp: Option<String>,
+        }
+        let read: Result<Created, _> = serde_json::from_str(&self.json);
+        read.ok().and_then(|object| object.metadata.creation_timestamp)
+    }
+
     /// The object without its status and its version, which change all the time.
     pub(crate) fn content(&self) -> Option<Value> {
         let mut value = self.value().ok()?;

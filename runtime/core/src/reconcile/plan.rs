@@ -24,7 +24,7 @@ use crate::reconcile::manages_children;
 use crate::reconcile::rollout::RolloutState;
 use crate::related::deletion::{self, DeletionError, ShownObjects};
 use crate::rollout::record;
-use crate::rollout::revisions::{History, Revision, RevisionError};
+use crate::rollout::revisions::{History, RevisionError};
 use crate::rollout::step::{self, At, Progress, Situation, Step};
 
 /// All that a reconcile does, once its claims are carried out.
@@ -57,15 +57,21 @@ pub struct HookFeedback {
     pub warnings: Vec<AnswerWarning>,
     /// The number of children that are deleted because the answer has no list of children; 0 for a single child.
     pub missing_children: usize,
+    /// Older revisions that the hook fails about, and how.
+    pub left_out: Vec<(String, String)>,
 }
+
+/// A hook that fails about an older revision is asked again after this time.
+pub(crate) const LEFT_OUT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The answers to all requests of a reconcile.
 #[derive(Debug, Clone, Copy)]
 pub struct Answers<'a> {
     /// About the present state of the parent.
     pub latest: &'a [u8],
-    /// About the older revisions, in their order.
-    pub older: &'a [&'a [u8]],
+    /// About the older revisions, in their order. The children of one without an answer stay as they are until it is their
+    /// turn to move: it may be forged, or the hook may no longer know such a state.
+    pub older: &'a [Result<&'a [u8], String>],
 }
 
 /// An answer that is not carried out.
@@ -79,15 +85,20 @@ pub enum AnswerError {
     Deletion(#[from] DeletionError),
     #[error(transparent)]
     Revision(#[from] RevisionError),
-    #[error("asked about the parent as it was at ControllerRevision {revision}")]
-    Older { revision: String, source: Box<AnswerError> },
+}
+
+/// An answer about an older revision: only these parts of it count.
+struct OlderAnswer {
+    desired: Desired,
+    finalized: bool,
+    resync_after: Option<Duration>,
 }
 
 impl ControllerConfig {
     /// The plan that follows from the hook's answers.
     ///
     /// # Errors
-    /// An error in one of the answers refuses all of them.
+    /// An error in the latest answer refuses all of them.
     pub fn plan(
         &self,
         input: &ReconcileInput,
@@ -97,24 +108,26 @@ impl ControllerConfig {
     ) -> Result<ReconcilePlan, AnswerError> {
         let history = input.rollout.as_ref().map(RolloutState::history).transpose()?;
         let latest = self.read(input, answers.latest)?;
-        let revisions = history.into_iter().flat_map(|history| &history.older);
-        let older = revisions.zip(answers.older).map(|(revision, answer)| {
-            let response = self.read(input, answer).map_err(|error| at(revision, error))?;
-            Ok((revision, response))
-        });
-        let older = older.collect::<Result<Vec<_>, AnswerError>>()?;
+        let (older, left_out) = self.read_all_older(input, history, answers.older);
         let (parent, related) = (&input.parent, &input.related.objects);
         let shown =
             ShownObjects { parent, children, related, naming: self.hook(input.hook).version.naming() };
         let deletions = deletion::check(&latest.deletions, &self.deletions, shown)?;
-        let finalized = latest.finalized && older.iter().all(|(_, one)| one.finalized);
-        let resyncs = older.iter().filter_map(|(_, one)| one.resync_after).chain(latest.resync_after);
+        let read = || older.iter().flatten();
+        let finalized = latest.finalized && read().all(|one| one.finalized);
+        let again = (!left_out.is_empty()).then_some(LEFT_OUT_INTERVAL);
+        let resyncs = read().filter_map(|one| one.resync_after).chain(latest.resync_after).chain(again);
         let mut plan = ReconcilePlan {
             resync_after: resyncs.min(),
             decoration: latest.decoration,
             finalized: finalized && deletions.is_empty(),
             deletions,
-            feedback: HookFeedback { events: latest.events, warnings: latest.warnings, missing_children: 0 },
+            feedback: HookFeedback {
+                events: latest.events,
+                warnings: latest.warnings,
+                missing_children: 0,
+                left_out,
+            },
             ..ReconcilePlan::default()
         };
         // A decorator's attachments follow its last answer, too: its finalizer is off by then, but it was there.
@@ -125,11 +138,8 @@ impl ControllerConfig {
         let owner = self.owner(&input.parent);
         let wanted = self.wanted(input, latest.children)?;
         if let Some((rollout, history)) = input.rollout.as_ref().zip(history) {
-            let older = older.into_iter().map(|(revision, response)| {
-                let wanted = self.wanted(input, response.children).map_err(|error| at(revision, error))?;
-                Ok(wanted.desired)
-            });
-            let older = older.collect::<Result<Vec<_>, AnswerError>>()?;
+            let older: Vec<_> =
+                older.into_iter().map(|one| one.map(|one| one.desired).unwrap_or_default()).collect();
             let claimed = history.older.iter().map(|revision| &revision.claims);
             let older: Vec<_> = claimed.zip(&older).map(|(claims, desired)| At { claims, desired }).collect();
             let situation = Situation {
@@ -162,6 +172,28 @@ impl ControllerConfig {
         let (kind, max_children) = (self.kind.name(), self.max_children);
         let deletes = !self.deletions.is_empty();
         response::sync(answer, ReadOptions { kind, via: hook.via, mode: hook.mode, max_children, deletes })
+    }
+
+    /// The answers about older revisions, and those revisions that the hook fails about.
+    fn read_all_older(
+        &self,
+        input: &ReconcileInput,
+        history: Option<&History>,
+        answers: &[Result<&[u8], String>],
+    ) -> (Vec<Option<OlderAnswer>>, Vec<(String, String)>) {
+        let (mut read, mut left_out) = (Vec::new(), Vec::new());
+        let revisions = history.into_iter().flat_map(|history| &history.older);
+        for (revision, answer) in revisions.zip(answers) {
+            let read_one = |answer: &[u8]| self.read_older(input, answer).map_err(|error| error.to_string());
+            let one = answer.clone().and_then(read_one);
+            read.push(one.map_err(|error| left_out.push((revision.name.clone(), error))).ok());
+        }
+        (read, left_out)
+    }
+
+    fn read_older(&self, input: &ReconcileInput, answer: &[u8]) -> Result<OlderAnswer, AnswerError> {
+        let Response { children, finalized, resync_after, .. } = self.read(input, answer)?;
+        Ok(OlderAnswer { desired: self.wanted(input, children)?.desired, finalized, resync_after })
     }
 
     fn wanted(
@@ -199,10 +231,6 @@ impl ReconcilePlan {
         step::put_condition(self.decoration.status.get_or_insert_default(), condition);
         self.rollout_moves = matches!(step.progress, Progress::Moved(_));
     }
-}
-
-fn at(revision: &Revision, error: impl Into<AnswerError>) -> AnswerError {
-    AnswerError::Older { revision: revision.name.clone(), source: Box::new(error.into()) }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Rollout of a parent, as one reconcile reads it: the revisions, and the states of the parent that they keep.
 
+use std::cell::LazyCell;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use crate::children::claims::{Claim, ClaimedObject};
@@ -9,7 +10,7 @@ use crate::object::selector::{Selector, child_selector};
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::manages_children;
 use crate::related::Related;
-use crate::rollout::revisions::{History, RevisionError};
+use crate::rollout::revisions::{History, RevisionError, latest_name};
 use crate::rollout::{RollingConfig, record};
 
 /// The revisions of a parent.
@@ -21,6 +22,8 @@ pub struct RolloutState {
     pub revisions: Vec<ClaimedObject>,
     /// The objects that the customize hook, if there is one, asks for about each of the older states.
     pub related: Vec<Related>,
+    /// Why no hook is asked about older states in this reconcile: the customize hook fails about one of them.
+    pub left_out: Option<String>,
     /// The content of the revisions. It is read on demand: to read it takes a hundred times as long as to compare versions,
     /// which is enough for a settled parent.
     history: OnceLock<History>,
@@ -46,9 +49,12 @@ impl RolloutState {
         }
         let selector = child_selector(parent, config.kind.generates_selector()).ok();
         let of_the_kind = record::of_the_kind(&rolling.parents);
+        // Read at most once, and only where there are orphans.
+        let latest = LazyCell::new(|| latest_name(rolling, parent));
+        let is_latest = |name: &str| latest.as_deref() == Some(name);
         let claimed =
             candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| ClaimedObject {
-                claim: record::claim(rolling, parent, selector.as_ref(), &object),
+                claim: record::claim(rolling, parent, selector.as_ref(), &object, &is_latest),
                 resource: Arc::clone(&rolling.revisions),
                 object,
             });
@@ -57,6 +63,7 @@ impl RolloutState {
             parent: Arc::clone(parent),
             revisions: claimed.filter(|one| one.claim != Claim::Leave).collect(),
             related: Vec::new(),
+            left_out: None,
             history: OnceLock::new(),
         })
     }
@@ -64,7 +71,7 @@ impl RolloutState {
     /// The states of the parent that its children are at.
     ///
     /// # Errors
-    /// One of its revisions cannot be read.
+    /// The parent cannot be read.
     pub fn history(&self) -> Result<&History, RevisionError> {
         if let Some(history) = self.history.get() {
             return Ok(history);
@@ -78,7 +85,7 @@ impl RolloutState {
     /// The older states of the parent, each with the name of its revision.
     ///
     /// # Errors
-    /// One of its revisions cannot be read.
+    /// The parent cannot be read.
     pub fn older_states(&self) -> Result<Vec<(&str, ParentState<'_>)>, RevisionError> {
         // Without a customize hook there are no related objects.
         static NONE: LazyLock<Related> = LazyLock::new(Related::default);
@@ -106,7 +113,7 @@ mod tests {
     use crate::object::testing::{Build, a, resource};
     use crate::reconcile::config::KindConfig;
     use crate::reconcile::input::{InputParts, ReconcileInput};
-    use crate::reconcile::plan::{AnswerError, Answers, ReconcilePlan};
+    use crate::reconcile::plan::{AnswerError, Answers, LEFT_OUT_INTERVAL, ReconcilePlan};
     use crate::reconcile::testing::{kept, no_past, parts, rolling};
 
     fn config() -> ControllerConfig {
@@ -170,7 +177,7 @@ mod tests {
         let config = config();
         let input = usual(&config, parent());
         assert_eq!(input.rollout.as_ref().unwrap().history().unwrap().older.len(), 1);
-        let answers = Answers { latest, older: &[older] };
+        let answers = Answers { latest, older: &[Ok(older)] };
         config.plan(&input, &kept(&config, &input), answers, no_past(&WriteHistory::default()))
     }
 
@@ -202,7 +209,7 @@ mod tests {
         let latest = answer(1, &json!({}));
         let older =
             String::from_utf8(latest.clone()).unwrap().replace("\"image\":1", "\"image\":1,\"paused\":true");
-        let older = [older.as_bytes()];
+        let older = [Ok(older.as_bytes())];
         let plan = |history: &WriteHistory| {
             let answers = Answers { latest: &latest, older: &older };
             config.plan(&input, &children, answers, no_past(history)).unwrap()
@@ -240,12 +247,21 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_answer_about_an_older_state_names_the_revision() {
-        let error = plan(&answer(2, &json!({})), b"{").unwrap_err();
-        assert_eq!(error.to_string(), "asked about the parent as it was at ControllerRevision r1");
-        assert!(
-            plan(&answer(2, &json!({})), &answer(1, &json!({"children": [{"kind": "Secret"}]}))).is_err()
-        );
+    fn an_older_state_that_the_hook_cannot_digest_is_left_out_and_named() {
+        let secret = answer(1, &json!({"children": [{"kind": "Secret"}]}));
+        let latest = answer(2, &json!({"finalized": true}));
+        for older in [Ok(&b"{"[..]), Ok(&secret), Err("it trapped".to_owned())] {
+            let config = config();
+            let input = usual(&config, parent());
+            let answers = Answers { latest: &latest, older: &[older] };
+            let history = WriteHistory::default();
+            let plan = config.plan(&input, &kept(&config, &input), answers, no_past(&history)).unwrap();
+            assert_eq!(plan.feedback.left_out[0].0, "r1");
+            assert_eq!(plan.resync_after, Some(LEFT_OUT_INTERVAL));
+            let images: Vec<_> = plan.children.ops.iter().map(|op| op.id().key.name.to_string()).collect();
+            assert_eq!(images, ["a"], "b stays as it is until it is its turn");
+            assert!(plan.finalized && plan.rollout_moves);
+        }
     }
 
     #[test]
@@ -262,8 +278,9 @@ mod tests {
         let unreadable = revision(1, &["a"]).with("parentPatch", json!(1)).object();
         let input = input(&config(), parent(), &[unreadable], &[]);
         input.fingerprint();
-        let error = input.rollout.unwrap().history().unwrap_err();
-        assert!(error.to_string().starts_with("ControllerRevision n/r1 cannot be read"), "{error}");
+        let rollout = input.rollout.unwrap();
+        assert!(rollout.history.get().is_none());
+        assert_eq!(rollout.history().unwrap().unreadable.len(), 1);
     }
 
     #[test]

@@ -11,27 +11,34 @@ use crate::children::{Op, Owner};
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
 use crate::object::selector::{Selector, UID_LABEL, own_selector};
-use crate::rollout::revisions::{self, History, Revision};
+use crate::rollout::revisions::{History, Revision};
 use crate::rollout::{Claims, RollingConfig, write_claims};
 
 /// Labels that name the kind of parents whose states a ControllerRevision keeps.
 const GROUP_LABEL: &str = "metacontroller.k8s.io/apiGroup";
 const RESOURCE_LABEL: &str = "metacontroller.k8s.io/resource";
 
+/// Deletions of revisions in one reconcile: others wait for the next one.
+const MAX_DELETIONS: usize = 50;
+
 /// The claim of a parent on a ControllerRevision. A parent keeps what it controls, whatever its labels. It adopts an orphan
-/// whose labels match, or that has the name which the parent's latest revision would get.
+/// whose labels match, or that has the name which the parent's latest revision would get. Revisions in another namespace than
+/// the parent's, or than the server's for a parent without one, are none of its own.
 pub fn claim(
     rolling: &RollingConfig,
     parent: &Object,
     selector: Option<&Selector>,
     candidate: &Object,
+    is_latest: &dyn Fn(&str) -> bool,
 ) -> Claim {
+    if candidate.key.namespace != rolling.namespace(parent) {
+        return Claim::Leave;
+    }
     let labelled = |(key, value): &(&str, String)| candidate.labels.get(*key) == Some(value);
     let ours = fixed(&rolling.parents).iter().all(labelled);
     let adoptable = || {
         let matches = selector.is_some_and(|selector| selector.matches(&candidate.labels));
-        ours && matches
-            || revisions::latest_name(rolling, parent).is_some_and(|name| name == *candidate.key.name)
+        ours && matches || is_latest(&candidate.key.name)
     };
     match &candidate.controller {
         Some(owner) if *owner == parent.uid => Claim::Keep,
@@ -99,7 +106,7 @@ pub fn writes(
             Some(_) => {}
         }
     }
-    let gone = surplus.iter().filter(|object| !object.deleting);
+    let gone = surplus.iter().filter(|object| !object.deleting).take(MAX_DELETIONS);
     ops.extend(gone.map(|object| Op::Delete { id: rolling.id(&object.key), uid: object.uid.clone() }));
     ops
 }
@@ -136,6 +143,7 @@ mod tests {
     use crate::api::ControllerKind;
     use crate::object::testing::{Build, a, resource};
     use crate::rollout::RollingKind;
+    use crate::rollout::revisions;
     use crate::rollout::revisions::FieldPath;
 
     fn parent() -> Build {
@@ -188,10 +196,11 @@ mod tests {
     #[test]
     fn a_revision_is_its_controllers_whatever_its_other_labels() {
         let selector = Selector::equals("app", "x");
-        let claimed = |parent: Build, revision: Build| {
-            claim(&rolling(), &parent.object(), Some(&selector), &revision.object())
-        };
         let latest = revisions::latest_name(&rolling(), &parent().object()).unwrap();
+        let claimed = |parent: Build, revision: Build| {
+            let is_latest = |name: &str| name == latest;
+            claim(&rolling(), &parent.object(), Some(&selector), &revision.object(), &is_latest)
+        };
         assert_eq!(claimed(parent(), labelled(revision("r")).controlled_by("u")), Claim::Keep);
         assert_eq!(claimed(parent().deleting(), labelled(revision("r")).controlled_by("u")), Claim::Keep);
         assert_eq!(
@@ -206,6 +215,13 @@ mod tests {
         assert_eq!(claimed(parent(), revision(&latest)), Claim::Adopt, "what was released under its name");
         assert_eq!(claimed(parent(), revision(&latest).deleting()), Claim::Leave);
         assert_eq!(claimed(parent().deleting(), revision(&latest)), Claim::Leave);
+        let elsewhere = || a("metacontroller.k8s.io/v1alpha1", "ControllerRevision", "other/r");
+        assert_eq!(claimed(parent(), labelled(elsewhere()).controlled_by("u")), Claim::Leave);
+        assert_eq!(claimed(parent(), labelled(elsewhere()).label("app", "x")), Claim::Leave);
+        let cluster_wide = || a("e/v1", "P", "cluster-wide").uid("u");
+        assert_eq!(claimed(cluster_wide(), labelled(revision("r")).controlled_by("u")), Claim::Leave);
+        let home = a("metacontroller.k8s.io/v1alpha1", "ControllerRevision", "server/r");
+        assert_eq!(claimed(cluster_wide(), labelled(home).controlled_by("u")), Claim::Keep);
     }
 
     fn owner(parent: &Object) -> Owner<'_> {

@@ -32,18 +32,28 @@ pub struct Revision {
 }
 
 /// The revisions of one parent.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct History {
     pub latest: Revision,
     /// Those that still have children, by name.
     pub older: Vec<Revision>,
-    /// Objects that repeat what another one holds.
+    /// Objects that repeat what another one holds, that no child is at, and the oldest ones beyond the bound.
     pub surplus: Vec<Arc<Object>>,
+    /// The number of revisions beyond the bound.
+    pub pruned: usize,
+    /// Revisions that cannot be read, and why.
+    pub unreadable: Vec<RevisionError>,
 }
+
+/// Revisions of one parent besides the latest: each costs a call of the hook in a reconcile. A rollout has one for each
+/// change of the parent while children still wait for an earlier one.
+pub const MAX_REVISIONS: usize = 50;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RevisionError {
-    #[error("ControllerRevision {name} cannot be read: delete it, and its children are updated at once")]
+    #[error(
+        "ControllerRevision {name} cannot be read ({source}): it is left out, and its children are updated at once"
+    )]
     Malformed { name: String, source: serde_json::Error },
     #[error("the parent as it was at ControllerRevision {name}")]
     Parent { name: String, source: ObjectError },
@@ -142,12 +152,18 @@ impl History {
             children: Vec::new(),
             parent: Arc::clone(parent),
         };
-        let (mut older, mut surplus) = (Vec::<Revision>::new(), Vec::new());
+        let (mut older, mut surplus, mut unreadable) = (Vec::<Revision>::new(), Vec::new(), Vec::new());
         let mut sorted: Vec<_> = stored.iter().collect();
+        let pruned = prune(&mut sorted, &latest.name);
         sorted.sort_by_key(|object| (*object.key.name != *latest.name, &object.key));
         for object in sorted {
-            let stored: ControllerRevision = serde_json::from_str(object.json())
-                .map_err(|source| RevisionError::Malformed { name: object.key.to_string(), source })?;
+            let stored: ControllerRevision = match serde_json::from_str(object.json()) {
+                Ok(stored) => stored,
+                Err(source) => {
+                    unreadable.push(RevisionError::Malformed { name: object.key.to_string(), source });
+                    continue;
+                }
+            };
             let (patch, children) = (Value::Object(stored.parent_patch), stored.children.unwrap_or_default());
             let claims = read_claims(&parent.key.namespace, &rolling.kinds, &children);
             let known = std::iter::once(&mut latest).chain(&mut older).find(|one| same(&one.patch, &patch));
@@ -160,15 +176,31 @@ impl History {
                     surplus.extend(stored);
                 }
             } else {
-                let parent = hypothetical(&now, rolling, &patch, object)?;
-                older.push(Revision { name, stored, patch, claims, children, parent });
+                match hypothetical(&now, rolling, &patch, object) {
+                    Ok(parent) => older.push(Revision { name, stored, patch, claims, children, parent }),
+                    Err(error) => unreadable.push(error),
+                }
             }
         }
         // No child is at it: its hook need not be asked.
         let (older, empty): (Vec<_>, Vec<_>) = older.into_iter().partition(|one| !one.claims.is_empty());
         surplus.extend(empty.into_iter().filter_map(|one| one.stored));
-        Ok(Self { latest, older, surplus })
+        let count = pruned.len();
+        surplus.extend(pruned);
+        Ok(Self { latest, older, surplus, pruned: count, unreadable })
     }
+}
+
+/// Takes the oldest revisions beyond the bound out, without reading what they keep.
+fn prune(stored: &mut Vec<&Arc<Object>>, latest: &str) -> Vec<Arc<Object>> {
+    // One more, since the latest may be among them.
+    if stored.len() <= MAX_REVISIONS + 1 {
+        return Vec::new();
+    }
+    stored.sort_by_cached_key(|object| {
+        (*object.key.name == *latest, object.created().unwrap_or_default(), object.key.clone())
+    });
+    stored.drain(..stored.len() - MAX_REVISIONS - 1).cloned().collect()
 }
 
 fn hypothetical(
@@ -310,9 +342,36 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_revisions_beyond_the_bound_are_surplus() {
+        let name = history(&["spec"], parent(json!({"a": 0})), &[]).latest.name;
+        let one = |nth: usize| {
+            let name = if nth == 0 { name.clone() } else { format!("r{nth}") };
+            a("metacontroller.k8s.io/v1alpha1", "ControllerRevision", &format!("n/{name}"))
+                .with(
+                    "metadata.creationTimestamp",
+                    json!(format!("2026-01-01T00:{:02}:{:02}Z", nth / 60, nth % 60)),
+                )
+                .with("parentPatch", json!({"spec": {"a": nth}}))
+                .with("children", json!([{"apiGroup": "", "kind": "Pod", "names": [nth.to_string()]}]))
+                .object()
+        };
+        for (count, pruned) in
+            [(MAX_REVISIONS + 1, 0), (MAX_REVISIONS + 2, 1), (200, 200 - MAX_REVISIONS - 1)]
+        {
+            let stored: Vec<_> = (0..count).map(one).collect();
+            let found = history(&["spec"], parent(json!({"a": 0})), &stored);
+            assert_eq!((found.pruned, found.older.len()), (pruned, MAX_REVISIONS), "of {count}");
+            assert!(found.latest.stored.is_some(), "the latest stays, though it is the oldest");
+            let names: Vec<_> = found.surplus.iter().map(|object| object.key.name.to_string()).collect();
+            assert_eq!(names, (1..=pruned).map(|nth| format!("r{nth}")).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
     fn one_that_cannot_be_read_is_named() {
         let bad = a("m/v1", "ControllerRevision", "n/bad").with("parentPatch", json!(1)).object();
-        let error = History::of(&rolling(&["spec"]), &parent(json!({})).object(), &[bad]);
-        assert!(error.unwrap_err().to_string().starts_with("ControllerRevision n/bad cannot be read"));
+        let found = history(&["spec"], parent(json!({})), &[bad]);
+        assert!(found.unreadable[0].to_string().starts_with("ControllerRevision n/bad cannot be read"));
+        assert!(found.older.is_empty() && found.surplus.is_empty());
     }
 }

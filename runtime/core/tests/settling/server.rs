@@ -395,7 +395,7 @@ impl Server {
             self.standings.differed(input.hooks);
         }
         let mut history = self.write_histories.remove(&input.parent.key).unwrap_or_default();
-        let older: Vec<_> = older.iter().map(Vec::as_slice).collect();
+        let older: Vec<_> = older.iter().map(|answer| Ok(answer.as_slice())).collect();
         let answers = Answers { latest: &answer, older: &older };
         let past = PastWrites { history: &history, now: Duration::ZERO };
         let plan = self.config.plan(input, &children, answers, past).unwrap();

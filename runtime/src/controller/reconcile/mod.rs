@@ -283,6 +283,5 @@ fn answer_category(error: &AnswerError) -> &'static str {
         AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
         AnswerError::Desired(_) => "HookChildren",
         AnswerError::Revision(_) => "Revision",
-        AnswerError::Older { source, .. } => answer_category(source),
     }
 }

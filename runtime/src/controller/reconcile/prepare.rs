@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use futures_util::future::{try_join, try_join_all};
 use metahook_core::api::hook::{HookName, Via};
 use metahook_core::api::reason::EventReason;
 use metahook_core::children::plan::read_late;
@@ -13,17 +12,23 @@ use metahook_core::object::id::Resource;
 use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
-use metahook_core::reconcile::outcome::Streaks;
+use metahook_core::reconcile::outcome::{Retry, Streaks};
 use metahook_core::reconcile::plan::{Answers, HookFeedback, ReconcilePlan};
 use metahook_core::reconcile::rollout::{ParentState, RolloutState};
 use metahook_core::reconcile::{Phase, phase};
+use metahook_core::rollout::revisions::MAX_REVISIONS;
 use metahook_core::settled::{HookNeed, Purity, SettledState};
+use metahook_core::shorten;
 
 use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
-use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconciler};
+use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
 use crate::hook::wasm::run::CallError;
 use crate::store::Writer;
+use crate::telemetry::error_chain;
+
+/// Events about revisions of one parent that do not count.
+const MAX_LEFT_OUT_EVENTS: usize = 3;
 
 /// The input of a reconcile, and the answers of the customize hook that it is made with.
 struct Gathered {
@@ -77,7 +82,10 @@ impl Reconciler {
             self.related.record_hidden(&input);
         }
         self.children.record_overlaps(&input);
-        let (answer, pure) = summary(&customized, &answers);
+        let (answer, mut pure) = summary(&customized, &answers);
+        if !plan.feedback.left_out.is_empty() {
+            pure = None;
+        }
         if let Some(pure) = pure {
             let differs = expected.is_some_and(|expected| expected != answer);
             self.check_purity(&input, pure, differs);
@@ -138,7 +146,18 @@ impl Reconciler {
         let is_wasm = config.hooks.customize.as_ref().is_some_and(|customize| customize.via == Via::Wasm);
         let differs = self.parents.settled().purity_of(hooks.identity) == Some(Purity::Differs);
         let asking = if is_wasm && differs { Asking::Anew } else { asking };
-        let mut found = self.related.find(hooks, &states, asking).await?;
+        let mut found = match self.related.find(hooks, &states, asking).await {
+            // An older state may be forged: where the customize hook fails about one, no hook is asked about any of them.
+            Err(error) if states.len() > 1 && error.retry() == Retry::Loud => {
+                states.truncate(1);
+                let found = self.related.find(hooks, &states, asking).await?;
+                if let Some(rollout) = &mut rollout {
+                    rollout.left_out = Some(error_chain(&error));
+                }
+                found
+            }
+            found => found?,
+        };
         if let Some(rollout) = &mut rollout {
             rollout.related = found.related.split_off(1);
         }
@@ -163,12 +182,27 @@ impl Reconciler {
         let ReconcileInput { parent, hook, .. } = input;
         let config = &self.data.config;
         let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
-        let ask_older = older.into_iter().map(async |(revision, state)| {
-            let older = |source| ReconcileError::Older { hook: *hook, revision: revision.to_owned(), source };
-            self.ask(hooks, input, state, children).await.map_err(older)
-        });
-        let latest = async { Ok(self.ask(hooks, input, input.state(), children).await?) };
-        let (latest, older) = try_join(latest, try_join_all(ask_older)).await?;
+        let latest = self.ask(hooks, input, input.state(), children).await?;
+        let left_out = input.rollout.as_ref().and_then(|rollout| rollout.left_out.as_ref());
+        let mut answers = Vec::new();
+        // One after the other: each request is as large as all children.
+        for (revision, state) in older {
+            let answer = match left_out {
+                Some(why) => Err(why.clone()),
+                None => match self.ask(hooks, input, state, children).await {
+                    Err(source) if matches!(source.retry(), Retry::After(_)) => {
+                        return Err(ReconcileError::Older {
+                            hook: *hook,
+                            revision: revision.to_owned(),
+                            source,
+                        });
+                    }
+                    answer => answer.map_err(|error| error_chain(&error)),
+                },
+            };
+            answers.push(answer);
+        }
+        let older = answers;
         let histories = &self.parents.histories;
         let mut history = histories.of(&parent.key);
         let late = read_late(&history, config.owner(parent), children);
@@ -178,7 +212,10 @@ impl Reconciler {
             history = histories.of(&parent.key);
         }
         let past = PastWrites { history: &history, now: self.data.elapsed() };
-        let older_bytes: Vec<_> = older.iter().map(|answer| &*answer.bytes).collect();
+        let older_bytes: Vec<_> = older
+            .iter()
+            .map(|answer| answer.as_ref().map(|answer| &*answer.bytes).map_err(Clone::clone))
+            .collect();
         let answers = Answers { latest: &latest.bytes, older: &older_bytes };
         let plan = tracing::debug_span!("plan").in_scope(|| config.plan(input, children, answers, past));
         let plan = plan.map_err(|error| ReconcileError::Answer(*hook, error))?;
@@ -186,7 +223,7 @@ impl Reconciler {
             drop(history);
             histories.change(&parent.key, |history| history.keep(children, &plan.desired));
         }
-        Ok((plan, std::iter::once(latest).chain(older).collect()))
+        Ok((plan, std::iter::once(latest).chain(older.into_iter().flatten()).collect()))
     }
 
     /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time. Those of
@@ -246,9 +283,31 @@ impl Reconciler {
             )
         });
         self.parents.record_new(parent, EventReason::MissingChildren, missing);
+        self.record_revisions(input, feedback);
         for odd in &feedback.warnings {
             tracing::debug!(%hook, "the hook's answer {odd}");
         }
+    }
+}
+
+impl Reconciler {
+    /// Records the revisions of the parent that do not count.
+    fn record_revisions(&self, input: &ReconcileInput, feedback: &HookFeedback) {
+        let Some(history) = input.rollout.as_ref().and_then(|rollout| rollout.history().ok()) else { return };
+        let pruned = (history.pruned > 0).then(|| {
+            format!("More than {MAX_REVISIONS} older ControllerRevisions are the parent's: the oldest are deleted, and their children are updated at once")
+        });
+        self.parents.record_new(&input.parent, EventReason::RevisionsPruned, pruned);
+        let failed = feedback.left_out.iter().map(|(name, error)| {
+            format!("The {} hook fails about the parent as it was at ControllerRevision {name}: its children stay as they are until it is their turn: {error}", input.hook)
+        });
+        let unreadable = history.unreadable.iter().map(ToString::to_string);
+        let all = failed.chain(unreadable).take(MAX_LEFT_OUT_EVENTS);
+        self.parents.record_new(
+            &input.parent,
+            EventReason::RevisionLeftOut,
+            all.map(|message| shorten(&message, MAX_MESSAGE_LENGTH)),
+        );
     }
 }
 
