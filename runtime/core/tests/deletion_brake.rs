@@ -56,7 +56,10 @@ fn version(of: &[u8]) -> Fingerprint {
 fn changed(parents: &BTreeSet<usize>, managed: usize, deleted: usize) -> DeletionBrake {
     let mut brake = DeletionBrake::new(BrakeLimits::default(), Some(version(b"a").to_string()), deleted);
     let parents = parents.iter().map(|parent| id("Parent", *parent)).collect();
-    brake.version_changed(version(b"b"), Duration::ZERO, || Census { parents, children: managed });
+    brake.version_changed(version(b"b"), Duration::ZERO, |_: &BrakeLimits| Census {
+        parents,
+        children: managed,
+    });
     brake
 }
 
@@ -119,7 +122,10 @@ fn controller(parents: usize, children: usize) -> DeletionBrake {
 }
 
 fn change(brake: &mut DeletionBrake, to: &[u8], parents: usize, children: usize) {
-    let census = || Census { parents: (0..parents).map(parent).collect(), children: parents * children };
+    let census = |_: &BrakeLimits| Census {
+        parents: (0..parents).map(parent).collect(),
+        children: parents * children,
+    };
     brake.version_changed(version(to), Duration::ZERO, census);
 }
 
@@ -148,7 +154,7 @@ fn held(brake: &DeletionBrake) -> (usize, usize) {
 #[test]
 fn the_first_version_is_accepted_and_nothing_is_counted() {
     let mut brake = DeletionBrake::new(BrakeLimits::default(), None, 0);
-    brake.version_changed(version(b"a"), Duration::ZERO, || panic!("parents need not be counted"));
+    brake.version_changed(version(b"a"), Duration::ZERO, |_| panic!("parents need not be counted"));
     assert_eq!(brake.accepted(), Some(&*version(b"a").to_string()));
     assert!(deletes(&mut brake, 0, 0..1000, b"a"));
 }

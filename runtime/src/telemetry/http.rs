@@ -82,6 +82,8 @@ pub(crate) async fn serve<A>(
             connections.pop_front();
         }
         connections.push_back(AbortOnDropHandle::new(tokio::spawn(answer(stream, page.clone()))));
+        // A request that has come is answered before the next connections may end it.
+        tokio::task::yield_now().await;
     }
 }
 

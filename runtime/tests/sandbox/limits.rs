@@ -250,6 +250,14 @@ async fn each_call_into_the_host_counts_as_a_hundred_instructions() {
 }
 
 #[tokio::test]
+async fn a_call_into_the_host_that_fails_in_the_end_counts_for_its_work() {
+    let body =
+        "(func $main (drop (call $poll (i32.const 1024) (i32.const 2048) (i32.const 20) (i32.const -1))))";
+    let called = run(body, limits()).await;
+    assert!(called.usage.instructions >= 20 * 1000, "{:?}", called.usage);
+}
+
+#[tokio::test]
 async fn random_bytes_up_to_the_bound_are_given() {
     let body = "(func $main (call $must (i32.const 0) (call $random (i32.const 16) (i32.const 16384))))";
     assert_eq!(run(body, limits()).await.answer, Ok(Vec::new()));

@@ -252,6 +252,10 @@ impl Default for BrakeLimits {
 }
 
 impl BrakeLimits {
+    pub fn is_exempt(&self, kind: &Gvr) -> bool {
+        self.exempt.iter().any(|exempt| exempt.is_kin(kind))
+    }
+
     /// The deletions that do not wait, of so many children.
     pub fn max_deletions(&self, managed: usize) -> usize {
         if self.percent >= ALL {

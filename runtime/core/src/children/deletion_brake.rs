@@ -23,7 +23,7 @@ const WINDOW: Duration = Duration::from_mins(10);
 /// Children that are named where deletions are held.
 const MAX_EXAMPLES: usize = 3;
 
-/// The parents of a controller and their children, at a change.
+/// The parents of a controller and their children of kinds that count, at a change.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Census {
     pub parents: BTreeSet<ObjectId>,
@@ -89,11 +89,16 @@ impl DeletionBrake {
 
     /// To be called before the first reconcile, and before a reconcile takes other hooks. The first version of a controller is
     /// accepted at once; so is the accepted one that is put back.
-    pub fn version_changed(&mut self, to: Fingerprint, now: Duration, census: impl FnOnce() -> Census) {
+    pub fn version_changed(
+        &mut self,
+        to: Fingerprint,
+        now: Duration,
+        census: impl FnOnce(&BrakeLimits) -> Census,
+    ) {
         let digest = to.to_string();
         let accepted = self.accepted.get_or_insert_with(|| digest.clone());
         self.change = (*accepted != digest).then(|| {
-            let Census { parents, children } = census();
+            let Census { parents, children } = census(&self.limits);
             let (held, held_children) = (BTreeMap::new(), 0);
             Change { to, since: now, managed: children, pending: parents, held, held_children }
         });
@@ -118,7 +123,7 @@ impl DeletionBrake {
         if !change.pending.contains(parent) || self.accepted.as_ref() == Some(&version.to_string()) {
             return true;
         }
-        let is_exempt = |id: &ObjectId| self.limits.exempt.iter().any(|kind| kind.is_kin(&id.resource.gvr()));
+        let is_exempt = |id: &ObjectId| self.limits.is_exempt(&id.resource.gvr());
         let counted: Vec<_> =
             deletions.iter().filter(|(id, uid)| !is_exempt(id) && !self.deleted.contains(uid)).collect();
         let Some((example, _)) = counted.first() else { return true };

@@ -135,7 +135,12 @@ fn rule(mut rule: Fields, warnings: &mut AnswerWarnings) -> Result<(Asked, Size)
     let mut size = Size::default();
     let labels = selector(&mut rule, "labelSelector", &mut size, warnings)?;
     let namespaces = selector(&mut rule, "namespaceSelector", &mut size, warnings)?;
-    let namespace = rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
+    let namespace: Option<Arc<str>> =
+        rule.text("namespace")?.filter(|namespace| !namespace.is_empty()).map(Arc::from);
+    if namespace.as_ref().is_some_and(|namespace| namespace.len() > MAX_NAME) {
+        let (path, expected) = (rule.path("namespace"), "a name of at most 253 bytes");
+        return Err(ResponseError::Value { path, expected }.into());
+    }
     let names: Names = texts(&mut rule, "names")?.unwrap_or_default().into_iter().map(Arc::from).collect();
     rule.end(warnings);
     size.names = names.len();
@@ -265,6 +270,10 @@ mod tests {
             (
                 r#"{"relatedResources":[{"apiVersion":"../v1","resource":"p"}]}"#.to_owned(),
                 "relatedResources[0].apiVersion must be a version such as v1 or apps/v1",
+            ),
+            (
+                of(&format!(r#","namespace":"{}""#, "n".repeat(254))),
+                "relatedResources[0].namespace must be a name of at most 253 bytes",
             ),
             (of(r#","namespace":1"#), "relatedResources[0].namespace must be a string, not a number"),
             (of(r#","names":"a""#), "relatedResources[0].names must be a list, not a string"),

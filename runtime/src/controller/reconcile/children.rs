@@ -145,17 +145,21 @@ impl ChildWriter {
             unmanaged.iter().map(created_once),
         );
         for child in unmanaged {
-            results.add(self.create(child, reconcile).await.map(|()| WriteResult::Nothing));
+            results.add(self.create(child, reconcile).await);
         }
     }
 
-    async fn create(&self, child: &UnmanagedChild, reconcile: &Reconcile) -> Result<(), ReconcileError> {
+    async fn create(
+        &self,
+        child: &UnmanagedChild,
+        reconcile: &Reconcile,
+    ) -> Result<WriteResult, ReconcileError> {
         let resource = self.discovery.resolve_kind(&child.gvk).await?;
         let id = ObjectId { resource, key: child.key.clone() };
         let body = new_object(self.data.config.owner(&reconcile.parent), &id, &child.body);
         match self.writer.write(&Op::Create { id, body }, &reconcile.writer).await {
-            Err(error) if error.is_there_already() => Ok(()),
-            written => Ok(written.map(drop)?),
+            Err(error) if error.is_there_already() => Ok(WriteResult::Nothing),
+            written => Ok(WriteResult::of(written?.changed)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, ObjectChange};
@@ -87,13 +88,13 @@ impl Parents {
     }
 
     /// The selected parents and the number of their children.
-    pub(crate) fn census(&self) -> Census {
+    pub(crate) fn census(&self, limits: &BrakeLimits) -> Census {
         let config = &self.data.config;
         let selects = |parent: &&Arc<Object>| config.selection.includes(parent);
         let parents: Vec<_> =
             self.data.parents.view(|parents| parents.all().filter(selects).cloned().collect());
         let children = |parent: &Arc<Object>| {
-            let kinds = config.child_kinds.iter();
+            let kinds = config.child_kinds.iter().filter(|kind| !limits.is_exempt(&kind.resource.gvr()));
             let all = kinds.flat_map(|kind| self.data.candidates(parent, &kind.resource, None));
             all.filter(|child| config.keeps(parent, child)).count()
         };

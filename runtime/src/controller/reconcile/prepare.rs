@@ -230,7 +230,7 @@ impl Reconciler {
     /// a parent that goes do not count.
     fn check_deletions(&self, input: &ReconcileInput, plan: &ReconcilePlan) -> Result<(), ReconcileError> {
         let parent = self.data.parent_id(&input.parent);
-        if input.hook != HookName::Sync {
+        if input.parent.deleting {
             self.data.brake.with(|brake, _| brake.forget(&parent));
             return Ok(());
         }

@@ -297,7 +297,9 @@ impl ControllerRunner {
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
         if let Ok(hooks) = hooks.now() {
-            brake.with(|brake, now| brake.version_changed(hooks.identity, now, || census(&parts)));
+            brake.with(|brake, now| {
+                brake.version_changed(hooks.identity, now, |limits| census(&parts, limits));
+            });
         }
         let period = common.resync_period.or(self.context.options.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
@@ -366,7 +368,7 @@ impl ControllerRunner {
                     let Some(name) = changed else { return };
                     self.report_module(&modules, name, true);
                     let before = |version| {
-                        brake.with(|brake, now| brake.version_changed(version, now, || census(parts)));
+                        brake.with(|brake, now| brake.version_changed(version, now, |limits| census(parts, limits)));
                     };
                     if hooks.renew(before) {
                         parts.iter().for_each(ParentQueue::sync_all);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{pending, select_all};
+use metahook_core::api::policy::BrakeLimits;
 use metahook_core::cache::label_index::OrphanAdopters;
 use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::children::deletion_brake::Census;
@@ -104,10 +105,10 @@ pub(crate) async fn tend(parts: &[ParentQueue]) -> StopReason {
 }
 
 /// The parents of all kinds, and the number of their children.
-pub(crate) fn census(parts: &[ParentQueue]) -> Census {
+pub(crate) fn census(parts: &[ParentQueue], limits: &BrakeLimits) -> Census {
     let mut all = Census::default();
     for part in parts {
-        let Census { parents, children } = part.reconciler.parents.census();
+        let Census { parents, children } = part.reconciler.parents.census(limits);
         all.parents.extend(parents);
         all.children += children;
     }

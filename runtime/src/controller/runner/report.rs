@@ -328,7 +328,10 @@ impl ControllerRunner {
                     part.queue.add(parent.key, Cause::Related);
                 }
             }
-            return;
+            // The annotation may be an old one, about another version.
+            if !brake.with(|brake, _| brake.is_changed()) {
+                return;
+            }
         }
         *last = held.map(|held| match last.take() {
             Some((before, told)) if before == held => {

@@ -9,6 +9,7 @@ use super::determinism::{Kind as Clock, Until};
 use super::memory::{Errno, Failure, List, Memory, Span, after, length};
 use super::mounts::{Entry, Kind, Stat};
 use super::state::CallState;
+use super::{ENTRY_COST, EVENT_COST};
 
 /// Subscriptions of one `poll_oneoff`.
 const MAX_SUBSCRIPTIONS: u32 = 4096;
@@ -140,6 +141,7 @@ pub(super) fn poll(
         return Err(Errno::Inval.into());
     }
     for number in 0..count {
+        state.cost += EVENT_COST;
         let at = after(subscriptions, number * SUBSCRIPTION)?;
         let user_data: [u8; 8] = memory.array(at)?;
         let [kind] = memory.array(after(at, 8)?)?;
@@ -278,18 +280,17 @@ pub(super) fn prestat_name(
     Ok(())
 }
 
-/// `fd_readdir` from an entry on. Returns how many bytes were written, and how many entries were read or written for it.
+/// `fd_readdir` from an entry on. Returns how many bytes were written.
 pub(super) fn list(
     state: &mut CallState,
     memory: &mut Memory<'_>,
     fd: u32,
     to: Span,
     from: u64,
-) -> Result<(u32, u64), Failure> {
-    let mut read = 0;
+) -> Result<u32, Failure> {
     let listed = if from == 0 {
         let listed = state.files.list(fd)?;
-        read = listed.len() as u64;
+        state.cost += ENTRY_COST.saturating_mul(listed.len() as u64);
         listed
     } else {
         state.files.listed(fd)?
@@ -304,9 +305,9 @@ pub(super) fn list(
         let fitting = bytes.get(..(to.len - written) as usize).unwrap_or(&bytes);
         memory.write(after(to.at, written)?, fitting)?;
         written += length(fitting.len())?;
-        read += 1;
+        state.cost += ENTRY_COST;
     }
-    Ok((written, read))
+    Ok(written)
 }
 
 /// An entry, with the number of the next one, as WASI lays it out.

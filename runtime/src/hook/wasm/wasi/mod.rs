@@ -119,8 +119,7 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         |guest: Guest<'_>, (subscriptions, events, count, happened): (u32, u32, u32, u32)| {
             long(guest, CALL_COST, move |state, memory| {
                 let events = files::poll(state, memory, subscriptions, events, count)?;
-                memory.write_u32(happened, events)?;
-                Ok(EVENT_COST * u64::from(events))
+                Ok(memory.write_u32(happened, events)?)
             })
         },
     )?;
@@ -128,7 +127,8 @@ fn clocks_and_random(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         long(guest, CALL_COST, move |state, memory| {
             Random::check(len)?;
             state.random.fill(memory.bytes_mut(Span { at, len })?);
-            Ok(len.into())
+            state.cost += u64::from(len);
+            Ok(())
         })
     })?;
     Ok(())
@@ -141,7 +141,7 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         |guest: Guest<'_>, (fd, at, count, to): (u32, u32, u32, u32)| {
             long(guest, CALL_COST, move |state, memory| {
                 let read = files::read(state, memory, fd, List { at, count })?;
-                copied(memory, to, read)
+                copied(state, memory, to, read)
             })
         },
     )?;
@@ -151,7 +151,7 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         |guest: Guest<'_>, (fd, at, count, position, to): (u32, u32, u32, u64, u32)| {
             long(guest, CALL_COST, move |state, memory| {
                 let read = files::read_at(state, memory, fd, List { at, count }, position)?;
-                copied(memory, to, read)
+                copied(state, memory, to, read)
             })
         },
     )?;
@@ -161,7 +161,7 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         |guest: Guest<'_>, (fd, at, count, to): (u32, u32, u32, u32)| {
             long(guest, CALL_COST, move |state, memory| {
                 let written = files::write(state, memory, fd, List { at, count })?;
-                copied(memory, to, written)
+                copied(state, memory, to, written)
             })
         },
     )?;
@@ -189,10 +189,10 @@ fn streams(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// Tells the hook how many bytes were copied. Returns the cost.
-fn copied(memory: &mut Memory<'_>, to: u32, len: u32) -> Result<u64, Failure> {
-    memory.write_u32(to, len)?;
-    Ok(u64::from(len) / BYTES_PER_INSTRUCTION)
+/// Tells the hook how many bytes were copied.
+fn copied(state: &mut CallState, memory: &mut Memory<'_>, to: u32, len: u32) -> Result<(), Failure> {
+    state.cost += u64::from(len) / BYTES_PER_INSTRUCTION;
+    Ok(memory.write_u32(to, len)?)
 }
 
 fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
@@ -209,14 +209,14 @@ fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         },
     )?;
     linker.func_wrap_async(WASI, "fd_filestat_get", |guest: Guest<'_>, (fd, to): (u32, u32)| {
-        long(guest, LOOKUP_COST, move |state, memory| files::stat(state, memory, fd, to).map(|()| 0))
+        long(guest, LOOKUP_COST, move |state, memory| files::stat(state, memory, fd, to))
     })?;
     linker.func_wrap_async(
         WASI,
         "path_filestat_get",
         |guest: Guest<'_>, (fd, _lookup, at, len, to): (u32, u32, u32, u32, u32)| {
             long(guest, LOOKUP_COST, move |state, memory| {
-                files::stat_path(state, memory, fd, Span { at, len }, to).map(|()| 0)
+                files::stat_path(state, memory, fd, Span { at, len }, to)
             })
         },
     )?;
@@ -226,8 +226,7 @@ fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         |guest: Guest<'_>, (fd, _lookup, at, len, flags, rights, _below, _status, to): Arguments| {
             long(guest, LOOKUP_COST, move |state, memory| {
                 let opened = files::open(state, memory, fd, Span { at, len }, Mode { flags, rights })?;
-                memory.write_u32(to, opened)?;
-                Ok(0)
+                Ok(memory.write_u32(to, opened)?)
             })
         },
     )?;
@@ -236,9 +235,8 @@ fn folders(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
         "fd_readdir",
         |guest: Guest<'_>, (fd, at, len, from, to): (u32, u32, u32, u64, u32)| {
             long(guest, LOOKUP_COST, move |state, memory| {
-                let (written, read) = files::list(state, memory, fd, Span { at, len }, from)?;
-                memory.write_u32(to, written)?;
-                Ok(ENTRY_COST.saturating_mul(read))
+                let written = files::list(state, memory, fd, Span { at, len }, from)?;
+                Ok(memory.write_u32(to, written)?)
             })
         },
     )?;
@@ -310,19 +308,19 @@ fn short<'a>(
     guest: Guest<'a>,
     work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<(), Failure> + Send + 'a,
 ) -> Box<dyn Future<Output = WasiResult> + Send + 'a> {
-    long(guest, CALL_COST, |state, memory| work(state, memory).map(|()| 0))
+    long(guest, CALL_COST, work)
 }
 
-/// A call that can take long: it costs `base` instructions and as many more as `work` returns, and gives way to others
-/// every [`YIELD_INTERVAL`] instructions.
+/// A call that can take long: it costs `base` instructions and what `work` adds to the state's cost, and gives way to
+/// others every [`YIELD_INTERVAL`] instructions.
 fn long<'a>(
     mut guest: Guest<'a>,
     base: u64,
-    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<u64, Failure> + Send + 'a,
+    work: impl FnOnce(&mut CallState, &mut Memory<'_>) -> Result<(), Failure> + Send + 'a,
 ) -> Box<dyn Future<Output = WasiResult> + Send + 'a> {
     Box::new(async move {
         let done = with_memory(&mut guest, work);
-        let cost = base.saturating_add(done.as_ref().copied().unwrap_or_default());
+        let cost = base.saturating_add(std::mem::take(&mut guest.data_mut().cost));
         let result = outcome(done)?;
         let left = guest.get_fuel()?;
         guest.set_fuel(left.saturating_sub(cost))?;

@@ -43,6 +43,8 @@ pub struct CallState {
     pub(crate) limiter: Limiter,
     /// The fuel that was left when a call into the host last gave way to others.
     pub(super) fuel_at_yield: u64,
+    /// The cost so far of the call into the host that is under way, also where it fails in the end.
+    pub(super) cost: u64,
 }
 
 /// Memory with a bound, which a hook's output is written to.
@@ -92,6 +94,7 @@ impl CallState {
             files: Descriptors::new(call.mounts),
             limiter: Limiter { budget: limits.memory, max_table_elements, peak_memory: 0, refused: None },
             fuel_at_yield: limits.instructions,
+            cost: 0,
         }
     }
 
