@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{Hook, HookCaller, Hooks};
-use crate::controller::runner::parent_queue::{ParentQueue, census, tend};
+use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::requirements::{Kinds, Modules};
 use crate::controller::runner::stale_finalizers::StaleFinalizers;
@@ -297,9 +297,7 @@ impl ControllerRunner {
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
         if let Ok(hooks) = hooks.now() {
-            brake.with(|brake, now| {
-                brake.version_changed(hooks.identity, now, |limits| census(&parts, limits));
-            });
+            version_changed(&brake, hooks.identity, &parts);
         }
         let period = common.resync_period.or(self.context.options.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
@@ -367,10 +365,7 @@ impl ControllerRunner {
                 changed = modules.changed() => {
                     let Some(name) = changed else { return };
                     self.report_module(&modules, name, true);
-                    let before = |version| {
-                        brake.with(|brake, now| brake.version_changed(version, now, |limits| census(parts, limits)));
-                    };
-                    if hooks.renew(before) {
+                    if hooks.renew(|version| version_changed(brake, version, parts)) {
                         parts.iter().for_each(ParentQueue::sync_all);
                     }
                 }

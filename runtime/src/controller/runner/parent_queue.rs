@@ -11,6 +11,7 @@ use metahook_core::api::policy::BrakeLimits;
 use metahook_core::cache::label_index::OrphanAdopters;
 use metahook_core::cache::{ObjectChange, trigger};
 use metahook_core::children::deletion_brake::Census;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::Key;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::pacing::{ResyncRounds, resync_delay};
@@ -18,12 +19,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
+use crate::controller::{Brake, Context};
 use crate::queue::{self, Queue, Throttle};
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};
@@ -104,8 +105,13 @@ pub(crate) async fn tend(parts: &[ParentQueue]) -> StopReason {
     select_all(parts.iter().map(|part| part.tend().boxed())).await.0
 }
 
+/// Tells the brake of other hooks or another spec.
+pub(crate) fn version_changed(brake: &Brake, version: Fingerprint, parts: &[ParentQueue]) {
+    brake.with(|brake, now| brake.version_changed(version, now, |limits| census(parts, limits)));
+}
+
 /// The parents of all kinds, and the number of their children.
-pub(crate) fn census(parts: &[ParentQueue], limits: &BrakeLimits) -> Census {
+fn census(parts: &[ParentQueue], limits: &BrakeLimits) -> Census {
     let mut all = Census::default();
     for part in parts {
         let Census { parents, children } = part.reconciler.parents.census(limits);
