@@ -173,8 +173,9 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
             (report, result.map_err(|why| (test.title, why)))
         });
     }
-    let (reports, ended): (Vec<_>, Vec<_>) = running.join_all().await.into_iter().unzip();
+    let (mut reports, ended): (Vec<_>, Vec<_>) = running.join_all().await.into_iter().unzip();
     if wanted.what == What::Attack {
+        reports.sort_by_key(|report| report.title);
         println!("\n{}", attacks::table(&reports, wanted.attack.json));
     }
     let skipped = ended.iter().filter(|ended| matches!(ended, Ok(Ended::Skipped(_)))).count();
