@@ -242,30 +242,30 @@ pub(crate) async fn half_a_million_names_are_refused(test: &mut Fixture) -> Resu
 
 /// Each parent asks for as many names as one may; all of them together take more than the server remembers.
 pub(crate) async fn rules_of_too_many_parents_are_refused_until_others_go(test: &mut Fixture) -> Result<()> {
-    const EACH_MIB: usize = 2;
+    // What the rule of one takes, which follows from the length of its names.
+    const EACH: usize = 1_850_000;
     let fit = form(2, 20);
-    test.server().flag(&format!("--customize-memory-max={}Mi", EACH_MIB * fit + 1));
+    test.server().flag(&format!("--customize-memory-max={}", EACH * fit + EACH / 2));
     serve(test).await?;
     let webhook =
         Webhook::serve(|asked: &Asked| names(10_000, text(&asked.body, "/parent/metadata/name")).into());
     let webhook = webhook.await?;
     let row = format!("{}-bad", test.name());
     host(test, "bad", Hook::webhook(&webhook.url("/customize"))).await?;
-    let settled = |count: usize| {
-        move |controller: &Value| {
-            controller["status"]["parents"] == count && controller["status"]["failing"] == 0
-        }
-    };
+    // A parent has a status once its rules fit.
+    let fits = |parent: &Value| parent["status"]["observedGeneration"] == 1;
     for number in 0..fit {
         test.create(test.parent(&format!("p{number}")).labelled("row", "bad")).await?;
     }
-    test.controllers().until(&row, "all that fit", settled(fit)).await?;
+    for number in 0..fit {
+        test.parents().until(&format!("p{number}"), "rules that fit", fits).await?;
+    }
     test.create(test.parent("more").labelled("row", "bad")).await?;
     refused(test, "more", "are allowed for all parents (--customize-memory-max)").await?;
     let one = |controller: &Value| controller["status"]["failing"] == 1;
     test.controllers().until(&row, "one that fails", one).await?;
     test.parents().delete("p0").await?;
-    test.controllers().until(&row, "one more that fits", settled(fit)).await?;
+    test.parents().until("more", "rules that fit now", fits).await?;
     memory(test)
 }
 
