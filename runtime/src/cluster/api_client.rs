@@ -1,7 +1,6 @@
 //! Client of the API server: its connection, requests and answers as bytes, and the paths of objects.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
-use crate::sync::lock;
+use crate::sync::{OpenWatches, lock};
 use crate::telemetry::error_chain;
 
 /// No write or read of a single object takes this long on a healthy API server.
@@ -35,30 +34,6 @@ pub(crate) struct ApiClient {
     limit: Option<Arc<Limit>>,
     /// Of all accounts together.
     pub(crate) watches: OpenWatches,
-}
-
-/// Number of the watches that are open.
-#[derive(Clone, Default)]
-pub(crate) struct OpenWatches(Arc<AtomicU64>);
-
-/// A watch that is open until this is dropped.
-pub(super) struct OpenWatch(OpenWatches);
-
-impl OpenWatches {
-    pub(super) fn begin(&self) -> OpenWatch {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        OpenWatch(self.clone())
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for OpenWatch {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Rate limit that all requests but watches share.

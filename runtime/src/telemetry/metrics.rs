@@ -16,8 +16,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::cluster::api_client::OpenWatches;
-use crate::sync::lock;
+use crate::sync::{OpenWatches, lock};
 
 /// Content type of a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
