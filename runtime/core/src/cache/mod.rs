@@ -158,7 +158,7 @@ impl Cache {
         self.objects.is_empty()
     }
 
-    /// From now on [`Cache::near`] takes no walk.
+    /// From now on objects are found by their labels without a walk.
     pub fn label(&mut self) {
         if self.labelled.is_none() {
             let mut labelled = LabelIndex::default();
