@@ -78,7 +78,8 @@ async fn what_is_not_as_it_was_written_is_compiled_again() {
     for bytes in damaged {
         fs::write(&file, &bytes).unwrap();
         assert!(!is_found(&folder, module(1)).await, "{} of {} bytes", bytes.len(), whole.len());
-        until("it is kept again", || fs::read(&file).is_ok_and(|now| now.len() == whole.len())).await;
+        let is_replaced = |now: Vec<u8>| now.len() == whole.len() && now != bytes;
+        until("it is replaced", || fs::read(&file).is_ok_and(is_replaced)).await;
         assert!(is_found(&folder, module(1)).await);
     }
     let elsewhere = place.path().join("elsewhere");
