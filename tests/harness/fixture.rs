@@ -46,8 +46,9 @@ impl Fixture {
         let name = unique_name(title);
         let kind = Kind::new(&format!("{name}.example.com"), "v1", "Greeting", "greetings");
         let log = plane.logs().join(format!("{name}.log"));
-        let server =
-            Server::new(paths::server()?, plane.kubeconfig(), log).only(&label(&name)).telling_each_pass();
+        let server = Server::new(paths::server()?, plane.kubeconfig(), log)
+            .only(&label(&name))
+            .logging_each_reconcile();
         let mut fixture = Self {
             name,
             kind,

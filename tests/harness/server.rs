@@ -37,8 +37,8 @@ impl Server {
         self
     }
 
-    /// Writes a log line for each pass over a parent.
-    pub fn telling_each_pass(mut self) -> Self {
+    /// Writes a log line for each reconcile.
+    pub fn logging_each_reconcile(mut self) -> Self {
         self.flags.push("--log-level=info,metahook=debug".to_owned());
         self
     }

@@ -12,24 +12,25 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
+use crate::attacks::measure::memory_at_most;
 use crate::table::{Row, host};
 use crate::wasm::{self, Wat, command};
 
 /// Hooks that run at once, on every machine.
 const AT_ONCE: &str = "--hook-concurrency=4";
 
-/// What the server may ever have had: an idle one has 40 MiB, and what remains is less than four hooks may have by their
+/// What the server may ever have had, in MiB: an idle one has 40 MiB, and what remains is less than four hooks may have by their
 /// limits (64Mi of memory and 4Mi of output each).
-const MEMORY: u64 = 300 << 20;
+const MEMORY: f64 = 300.0;
 
 /// The same where an answer of 32 MiB is read, compared and sent, beside some that would like to be more.
-const MEMORY_FOR_LARGE_ANSWERS: u64 = 500 << 20;
+const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
 
 /// Seconds in which a neighbour's parent converges, on a busy machine, too.
 const BESIDE: f64 = 60.0;
 
 /// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
-async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()> {
+async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: f64) -> Result<()> {
     test.define_kind().await?;
     test.store("good", &guest("hello")?).await?;
     test.server().flag(AT_ONCE);
@@ -45,13 +46,7 @@ async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: u64) -> Result<()>
     ensure!(test.server().pid()? == pid, "the server is another process");
     let log = std::fs::read_to_string(test.server().log())?;
     ensure!(!log.contains("panicked"), "something panicked");
-    let most = test.server().most_memory()?;
-    test.at_most("the server's memory", mebibytes(most), "MiB", mebibytes(memory))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "whole MiB")]
-fn mebibytes(bytes: u64) -> f64 {
-    (bytes >> 20) as f64
+    memory_at_most(test, "the server's memory", memory)
 }
 
 /// The row comes as it should both before and after a parent of the tutorial's controller got its Pod.

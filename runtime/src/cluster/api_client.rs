@@ -39,7 +39,7 @@ pub(crate) struct ApiClient {
 /// Rate limit that all requests but watches share.
 struct Limit {
     start: Instant,
-    bucket: Mutex<RateLimiter>,
+    limiter: Mutex<RateLimiter>,
 }
 
 /// Content types of patches.
@@ -116,7 +116,7 @@ impl ApiClient {
     }
 
     pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {
-        let limit = |rate| Limit { start: Instant::now(), bucket: Mutex::new(RateLimiter::new(rate)) };
+        let limit = |rate| Limit { start: Instant::now(), limiter: Mutex::new(RateLimiter::new(rate)) };
         let (client, watches) = (transport.client(namespace), OpenWatches::default());
         Self { client, transport, limit: rate.map(limit).map(Arc::new), watches }
     }
@@ -172,8 +172,8 @@ impl ApiClient {
             .header(CONTENT_TYPE, kind)
             .body(body.map_or_else(Body::empty, Body::from))
             .map_err(Unreachable::Request)?;
-        if let Some(Limit { start, bucket }) = self.limit.as_deref() {
-            let wait = lock(bucket).take(start.elapsed());
+        if let Some(Limit { start, limiter }) = self.limit.as_deref() {
+            let wait = lock(limiter).take(start.elapsed());
             tokio::time::sleep(wait).await;
         }
         let exchange = async {

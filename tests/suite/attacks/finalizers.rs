@@ -27,13 +27,8 @@ fn finalizers(object: &Value) -> usize {
 pub(crate) async fn controllers_that_go_while_no_server_runs_leave_no_finalizer(
     test: &mut Fixture,
 ) -> Result<()> {
-    let webhook = Webhook::serve(|asked| finalized(asked).into()).await?;
-    let hook = |path: &str| Hook::webhook(&webhook.url(path));
-    test.define_kind().await?;
-    test.serve()?;
-    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
-    let decorator = test.decorator().decorating(test.kind(), json!({}));
-    test.host_decorator(decorator.synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    let webhook = finalizing_controller(test).await?;
+    finalizing_decorator(test, &webhook).await?;
     let count = form(3, 300);
     for nth in 0..count {
         test.create(test.parent(&format!("p{nth}"))).await?;
@@ -56,11 +51,7 @@ pub(crate) async fn controllers_that_go_while_no_server_runs_leave_no_finalizer(
 
 /// Its sync hook was taken out of the spec.
 pub(crate) async fn a_finalize_hook_alone_lets_parents_go(test: &mut Fixture) -> Result<()> {
-    let webhook = Webhook::serve(|asked| finalized(asked).into()).await?;
-    let hook = |path: &str| Hook::webhook(&webhook.url(path));
-    test.define_kind().await?;
-    test.serve()?;
-    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    let webhook = finalizing_controller(test).await?;
     test.create(test.parent("p")).await?;
     test.parents().until("p", "has a finalizer", |parent| finalizers(parent) == 1).await?;
     test.controllers().merge(test.name(), &json!({ "spec": { "hooks": { "sync": null } } })).await?;
@@ -75,13 +66,8 @@ pub(crate) async fn a_finalize_hook_alone_lets_parents_go(test: &mut Fixture) ->
 
 /// Parents are written as they are, so that nothing has to understand their content.
 pub(crate) async fn a_deep_parent_gets_its_finalizers_and_goes(test: &mut Fixture) -> Result<()> {
-    let webhook = Webhook::serve(|asked| finalized(asked).into()).await?;
-    let hook = |path: &str| Hook::webhook(&webhook.url(path));
-    test.define_kind().await?;
-    test.serve()?;
-    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
-    let decorator = test.decorator().decorating(test.kind(), json!({}));
-    test.host_decorator(decorator.synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    let webhook = finalizing_controller(test).await?;
+    finalizing_decorator(test, &webhook).await?;
     let spec = format!("{}0{}", r#"{"a":"#.repeat(DEPTH), "}".repeat(DEPTH));
     let parent = test.parent("deep").json().to_string().replace(r#""spec":{}"#, &format!(r#""spec":{spec}"#));
     let file = test.plane().scratch().join(format!("{}.json", test.name()));
@@ -101,5 +87,23 @@ pub(crate) async fn a_deep_parent_gets_its_finalizers_and_goes(test: &mut Fixtur
     })
     .await?;
     kubectl.run(&["delete", &namespace, "--timeout=20s", &resource]).await?;
+    Ok(())
+}
+
+/// Serves, and hosts a controller whose webhook lets each parent go.
+async fn finalizing_controller(test: &mut Fixture) -> Result<Webhook> {
+    let webhook = Webhook::serve(|asked| finalized(asked).into()).await?;
+    let hook = |path: &str| Hook::webhook(&webhook.url(path));
+    test.define_kind().await?;
+    test.serve()?;
+    test.host(test.controller().synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
+    Ok(webhook)
+}
+
+/// Hosts a decorator of the same parents with the same webhook.
+async fn finalizing_decorator(test: &mut Fixture, webhook: &Webhook) -> Result<()> {
+    let hook = |path: &str| Hook::webhook(&webhook.url(path));
+    let decorator = test.decorator().decorating(test.kind(), json!({}));
+    test.host_decorator(decorator.synced_by(hook("/sync")).finalized_by(hook("/finalize"))).await?;
     Ok(())
 }

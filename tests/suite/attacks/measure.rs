@@ -97,12 +97,10 @@ pub(crate) async fn writes_per_second(metrics: SocketAddr, time: Duration) -> Re
     Ok((after - before) / time.as_secs_f64())
 }
 
-/// Bytes of memory that a process has now.
-pub(crate) fn memory(pid: u32) -> Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("no memory to read")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("the kernel tells no VmRSS")?;
-    Ok(kib.parse::<u64>()? << 10)
+/// Records the most memory that the server ever had; the bound is in MiB.
+pub(crate) fn memory_at_most(test: &mut Fixture, what: &str, bound: f64) -> Result<()> {
+    let most = u32::try_from(test.server().most_memory()? >> 20)?;
+    test.at_most(what, most.into(), "MiB", bound)
 }
 
 impl Probe {

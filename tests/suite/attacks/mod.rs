@@ -3,7 +3,6 @@
 //! The suite runs the short form of each, `cargo xtask attack` the long one.
 
 pub(crate) mod compilation;
-#[allow(dead_code, reason = "an experiment uses some of the measures")]
 pub(crate) mod measure;
 pub(crate) mod pacing;
 pub(crate) mod related;

@@ -135,8 +135,7 @@ async fn flood(test: &mut Fixture, hook: &[u8]) -> Result<()> {
 }
 
 fn memory(test: &mut Fixture) -> Result<()> {
-    let most = test.server().most_memory()? >> 20;
-    test.at_most("memory", f64::from(u32::try_from(most)?), "MiB", MEMORY_MIB)
+    measure::memory_at_most(test, "memory", MEMORY_MIB)
 }
 
 /// The Event on a parent that its rules are refused.

@@ -233,12 +233,14 @@ pub(crate) async fn an_answer_without_attachments_deletes_them_for_a_webhook_onl
 
 /// What a decorator's spec does not declare is told of: a webhook's is made once, a module's answer is refused.
 pub(crate) async fn undeclared_attachments_are_reported(test: &mut Fixture) -> Result<()> {
-    let stray = |name: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name } });
-    let answer = json!({ "labels": { "n": "1" }, "attachments": [attachment("kept"), stray("stray")] });
+    let unmanaged =
+        |name: &str| json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name } });
+    let answer =
+        json!({ "labels": { "n": "1" }, "attachments": [attachment("kept"), unmanaged("unmanaged")] });
     let webhook = decorated(test, move |_| answer.clone().into(), |dc, _| dc).await?;
     let object = make_map(test, "p").await?;
     let secrets = test.within(&SECRET);
-    let made = secrets.until("stray", "made", |_| true).await?;
+    let made = secrets.until("unmanaged", "made", |_| true).await?;
     let told = |event: &Value| text(event, "/message").contains("Secret");
     test.until_event_on(&object, "UnmanagedChild", told).await?;
     test.config_maps().until("kept", "made beside it", |_| true).await?;
@@ -247,17 +249,18 @@ pub(crate) async fn undeclared_attachments_are_reported(test: &mut Fixture) -> R
     let asked = webhook.until_asked("once more", touched).await?;
     let groups: Vec<_> = asked.body["attachments"].as_object().context("no groups")?.keys().collect();
     ensure!(groups == ["ConfigMap.v1"], "{groups:?}");
-    ensure!(version(&secrets.get("stray").await?) == version(&made), "written again");
+    ensure!(version(&secrets.get("unmanaged").await?) == version(&made), "written again");
     test.decorators().delete(test.name()).await?;
 
-    let answer = json!({ "labels": { "n": "2" }, "attachments": [attachment("other"), stray("refused")] });
+    let answer =
+        json!({ "labels": { "n": "2" }, "attachments": [attachment("other"), unmanaged("refused")] });
     test.store("hook", &wasm::answers(&answer)?).await?;
     let controller =
         test.decorator().renamed(&format!("{}-module", test.name())).decorating(&CONFIG_MAP, of(test));
     test.host_decorator(controller.attaching(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"))).await?;
     let told = |event: &Value| text(event, "/message").contains("attachments[1]");
     test.until_event_on(&object, "SyncError", told).await?;
-    ensure!(secrets.find("refused").await?.is_none(), "the stray was made");
+    ensure!(secrets.find("refused").await?.is_none(), "the unmanaged child was made");
     ensure!(test.config_maps().find("other").await?.is_none(), "the other one was made");
     ensure!(label(&test.config_maps().get("p").await?, "n") == "1", "a label was written");
     Ok(())

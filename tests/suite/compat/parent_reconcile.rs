@@ -443,10 +443,10 @@ pub(crate) async fn unmanaged_children_of_webhooks_are_created_once_and_reported
 ) -> Result<()> {
     let place = test.name().to_owned();
     let answer = move |_: &Asked| {
-        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "stray" } });
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "unmanaged" } });
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
-            "metadata": { "name": format!("stray-{place}") },
+            "metadata": { "name": format!("unmanaged-{place}") },
         });
         json!({ "children": [secret, class, child("kept")], "status": { "n": 1 } }).into()
     };
@@ -454,8 +454,8 @@ pub(crate) async fn unmanaged_children_of_webhooks_are_created_once_and_reported
     let secret = Kind::new("", "v1", "Secret", "secrets");
     let webhook = synced(test, answer, |c, _| c.making(&POD, "InPlace")).await?;
     test.create(test.parent("p")).await?;
-    test.within(&secret).until("stray", "made", |_| true).await?;
-    let name = format!("stray-{}", test.name());
+    test.within(&secret).until("unmanaged", "made", |_| true).await?;
+    let name = format!("unmanaged-{}", test.name());
     test.everywhere(&priority).until(&name, "made", |_| true).await?;
     test.config_maps().until("kept", "made", |_| true).await?;
     for says in

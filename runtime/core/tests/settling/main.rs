@@ -63,7 +63,7 @@ proptest! {
         let mut server = ends_in(Saving::Settling, method, &deeds);
         let calls = server.calls;
         server.comes_to_rest();
-        let fails = !server.standings.failing().is_empty();
+        let fails = !server.settled.failing().is_empty();
         prop_assert!(server.calls == calls || fails);
         prop_assert!(server.statuses_are_current() || fails);
     }
@@ -111,5 +111,5 @@ fn a_hook_that_gives_two_answers_is_found_out_and_called_each_time() {
     assert_eq!(server.calls, calls + 1);
     server.does(Deed::Module(1));
     server.comes_to_rest();
-    assert_eq!((server.purity(), server.standings.settled()), (Some(Purity::Pure), 1));
+    assert_eq!((server.purity(), server.settled.settled()), (Some(Purity::Pure), 1));
 }

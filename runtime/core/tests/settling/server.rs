@@ -103,7 +103,7 @@ pub(crate) enum Saving {
 
 pub(crate) struct Server {
     pub(crate) cluster: Model,
-    pub(crate) standings: SettledParents,
+    pub(crate) settled: SettledParents,
     pub(crate) calls: u64,
     /// What the hook's random numbers are made of.
     pub(crate) seed: u8,
@@ -146,7 +146,7 @@ impl Server {
         });
         Self {
             cluster: Model::default(),
-            standings: SettledParents::new(u64::from(saving == Saving::Checking)),
+            settled: SettledParents::new(u64::from(saving == Saving::Checking)),
             calls: 0,
             seed: 0,
             saving,
@@ -223,7 +223,7 @@ impl Server {
     }
 
     pub(crate) fn purity(&self) -> Option<Purity> {
-        self.standings.purity_of(Fingerprint::of(&[self.module]))
+        self.settled.purity_of(Fingerprint::of(&[self.module]))
     }
 
     pub(crate) fn status_of(&self, parent: u8) -> Value {
@@ -304,7 +304,7 @@ impl Server {
             let Some(key) = self.queue.pop_first() else { return };
             self.pass(&key);
             // Where a stranger holds the name of a child, trying again does not help.
-            if self.standings.failing().contains_key(&key) {
+            if self.settled.failing().contains_key(&key) {
                 failures += 1;
                 if failures > MOST_FAILURES {
                     self.queue.remove(&key);
@@ -348,7 +348,7 @@ impl Server {
     fn pass(&mut self, key: &Key) {
         let Some(parent) = self.parents.get(key).cloned() else {
             self.interests.remove(key);
-            return self.standings.forget(key);
+            return self.settled.forget(key);
         };
         assert_eq!(phase(&parent, &self.config.selection), Phase::Ask(HookName::Sync));
         let hook = Fingerprint::of(&[self.module]);
@@ -363,19 +363,19 @@ impl Server {
             Saving::Forgetful => Fingerprint::of(parent.version.as_str().as_bytes()),
             Saving::Nothing | Saving::Settling | Saving::Checking => input.fingerprint(),
         };
-        let expected = match self.standings.hook_need(key, print) {
+        let expected = match self.settled.hook_need(key, print) {
             HookNeed::Nothing if self.saving != Saving::Nothing => return,
             HookNeed::Nothing | HookNeed::Call => None,
             HookNeed::Check(expected) => Some(expected),
         };
         match self.decide_and_act(&input, expected) {
-            Ok((false, answer)) => self.standings.settle(key, SettledState { seen: print, answer, revision }),
+            Ok((false, answer)) => self.settled.settle(key, SettledState { seen: print, answer, revision }),
             Ok((true, _)) => {
-                self.standings.unsettle(key);
+                self.settled.unsettle(key);
                 self.queue.insert(key.clone());
             }
             Err(Conflict) => {
-                self.standings.fail(key, "Conflict");
+                self.settled.fail(key, "Conflict");
                 self.queue.insert(key.clone());
             }
         }
@@ -390,9 +390,9 @@ impl Server {
         let answer = self.call(&input.request(&self.config, input.state(), &children).unwrap());
         let older = self.call_about_older(input, &children);
         let print = Fingerprint::of(&[&answer[..], &older.concat()].concat());
-        self.standings.called(input.hooks, true);
+        self.settled.called(input.hooks, true);
         if expected.is_some_and(|expected| expected != print) {
-            self.standings.differed(input.hooks);
+            self.settled.differed(input.hooks);
         }
         let mut history = self.write_histories.remove(&input.parent.key).unwrap_or_default();
         let older: Vec<_> = older.iter().map(|answer| Ok(answer.as_slice())).collect();
@@ -423,12 +423,12 @@ impl Server {
         }
         self.write_histories.insert(input.parent.key.clone(), history);
         wrote |= wrote_children;
-        let due = self.standings.take_status_due(&input.parent.key);
+        let due = self.settled.take_status_due(&input.parent.key);
         let so_far = WrittenSoFar { wrote_children, failed: result.is_err(), due };
         if metahook_core::reconcile::outcome::status_timing(&input.parent, so_far)
             == StatusTiming::NextReconcile
         {
-            self.standings.put_off_status(&input.parent.key);
+            self.settled.put_off_status(&input.parent.key);
             return Ok((true, print));
         }
         let now = self.parents.get(&input.parent.key).filter(|now| now.uid == input.parent.uid).cloned();

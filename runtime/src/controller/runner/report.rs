@@ -303,7 +303,7 @@ impl Reporter {
 }
 
 impl ControllerRunner {
-    /// Tells of deletions that wait, once their number no longer rises, and lets them go on where a user agrees.
+    /// Records deletions that wait, once their number no longer rises, and lets them go on where a user agrees.
     pub(crate) fn tend_brake(
         &self,
         brake: &Brake,
@@ -334,8 +334,8 @@ impl ControllerRunner {
             }
         }
         *last = held.map(|held| match last.take() {
-            Some((before, told)) if before == held => {
-                if !told {
+            Some((before, recorded)) if before == held => {
+                if !recorded {
                     self.warn(EventReason::DeletionsHeld, &held.to_string());
                 }
                 (held, true)
