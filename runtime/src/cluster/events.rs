@@ -96,7 +96,7 @@ impl Recorder {
             reason,
             message: shorten(message, MAX_MESSAGE),
         };
-        if let Err(dropped) = lock(&self.line.waiting).add(note) {
+        if let Some(dropped) = lock(&self.line.waiting).add(note) {
             tracing::debug!(reason = &*dropped.reason, "an Event was dropped: too many are waiting");
         }
         self.line.added.notify_one();
@@ -104,10 +104,11 @@ impl Recorder {
 }
 
 impl Waiting {
-    fn add(&mut self, note: Note) -> Result<(), Note> {
+    /// Gives back the one that is dropped.
+    fn add(&mut self, note: Note) -> Option<Note> {
         let is_ours = matches!(note.reason, Cow::Borrowed(_));
         let line = if is_ours { &mut self.ours } else { &mut self.of_hooks };
-        line.add(note.about(), note)
+        line.add((&note.namespace.clone(), &note.about()), note)
     }
 
     fn next(&mut self) -> Option<Note> {
@@ -309,7 +310,7 @@ mod tests {
                 drop(waiting.add(made));
             }
         }
-        assert!(waiting.add(note("x")).is_ok());
+        assert!(waiting.add(note("x")).is_none());
         let first: Vec<_> = std::iter::from_fn(|| waiting.next()).take(3).map(|note| note.about()).collect();
         assert_eq!(first, ["x", "0", "1"]);
     }
