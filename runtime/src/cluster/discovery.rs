@@ -85,6 +85,46 @@ impl Discovery {
         found.ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
     }
 
+    /// The kind in this version, or in another one where this one is no longer served.
+    pub(crate) async fn resolve_any_version(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
+        let error = match self.resolve(gvr).await {
+            Err(error) if error.is_not_served() => error,
+            resolved => return resolved,
+        };
+        for version in self.versions(&gvr.group).await? {
+            match self.resolve(&Gvr { version: version.into(), ..gvr.clone() }).await {
+                Err(error) if error.is_not_served() => {}
+                resolved => return resolved,
+            }
+        }
+        Err(error)
+    }
+
+    /// The versions of a group, the preferred one first; none of the core group, which has one.
+    async fn versions(&self, group: &str) -> Result<Vec<String>, DiscoveryError> {
+        #[derive(Deserialize)]
+        struct Group {
+            versions: Vec<Version>,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            version: String,
+        }
+        if group.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answer = self.api.get(&format!("/apis/{group}")).await.map_err(DiscoveryError::Unreachable)?;
+        match answer.status {
+            StatusCode::NOT_FOUND => Ok(Vec::new()),
+            status if !status.is_success() => Err(DiscoveryError::Refused(answer.message())),
+            _ => {
+                let Group { versions } =
+                    serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
+                Ok(versions.into_iter().map(|one| one.version).collect())
+            }
+        }
+    }
+
     pub(crate) async fn resolve_kind(&self, gvk: &Gvk) -> Result<Arc<Resource>, DiscoveryError> {
         let found = self.find(&gvk.api_version(), |resource| resource.gvk == *gvk).await?;
         found.ok_or_else(|| DiscoveryError::NoKind(gvk.clone()))
@@ -299,7 +339,10 @@ impl OpenApi {
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
+
     use super::*;
+    use crate::cluster::fake;
 
     #[test]
     fn a_gap_in_what_is_published_is_no_news() {
@@ -311,5 +354,30 @@ mod tests {
         assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &read)));
         let latest = known(OnceCell::new_with(Some(None))).latest();
         assert!(latest.is_some_and(|latest| Arc::ptr_eq(&latest, &before)), "its kind is gone from it");
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_found_in_another_version_than_the_one_that_is_no_longer_served() {
+        let api = fake::answering(|request| {
+            let body = match request.uri().path() {
+                "/apis/e.com" => r#"{"versions":[{"version":"v3"},{"version":"v2"}]}"#,
+                "/apis/e.com/v2" => r#"{"resources":[{"name":"things","kind":"Thing","namespaced":true}]}"#,
+                "/apis/e.com/v3" => r#"{"resources":[]}"#,
+                _ => "",
+            };
+            let status = if body.is_empty() { 404 } else { 200 };
+            Response::builder().status(status).body(body.to_owned()).ok()
+        });
+        let discovery = Discovery::new(api);
+        for version in ["v1", "v2"] {
+            let things =
+                discovery.resolve_any_version(&Gvr::new(&format!("e.com/{version}"), "things")).await;
+            assert_eq!(things.unwrap().gvr(), Gvr::new("e.com/v2", "things"));
+        }
+        for gone in [Gvr::new("e.com/v1", "others"), Gvr::new("f.com/v1", "things"), Gvr::new("v1", "things")]
+        {
+            let error = discovery.resolve_any_version(&gone).await.unwrap_err();
+            assert!(matches!(error, DiscoveryError::NotServed(named) if named == gone));
+        }
     }
 }

@@ -56,8 +56,8 @@ impl StaleFinalizers {
 
     /// Goes on after a failure, so that one parent does not hold the others; gives back the first.
     async fn once(&self, api: &ApiClient) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        // A kind that is not served has no objects.
-        let resource = match self.context.cluster.discovery.resolve(&self.parents).await {
+        // A kind that is served in no version has no objects.
+        let resource = match self.context.cluster.discovery.resolve_any_version(&self.parents).await {
             Err(error) if error.is_not_served() => return Ok(()),
             resource => resource?,
         };
