@@ -1,10 +1,10 @@
 //! Deletion brake: deletions that follow from a change of a controller's hooks or spec are counted, and wait beyond a threshold.
 //!
 //! The *accepted* version of a controller is the digest of its hooks and spec with which its parents settled last. While
-//! the running version is another one, each parent that has not settled with it is *pending*: the deletions that its
-//! reconciles ask for are counted before they are carried out. Those that were let through and those that wait count
+//! the running version is another one, each parent that has not settled with it is *pending*, also one that is selected only
+//! later: the deletions that its reconciles ask for are counted before they are carried out. Those that were let through and those that wait count
 //! together, so that no order of reconciles deletes more than the threshold, and nothing is let through beside what waits.
-//! When no parent is pending, the running version is the accepted one.
+//! When nothing waits, and no parent that was there at the change is pending, the running version is the accepted one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -50,7 +50,10 @@ struct Change {
     to: Fingerprint,
     since: Duration,
     managed: usize,
+    /// Parents that were there at the change and have not settled since.
     pending: BTreeSet<ObjectId>,
+    /// Parents that have.
+    settled: BTreeSet<ObjectId>,
     /// Parents whose reconciles wait, with the number of their deletions.
     held: BTreeMap<ObjectId, HeldParent>,
     held_children: usize,
@@ -99,8 +102,8 @@ impl DeletionBrake {
         let accepted = self.accepted.get_or_insert_with(|| digest.clone());
         self.change = (*accepted != digest).then(|| {
             let Census { parents, children } = census(&self.limits);
-            let (held, held_children) = (BTreeMap::new(), 0);
-            Change { to, since: now, managed: children, pending: parents, held, held_children }
+            let (settled, held, held_children) = (BTreeSet::new(), BTreeMap::new(), 0);
+            Change { to, since: now, managed: children, pending: parents, settled, held, held_children }
         });
         self.accept_if_done();
     }
@@ -120,7 +123,7 @@ impl DeletionBrake {
         self.forget_the_past(now);
         let Some(change) = &mut self.change else { return true };
         change.release(parent);
-        if !change.pending.contains(parent) || self.accepted.as_ref() == Some(&version.to_string()) {
+        if change.settled.contains(parent) || self.accepted.as_ref() == Some(&version.to_string()) {
             return true;
         }
         let is_exempt = |id: &ObjectId| self.limits.is_exempt(&id.resource.gvr());
@@ -145,12 +148,13 @@ impl DeletionBrake {
     pub fn reconciled(&mut self, parent: &ObjectId, version: Fingerprint, settled: bool, now: Duration) {
         let done =
             |change: &Change| change.to == version && (settled || now.saturating_sub(change.since) >= WINDOW);
-        if self.change.as_ref().is_some_and(done) {
+        if let Some(change) = self.change.as_mut().filter(|change| done(change)) {
+            change.settled.insert(parent.clone());
             self.forget(parent);
         }
     }
 
-    /// The parent is gone or going: its children go with it.
+    /// The parent is gone or going, and its children go with it; or it settled.
     pub fn forget(&mut self, parent: &ObjectId) {
         if let Some(change) = &mut self.change {
             change.release(parent);
@@ -203,7 +207,7 @@ impl DeletionBrake {
     }
 
     fn accept_if_done(&mut self) {
-        if let Some(change) = self.change.take_if(|change| change.pending.is_empty()) {
+        if let Some(change) = self.change.take_if(|it| it.pending.is_empty() && it.held.is_empty()) {
             self.accept(change.to);
         }
     }

@@ -67,6 +67,10 @@ impl ChildWriter {
             },
             op => Cow::Borrowed(op),
         };
+        // The deletion brake does not count these: what the API server would not make again is not deleted.
+        if self.data.brake.with(|brake, _| brake.is_changed()) {
+            self.writer.api.try_making(&op).await?;
+        }
         let id = op.id();
         let written = self.writer.write(&op, &reconcile.writer).await?;
         let parent = &reconcile.parent;

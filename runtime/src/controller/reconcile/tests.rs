@@ -1,10 +1,13 @@
 //! Scenarios of writes: each step of a reconcile against each kind of answer by the API server.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use metahook_core::children::claims::{Claim, ClaimedObject};
+use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::{Op, Plan};
 use metahook_core::decorator::Decoration;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::config::KindConfig;
@@ -203,6 +206,30 @@ async fn a_child_is_made_anew_only_where_its_update_and_its_creation_are_tried()
         "Failed(5ms): PUT configmaps/x",
     ];
     assert_eq!(applied(&COMPOSITE, || writes(vec![probe()])).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_change_of_the_hooks_no_child_is_deleted_that_could_not_be_made_again() {
+    let recreate = || {
+        let (uid, body) = (Uid::new("configmaps"), body(&children(), ""));
+        writes(vec![Op::Recreate { id: id(children()), uid, body, manager: None }])
+    };
+    for (is_changed, expected) in
+        [(false, "Failed(5ms): DELETE configmaps/x, POST configmaps"), (true, "Failed(5ms): POST configmaps")]
+    {
+        let answer = |path: &str| if path.ends_with("/x") { Some(200) } else { Some(422) };
+        let scenario = Scenario::of(COMPOSITE, answer);
+        if is_changed {
+            let parents = [id(parents())].into();
+            scenario.data().brake.with(|brake, now| {
+                for hooks in [b"a", b"b"] {
+                    let census = |_: &_| Census { parents: BTreeSet::clone(&parents), children: 1 };
+                    brake.version_changed(Fingerprint::of(hooks), now, census);
+                }
+            });
+        }
+        assert_eq!(scenario.apply(recreate()).await, expected, "changed: {is_changed}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
