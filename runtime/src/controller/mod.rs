@@ -30,7 +30,7 @@ use crate::cluster::events::Recorder;
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
 use crate::queue::Queue;
-use crate::store::{Change, Store, Stores, WriteGuard, Writer};
+use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
 use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
 use decorator_conflicts::DecoratorCoordinator;
@@ -189,7 +189,8 @@ impl ControllerData {
     /// The author of writes for one parent.
     pub(crate) fn writer(&self, parent: &Key) -> Writer {
         let parents = Arc::clone(&self.parents.resource);
-        Writer { controller: self.object.uid.clone(), parents, parent: parent.clone() }
+        let (controller, parent) = (self.object.uid.clone(), parent.clone());
+        Writer { controller, parents, parent, accepted: Accepted::default() }
     }
 
     /// The stores that are listed before the first reconcile. Without all controllers, the children of another one would

@@ -1,5 +1,7 @@
 //! Work queue of parents: each key is queued once, never runs on two workers, and runs at once or after a delay.
 
+mod entry;
+
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::hash::Hash;
@@ -11,13 +13,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use metahook_core::hash::FastMap;
 use metahook_core::pacing::RateLimiter;
-use metahook_core::pacing::lanes::{Cause, Lane, Lanes, NamespaceOf, Place};
+use metahook_core::pacing::lanes::{Cause, Lane, Lanes, NamespaceOf};
 use metahook_core::reconcile::outcome::{Outcome, Pace, SelfTriggerBudget, SelfTriggerLimits, Streaks};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::sync::lock;
+use entry::Entry;
 
 /// # Guarantees
 /// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key whose
@@ -165,29 +168,14 @@ struct Keys<K> {
     sweep_at: Option<Instant>,
 }
 
-#[derive(Default)]
-struct Entry {
-    /// Where it is queued.
-    place: Option<Place>,
-    running: bool,
-    /// The strongest cause to run again that came while it was running.
-    meanwhile: Option<Cause>,
-    due: Option<Instant>,
-    /// Time that passes does not let it run until it is due.
-    held: bool,
-    /// It runs by then, with its streaks reset.
-    reset_at: Option<Instant>,
-    failures: u32,
-    self_triggered: bool,
-    budget: SelfTriggerBudget,
-}
-
 impl<K: Ord + Hash + Clone> Keys<K> {
     /// Whether there is work for a worker now that was not there before.
     fn add(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
         if cause <= Cause::Changed {
-            entry.budget.refill(self.throttle.time(now));
+            let time = self.throttle.time(now);
+            entry.budget.refill(time);
+            entry.early.refill(time);
             entry.self_triggered = false;
         }
         if entry.running {
@@ -197,21 +185,35 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         !(cause == Cause::Periodic && entry.held) && self.wake(key, cause, now)
     }
 
-    /// Queues a key that is not running. One that waits for its next try is charged for an earlier one: two hooks that never
-    /// settle could call each other back for ever.
+    /// Queues a key that is not running. One that waits for its next try has a budget of its own for earlier ones: two hooks
+    /// that never settle could call each other back for ever.
     fn wake(&mut self, key: K, cause: Cause, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
         let waits = entry.place.is_none() && (entry.held || entry.failures > 0);
-        if waits && !matches!(self.throttle.pace(entry.budget, now), Pace::At(_)) {
-            entry.budget.charge(self.throttle.time(now));
+        if !waits || matches!(self.throttle.pace(entry.budget, now), Pace::At(_)) {
+            return self.push(key, cause, now);
         }
-        self.push(key, cause, now)
+        match self.throttle.pace(entry.early, now) {
+            Pace::At(at) => {
+                self.delay(key, self.throttle.start.checked_add(at));
+                true
+            }
+            pace => {
+                entry.early.charge(self.throttle.time(now));
+                self.push_at(pace, key, cause, now)
+            }
+        }
     }
 
     /// Queues a key that is not running as its budget lets it.
     fn push(&mut self, key: K, cause: Cause, now: Instant) -> bool {
+        self.push_at(Pace::AtOnce, key, cause, now)
+    }
+
+    /// The same, and at this pace at the fastest.
+    fn push_at(&mut self, pace: Pace, key: K, cause: Cause, now: Instant) -> bool {
         let budget = self.entries.or_default(&key).budget;
-        match self.throttle.pace(budget, now) {
+        match self.throttle.pace(budget, now).max(pace) {
             Pace::AtOnce => self.enqueue(key, Lane::Of(cause)),
             Pace::Throttled => self.enqueue(key, Lane::Throttled),
             Pace::At(at) => {
@@ -266,7 +268,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         match outcome {
             Outcome::FollowUp => _ = self.push(key.clone(), follow_up, now),
             Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up)),
-            Outcome::Settled(delay) => {
+            Outcome::Settled(delay) | Outcome::InVain(delay) => {
                 self.delay(key.clone(), delay.and_then(at));
                 if let Some(cause) = meanwhile {
                     self.push(key.clone(), cause, now);
@@ -278,7 +280,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
                     self.wake(key.clone(), cause, now);
                 }
             }
-            Outcome::Postponed(delay) => {
+            Outcome::Postponed(delay) | Outcome::Interrupted(delay) => {
                 let delay = if changed { delay.min(MAX_DELAY_AFTER_CHANGE) } else { delay };
                 self.hold(key.clone(), at(delay), now);
                 if meanwhile == Some(Cause::Related) {
@@ -367,34 +369,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 }
 
-impl Entry {
-    fn note(&mut self, cause: Cause) {
-        self.meanwhile = Some(self.meanwhile.map_or(cause, |before| before.min(cause)));
-    }
-
-    /// `changed`: meanwhile another client changed the parent.
-    fn ended(&mut self, outcome: Outcome, changed: bool, time: Duration) {
-        match outcome {
-            Outcome::FollowUp => self.budget.charge(time),
-            Outcome::NextStep => self.budget.refund(),
-            // The others in a row are bounded by their delays.
-            Outcome::Failed(_) if self.failures == 0 => self.budget.charge(time),
-            Outcome::Settled(_) | Outcome::Failed(_) | Outcome::Postponed(_) => {}
-        }
-        match outcome {
-            Outcome::FollowUp => (self.failures, self.self_triggered) = (0, !changed),
-            Outcome::Settled(_) | Outcome::NextStep => (self.failures, self.self_triggered) = (0, false),
-            Outcome::Failed(_) => self.failures = self.failures.saturating_add(1),
-            Outcome::Postponed(_) => {}
-        }
-    }
-
-    /// Whether it is as good as a new one.
-    fn is_idle(&self, time: Duration) -> bool {
-        let waits = self.place.is_some() || self.running || self.due.is_some();
-        !waits && self.failures == 0 && !self.self_triggered && self.budget.is_full(time)
-    }
-}
-
+#[cfg(test)]
+mod budget_tests;
 #[cfg(test)]
 mod tests;

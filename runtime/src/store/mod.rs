@@ -24,7 +24,7 @@ use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
 use own_writes::OwnWrites;
-pub(crate) use own_writes::{Change, WriteGuard, Writer};
+pub(crate) use own_writes::{Accepted, Change, WriteGuard, Writer};
 
 /// All stores in use.
 pub(crate) struct Stores {

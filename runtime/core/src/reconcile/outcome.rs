@@ -1,6 +1,6 @@
 //! Outcome of a reconcile: when the queue hands its parent out again, when its status is written, and the Event of a failure.
 //!
-//! Each reconcile that writes something is charged to the budget of its parent ([`SelfTriggerBudget`]). What is left of it says
+//! Each reconcile that writes something, also in vain, is charged to the budget of its parent ([`SelfTriggerBudget`]). What is left of it says
 //! when the parent may run again, for whatever reason: at once, at a rate that the controller's restless parents share, or one
 //! by one as time refills it. Only a change that another client makes to the parent refills it at once: children, statuses,
 //! time and other hooks could keep a hook going that never settles.
@@ -42,6 +42,8 @@ pub enum Retry {
 pub enum Outcome {
     /// Nothing was written: the next reconcile waits for a change, or for this delay.
     Settled(Option<Duration>),
+    /// The same after writes that the API server ignored.
+    InVain(Option<Duration>),
     /// Something was written: another reconcile follows, as soon as the parent's budget lets it.
     FollowUp,
     /// Something was written, as one of a finite number of steps: another reconcile follows at once, and is never throttled.
@@ -49,6 +51,8 @@ pub enum Outcome {
     Failed(Duration),
     /// Neither a success nor a failure: another reconcile follows after this delay.
     Postponed(Duration),
+    /// The same after something was written.
+    Interrupted(Duration),
 }
 
 /// What went before a reconcile of a parent.
@@ -72,12 +76,19 @@ pub enum Changed {
 }
 
 impl Outcome {
-    /// `resync_after`: the delay that the hook asked for. `streaks`: without this reconcile.
-    pub fn of(result: &Result<Changed, Failure>, resync_after: Option<Duration>, streaks: Streaks) -> Self {
+    /// `resync_after`: the delay that the hook asked for. `streaks`: without this reconcile. `wrote`: also in vain.
+    pub fn of(
+        result: &Result<Changed, Failure>,
+        resync_after: Option<Duration>,
+        streaks: Streaks,
+        wrote: bool,
+    ) -> Self {
         match result {
+            Ok(Changed::Nothing) if wrote => Self::InVain(resync_after),
             Ok(Changed::Nothing) => Self::Settled(resync_after),
             Ok(Changed::Something) => Self::FollowUp,
             Ok(Changed::RolloutStep) => Self::NextStep,
+            Err(Failure { retry: Retry::After(delay), .. }) if wrote => Self::Interrupted(*delay),
             Err(Failure { retry: Retry::After(delay), .. }) => Self::Postponed(*delay),
             Err(_) => Self::after_panic(streaks),
         }
@@ -132,8 +143,8 @@ impl SelfTriggerLimits {
     }
 }
 
-/// When a parent that its own writes triggered may run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// When a parent that its own writes triggered may run: the later, the greater.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     #[default]
     AtOnce,
@@ -235,15 +246,32 @@ mod tests {
     #[test]
     fn a_reconcile_with_nothing_to_write_waits() {
         let resync_after = Some(Duration::from_secs(7));
-        assert_eq!(Outcome::of(&Ok(Changed::Nothing), None, FIRST), Outcome::Settled(None));
-        assert_eq!(Outcome::of(&Ok(Changed::Nothing), resync_after, FIRST), Outcome::Settled(resync_after));
+        assert_eq!(Outcome::of(&Ok(Changed::Nothing), None, FIRST, false), Outcome::Settled(None));
+        assert_eq!(
+            Outcome::of(&Ok(Changed::Nothing), resync_after, FIRST, false),
+            Outcome::Settled(resync_after)
+        );
     }
 
     #[test]
     fn own_writes_are_followed_up_whatever_the_hook_asks_for() {
         let asked = Some(Duration::from_secs(1));
-        assert_eq!(Outcome::of(&Ok(Changed::Something), asked, FIRST), Outcome::FollowUp);
-        assert_eq!(Outcome::of(&Ok(Changed::RolloutStep), asked, FIRST), Outcome::NextStep);
+        assert_eq!(Outcome::of(&Ok(Changed::Something), asked, FIRST, false), Outcome::FollowUp);
+        assert_eq!(Outcome::of(&Ok(Changed::RolloutStep), asked, FIRST, false), Outcome::NextStep);
+    }
+
+    #[test]
+    fn writes_that_the_api_server_ignored_and_those_before_a_delay_are_told_apart() {
+        let delay = Duration::from_secs(7);
+        assert_eq!(
+            Outcome::of(&Ok(Changed::Nothing), Some(delay), FIRST, true),
+            Outcome::InVain(Some(delay))
+        );
+        assert_eq!(
+            Outcome::of(&failure(Retry::After(delay)), None, FIRST, true),
+            Outcome::Interrupted(delay)
+        );
+        assert_eq!(Outcome::of(&Ok(Changed::Something), None, FIRST, true), Outcome::FollowUp);
     }
 
     #[test]
@@ -251,7 +279,7 @@ mod tests {
         for (failures, millis) in [(0, 5), (3, 40), (40, 1_000_000), (u32::MAX, 1_000_000)] {
             let streaks = Streaks { failures, ..FIRST };
             let failed = Outcome::Failed(Duration::from_millis(millis));
-            assert_eq!(Outcome::of(&failure(Retry::Loud), None, streaks), failed);
+            assert_eq!(Outcome::of(&failure(Retry::Loud), None, streaks, false), failed);
             assert_eq!(Outcome::after_panic(streaks), failed);
         }
     }
@@ -266,7 +294,7 @@ mod tests {
     #[test]
     fn no_time_that_a_hook_asks_for_shortens_the_delay_of_a_failure() {
         let streaks = Streaks { failures: 40, ..FIRST };
-        let failed = Outcome::of(&failure(Retry::Quiet), Some(Duration::from_secs(1)), streaks);
+        let failed = Outcome::of(&failure(Retry::Quiet), Some(Duration::from_secs(1)), streaks, false);
         assert_eq!(failed, Outcome::Failed(MAX_RETRY_DELAY));
     }
 
@@ -274,7 +302,10 @@ mod tests {
     fn a_hook_that_asks_for_time_gets_it() {
         let asked = Duration::from_secs(20);
         let streaks = Streaks { failures: 40, ..FIRST };
-        assert_eq!(Outcome::of(&failure(Retry::After(asked)), None, streaks), Outcome::Postponed(asked));
+        assert_eq!(
+            Outcome::of(&failure(Retry::After(asked)), None, streaks, false),
+            Outcome::Postponed(asked)
+        );
     }
 
     #[test]

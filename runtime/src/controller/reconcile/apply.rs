@@ -203,6 +203,7 @@ impl Reconciler {
             guard.answered(vec![event]);
         }
         if deleted {
+            writer.accepted.note();
             self.data.meter.counts().wrote(op.verb());
             tracing::info!(op = op.verb(), object = %id, %uid, "related object deleted");
         } else {

@@ -188,6 +188,7 @@ impl Reconciler {
 
     async fn run(&self, key: &Key, parent: Arc<Object>, streaks: Streaks) -> Outcome {
         let writer = self.data.writer(key);
+        let accepted = writer.accepted.clone();
         let mut resync_after = None;
         let result = match self.prepare(Arc::clone(&parent), writer, streaks).await {
             Ok(Progress::Settled) => {
@@ -233,7 +234,7 @@ impl Reconciler {
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(&parent, EventReason::SyncError, &message);
         }
-        Outcome::of(&result, resync_after, streaks)
+        Outcome::of(&result, resync_after, streaks, accepted.is_noted())
     }
 
     /// A version that is put back may find parents that are still settled with it.

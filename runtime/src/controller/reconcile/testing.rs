@@ -225,12 +225,14 @@ impl Scenario {
         let revision = CacheRevision::of(&parent, seen, None, []);
         let state = SettledState { seen, answer, revision };
         let writer = self.data().writer(&parent.key);
+        let accepted = writer.accepted.clone();
         let streaks = Streaks::default();
         let (pure, wrote, version) = (Some(true), false, seen);
         let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
         let written = self.reconciler.apply(&reconcile).await;
         let result = written.map(|written| self.reconciler.changed(&reconcile, written));
-        let outcome = Outcome::of(&result.map_err(|error| error.failure()), None, streaks);
+        let outcome =
+            Outcome::of(&result.map_err(|error| error.failure()), None, streaks, accepted.is_noted());
         format!("{outcome:?}: {}", self.requests())
     }
 

@@ -97,6 +97,7 @@ impl ObjectWriter {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         let guard = self.data.write_guard(op.id(), writer);
         let events = self.api.carry_out(op).instrument(span.clone()).await?;
+        writer.accepted.note();
         let changed = op.is_answered_by_a_change(&events);
         if changed {
             self.data.meter.counts().wrote(op.verb());
@@ -121,7 +122,9 @@ impl ObjectWriter {
         change: impl Fn(&mut Value),
     ) -> Result<Option<Arc<Object>>, ApplyError> {
         let guard = self.data.write_guard(id, writer);
-        Ok(observe(guard, self.api.rewrite(id, uid, change).await?))
+        let events = self.api.rewrite(id, uid, change).await?;
+        writer.accepted.note();
+        Ok(observe(guard, events))
     }
 
     /// Carries claims out: orphans are adopted, children that no longer match are released.
@@ -188,7 +191,9 @@ impl ObjectWriter {
     ) -> Result<Option<Arc<Object>>, ApplyError> {
         let id = self.data.parent_id(parent);
         let guard = self.data.write_guard(&id, writer);
-        Ok(observe(guard, self.api.change_finalizers(&id, parent, change).await?))
+        let events = self.api.change_finalizers(&id, parent, change).await?;
+        writer.accepted.note();
+        Ok(observe(guard, events))
     }
 
     /// Reads the parent before it gets a child: the one in the store may be long gone.

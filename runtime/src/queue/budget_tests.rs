@@ -1,0 +1,92 @@
+//! Tests of the queue: what is charged to which budget.
+
+use metahook_core::reconcile::outcome::Changed;
+
+use super::tests::{never_settles, now, queue};
+use super::*;
+
+/// Two keys, each added by the other's writes, over ten minutes: the reconciles in the first second, and those after it.
+async fn two(how: impl Fn(Streaks) -> Outcome) -> (usize, usize) {
+    let (queue, start) = (queue(), Instant::now());
+    let (mut at_once, mut later) = (0, 0);
+    queue.add(1, Cause::Created);
+    queue.add(2, Cause::Created);
+    while start.elapsed() < Duration::from_mins(10) {
+        let (key, streaks) = queue.next().await.unwrap();
+        if start.elapsed() < Duration::from_secs(1) {
+            at_once += 1;
+        } else {
+            later += 1;
+        }
+        // The other one is told before and after.
+        queue.add(3 - key, Cause::Related);
+        queue.done(&key, how(streaks));
+        queue.add(3 - key, Cause::Related);
+        assert!(at_once + later < 1000, "for ever, at once");
+    }
+    (at_once, later)
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_keys_that_never_settle_are_throttled() {
+    let pace = |streaks: Streaks| Outcome::of(&Ok(Changed::Something), None, streaks, true);
+    let (at_once, later) = two(pace).await;
+    assert!((40..=48).contains(&at_once) && later <= 130, "{at_once} and {later}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_calls_back_a_key_that_waits_a_few_times() {
+    let (at_once, later) = two(|_| Outcome::Failed(Duration::from_mins(1))).await;
+    assert!((40..=48).contains(&at_once) && later <= 260, "{at_once} and {later}");
+    let (at_once, later) = two(|_| Outcome::Postponed(Duration::from_mins(1))).await;
+    assert!((40..=48).contains(&at_once) && later <= 260, "{at_once} and {later}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_of_a_rollout_are_not_throttled() {
+    let queue = queue();
+    queue.add(1, Cause::Created);
+    for _ in 0..100 {
+        for outcome in [Outcome::NextStep, Outcome::FollowUp, Outcome::FollowUp] {
+            assert_eq!(now(&queue).await, Some(1));
+            queue.done(&1, outcome);
+        }
+    }
+}
+
+/// A hook that asks to be called again each second, and sends a write each time.
+#[tokio::test(start_paused = true)]
+async fn writes_in_vain_and_those_before_a_delay_are_charged() {
+    let delay = Duration::from_secs(1);
+    for (outcome, bound) in [
+        (Outcome::InVain(Some(delay)), 90),
+        (Outcome::Interrupted(delay), 90),
+        (Outcome::Settled(Some(delay)), 610),
+    ] {
+        let (queue, start) = (queue(), Instant::now());
+        queue.add(1, Cause::Created);
+        let mut count = 0;
+        while start.elapsed() < Duration::from_mins(10) {
+            let (key, _) = queue.next().await.unwrap();
+            queue.done(&key, outcome);
+            count += 1;
+        }
+        assert!(count <= bound && count >= bound / 9 * 8, "{outcome:?}: {count}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_failed_for_long_recovers_at_once() {
+    for outcome in [Outcome::Failed(Duration::from_mins(1)), Outcome::Postponed(Duration::from_mins(1))] {
+        let queue = queue();
+        queue.add(1, Cause::Created);
+        for _ in 0..100 {
+            let (key, _) = queue.next().await.unwrap();
+            queue.done(&key, outcome);
+            queue.add(1, Cause::Related);
+        }
+        queue.next().await.unwrap();
+        queue.done(&1, Outcome::FollowUp);
+        assert_eq!(never_settles(&queue, 8, || ()).await, [0; 8], "{outcome:?}");
+    }
+}
