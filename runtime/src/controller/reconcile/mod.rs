@@ -5,7 +5,7 @@ mod children;
 pub(super) mod parents;
 mod prepare;
 #[cfg(test)]
-mod testing;
+pub(in crate::controller) mod testing;
 #[cfg(test)]
 mod tests;
 mod write;

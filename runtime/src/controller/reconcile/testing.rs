@@ -31,6 +31,7 @@ use crate::cluster::named_objects::SeedKey;
 use crate::controller::hooks::{Hook, HookCaller, Hooks};
 use crate::controller::reconcile::write::Written;
 use crate::controller::reconcile::{Reconcile, Reconciler};
+use crate::controller::related::RelatedObjects;
 use crate::controller::related::select::Turns;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::{Brake, Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
@@ -59,7 +60,7 @@ pub(super) struct Scenario {
     pub(super) reconciler: Arc<Reconciler>,
 }
 
-pub(super) fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
+pub(in crate::controller) fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
     Arc::new(Resource {
         gvk: Gvk::new(api_version, kind),
         plural: format!("{}s", kind.to_lowercase()).into(),
@@ -133,6 +134,10 @@ impl Scenario {
             let path = request.uri().path();
             response(request.method(), path, answers(path))
         });
+        Self { requests, reconciler: Self::over(kind, api) }
+    }
+
+    fn over(kind: KindConfig, api: ApiClient) -> Arc<Reconciler> {
         let context = context(api);
         let stores = &context.cluster.stores;
         let sync = HookConfig::wasm(HookVersion::V1, None);
@@ -178,9 +183,8 @@ impl Scenario {
             sources: Arc::clone(&context.hooks.sources),
             seeds: Arc::clone(&context.hooks.seeds),
         };
-        let queue =
-            ParentQueue::new(hooks, None, &context, false, Throttle::new(SelfTriggerLimits::default()));
-        Self { requests, reconciler: queue.reconciler }
+        let throttle = Throttle::new(SelfTriggerLimits::default());
+        ParentQueue::new(hooks, None, &context, false, throttle).reconciler
     }
 
     pub(super) fn data(&self) -> &ControllerData {
@@ -279,6 +283,11 @@ pub(super) fn context(api: ApiClient) -> Context {
             turns: Turns::default(),
         },
     }
+}
+
+/// The related objects of a controller over this API server.
+pub(in crate::controller) fn related(api: ApiClient) -> Arc<RelatedObjects> {
+    Arc::clone(&Scenario::over(COMPOSITE, api).related)
 }
 
 pub(super) fn retry(retry: Retry) -> String {

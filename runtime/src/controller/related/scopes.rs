@@ -147,3 +147,44 @@ pub(super) async fn filled(at: usize, store: &Store) -> Result<(), RelatedError>
     }
     Err(RelatedError::NotSynced { at })
 }
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+    use metahook_core::object::id::Key;
+    use metahook_core::object::selector::Selector;
+    use metahook_core::related::rule::{Finds, Place, RelatedRule};
+
+    use super::*;
+    use crate::cluster::fake;
+    use crate::controller::reconcile::testing;
+
+    /// The stores that are open once a kind cannot be listed, and the parents that are told.
+    async fn closed(is_served: bool) -> (usize, Option<Key>) {
+        let api = fake::answering(move |request| {
+            let kinds = r#"{"resources":[{"name":"widgets","kind":"Widget","namespaced":true}]}"#;
+            let found = is_served && request.uri().path() == "/apis/example.com/v1";
+            let status = if found { 200 } else { 404 };
+            Response::builder().status(status).body(if found { kinds } else { "{}" }.to_owned()).ok()
+        });
+        let (related, parent) = (testing::related(api), Key::new("n", "x"));
+        let resource = testing::resource("example.com/v1", "Widget");
+        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        let rule = RelatedRule { resource: Arc::clone(&resource), finds };
+        related.lock().index.set(&parent, vec![rule]).unwrap();
+        let store = related.open(0, (resource, None)).unwrap();
+        while store.trouble().is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        related.close_unserved().await;
+        let next = tokio::time::timeout(Duration::from_secs(1), related.queue.next()).await;
+        let open = related.lock().scopes.all().count();
+        (open, next.ok().flatten().map(|(key, _)| key))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_ends_with_its_kind_and_the_parents_with_rules_about_it_are_told() {
+        assert_eq!(closed(true).await, (1, None), "what is served may be listed later");
+        assert_eq!(closed(false).await, (0, Some(Key::new("n", "x"))));
+    }
+}
