@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::ControllerKind;
-use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
@@ -132,8 +131,10 @@ impl Host {
     fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
         let (context, ends, selector) = (self.context.clone(), self.ends.clone(), self.selector.clone());
         async move {
-            let Some(spec) = &before.spec else { return before.ended().await };
-            let (object, account) = (Arc::clone(&before.object), account(spec));
+            if before.spec.is_none() {
+                return before.ended().await;
+            }
+            let object = Arc::clone(&before.object);
             let record = |reason: EventReason| {
                 let message = format!("{} controller: {}", reason.as_str(), object.key);
                 context.cluster.recorder.record(&object, reason, &message);
@@ -149,8 +150,7 @@ impl Host {
             if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {
                 context.decorators.end(&object);
             }
-            let parents = stale_finalizers::parents(kind, &object).unwrap_or_default();
-            let finalized = parents.into_iter().map(|parents| (parents, account.clone())).collect();
+            let finalized = stale_finalizers::finalized_by(kind, &object);
             let owner = (kind, object.key.name.to_string());
             tokio::spawn(stale_finalizers::clean_up(context.clone(), owner, finalized, ends.clone()));
         }
@@ -175,10 +175,6 @@ impl Hosted {
             tracing::error!(controller = %self.object.key, error = error_chain(&error), "a controller did not end by itself: this is a bug in metahook");
         }
     }
-}
-
-fn account(spec: &Value) -> Option<ServiceAccountRef> {
-    spec.get("serviceAccountRef").and_then(|account| ServiceAccountRef::deserialize(account).ok())
 }
 
 fn spec(object: &Object) -> Value {

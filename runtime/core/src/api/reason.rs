@@ -94,6 +94,9 @@ table! {
     DeletionsHeld = ("DeletionsHeld", Controllers, Warning, "See [Deletions after a change](../operations.md#deletions-after-a-change).");
     /// A reconcile failed. The message says at which step, and where in the answer.
     SyncError = ("SyncError", Parents, Warning, "See [Limits and errors](../limits.md).");
+    /// The object is being deleted and waits for a controller that cannot clean up. The message says why, and names the
+    /// command that lets the object go without its clean-up.
+    FinalizerWaits = ("FinalizerWaits", Parents, Warning, "Put back what is missing, or give up the clean-up.");
     /// A webhook answered without a list of children, so all of them are deleted.
     MissingChildren = ("MissingChildren", Parents, Warning, "Answer with an empty list where that is meant.");
     /// A webhook asked for a kind that the spec does not declare, or for another namespace.

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::api::{ControllerKind, SpecError};
 use crate::object::Object;
-use crate::object::id::Gvr;
+use crate::object::id::{Gvr, ObjectId};
 use crate::object::selector::Selector;
+use crate::shorten;
 
 /// The parents that a controller reconciles.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -146,6 +147,44 @@ pub fn record_kind(key: &str) -> Option<Gvr> {
     })
 }
 
+/// Whether a controller calls no hook and names no finalize hook. A finalize hook with neither a module nor a webhook counts:
+/// CustomResourceDefinitions without wasm hooks leave that of one.
+pub fn has_no_hooks(controller: &Object) -> bool {
+    let Ok(controller) = controller.value() else { return false };
+    let hook = |pointer| controller.pointer(pointer).filter(|hook| !hook.is_null());
+    ["/spec/hooks/finalize", "/spec/hooks/sync/webhook", "/spec/hooks/sync/wasm"]
+        .into_iter()
+        .all(|it| hook(it).is_none())
+}
+
+/// The message about a parent that is being deleted and waits for a controller that cannot clean up, and why; `None`: it does
+/// not wait for that one.
+pub fn waits_for_finalize(
+    parent: &Object,
+    id: &ObjectId,
+    (kind, controller): (ControllerKind, &str),
+    problem: &str,
+) -> Option<String> {
+    const MAX_MESSAGE: usize = 1024;
+    let finalizer = finalizer(kind, controller);
+    let at = parent.finalizers.iter().position(|one| *one == finalizer).filter(|_| parent.deleting)?;
+    let patch = json!([
+        {"op": "test", "path": format!("/metadata/finalizers/{at}"), "value": finalizer},
+        {"op": "remove", "path": format!("/metadata/finalizers/{at}")},
+    ]);
+    let (kind, group) = (kind.as_str(), &id.resource.gvk.group);
+    let dot = if group.is_empty() { "" } else { "." };
+    let namespace =
+        if id.key.namespace.is_empty() { String::new() } else { format!(" -n {}", id.key.namespace) };
+    let message = |problem: &str| {
+        format!(
+            "The object is being deleted and waits for {kind} {controller}, which cannot clean up: {problem}. Put back what is missing. Nothing can be put into a namespace that is being deleted: in that case store it in another one, and name that in the controller's spec. To let the object go without its clean-up: kubectl patch{namespace} {}{dot}{group} {} --type=json -p='{patch}'",
+            id.resource.plural, id.key.name,
+        )
+    };
+    Some(message(&shorten(problem, MAX_MESSAGE.saturating_sub(message("").len()))))
+}
+
 /// A change of an object's finalizers.
 #[derive(Clone, Copy)]
 pub enum FinalizerChange<'a> {
@@ -210,7 +249,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::object::testing::a;
+    use crate::object::id::Key;
+    use crate::object::testing::{a, cluster_resource, resource};
 
     fn seen(finalizers: &[&str]) -> Arc<Object> {
         a("e/v1", "P", "n/p").with("metadata.finalizers", json!(finalizers)).object()
@@ -286,5 +326,43 @@ mod tests {
         }
         assert_eq!(finalizer(ControllerKind::Decorator, "c"), "metacontroller.io/decoratorcontroller-c");
         assert_eq!(finalizer_owner("foregroundDeletion"), None);
+    }
+
+    #[test]
+    fn a_controller_without_hooks_is_told_from_one_whose_hooks_were_dropped() {
+        let webhook = json!({"webhook": {"url": "http://x"}});
+        for (hooks, expected) in [
+            (json!(null), true),
+            (json!({}), true),
+            (json!({"sync": {}, "finalize": null, "customize": webhook}), true),
+            (json!({"sync": webhook}), false),
+            (json!({"sync": {"wasm": {}}}), false),
+            (json!({"finalize": webhook}), false),
+            (json!({"sync": {}, "finalize": {}}), false),
+        ] {
+            let controller = a("m/v1", "CompositeController", "c").with("spec.hooks", hooks.clone());
+            assert_eq!(has_no_hooks(&controller.object()), expected, "{hooks}");
+        }
+    }
+
+    #[test]
+    fn a_parent_that_waits_for_its_clean_up_is_told_how_to_let_it_go() {
+        let ours = finalizer(ControllerKind::Composite, "c");
+        let parent =
+            a("e/v1", "P", "n/p").with("metadata.finalizers", json!(["x", ours])).deleting().object();
+        let told = |parent: &Object, id: &ObjectId, problem: &str| {
+            waits_for_finalize(parent, id, (ControllerKind::Composite, "c"), problem)
+        };
+        let id = ObjectId { resource: resource("e/v1", "P"), key: Key::new("n", "p") };
+        let message = told(&parent, &id, "there is no ConfigMap m/hook").unwrap();
+        let starts = "The object is being deleted and waits for CompositeController c, which cannot clean up: there is no ConfigMap m/hook. ";
+        let ends = r#": kubectl patch -n n ps.e p --type=json -p='[{"op":"test","path":"/metadata/finalizers/1","value":"metacontroller.io/compositecontroller-c"},{"op":"remove","path":"/metadata/finalizers/1"}]'"#;
+        assert!(message.starts_with(starts) && message.ends_with(ends), "{message}");
+        let cluster = ObjectId { resource: cluster_resource("v1", "P"), key: Key::new("", "p") };
+        let message = told(&parent, &cluster, &"long ".repeat(1000)).unwrap();
+        assert!(message.contains(" kubectl patch ps p --type"), "{message}");
+        assert_eq!(message.len(), 1024, "the problem is shortened, and not the command");
+        assert_eq!(told(&seen(&[&ours]), &id, ""), None, "it is not being deleted");
+        assert_eq!(told(&a("e/v1", "P", "n/p").deleting().object(), &id, ""), None, "it may go");
     }
 }

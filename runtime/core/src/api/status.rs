@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::reason::{ConditionReason, ConditionType};
+use crate::object::id::Key;
 use crate::settled::Purity;
 use crate::shorten;
 
@@ -95,6 +96,31 @@ pub struct Report {
     pub hooks: BTreeMap<String, HookStatus>,
     pub counts: ParentCounts,
     pub deletions: DeletionStatus,
+    /// Reconciles run.
+    pub working: bool,
+    /// Parents that are being deleted and wait for the controller, which cannot run: their number, and one of them.
+    pub waiting: Option<(usize, Key)>,
+}
+
+impl Report {
+    /// Why the controller cannot run; `None`: it runs, or nothing is known.
+    pub fn problem(&self) -> Option<&str> {
+        match &self.ready {
+            Finding::Known { reason, message } if !self.working && !reason.is_true() => Some(message),
+            Finding::Known { .. } | Finding::Unknown => None,
+        }
+    }
+
+    fn ready(&self) -> Finding {
+        let (Finding::Known { reason, message }, Some((count, first))) = (&self.ready, &self.waiting) else {
+            return self.ready.clone();
+        };
+        let waiting = format!(
+            "; {count} parents that are being deleted wait for it, one is {first}: see its Event FinalizerWaits"
+        );
+        let message = shorten(message, MAX_MESSAGE.saturating_sub(waiting.len()));
+        Finding::new(*reason, message + &waiting)
+    }
 }
 
 /// How many parents there are, and how many of them are settled and failing.
@@ -173,7 +199,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
     let next = ControllerStatus {
         observed_generation: Some(report.generation),
         conditions: vec![
-            condition(ConditionType::Ready, &report.ready),
+            condition(ConditionType::Ready, &report.ready()),
             condition(ConditionType::ModulesLoaded, &report.modules),
             condition(ConditionType::KindsServed, &report.kinds),
             condition(ConditionType::Pure, &report.pure),
@@ -215,5 +241,19 @@ mod tests {
         let third = next(&second, &report(Finding::new(ConditionReason::Running, "")), "t3").unwrap();
         assert_eq!(third.conditions[0].last_transition_time, "t3");
         assert_eq!(third.conditions[1].last_transition_time, "t1");
+    }
+
+    #[test]
+    fn parents_that_wait_are_told_of_where_the_controller_cannot_run() {
+        let missing = Finding::new(ConditionReason::ModuleNotLoaded, "m".repeat(2000));
+        let waits = Report { waiting: Some((2, Key::new("n", "p"))), ..report(missing) };
+        assert!(waits.problem().is_some_and(|problem| problem.starts_with("mmm")));
+        let message = next(&ControllerStatus::default(), &waits, "t1").unwrap().conditions.remove(0).message;
+        assert!(
+            message.len() <= 1024 && message.contains("…; 2 parents") && message.contains(" n/p:"),
+            "{message}"
+        );
+        assert_eq!(Report { working: true, ..waits }.problem(), None);
+        assert_eq!(report(Finding::new(ConditionReason::Running, "")).problem(), None);
     }
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
+use metahook_core::api::selection::waits_for_finalize;
 use metahook_core::children::Problem;
 use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::hash::Fingerprint;
@@ -45,6 +46,9 @@ const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// A hook whose deletions wait is asked again this much later, since it may no longer want them.
 const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// A parent whose clean-up fails so often in a row, which takes some 20 s, is told how to go without it.
+const STUCK_FAILURES: u32 = 12;
 
 const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers come to rest";
 
@@ -234,7 +238,24 @@ impl Reconciler {
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(&parent, EventReason::SyncError, &message);
         }
+        self.record_wait(&parent, streaks, &result);
         Outcome::of(&result, resync_after, streaks, accepted.is_noted())
+    }
+
+    /// Records that a parent which is being deleted waits for a clean-up that fails for long.
+    fn record_wait(&self, parent: &Object, streaks: Streaks, result: &Result<Changed, Failure>) {
+        let failure = result.as_ref().err().filter(|_| streaks.failures >= STUCK_FAILURES);
+        let waits =
+            failure.filter(|failure| failure.retry == Retry::Loud).and_then(|Failure { message, .. }| {
+                let config = &self.data.config;
+                waits_for_finalize(
+                    parent,
+                    &self.data.parent_id(parent),
+                    (config.kind.name(), &config.name),
+                    message,
+                )
+            });
+        self.parents.record_new(parent, EventReason::FinalizerWaits, waits);
     }
 
     /// A version that is put back may find parents that are still settled with it.

@@ -4,6 +4,8 @@ pub(super) mod parent_queue;
 pub(super) mod report;
 mod requirements;
 pub(super) mod stale_finalizers;
+mod status_writer;
+mod waiting_parents;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use futures_util::FutureExt;
 use metahook_core::api::SpecError;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
+use metahook_core::api::selection::has_no_hooks;
 use metahook_core::api::status::Finding;
 use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableSpec, spec_digest};
 use metahook_core::decorator::conflicts::DecoratorId;
@@ -21,6 +24,7 @@ use metahook_core::object::id::Resource;
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
@@ -28,11 +32,10 @@ use crate::controller::hooks::{Hook, HookCaller, Hooks};
 use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::requirements::{Kinds, Modules};
-use crate::controller::runner::stale_finalizers::StaleFinalizers;
+use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::controller::{Brake, ControllerData};
 use crate::hook::web::Webhook;
 use crate::queue::Throttle;
-use crate::telemetry::error_chain;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +86,7 @@ struct RunningController {
 impl ControllerRunner {
     /// Runs the controller until `stop`; returns when its last reconcile has ended.
     pub(crate) async fn run(mut self) {
+        let waiting = AbortOnDropHandle::new(tokio::spawn(WaitingParents::of(&self).run()));
         if let Some((checked, snapshot)) = self.check() {
             self.host(&checked);
             let brake = Arc::new(self.reporter.brake(checked.common().deletion_brake.clone()));
@@ -109,6 +113,7 @@ impl ControllerRunner {
             }
         }
         self.stop.cancelled().await;
+        drop(waiting);
         self.reporter.ended().await;
     }
 
@@ -230,6 +235,9 @@ impl ControllerRunner {
             }
         };
         self.refuse(reason, &error.to_string());
+        if has_no_hooks(&self.object) {
+            self.remove_stale_finalizers();
+        }
         None
     }
 
@@ -284,16 +292,12 @@ impl ControllerRunner {
         );
         let common = spec.common();
         if common.hooks.finalize.is_some() {
-            self.record_finalizers(spec).await;
+            tokio::select! {
+                () = self.record_finalizers() => {}
+                () = self.stop.cancelled() => return StopReason::Stopped,
+            }
         }
-        for target in spec.targets() {
-            let stale_finalizers = StaleFinalizers {
-                context: self.context.clone(),
-                parents: target.resource.clone(),
-                account: common.account.clone(),
-            };
-            tokio::spawn(stale_finalizers.run(self.stop.clone()));
-        }
+        self.remove_stale_finalizers();
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
         if let Ok(hooks) = hooks.now() {
@@ -315,19 +319,8 @@ impl ControllerRunner {
         for workers in &mut workers {
             while workers.join_next().await.is_some() {}
         }
+        self.reporter.count(&parts, &brake);
         end
-    }
-
-    /// Before the first finalizer.
-    async fn record_finalizers(&self, spec: &CheckedSpec) {
-        let account = &spec.common().account;
-        let finalized =
-            spec.targets().iter().map(|target| (target.resource.clone(), account.clone())).collect();
-        let name = &self.object.key.name;
-        let recorded = stale_finalizers::record(&self.context.cluster.api, self.kind, name, &finalized).await;
-        if let Err(error) = recorded {
-            tracing::warn!(controller = %name, error = error_chain(&error), "the kinds of parents that get the controller's finalizer are not recorded: if it is deleted while no server runs, they cannot be deleted; let the server create, patch and delete ConfigMaps in its namespace");
-        }
     }
 
     /// Starts the workers; from now on other decorators wait for the reconciles of this one.

@@ -2,26 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
+use metahook_core::api::ONLY_FINALIZES;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::{ConditionReason, EventReason};
-use metahook_core::api::status::{self, ControllerStatus, DeletionStatus, Finding, ParentCounts, Report};
-use metahook_core::api::{ONLY_FINALIZES, as_stored};
-use metahook_core::cache::CacheEvent;
-use metahook_core::children::Op;
+use metahook_core::api::status::{self, DeletionStatus, Finding, ParentCounts, Report};
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
 use metahook_core::object::Object;
-use metahook_core::object::id::{Key, ObjectId};
+use metahook_core::object::id::Key;
 use metahook_core::pacing::lanes::Cause;
-use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::settled::Purity;
-use serde::Deserialize;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
@@ -30,18 +23,8 @@ use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::parent_queue::ParentQueue;
+use crate::controller::runner::status_writer::{StatusWriter, seen};
 use crate::store::Store;
-use crate::telemetry::{error_chain, timestamp};
-
-/// A status that could not be written is tried again this much later; one that the API server dropped, that much.
-const RETRY_DELAY: Duration = Duration::from_secs(2);
-const DROPPED_RETRY_DELAY: Duration = Duration::from_mins(5);
-
-/// Changes that come together are written together.
-const WRITE_DELAY: Duration = Duration::from_millis(200);
-
-/// A change is written soon, a status that keeps changing seldom.
-const WRITE_RATE: Rate = Rate { per_second: 0.1, burst: 6 };
 
 /// Writer of a running controller's status.
 pub(crate) struct Reporter {
@@ -63,16 +46,18 @@ impl Reporter {
             deletions: stored.deletions,
             ..Report::default()
         });
-        let task = tokio::spawn(write_all(api, store, controller.key.clone(), report.subscribe(), stop));
+        let writer = StatusWriter::new(api, store, controller);
+        let task = tokio::spawn(writer.run(report.subscribe(), stop));
         Self { report, task }
     }
 
+    /// The report, for a task that ends before the reporter does.
+    pub(crate) fn shared(&self) -> watch::Sender<Report> {
+        self.report.clone()
+    }
+
     pub(crate) fn change(&self, change: impl FnOnce(&mut Report)) {
-        self.report.send_if_modified(|report| {
-            let before = report.clone();
-            change(report);
-            *report != before
-        });
+        changed(&self.report, change);
     }
 
     /// The deletion brake as the server before this one, or the controller with the spec before this one, left it.
@@ -89,78 +74,13 @@ impl Reporter {
     }
 }
 
-async fn write_all(
-    api: ApiClient,
-    store: Arc<Store>,
-    key: Key,
-    mut report: watch::Receiver<Report>,
-    stop: CancellationToken,
-) {
-    let (mut written, mut dropped) = (true, false);
-    let (start, mut limiter) = (Instant::now(), RateLimiter::new(WRITE_RATE));
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = report.changed(), if !dropped => if changed.is_err() { return },
-            () = tokio::time::sleep(if dropped { DROPPED_RETRY_DELAY } else { RETRY_DELAY }), if !written => {}
-        }
-        let wait = limiter.take(start.elapsed());
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
-        }
-        let now = report.borrow_and_update().clone();
-        written = match write(&api, &store, &key, &now).await {
-            Ok(true) => {
-                dropped = false;
-                true
-            }
-            Ok(false) => {
-                if !dropped {
-                    tracing::warn!(controller = %key, "the API server drops the status of controllers: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds)");
-                }
-                dropped = true;
-                false
-            }
-            Err(error) => {
-                tracing::debug!(controller = %key, error, "the status of a controller could not be written; it is tried again");
-                false
-            }
-        };
-    }
-}
-
-/// `Ok(false)`: the API server took the write and dropped what was in it.
-async fn write(api: &ApiClient, store: &Arc<Store>, key: &Key, report: &Report) -> Result<bool, String> {
-    let Some(object) = store.get(key) else {
-        return Ok(true);
-    };
-    let Some(status) = status::next(&seen(&object), report, &timestamp()) else {
-        return Ok(true);
-    };
-    let body = json!({
-        "apiVersion": object.gvk.api_version(),
-        "kind": &*object.gvk.kind,
-        "metadata": {"name": &*key.name, "uid": object.uid.as_str(), "resourceVersion": object.version.as_str()},
-        "status": as_stored(&status),
+/// Changes the report; wakes its readers only where it is another one now.
+pub(crate) fn changed(report: &watch::Sender<Report>, change: impl FnOnce(&mut Report)) {
+    report.send_if_modified(|report| {
+        let before = report.clone();
+        change(report);
+        *report != before
     });
-    let id = ObjectId { resource: Arc::clone(&store.resource), key: key.clone() };
-    let known = api.carry_out(&Op::Status { id, body }).await.map_err(|error| error_chain(&error))?;
-    let kept = known.iter().all(|event| match event {
-        CacheEvent::Wrote(object) => !seen(object).conditions.is_empty(),
-        _ => true,
-    });
-    store.observe_write(known);
-    Ok(kept)
-}
-
-fn seen(object: &Object) -> ControllerStatus {
-    #[derive(Deserialize)]
-    struct Reported {
-        #[serde(default)]
-        status: ControllerStatus,
-    }
-    serde_json::from_str(object.json()).map(|object: Reported| object.status).unwrap_or_default()
 }
 
 /// How the parents of a controller stand.
@@ -202,16 +122,17 @@ impl Counts {
         self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
     }
 
+    /// The worst of all that there is to say.
     fn ready(&self) -> Finding {
         if self.only_finalizes {
             return Finding::new(ConditionReason::NoSyncHook, ONLY_FINALIZES);
         }
-        if self.trouble.is_none()
-            && let Some(held) = &self.held
-        {
-            return Finding::new(ConditionReason::WaitsForConsent, held);
+        let trouble = self.trouble.as_ref();
+        if let Some(held) = &self.held {
+            let besides = trouble.map_or_else(String::new, |trouble| format!("{trouble}; besides, "));
+            return Finding::new(ConditionReason::WaitsForConsent, besides + held);
         }
-        match (&self.trouble, &self.first) {
+        match (trouble, &self.first) {
             (Some(trouble), _) => Finding::new(
                 ConditionReason::WatchBroken,
                 format!("{trouble}; parents are synced as they were seen last"),
@@ -285,6 +206,7 @@ impl Reporter {
         // The worst there is.
         let purity = counts.purity.last().copied();
         self.change(|report| {
+            report.working = true;
             report.ready = counts.ready();
             report.stable = counts.stable();
             report.pure = purity.map_or(Finding::Unknown, status::purity);
@@ -347,4 +269,32 @@ impl ControllerRunner {
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_says_the_worst() {
+        let ready = |trouble: Option<&str>, held: Option<&str>, failing: usize| {
+            let counts = Counts {
+                trouble: trouble.map(str::to_owned),
+                held: held.map(str::to_owned),
+                first: (failing > 0).then(|| (Key::new("n", "p"), "HookAnswer")),
+                failing,
+                parents: 3,
+                ..Counts::default()
+            };
+            let Finding::Known { reason, message } = counts.ready() else { panic!("unknown") };
+            (reason, message)
+        };
+        assert_eq!(ready(None, None, 0).0, ConditionReason::Running);
+        assert_eq!(ready(None, None, 1).0, ConditionReason::ParentsFailing);
+        assert_eq!(ready(Some("no Pods"), None, 1).0, ConditionReason::WatchBroken);
+        assert_eq!(ready(None, Some("held"), 1), (ConditionReason::WaitsForConsent, "held".to_owned()));
+        let both = ready(Some("no Pods"), Some("held"), 1);
+        assert_eq!(both, (ConditionReason::WaitsForConsent, "no Pods; besides, held".to_owned()));
+        assert!(!both.0.is_true());
+    }
 }

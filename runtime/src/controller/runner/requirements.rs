@@ -165,6 +165,7 @@ impl ControllerRunner {
     pub(crate) async fn kinds(&self, checked: &CheckedSpec) -> Option<Kinds> {
         let (mut changes, mut pause, mut said) =
             (self.context.cluster.discovery.changes(), MIN_RETRY_DELAY, String::new());
+        self.reporter.change(|report| report.working = false);
         loop {
             changes.mark_unchanged();
             let error = match self.resolve(checked).await {

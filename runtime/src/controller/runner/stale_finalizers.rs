@@ -12,6 +12,7 @@ use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::selection::{self, FinalizerChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +22,7 @@ use crate::cluster::named_objects::{
     ConfigMapError, apply_config_map, delete_config_map, labelled_config_maps, read_config_map,
 };
 use crate::controller::Context;
+use crate::controller::runner::ControllerRunner;
 use crate::store::Store;
 use crate::telemetry::error_chain;
 
@@ -85,7 +87,8 @@ impl StaleFinalizers {
     fn is_stale(&self, finalizer: &str) -> bool {
         selection::finalizer_owner(finalizer).is_some_and(|(kind, name)| {
             let controller = self.context.controllers.get(kind, name);
-            !controller.is_some_and(|controller| is_about(kind, &controller, &self.parents))
+            !controller
+                .is_some_and(|now| is_about(kind, &now, &self.parents) && !selection::has_no_hooks(&now))
         })
     }
 }
@@ -94,7 +97,7 @@ impl StaleFinalizers {
 pub(crate) type Finalized = BTreeMap<Gvr, Option<ServiceAccountRef>>;
 
 /// Records that a controller is about to put finalizers on these kinds, beside those that it did before.
-pub(crate) async fn record(
+async fn record(
     api: &ApiClient,
     kind: ControllerKind,
     name: &str,
@@ -122,6 +125,39 @@ pub(crate) async fn record(
 
 fn record_place(api: &ApiClient, kind: ControllerKind, name: &str) -> Key {
     Key::new(api.client.default_namespace(), &selection::record_name(kind, name))
+}
+
+impl ControllerRunner {
+    /// Records, before the first finalizer, which kinds of parents get one.
+    pub(super) async fn record_finalizers(&self) {
+        let name = &self.object.key.name;
+        let finalized = finalized_by(self.kind, &self.object);
+        if let Err(error) = record(&self.context.cluster.api, self.kind, name, &finalized).await {
+            tracing::warn!(controller = %name, error = error_chain(&error), "the kinds of parents that get the controller's finalizer are not recorded: if it is deleted while no server runs, they cannot be deleted; let the server create, patch and delete ConfigMaps in its namespace");
+        }
+    }
+
+    /// Takes the finalizers of controllers that are gone off its parents, beside its reconciles.
+    pub(super) fn remove_stale_finalizers(&self) {
+        for (parents, account) in finalized_by(self.kind, &self.object) {
+            let stale = StaleFinalizers { context: self.context.clone(), parents, account };
+            tokio::spawn(stale.run(self.stop.clone()));
+        }
+    }
+}
+
+/// The kinds of parents that a controller is about, with its account.
+pub(crate) fn finalized_by(kind: ControllerKind, controller: &Object) -> Finalized {
+    let account = || {
+        let spec = controller.value().ok()?.get_mut("spec").map(Value::take)?;
+        ServiceAccountRef::deserialize(spec.get("serviceAccountRef")?).ok()
+    };
+    let account = account();
+    parents(kind, controller)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|parents| (parents, account.clone()))
+        .collect()
 }
 
 /// Cleans up after a controller: its finalizers come off kinds that it is no longer about; once it is gone, so is its record.
@@ -204,7 +240,7 @@ fn marked(store: &Store, judge: impl Fn(&str) -> bool) -> Vec<Arc<Object>> {
 }
 
 /// Whether a controller, as it is written, is about these parents, in whichever version. One that cannot be read may be.
-pub(crate) fn is_about(kind: ControllerKind, controller: &Object, parents: &Gvr) -> bool {
+fn is_about(kind: ControllerKind, controller: &Object, parents: &Gvr) -> bool {
     self::parents(kind, controller).is_none_or(|all| all.iter().any(|its| its.is_kin(parents)))
 }
 
