@@ -41,6 +41,12 @@ fn other_limits_of_calls() -> String {
             &code(&expected_messages::children(10_001, 10_000)),
         ],
         [
+            "children in a request",
+            "50000",
+            "`--max-observed-children`",
+            "none; the Event [`ChildrenLeftOut`](composite.md#more-children-than-a-hook-is-shown)",
+        ],
+        [
             "labels in an answer; annotations in an answer",
             "1000",
             "",

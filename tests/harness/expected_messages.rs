@@ -38,7 +38,7 @@ pub fn log(lines: usize, bytes: usize) -> String {
 
 pub fn request(bytes: usize) -> String {
     format!(
-        "the request has {bytes} bytes, and 33554432 are allowed: the parent has too many or too large children"
+        "the request has {bytes} bytes, and 33554432 are allowed: the parent has too many or too large related objects"
     )
 }
 

@@ -19,6 +19,7 @@ use metahook_core::object::id::{Gvk, ObjectId, Resource};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
 use metahook_core::reconcile::plan::{Answers, ReconcilePlan};
+use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::related::Related;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -39,6 +40,7 @@ fn pass(
         snapshot: "{}".to_owned(),
         hooks: PerHook { sync, finalize: None, customize: None },
         max_children: 10,
+        observed: ObservedBounds::default(),
         deletions: Vec::new(),
         related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
     };
@@ -79,7 +81,8 @@ fn pass(
     })
 }
 
-const COMPOSITE: KindConfig = KindConfig::Composite { generate_selector: true, rolling: None };
+const COMPOSITE: KindConfig =
+    KindConfig::Composite { generate_selector: true, negative_selectors: false, rolling: None };
 
 fn resource(api_version: &str, kind: &str) -> Arc<Resource> {
     Arc::new(Resource {

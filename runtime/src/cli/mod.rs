@@ -17,6 +17,7 @@ use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
 use metahook_core::reconcile::outcome::SelfTriggerLimits;
+use metahook_core::reconcile::shown::ObservedBounds;
 
 use crate::cluster::transport::READ_TIMEOUT;
 use crate::controller::Options;
@@ -74,6 +75,12 @@ pub struct Serve {
     /// Children that an answer may have.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
+    /// Children of a parent that a hook is shown; 50000 when absent, or twice --max-children where that is more.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_observed_children: Option<u32>,
+    /// Bytes of a request to a webhook; children beyond them are not shown.
+    #[arg(long, value_name = "BYTES", default_value = "256Mi", value_parser = bytes)]
+    pub max_webhook_request: u64,
     /// Reconciles of a parent that its own writes trigger, before there is one every 10 s; another client's change to its spec, labels or annotations gives them all back.
     #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().max, value_parser = clap::value_parser!(u32).range(1..))]
     pub self_triggered_max: u32,
@@ -116,6 +123,8 @@ pub struct Serve {
 pub enum FlagError {
     #[error("--{0} is above --{0}-max: lower the one or raise the other")]
     AboveMax(&'static str),
+    #[error("--max-observed-children is below --max-children: raise the one or lower the other")]
+    FewerObserved,
     #[error("--client-go-qps and --client-go-burst: {0}")]
     Rate(#[source] RateError),
 }
@@ -129,7 +138,19 @@ impl Serve {
         self.metacontroller_flags.log_level().unwrap_or_else(|| self.log_level.clone())
     }
 
+    /// A hook has to see all children that it may ask for.
+    fn observed(&self) -> Result<ObservedBounds, FlagError> {
+        let default = ObservedBounds::default().children.max(self.max_children.saturating_mul(2));
+        let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        let children = self.max_observed_children.map_or(default, |given| size(given.into()));
+        if children < self.max_children {
+            return Err(FlagError::FewerObserved);
+        }
+        Ok(ObservedBounds { children, webhook_request: size(self.max_webhook_request) })
+    }
+
     pub fn settings(self) -> Result<Settings, FlagError> {
+        let observed = self.observed()?;
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Settings {
             kubeconfig: self.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
@@ -138,6 +159,7 @@ impl Serve {
                 applying: self.metacontroller_flags.applying(),
                 workers: usize::from(self.workers),
                 max_children: self.max_children,
+                observed,
                 purity_check: self.purity_check,
                 self_triggered: SelfTriggerLimits {
                     max: self.self_triggered_max,
@@ -237,6 +259,16 @@ mod tests {
         assert_eq!(resync("--cache-flush-interval=30m"), resync("--workers=5"));
         assert_eq!(resync("--cache-flush-interval=90s"), Some(Duration::from_secs(90)));
         assert_eq!(resync("--cache-flush-interval=0"), None);
+    }
+
+    #[test]
+    fn a_hook_is_shown_all_children_that_it_may_ask_for() {
+        let observed = |flags: &[&str]| parse(flags).map(|settings| settings.options.observed.children);
+        assert_eq!(parse(&[]).unwrap().options.observed, ObservedBounds::default());
+        assert_eq!(observed(&["--max-children=40000"]), Ok(80_000));
+        assert_eq!(observed(&["--max-children=3", "--max-observed-children=4"]), Ok(4));
+        let error = observed(&["--max-observed-children=9999"]).unwrap_err();
+        assert!(error.starts_with("--max-observed-children is below --max-children"), "{error}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use metahook_core::object::selector::Selector;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::reconcile::config::ControllerConfig;
 use metahook_core::reconcile::outcome::SelfTriggerLimits;
+use metahook_core::reconcile::shown::ObservedBounds;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
@@ -73,6 +74,7 @@ pub struct Options {
     /// Workers of each controller.
     pub workers: usize,
     pub max_children: usize,
+    pub observed: ObservedBounds,
     /// The hook is called for one in so many settled parents all the same; 0 is none.
     pub purity_check: u64,
     pub self_triggered: SelfTriggerLimits,

@@ -7,6 +7,7 @@ pub(crate) mod measure;
 pub(crate) mod pacing;
 pub(crate) mod related;
 
+pub(crate) mod children;
 pub(crate) mod deletions;
 pub(crate) mod forged;
 
@@ -49,6 +50,13 @@ pub(crate) fn all() -> Vec<Test> {
         forged::{
             forged_revisions_are_pruned_and_asked_about_in_small_numbers,
             a_revision_that_breaks_the_hook_blocks_neither_sync_nor_finalize,
+        },
+        children::{
+            stuffed_children_are_left_out_and_go_in_rounds,
+            a_stuffed_parent_is_finalized_and_goes,
+            large_children_are_left_out_and_the_parent_goes,
+            a_tenant_harms_no_other_namespace_of_a_cluster_scoped_parent,
+            a_selector_that_matches_nearly_everything_is_refused,
         },
         deletions::{
             a_wrong_module_deletes_none_of_ten_children_over_restarts,

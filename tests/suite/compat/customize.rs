@@ -102,7 +102,7 @@ fn parent(kind: &Kind, name: &str, rules: &[Value]) -> Value {
     parent
 }
 
-async fn define_cluster_scoped(test: &Fixture, kind: &Kind) -> Result<()> {
+pub(crate) async fn define_cluster_scoped(test: &Fixture, kind: &Kind) -> Result<()> {
     let mut definition = definition(kind);
     definition["spec"]["scope"] = json!("Cluster");
     let name = text(&definition, "/metadata/name").to_owned();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::api::common::{
     ApplyStrategy, CheckedCommon, ChildRule, CommonSpec, ConditionCheck, Hooks, Target, UpdateMethod,
 };
-use crate::api::hook::Hook;
+use crate::api::hook::{Hook, Via};
 use crate::api::policy::HookPolicy;
 use crate::api::selection::SelectionRule;
 use crate::api::{ControllerError, SpecError, resource, selector};
@@ -22,6 +22,9 @@ pub struct CompositeControllerSpec {
     pub hooks: Option<CompositeHooks>,
     /// Select children by a label made from the parent's uid instead of `spec.selector` of the parent.
     pub generate_selector: Option<bool>,
+    /// Let `spec.selector` of parents do no more than exclude labels (`NotIn`, `DoesNotExist`), so that it matches nearly
+    /// every object. When absent: where the sync hook is a webhook, and not where it is a module.
+    pub allow_negative_selectors: Option<bool>,
     #[serde(flatten)]
     pub common: CommonSpec,
 }
@@ -89,6 +92,7 @@ pub struct Composite {
     /// The fields of a parent that a ControllerRevision keeps.
     pub revision_paths: Vec<String>,
     pub generate_selector: bool,
+    pub negative_selectors: bool,
 }
 
 impl CompositeControllerSpec {
@@ -105,7 +109,9 @@ impl CompositeControllerSpec {
             ignore_status: parent.ignore_status_changes.unwrap_or_default(),
         };
         let resource = resource("spec.parentResource", &parent.api_version, &parent.resource)?;
+        let by_webhook = common.hooks.sync.via() == Via::Webhook;
         Ok(Composite {
+            negative_selectors: self.allow_negative_selectors.unwrap_or(by_webhook),
             common,
             parent: Target { resource, rules: vec![rule] },
             revision_paths: self.revision_paths(),
@@ -190,6 +196,21 @@ mod tests {
         );
         assert_eq!(checked.revision_paths, ["spec"]);
         assert!(checked.generate_selector && checked.parent.rules == [SelectionRule::default()]);
+    }
+
+    #[test]
+    fn selectors_that_only_exclude_are_refused_for_modules_and_as_the_spec_says() {
+        let allowed = |change: fn(&mut Value)| {
+            spec(change).check("c", &HookPolicy::default()).unwrap().negative_selectors
+        };
+        let webhook = |spec: &mut Value| spec["hooks"]["sync"] = json!({"webhook": {"url": "http://x/y"}});
+        assert!(!allowed(|_| ()));
+        assert!(allowed(webhook));
+        assert!(allowed(|spec| spec["allowNegativeSelectors"] = json!(true)));
+        assert!(!allowed(|spec| {
+            spec["hooks"]["sync"] = json!({"webhook": {"url": "http://x/y"}});
+            spec["allowNegativeSelectors"] = json!(false);
+        }));
     }
 
     #[test]

@@ -102,6 +102,8 @@ table! {
     /// A webhook asked for a kind that the spec does not declare, or for another namespace.
     /// The server creates the object once and then leaves it alone.
     UnmanagedChild = ("UnmanagedChild", Parents, Warning, "Declare the kind.");
+    /// The parent has more, or larger, children than a hook is shown. The rest is left as it is.
+    ChildrenLeftOut = ("ChildrenLeftOut", Parents, Warning, "See [More children than a hook is shown](../composite.md#more-children-than-a-hook-is-shown).");
     /// Another controller makes children of the same kind for this parent. Each leaves the other's alone.
     ControllersOverlap = ("ControllersOverlap", Parents, Warning, "Give the children different names.");
     /// The cluster refuses the dry run that tells whether a child has to be recreated. The child stays as it is.

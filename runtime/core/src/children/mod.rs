@@ -105,6 +105,8 @@ pub enum Skip {
     /// It differs, but its strategy leaves it until it is deleted.
     OnDelete,
     BeingDeleted,
+    /// It is there, or others like it are, and the hook was not shown them.
+    LeftOut,
     /// Another client keeps changing it back: its drift is corrected later.
     Flapping,
 }

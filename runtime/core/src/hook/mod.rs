@@ -26,7 +26,7 @@ pub const MAX_REQUEST: usize = 32 << 20;
 /// A request that is not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the request has {0} bytes, and {MAX_REQUEST} are allowed: the parent has too many or too large children"
+    "the request has {0} bytes, and {MAX_REQUEST} are allowed: the parent has too many or too large related objects"
 )]
 pub struct RequestTooLarge(pub usize);
 

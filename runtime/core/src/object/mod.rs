@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -38,6 +39,10 @@ pub struct Object {
     pub made_by: Option<Box<str>>,
     /// The DecoratorController whose attachment it is, as its annotation says.
     pub attached_by: Option<Box<str>>,
+    /// It has the annotation of what was applied last: this server, Metacontroller, or who forged it, wrote it.
+    pub applied: bool,
+    /// `metadata.creationTimestamp`, which the API server sets, as a number: an earlier time is a lower one.
+    pub created: u64,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
 }
@@ -109,6 +114,8 @@ impl Object {
             finalizers: meta.finalizers.unwrap_or_default(),
             made_by: annotations.made_by.map(|name| name.0.into()),
             attached_by: annotations.attached_by.map(|name| name.0.into()),
+            applied: annotations.applied.is_some(),
+            created: meta.creation_timestamp.map_or(0, |time| time_number(&time.0)),
             deleting: meta.deletion_timestamp.is_some(),
         })
     }
@@ -132,19 +139,10 @@ impl Object {
         read.ok().and_then(|object| object.metadata.annotations).unwrap_or_default()
     }
 
-    /// `metadata.creationTimestamp`, read anew: times in this form are in order as text.
-    pub fn created(&self) -> Option<String> {
-        #[derive(Deserialize)]
-        struct Created {
-            metadata: Metadata,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Metadata {
-            creation_timestamp: Option<String>,
-        }
-        let read: Result<Created, _> = serde_json::from_str(&self.json);
-        read.ok().and_then(|object| object.metadata.creation_timestamp)
+    /// `metadata.deletionTimestamp` as a number like that of `created`, read anew.
+    pub(crate) fn deletion_asked(&self) -> Option<u64> {
+        let head: Head<'_> = serde_json::from_str(&self.json).ok()?;
+        head.metadata.deletion_timestamp.map(|time| time_number(&time.0))
     }
 
     /// The object without its status and its version, which change all the time.
@@ -187,6 +185,7 @@ struct Metadata<'a> {
     annotations: Option<Annotations<'a>>,
     owner_references: Option<Vec<OwnerReference<'a>>>,
     finalizers: Option<Vec<String>>,
+    creation_timestamp: Option<Text<'a>>,
     deletion_timestamp: Option<Text<'a>>,
     managed_fields: Option<&'a RawValue>,
 }
@@ -198,6 +197,8 @@ struct Annotations<'a> {
     made_by: Option<Text<'a>>,
     #[serde(rename = "metacontroller.k8s.io/decorator-controller")]
     attached_by: Option<Text<'a>>,
+    #[serde(rename = "metacontroller.k8s.io/last-applied-configuration")]
+    applied: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -206,6 +207,13 @@ struct OwnerReference<'a> {
     uid: Text<'a>,
     #[serde(default)]
     controller: bool,
+}
+
+/// The digits of a time like `2026-01-31T12:00:00Z`, which are in the order of the times.
+fn time_number(time: &str) -> u64 {
+    const DIGITS: usize = 14;
+    let digits = time.bytes().filter(u8::is_ascii_digit).take(DIGITS);
+    digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0'))
 }
 
 /// Cuts the member whose value is `value`, a slice of `json`, with its key and one comma.
@@ -292,12 +300,14 @@ mod tests {
 
     #[test]
     fn the_fields_of_every_reconcile_are_read_and_the_bytes_kept() {
-        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"annotations":{"x":"y","metahook.dev/controller":"c","metacontroller.k8s.io/decorator-controller":"d"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
+        let text = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a\u0062","namespace":"n","uid":"u","resourceVersion":"12","generation":3,"labels":{"a":"b"},"creationTimestamp":"2025-12-31T23:59:58Z","annotations":{"x":"y","metahook.dev/controller":"c","metacontroller.k8s.io/decorator-controller":"d"},"ownerReferences":[{"apiVersion":"v1","kind":"X","name":"x","uid":"o1"},{"apiVersion":"e/v1","kind":"Y","name":"y","uid":"o2","controller":true}],"finalizers":["f"],"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"z":1,"a":2}}"#;
         let object = Object::parse(text, None).unwrap();
         assert_eq!(object.json(), text);
         assert_eq!(object.key, Key::new("n", "ab"));
         assert_eq!((object.generation, object.made_by.as_deref()), (3, Some("c")));
         assert_eq!(object.attached_by.as_deref(), Some("d"));
+        assert_eq!((object.created, object.applied), (20_251_231_235_958, false));
+        assert_eq!(object.deletion_asked(), Some(20_260_101_000_000));
         assert!(object.deleting && object.controller == Some(Uid::new("o2")));
         assert!(object.controller != Some(Uid::new("o1")), "an owner that does not control is no controller");
     }

@@ -242,6 +242,10 @@ pub enum ChildSelectorError {
         "spec.selector of the parent selects nothing: give it matchLabels or matchExpressions, or set generateSelector in the controller"
     )]
     Empty,
+    #[error(
+        "spec.selector of the parent only excludes labels, so that it matches nearly every object: give it a label that its children have (matchLabels, In, Exists), or set allowNegativeSelectors in the controller"
+    )]
+    Negative,
     #[error("spec.selector of the parent is no label selector")]
     Malformed(#[source] serde_json::Error),
     #[error("spec.selector of the parent")]

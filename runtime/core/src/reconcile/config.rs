@@ -10,9 +10,11 @@ use crate::api::selection::Selection;
 use crate::children::Owner;
 use crate::children::claims::{self, Claim, Maker};
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
+use crate::hook::MAX_REQUEST;
 use crate::hook::response::Mode;
-use crate::object::selector::Selector;
+use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object};
+use crate::reconcile::shown::{ObservedBounds, ShownBounds};
 use crate::rollout::RollingConfig;
 
 /// A controller's spec, as its reconciles use it. It stays the same as long as the controller runs: a changed spec starts
@@ -27,6 +29,7 @@ pub struct ControllerConfig {
     pub snapshot: String,
     pub hooks: PerHook<HookConfig>,
     pub max_children: usize,
+    pub observed: ObservedBounds,
     /// Kinds of related objects that hooks may delete.
     pub deletions: Vec<Grant>,
     pub related_kinds: RelatedKinds,
@@ -37,6 +40,8 @@ pub struct ControllerConfig {
 pub enum KindConfig {
     Composite {
         generate_selector: bool,
+        /// Selectors of parents may do no more than exclude labels.
+        negative_selectors: bool,
         /// `Some`: there are kinds of children that are updated one child after the other.
         rolling: Option<Arc<RollingConfig>>,
     },
@@ -56,6 +61,15 @@ impl ControllerConfig {
     pub(crate) fn hook(&self, name: HookName) -> &HookConfig {
         // The phase names a finalize hook only where there is one.
         self.hooks.get(name).unwrap_or(&self.hooks.sync)
+    }
+
+    /// What a request of a hook may show.
+    pub fn shown_bounds(&self, hook: HookName) -> ShownBounds {
+        let request = match self.hook(hook).via {
+            Via::Wasm => MAX_REQUEST,
+            Via::Webhook => self.observed.webhook_request,
+        };
+        ShownBounds { children: self.observed.children, request }
     }
 
     /// The owner of a parent's children, and how they are written.
@@ -136,6 +150,19 @@ impl KindConfig {
 
     pub(crate) fn generates_selector(&self) -> bool {
         matches!(self, Self::Composite { generate_selector: true, .. })
+    }
+
+    /// The selector of a parent's children; a decorator has none.
+    ///
+    /// # Errors
+    /// The parent has no usable one.
+    pub(crate) fn child_selector(&self, parent: &Object) -> Result<Option<Selector>, ChildSelectorError> {
+        let Self::Composite { generate_selector, negative_selectors, .. } = *self else { return Ok(None) };
+        let selector = child_selector(parent, generate_selector)?;
+        if selector.pin().is_none() && !negative_selectors {
+            return Err(ChildSelectorError::Negative);
+        }
+        Ok(Some(selector))
     }
 
     /// Whether parents adopt children that the selectors in their own spec match.

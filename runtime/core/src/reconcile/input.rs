@@ -7,10 +7,11 @@ use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::hook::{self, RequestTooLarge, customize};
 use crate::object::id::Resource;
-use crate::object::selector::{ChildSelectorError, Selector, child_selector};
+use crate::object::selector::{ChildSelectorError, Selector};
 use crate::object::{ChildMap, Object};
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::rollout::{ParentState, RolloutState};
+use crate::reconcile::shown::{LeftOut, Size};
 use crate::related::Related;
 
 /// Everything that a reconcile reads and that may be different the next time. Its decisions are made from this alone, and
@@ -28,6 +29,8 @@ pub struct ReconcileInput {
     pub selector: Option<Selector>,
     /// The parent's children, and the objects that it adopts; without those that it leaves alone.
     pub claims: Vec<ClaimedObject>,
+    /// The children beyond what a hook may be shown.
+    pub left_out: LeftOut,
     /// The revisions of the parent, where children are updated one after the other.
     pub rollout: Option<RolloutState>,
     /// The decorations that older decorators want for the parent; `None` for parents of CompositeControllers.
@@ -58,17 +61,11 @@ impl ReconcileInput {
         candidates: impl Fn(&Arc<Resource>, Option<&Selector>) -> Vec<Arc<Object>>,
     ) -> Result<Self, ChildSelectorError> {
         let InputParts { hook, hooks, related, rollout, older_decorators } = parts;
-        let selector = match config.kind {
-            KindConfig::Decorator => None,
-            KindConfig::Composite { generate_selector, .. } => {
-                match child_selector(parent, generate_selector) {
-                    Ok(selector) => Some(selector),
-                    Err(_) if hook == HookName::Finalize => None,
-                    Err(error) => return Err(error),
-                }
-            }
+        let selector = match config.kind.child_selector(parent) {
+            Err(_) if hook == HookName::Finalize => None,
+            selector => selector?,
         };
-        let mut claims = Vec::new();
+        let (mut claims, mut size) = (Vec::new(), Size::default());
         for kind in &config.child_kinds {
             for object in candidates(&kind.resource, selector.as_ref()) {
                 let claim = match config.kind {
@@ -76,12 +73,22 @@ impl ReconcileInput {
                     KindConfig::Decorator => claims::of_decorator(parent, &config.name, &object),
                 };
                 if claim != Claim::Leave {
-                    claims.push(ClaimedObject { resource: Arc::clone(&kind.resource), object, claim });
+                    let claimed = ClaimedObject { resource: Arc::clone(&kind.resource), object, claim };
+                    size.add(&claimed);
+                    claims.push(claimed);
                 }
             }
         }
+        let rest = || {
+            let older = rollout.as_ref().and_then(|rollout| rollout.older_states().ok()).unwrap_or_default();
+            let states =
+                older.iter().map(|(_, state)| *state).chain([ParentState { parent, related: &related }]);
+            let settings = config.hook(hook).settings.as_ref().map_or(0, String::len);
+            config.snapshot.len() + settings + states.map(bytes_of_state).max().unwrap_or_default()
+        };
+        let left_out = size.limit(&mut claims, config.shown_bounds(hook), rest);
         let parent = Arc::clone(parent);
-        Ok(Self { parent, hook, hooks, related, selector, claims, rollout, older_decorators })
+        Ok(Self { parent, hook, hooks, related, selector, claims, left_out, rollout, older_decorators })
     }
 
     /// The present state of the parent.
@@ -133,8 +140,15 @@ impl ReconcileInput {
             all.add(object.version.as_str().as_bytes());
             all.add(&[u8::from(object.deleting)]);
         }
+        self.left_out.fingerprint(&mut all);
         all.finish()
     }
+}
+
+/// What a request shows of a state of the parent, besides the children.
+fn bytes_of_state(state: ParentState<'_>) -> usize {
+    let related = state.related.objects.objects().map(|(_, object)| object.json().len());
+    state.parent.json().len() + related.sum::<usize>()
 }
 
 /// The request to the customize hook about a parent.
@@ -211,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_parent_without_a_selector_is_finalized_with_what_it_controls() {
-        let kind = KindConfig::Composite { generate_selector: false, rolling: None };
+        let kind =
+            KindConfig::Composite { generate_selector: false, negative_selectors: true, rolling: None };
         let config = ControllerConfig { kind, ..config() };
         let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
         let input = |hook| {
@@ -221,6 +236,40 @@ mod tests {
         assert!(input(HookName::Sync).is_err());
         let finalized = input(HookName::Finalize).unwrap();
         assert_eq!(finalized.claims.iter().map(|one| &*one.object.key.name).collect::<Vec<_>>(), ["a"]);
+    }
+
+    #[test]
+    fn a_selector_that_only_excludes_is_refused_unless_it_is_allowed_and_finalized_all_the_same() {
+        let pods = [child("a").object(), a("v1", "Pod", "n/orphan").object()];
+        let claimed = |negative_selectors, hook| {
+            let kind = KindConfig::Composite { generate_selector: false, negative_selectors, rolling: None };
+            let config = ControllerConfig { kind, ..config() };
+            let nothing = json!([{"key": "x", "operator": "DoesNotExist"}, {"key": "y", "operator": "NotIn", "values": ["z"]}]);
+            let parent = parent().with("spec.selector", json!({ "matchExpressions": nothing })).object();
+            let parts = InputParts { hook, ..parts() };
+            let input = ReconcileInput::of(&config, &parent, parts, |_, _| pods.to_vec());
+            input.map(|input| input.claims.len()).map_err(|error| error.to_string())
+        };
+        let refused = claimed(false, HookName::Sync).unwrap_err();
+        assert!(
+            refused.contains("only excludes labels") && refused.contains("allowNegativeSelectors"),
+            "{refused}"
+        );
+        assert_eq!(claimed(true, HookName::Sync), Ok(2));
+        assert_eq!(claimed(false, HookName::Finalize), Ok(1), "what it controls");
+    }
+
+    #[test]
+    fn the_fingerprint_covers_what_is_left_out() {
+        let mut config = config();
+        config.observed.children = 1;
+        let print = |second: Build| {
+            let pods = [child("a").object(), second.object()];
+            input(&config, parent(), parts(), &pods).fingerprint()
+        };
+        assert_eq!(print(child("b")), print(child("b").version("2")), "nobody reads it");
+        assert_ne!(print(child("b")), print(child("c")));
+        assert_ne!(print(child("b")), print(child("b").deleting()));
     }
 
     #[test]

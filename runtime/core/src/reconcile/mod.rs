@@ -5,6 +5,7 @@ pub mod input;
 pub mod outcome;
 pub mod plan;
 pub mod rollout;
+pub mod shown;
 
 use crate::api::hook::HookName;
 use crate::api::selection::Selection;
@@ -149,6 +150,7 @@ mod testing {
     use crate::object::{ChildMap, Object};
     use crate::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
     use crate::reconcile::input::{InputParts, ReconcileInput};
+    use crate::reconcile::shown::ObservedBounds;
     use crate::related::Related;
     use crate::rollout::revisions::FieldPath;
     use crate::rollout::{RollingConfig, RollingKind};
@@ -159,10 +161,11 @@ mod testing {
             name: "c".to_owned(),
             selection: Selection::default(),
             child_kinds: vec![ChildKind::new(resource("v1", "Pod"), UpdateMethod::InPlace)],
-            kind: KindConfig::Composite { generate_selector: true, rolling: None },
+            kind: KindConfig::Composite { generate_selector: true, negative_selectors: false, rolling: None },
             snapshot: "{}".to_owned(),
             hooks: PerHook { sync: HookConfig::wasm(HookVersion::V1, None), finalize: None, customize: None },
             max_children: 10,
+            observed: ObservedBounds::default(),
             deletions: vec![],
             related_kinds: crate::api::customize::RelatedKinds::ByAccount,
         }

@@ -130,14 +130,18 @@ impl ControllerConfig {
             },
             ..ReconcilePlan::default()
         };
+        // The hook has not seen all children: those that it was shown go first, in as many rounds as it takes.
+        let in_rounds = finalized && input.left_out.holds_up(&input.parent);
+        let is_composite = matches!(self.kind, KindConfig::Composite { .. });
         // A decorator's attachments follow its last answer, too: its finalizer is off by then, but it was there.
-        let is_off = finalized && matches!(self.kind, KindConfig::Composite { .. });
+        let is_off = finalized && is_composite && !in_rounds;
         if !manages_children(&input.parent, &self.selection, is_off) {
             return Ok(plan);
         }
-        let owner = self.owner(&input.parent);
-        let wanted = self.wanted(input, latest.children)?;
-        if let Some((rollout, history)) = input.rollout.as_ref().zip(history) {
+        let (owner, wanted) = (self.owner(&input.parent), self.wanted(input, latest.children)?);
+        if in_rounds {
+            plan.plan_round(owner, children, wanted.desired, past);
+        } else if let Some((rollout, history)) = input.rollout.as_ref().zip(history) {
             let older: Vec<_> =
                 older.into_iter().map(|one| one.map(|one| one.desired).unwrap_or_default()).collect();
             let claimed = history.older.iter().map(|revision| &revision.claims);
@@ -150,21 +154,38 @@ impl ControllerConfig {
                 older: &older,
                 up_to_date: &|id, child, wanted| is_as_wanted(owner, id, child, wanted, past.history),
             };
-            let step = situation.step();
-            plan.add_rollout_step(input, history, &step);
-            let generated = self.kind.generates_selector();
-            plan.revisions = record::writes(&rollout.config, owner, generated, history, &step.claims);
-            let mut moving = children.clone();
-            step.held.iter().for_each(|id| moving.remove(id));
-            plan.plan_children(owner, &moving, step.desired, past);
+            self.plan_rollout(&mut plan, input, history, &situation, past);
         } else {
             plan.plan_children(owner, children, wanted.desired, past);
         }
-        plan.unmanaged = wanted.unmanaged;
+        input.left_out.restrict(&mut plan.children);
+        if in_rounds && is_composite {
+            // As ever once a parent is finalized, what else the answer wants of its children does not count.
+            plan.children.ops.retain(is_deletion);
+        } else {
+            plan.unmanaged = wanted.unmanaged;
+        }
         if latest.forgot_children && plan.children.ops.len() > 1 {
             plan.feedback.missing_children = plan.children.ops.len();
         }
         Ok(plan)
+    }
+
+    fn plan_rollout(
+        &self,
+        plan: &mut ReconcilePlan,
+        input: &ReconcileInput,
+        history: &History,
+        situation: &Situation<'_>,
+        past: PastWrites<'_>,
+    ) {
+        let (step, owner) = (situation.step(), self.owner(&input.parent));
+        plan.add_rollout_step(input, history, &step);
+        let generated = self.kind.generates_selector();
+        plan.revisions = record::writes(situation.rolling, owner, generated, history, &step.claims);
+        let mut moving = situation.observed.clone();
+        step.held.iter().for_each(|id| moving.remove(id));
+        plan.plan_children(owner, &moving, step.desired, past);
     }
 
     fn read(&self, input: &ReconcileInput, answer: &[u8]) -> Result<Response, ResponseError> {
@@ -206,6 +227,10 @@ impl ControllerConfig {
     }
 }
 
+fn is_deletion(op: &Op) -> bool {
+    matches!(op, Op::Delete { .. })
+}
+
 impl ReconcilePlan {
     /// The children that are not wanted any more. Those that are recreated are.
     pub fn unwanted_children(&self) -> Vec<(&ObjectId, &Uid)> {
@@ -223,6 +248,12 @@ impl ReconcilePlan {
         self.children = children::plan::children(owner, observed, &desired, past);
         self.desired = desired;
         self.resync_after = [self.resync_after, self.children.again].into_iter().flatten().min();
+    }
+
+    /// The parent goes once none of the children that the hook was shown is left to delete.
+    fn plan_round(&mut self, owner: Owner<'_>, observed: &ChildMap, desired: Desired, past: PastWrites<'_>) {
+        self.plan_children(owner, observed, desired, past);
+        self.finalized &= !self.children.ops.iter().any(is_deletion);
     }
 
     /// Tells of the rollout in the parent's status.

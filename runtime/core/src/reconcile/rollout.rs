@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use crate::children::claims::{Claim, ClaimedObject};
 use crate::object::Object;
 use crate::object::id::Resource;
-use crate::object::selector::{Selector, child_selector};
+use crate::object::selector::Selector;
 use crate::reconcile::config::ControllerConfig;
 use crate::reconcile::manages_children;
 use crate::related::Related;
@@ -47,7 +47,7 @@ impl RolloutState {
         if !manages_children(parent, &config.selection, false) {
             return None;
         }
-        let selector = child_selector(parent, config.kind.generates_selector()).ok();
+        let selector = config.kind.child_selector(parent).ok().flatten();
         let of_the_kind = record::of_the_kind(&rolling.parents);
         // Read at most once, and only where there are orphans.
         let latest = LazyCell::new(|| latest_name(rolling, parent));
@@ -120,7 +120,11 @@ mod tests {
         ControllerConfig {
             selection: Selection { finalizer: "f".into(), finalizes: true, ..Selection::default() },
             child_kinds: vec![ChildKind::new(resource("v1", "Pod"), UpdateMethod::RollingInPlace)],
-            kind: KindConfig::Composite { generate_selector: true, rolling: Some(Arc::new(rolling())) },
+            kind: KindConfig::Composite {
+                generate_selector: true,
+                negative_selectors: false,
+                rolling: Some(Arc::new(rolling())),
+            },
             ..crate::reconcile::testing::config()
         }
     }

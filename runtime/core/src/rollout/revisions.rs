@@ -197,9 +197,7 @@ fn prune(stored: &mut Vec<&Arc<Object>>, latest: &str) -> Vec<Arc<Object>> {
     if stored.len() <= MAX_REVISIONS + 1 {
         return Vec::new();
     }
-    stored.sort_by_cached_key(|object| {
-        (*object.key.name == *latest, object.created().unwrap_or_default(), object.key.clone())
-    });
+    stored.sort_by_cached_key(|object| (*object.key.name == *latest, object.created, object.key.clone()));
     stored.drain(..stored.len() - MAX_REVISIONS - 1).cloned().collect()
 }
 

@@ -22,6 +22,7 @@ use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig}
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
 use metahook_core::reconcile::outcome::{StatusTiming, WrittenSoFar};
 use metahook_core::reconcile::plan::Answers;
+use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::reconcile::{Phase, phase};
 use metahook_core::related;
 use metahook_core::related::related_index::RelatedIndex;
@@ -159,7 +160,7 @@ impl Server {
                     only_finalizes: false,
                 },
                 child_kinds: vec![ChildKind::new(Arc::clone(&child_kind), method)],
-                kind: KindConfig::Composite { generate_selector: true, rolling },
+                kind: KindConfig::Composite { generate_selector: true, negative_selectors: false, rolling },
                 snapshot: "{}".to_owned(),
                 hooks: PerHook {
                     sync: HookConfig::wasm(HookVersion::V1, None),
@@ -167,6 +168,7 @@ impl Server {
                     customize: None,
                 },
                 max_children: 100,
+                observed: ObservedBounds::default(),
                 deletions: vec![],
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
             },

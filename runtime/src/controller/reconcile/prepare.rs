@@ -66,6 +66,8 @@ impl Reconciler {
             }
         };
         let Gathered { input, fingerprint, customized } = gathered;
+        let left_out = input.left_out.message(self.data.config.shown_bounds(hook));
+        self.parents.record_new(&parent, EventReason::ChildrenLeftOut, left_out);
         let claimed = self.children.writer.claim(&parent, &input.claims, &writer).await;
         let claimed = claimed.map_err(ReconcileError::Claim)?;
         if let Some(rollout) = &input.rollout {

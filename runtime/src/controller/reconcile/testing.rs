@@ -19,6 +19,7 @@ use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use metahook_core::reconcile::outcome::{Outcome, Retry, SelfTriggerLimits, Streaks};
 use metahook_core::reconcile::plan::ReconcilePlan;
+use metahook_core::reconcile::shown::ObservedBounds;
 use metahook_core::settled::{CacheRevision, SettledState};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -52,7 +53,8 @@ pub(super) const ANSWERS: [Answer; 7] =
 /// The name of a child that the parent owns.
 pub(super) const OWNED: &str = "owned";
 
-pub(super) const COMPOSITE: KindConfig = KindConfig::Composite { generate_selector: true, rolling: None };
+pub(super) const COMPOSITE: KindConfig =
+    KindConfig::Composite { generate_selector: true, negative_selectors: false, rolling: None };
 
 /// A controller over an API server with one parent and one child.
 pub(super) struct Scenario {
@@ -156,6 +158,7 @@ impl Scenario {
                 snapshot: "{}".to_owned(),
                 hooks: PerHook { sync, finalize: None, customize: None },
                 max_children: 10,
+                observed: ObservedBounds::default(),
                 deletions: Vec::new(),
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
             },
@@ -270,6 +273,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             applying: Applying { strategy: ApplyStrategy::DynamicApply, manager: "m".into() },
             workers: 1,
             max_children: 10,
+            observed: ObservedBounds::default(),
             purity_check: 0,
             self_triggered: SelfTriggerLimits::default(),
             resync: None,

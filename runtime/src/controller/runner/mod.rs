@@ -150,6 +150,7 @@ impl ControllerRunner {
                 snapshot: snapshot.to_owned(),
                 hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
                 max_children: self.context.options.max_children,
+                observed: self.context.options.observed,
                 deletions: common.deletions.clone(),
                 related_kinds: common.related_kinds.clone(),
             };
@@ -191,6 +192,7 @@ impl ControllerRunner {
         match spec {
             CheckedSpec::Composite(composite) => KindConfig::Composite {
                 generate_selector: composite.generate_selector,
+                negative_selectors: composite.negative_selectors,
                 rolling: kinds
                     .rolling(composite, parents, self.context.cluster.api.client.default_namespace())
                     .map(Arc::new),
