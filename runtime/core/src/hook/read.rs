@@ -11,6 +11,7 @@ use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::Changes;
 use crate::hook::{AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, MAX_KEYS, ResponseError};
+use crate::json::size::tree_size;
 
 /// Options for reading an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +51,7 @@ pub(crate) fn answer(
             Via::Webhook => ResponseError::EmptyBody,
         });
     }
-    if memory_of(bytes) > MAX_ANSWER_MEMORY {
+    if bytes.len() + tree_size(bytes) > MAX_ANSWER_MEMORY {
         return Err(ResponseError::TooManyValues);
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -173,24 +174,6 @@ fn type_of(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
-}
-
-/// Estimate of the memory that the values of this JSON take, made without building them. (An object with one short member
-/// is 7 bytes of text and one node of a B-tree.)
-fn memory_of(json: &[u8]) -> usize {
-    let (mut memory, mut in_text, mut escaped) = (json.len(), false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b'{' if !in_text => memory += 700,
-            b'[' if !in_text => memory += 128,
-            b',' if !in_text => memory += 64,
-            _ => {}
-        }
-    }
-    memory
 }
 
 /// Path of a value, printed only for an error or a warning.

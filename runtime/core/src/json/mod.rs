@@ -6,6 +6,7 @@
 pub mod difference;
 pub mod lists;
 pub mod merge;
+pub mod size;
 
 use std::fmt::Write;
 
