@@ -246,7 +246,7 @@ pub struct WriteConcurrency(usize);
 
 impl WriteConcurrency {
     /// As many as one client may well have under way.
-    const MAX_CONCURRENCY: usize = 16;
+    pub(crate) const MAX_CONCURRENCY: usize = 16;
 
     /// The first writes of a reconcile, after so many failures in a row.
     pub fn after(failures: u32) -> Self {

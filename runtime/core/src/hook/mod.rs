@@ -116,7 +116,7 @@ impl Sync<'_> {
     /// # Guarantees
     /// Every declared or related kind has its group, even an empty one. The same input gives the same bytes.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut out = String::with_capacity(self.size(64) + 256);
+        let mut out = String::with_capacity(self.capacity());
         out.push('{');
         push_field(&mut out, "controller", self.controller);
         push_field(&mut out, self.kind.parent(), self.parent.json());
@@ -137,6 +137,11 @@ impl Sync<'_> {
     pub fn bytes_for_module(&self) -> Result<Vec<u8>, RequestTooLarge> {
         let size = self.size(0);
         if size > MAX_REQUEST { Err(RequestTooLarge(size)) } else { Ok(self.bytes()) }
+    }
+
+    /// Bytes that there is room for, which is enough where names are not too long.
+    pub fn capacity(&self) -> usize {
+        self.size(64) + 256
     }
 
     /// Bytes of the parts, and so many for each object besides.

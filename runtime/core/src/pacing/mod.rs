@@ -1,6 +1,8 @@
-//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues.
+//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues, the memory budget.
 
 pub mod lanes;
+pub mod memory;
+pub mod turns;
 
 use std::time::Duration;
 

@@ -106,8 +106,31 @@ impl ReconcileInput {
         state: ParentState<'_>,
         children: &ChildMap,
     ) -> Result<Vec<u8>, RequestTooLarge> {
+        let request = self.sync(config, state, children);
+        match config.hook(self.hook).via {
+            Via::Wasm => request.bytes_for_module(),
+            Via::Webhook => Ok(request.bytes()),
+        }
+    }
+
+    /// The memory that the request takes, also where it is too large.
+    pub fn request_size(
+        &self,
+        config: &ControllerConfig,
+        state: ParentState<'_>,
+        children: &ChildMap,
+    ) -> usize {
+        self.sync(config, state, children).capacity()
+    }
+
+    fn sync<'a>(
+        &'a self,
+        config: &'a ControllerConfig,
+        state: ParentState<'a>,
+        children: &'a ChildMap,
+    ) -> hook::Sync<'a> {
         let hook = config.hook(self.hook);
-        let request = hook::Sync {
+        hook::Sync {
             kind: config.kind.name(),
             controller: &config.snapshot,
             parent: state.parent,
@@ -116,10 +139,6 @@ impl ReconcileInput {
             settings: hook.settings.as_deref(),
             naming: hook.version.naming(),
             finalizing: self.hook == HookName::Finalize,
-        };
-        match hook.via {
-            Via::Wasm => request.bytes_for_module(),
-            Via::Webhook => Ok(request.bytes()),
         }
     }
 

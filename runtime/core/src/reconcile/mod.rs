@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod input;
+pub mod memory;
 pub mod outcome;
 pub mod plan;
 pub mod rollout;

@@ -1,0 +1,139 @@
+//! Memory of a reconcile, estimated at each step before it takes it: from the bytes that are read, and from the plan.
+
+use std::sync::Arc;
+
+use crate::children::claims::{Claim, ClaimedObject};
+use crate::children::{Op, WriteConcurrency};
+use crate::json::size::{ValueSize, tree_size};
+use crate::object::{ChildMap, Object};
+use crate::reconcile::plan::ReconcilePlan;
+use crate::reconcile::rollout::RolloutState;
+
+/// Copies of a text while it is written: two in a buffer that grows by doubling, one in the answer.
+const TEXT_COPIES: usize = 3;
+
+/// An object that is rewritten: before and after as trees, what is sent, and what is answered.
+fn of_rewrite(object: &Object) -> usize {
+    2 * tree_size(object.json().as_bytes()) + (TEXT_COPIES + 1) * object.json().len()
+}
+
+/// The parent, whose finalizers or status may be written.
+pub fn of_parent(parent: &Object) -> usize {
+    of_rewrite(parent)
+}
+
+/// Claims that are carried out one after the other.
+pub fn of_claims(claims: &[ClaimedObject]) -> usize {
+    let written = claims.iter().filter(|one| matches!(one.claim, Claim::Adopt | Claim::Release));
+    written.map(|one| of_rewrite(&one.object)).max().unwrap_or_default()
+}
+
+/// The content of a parent's revisions: each as a tree, and the parent as it was then.
+pub fn of_revisions(rollout: &RolloutState, parent: &Object) -> usize {
+    let then = parent.json().len();
+    let now = tree_size(parent.json().as_bytes());
+    let each = |one: &ClaimedObject| tree_size(one.object.json().as_bytes()) + one.object.json().len() + then;
+    now + rollout.revisions.iter().map(each).sum::<usize>()
+}
+
+/// Planning: the answers as trees and in the bodies of writes, and each child as the merge with what the answer wants.
+pub fn of_planning<'a>(answers: impl IntoIterator<Item = &'a [u8]>, children: &ChildMap) -> usize {
+    let answers = answers.into_iter().map(|answer| 2 * tree_size(answer) + answer.len()).sum::<usize>();
+    let tree = |object: &Arc<Object>| tree_size(object.json().as_bytes());
+    answers + children.objects().map(|(_, object)| tree(object)).sum::<usize>()
+}
+
+impl ReconcilePlan {
+    /// The plan itself, and the texts of the writes that are under way at once.
+    pub fn memory(&self) -> usize {
+        let (mut trees, mut texts, mut longest) = (0, 0, 0);
+        let desired = self.desired.values().flat_map(|group| group.values());
+        trees += desired.map(|child| ValueSize::of(child).tree).sum::<usize>();
+        let mut written = |size: ValueSize, copies: usize| {
+            trees += copies * size.tree;
+            texts += size.text;
+            longest = longest.max(size.text);
+        };
+        for op in self.revisions.iter().chain(&self.children.ops) {
+            written(body_size(op), 1);
+        }
+        for child in &self.unmanaged {
+            written(ValueSize::of(&child.body), 2);
+        }
+        // The body of the request has a copy.
+        if let Some(status) = &self.decoration.status {
+            written(ValueSize::of_members(status), 2);
+        }
+        trees + TEXT_COPIES * texts.min(WriteConcurrency::MAX_CONCURRENCY * longest)
+    }
+}
+
+fn body_size(op: &Op) -> ValueSize {
+    match op {
+        Op::Create { body, .. }
+        | Op::Replace { body, .. }
+        | Op::Apply { body, .. }
+        | Op::Recreate { body, .. }
+        | Op::Status { body, .. } => ValueSize::of(body),
+        Op::Probe { write, otherwise } => body_size(write).plus(body_size(otherwise)),
+        Op::HandOver { .. } | Op::Delete { .. } => ValueSize::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::children::write_history::WriteHistory;
+    use crate::object::testing::Build;
+    use crate::reconcile::config::ControllerConfig;
+    use crate::reconcile::plan::Answers;
+    use crate::reconcile::testing::{child, config, input, kept, no_past, parent, parts};
+
+    fn planned(answer: &Value, pods: Vec<Build>) -> (usize, usize) {
+        let config = ControllerConfig { max_children: 100, ..config() };
+        let text = answer.to_string();
+        let pods: Vec<_> = pods.into_iter().map(Build::object).collect();
+        let input = input(&config, parent(), parts(), &pods);
+        let children = kept(&config, &input);
+        let answers = Answers { latest: text.as_bytes(), older: &[] };
+        let history = WriteHistory::default();
+        let plan = config.plan(&input, &children, answers, no_past(&history)).unwrap();
+        (of_planning([text.as_bytes()], &children), plan.memory())
+    }
+
+    #[test]
+    fn a_plan_without_writes_takes_its_trees() {
+        let (before, after) = planned(&json!({"children": []}), vec![]);
+        assert!(before > 0 && after < 200, "an empty status: {before}, {after}");
+    }
+
+    #[test]
+    fn a_status_is_counted_with_the_text_that_is_sent() {
+        let text = "x".repeat(1 << 20);
+        let (before, after) = planned(&json!({"status": {"a": text}, "children": []}), vec![]);
+        assert!(before >= 3 << 20, "twice a tree, once text: {before}");
+        assert!(after >= 5 << 20, "twice a tree, three times text: {after}");
+    }
+
+    #[test]
+    fn the_texts_of_writes_are_those_at_once() {
+        let pod = |nth: usize| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": nth.to_string()}, "spec": {"a": "x".repeat(10_000)}});
+        let of = |count| planned(&json!({"children": (0..count).map(pod).collect::<Vec<_>>()}), vec![]).1;
+        let (few, many) = (of(16), of(64));
+        assert!(many < 4 * few, "{few}, {many}");
+        assert!(few > 16 * 5 * 10_000);
+    }
+
+    #[test]
+    fn observed_children_are_counted_before_they_are_read() {
+        let many = json!(vec![json!({"": 0}); 10_000]);
+        let pod = child("a").with("spec", json!({"a": many}));
+        let (before, _) = planned(&json!({"children": []}), vec![pod]);
+        assert!(before > 10_000 * 600);
+        assert_eq!(of_claims(&[]), 0);
+        let odd = parent().with("spec", json!({"a": many})).object();
+        assert!(of_parent(&odd) > 2 * 10_000 * 600, "which a rewrite needs twice");
+    }
+}
