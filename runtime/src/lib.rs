@@ -4,6 +4,7 @@
 //! - `store`: caches of the cluster's objects
 //! - `queue`: keys that wait for a worker
 //! - [`hook`]: hooks, in their sandbox
+//! - `memory`: the memory budget that reconciles share
 //! - `controller`: controllers, each running over its parents
 //! - `pack`: modules as they are stored
 //! - [`server`]: all of it put together
@@ -16,6 +17,7 @@ mod controller;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hook;
+mod memory;
 mod pack;
 mod queue;
 pub mod server;

@@ -23,6 +23,7 @@ use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
+use crate::memory::{MemoryBudget, default_budget};
 use crate::store::Stores;
 use crate::telemetry::http::{self, Health, ListenError};
 use crate::telemetry::metrics::Metrics;
@@ -44,6 +45,8 @@ pub struct Settings {
     pub hook_policy: HookPolicy,
     /// Bytes that the files of all mounts may take.
     pub mount_memory: u64,
+    /// Bytes that reconciles may take; what the cgroup's limit leaves when absent.
+    pub memory_budget: Option<u64>,
     pub modules: ModuleSettings,
     /// How many requests to the API server there may be; `None` is any number.
     pub rate: Option<Rate>,
@@ -86,6 +89,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
     }
+    let memory = memory_budget(&settings);
     let InstallationKey { key, lasting } = installation_key(&api).await?;
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
@@ -93,7 +97,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
     })?);
     let compilations = Arc::clone(&modules);
-    let metrics = Metrics::new(move || compilations.compilations()).with_watches(&api.watches);
+    let metrics = Metrics::new(move || compilations.compilations()).with_server(&api.watches, &memory);
     if let Some(listener) = scrapes {
         let metrics = metrics.clone();
         let page = move |path: String| std::future::ready(http::scrape(&path, &metrics));
@@ -112,6 +116,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
         metrics,
+        memory,
         hooks: HookRuntime {
             sources: Arc::new(sources),
             seeds: Arc::new(seeds),
@@ -128,4 +133,12 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     freshness.await.unwrap_or_default();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The budget of all reconciles. Compilations are processes of their own, in the same cgroup.
+fn memory_budget(settings: &Settings) -> MemoryBudget {
+    let others = settings.mount_memory + settings.modules.bounds.compile_memory;
+    let bytes = settings.memory_budget.unwrap_or_else(|| default_budget(others));
+    tracing::info!(bytes, "memory budget");
+    MemoryBudget::new(bytes)
 }

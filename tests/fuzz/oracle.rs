@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use fuzz::guest::{self, Guest as Ours, Guests};
-use metahook::hook::wasm::run::{Call, Files, MountedFolder, Seed};
+use metahook::hook::wasm::run::{Call, Files, MountedFolder, Reservation, Seed};
 use metahook_core::api::policy::LimitBounds;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -230,6 +230,7 @@ fn calls_that_only_read_give_what_they_give_in_wasmtime() {
         limits: LimitBounds::default().default,
         seed: Seed::default(),
         mounts: &mounts,
+        memory: Reservation::default(),
     };
 
     let found = RefCell::new(BTreeMap::new());

@@ -8,7 +8,9 @@ use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use metahook::hook::wasm::compile::ModuleSettings;
-use metahook::hook::wasm::run::{Call, Called, Files, Module, MountedFolder, RuntimeSettings, Seed, Usage};
+use metahook::hook::wasm::run::{
+    Call, Called, Files, Module, MountedFolder, Reservation, RuntimeSettings, Seed, Usage,
+};
 use metahook::hook::wasm::source::ModuleRegistry;
 use metahook_core::api::policy::LimitBounds;
 use serde_json::{Value, json};
@@ -57,6 +59,7 @@ impl Probe {
             limits: LimitBounds::default().default,
             seed: Seed([seed; 32]),
             mounts,
+            memory: Reservation::default(),
         };
         let Called { answer, log, usage, pure } = self.registry.runtime().call(&self.module, call).await;
         let answer: Value = serde_json::from_slice(&answer.with_context(|| log.text.clone())?)?;

@@ -52,6 +52,16 @@ table! {
     ModuleCompilations = ("module_compilations", MetricKind::Counter, "");
     /// Watches of the API server that are open.
     Watches = ("watches", MetricKind::Gauge, "");
+    /// Memory that reconciles may take at once.
+    MemoryBudget = ("memory_budget_bytes", MetricKind::Gauge, "");
+    /// Memory that reconciles have reserved.
+    MemoryReserved = ("memory_reserved_bytes", MetricKind::Gauge, "");
+    /// Most memory that reconciles had reserved at once.
+    MemoryReservedMax = ("memory_reserved_max_bytes", MetricKind::Gauge, "");
+    /// Reservations of memory that had to wait.
+    MemoryWaits = ("memory_waits", MetricKind::Counter, "");
+    /// Reconciles that failed because they need more memory than one may have.
+    MemoryRefusals = ("memory_refusals", MetricKind::Counter, "");
 }
 
 impl Metric {

@@ -72,6 +72,9 @@ pub struct Serve {
     /// Calls of hooks at once; two per core when absent. One controller gets at most a quarter of them.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
+    /// Memory that reconciles may take at once; when absent three quarters of what the cgroup's memory limit leaves beside mounts and a compilation, or 512Mi without a limit. One reconcile may have three quarters of it.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory_budget: Option<u64>,
     /// Children that an answer may have.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_children: usize,
@@ -174,6 +177,7 @@ impl Serve {
             seed_each_call: self.seed_each_call,
             hook_policy: self.hook_policy.policy(self.hook_limits.bounds()?),
             mount_memory: self.hook_policy.mount_memory_max,
+            memory_budget: self.memory_budget,
             modules: self.modules.settings(cores),
             rate: self.metacontroller_flags.rate()?,
             read_timeout: self.api_read_timeout,

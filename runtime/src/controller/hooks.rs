@@ -16,6 +16,7 @@ use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{WebError, Webhook};
+use crate::memory::{MemoryShort, Reservation};
 use crate::sync::lock;
 
 /// The lines of one call's stderr that are logged; the others are counted.
@@ -72,6 +73,8 @@ pub(crate) enum HookError {
     Wasm(HookName, #[source] CallError),
     #[error("{0} hook")]
     Webhook(HookName, #[source] WebError),
+    #[error(transparent)]
+    MemoryShort(#[from] MemoryShort),
 }
 
 impl HookError {
@@ -81,12 +84,14 @@ impl HookError {
             Self::NotLoaded(_) => "ModuleNotLoaded",
             Self::Wasm(_, error) => error.category(),
             Self::Webhook(_, error) => error.category(),
+            Self::MemoryShort(_) => "MemoryShort",
         }
     }
 
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::NotLoaded(_) | Self::Wasm(..) => Retry::Loud,
+            Self::MemoryShort(_) => Retry::Quiet,
             Self::Webhook(_, error) => error.busy().map_or(Retry::Loud, Retry::After),
         }
     }
@@ -141,13 +146,14 @@ impl LoadedHooks {
 }
 
 impl HookCaller {
-    /// Calls one hook about one parent.
+    /// Calls one hook about one parent. The request is charged to the memory already.
     pub(crate) async fn call(
         &self,
         hooks: &LoadedHooks,
         name: HookName,
         parent: &Object,
         request: Vec<u8>,
+        memory: &Reservation,
     ) -> Result<HookAnswer, HookError> {
         let span = tracing::error_span!(target: "hook", "hook", hook = %name);
         match hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
@@ -160,6 +166,7 @@ impl HookCaller {
                     limits: *limits,
                     seed: self.seeds.of(&self.data.object, parent),
                     mounts: &loaded.mounts.folders,
+                    memory: memory.clone(),
                 };
                 let start = Instant::now();
                 let called = self.sources.runtime().call(&loaded.module, call).instrument(span.clone()).await;
@@ -172,7 +179,7 @@ impl HookCaller {
             }
             CallableHook::Webhook(webhook) => {
                 let start = Instant::now();
-                let answer = webhook.call(request.into()).instrument(span).await;
+                let answer = webhook.call(request.into(), memory).instrument(span).await;
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), Usage::default());
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;

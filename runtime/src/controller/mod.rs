@@ -30,6 +30,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
+use crate::memory::MemoryBudget;
 use crate::queue::Queue;
 use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
 use crate::sync::lock;
@@ -46,6 +47,7 @@ pub(crate) struct Context {
     pub(crate) controllers: Arc<Controllers>,
     pub(crate) decorators: Arc<DecoratorCoordinator>,
     pub(crate) metrics: Metrics,
+    pub(crate) memory: MemoryBudget,
 }
 
 /// Access to the API server.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 use metahook_core::api::hook::HookName;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
+use metahook_core::pacing::memory::MemoryFigures;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -16,6 +17,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::memory::MemoryBudget;
 use crate::sync::{OpenWatches, lock};
 
 /// Content type of a scrape.
@@ -46,6 +48,7 @@ pub(crate) struct Metrics {
     /// Modules compiled so far.
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
     watches: OpenWatches,
+    memory: Arc<dyn Fn() -> MemoryFigures + Send + Sync>,
 }
 
 /// Meters, as long as their owners hold them.
@@ -100,12 +103,14 @@ impl Metrics {
             webhooks: Arc::default(),
             compilations: Arc::new(compilations),
             watches: OpenWatches::default(),
+            memory: Arc::new(MemoryFigures::default),
         }
     }
 
-    /// The same, with the watches of a client of the API server.
-    pub(crate) fn with_watches(self, watches: &OpenWatches) -> Self {
-        Self { watches: watches.clone(), ..self }
+    /// The same, with the watches of a client of the API server and the memory budget.
+    pub(crate) fn with_server(self, watches: &OpenWatches, memory: &MemoryBudget) -> Self {
+        let memory = memory.clone();
+        Self { watches: watches.clone(), memory: Arc::new(move || memory.figures()), ..self }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -230,12 +235,29 @@ impl Metrics {
             let family = &mut family.encode_family(&labels)?;
             family.encode_histogram::<Labels<'_>>(durations.sum, durations.count, &buckets, None)?;
         }
-        let name = Metric::ModuleCompilations.name();
-        let family = describe(encoder, &name, Metric::ModuleCompilations)?;
-        ConstCounter::new((self.compilations)()).encode(family)?;
-        let name = Metric::Watches.name();
-        let family = describe(encoder, &name, Metric::Watches)?;
-        ConstGauge::new(i64::try_from(self.watches.count()).unwrap_or(i64::MAX)).encode(family)
+        self.encode_server(encoder)
+    }
+
+    /// What no controller alone has.
+    fn encode_server(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let memory = (self.memory)();
+        for (metric, value) in [
+            (Metric::ModuleCompilations, (self.compilations)()),
+            (Metric::MemoryWaits, memory.waits),
+            (Metric::MemoryRefusals, memory.refusals),
+        ] {
+            ConstCounter::new(value).encode(describe(encoder, &metric.name(), metric)?)?;
+        }
+        for (metric, value) in [
+            (Metric::Watches, self.watches.count()),
+            (Metric::MemoryBudget, memory.budget),
+            (Metric::MemoryReserved, memory.reserved),
+            (Metric::MemoryReservedMax, memory.most_reserved),
+        ] {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            ConstGauge::new(value).encode(describe(encoder, &metric.name(), metric)?)?;
+        }
+        Ok(())
     }
 }
 

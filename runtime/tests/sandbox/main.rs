@@ -12,7 +12,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use metahook::hook::wasm::compile::{ModuleError, ModuleSettings};
-use metahook::hook::wasm::run::{Call, Called, RuntimeSettings, Seed};
+use metahook::hook::wasm::run::{Call, Called, Reservation, RuntimeSettings, Seed};
 use metahook::hook::wasm::source::ModuleRegistry;
 use metahook_core::api::policy::{LimitBounds, Limits};
 
@@ -135,5 +135,6 @@ fn call(request: impl Into<Bytes>, limits: Limits) -> Call<'static> {
         limits,
         seed: Seed::default(),
         mounts: &[],
+        memory: Reservation::default(),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use metahook::hook::wasm::run::{Call, Files, MountedFolder, Seed};
+use metahook::hook::wasm::run::{Call, Files, MountedFolder, Reservation, Seed};
 use metahook_core::api::policy::{LimitBounds, Limits};
 
 use crate::guest::{self, Calls, Guest, Guests};
@@ -54,8 +54,16 @@ fn start() -> Guest {
     let mounts = [MountedFolder { path: "/etc/mount".to_owned(), files: files.into() }];
     let request = Bytes::from_static(b"{\"parent\":{}}");
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-    let call =
-        Call { controller: "c", hook: "sync", request, now, limits, seed: Seed([7; 32]), mounts: &mounts };
+    let call = Call {
+        controller: "c",
+        hook: "sync",
+        request,
+        now,
+        limits,
+        seed: Seed([7; 32]),
+        mounts: &mounts,
+        memory: Reservation::default(),
+    };
     let mut guest = GUESTS.start(call).expect("room for an instance");
     guest::lay_out(guest.memory());
     guest

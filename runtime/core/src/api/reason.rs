@@ -110,6 +110,8 @@ table! {
     DryRunRefused = ("DryRunRefused", Parents, Warning, "Delete the child to have it recreated.");
     /// Another client keeps changing a value of a child back. The server corrects it less and less often.
     ValueFlapping = ("ValueFlapping", Parents, Warning, "Stop the other client, or leave the field out of the answer.");
+    /// The reconcile waited for memory for long. The budget is shared by all controllers, which take turns.
+    MemoryShort = ("MemoryShort", Parents, Warning, "See [Memory](../limits.md#memory-of-reconciles).");
     /// The parent's own writes, and what others made of them, triggered more reconciles than `--self-triggered-max`. They
     /// run one by one from now on, until another client changes the parent's spec, labels or annotations.
     Throttled = ("Throttled", Parents, Warning, "Let the hook's answers come to rest.");

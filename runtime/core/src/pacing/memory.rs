@@ -375,10 +375,10 @@ mod tests {
                 let count = run.held.len().max(1);
                 match step {
                     Step::Reserve(controller, bytes) => drop(run.reserve(controller, bytes)),
-                    Step::Grow(which, by) => if let Some((_, bytes)) = run.held.get_mut(which % count) {
-                        if run.accounts.grow(*bytes, *bytes + by) {
-                            *bytes += by;
-                        }
+                    Step::Grow(which, by) => if let Some((_, bytes)) = run.held.get_mut(which % count)
+                        && run.accounts.grow(*bytes, *bytes + by)
+                    {
+                        *bytes += by;
                     }
                     Step::Shrink(which, to) => if let Some((_, bytes)) = run.held.get_mut(which % count) {
                         run.accounts.shrink(*bytes, to);

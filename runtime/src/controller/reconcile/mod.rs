@@ -2,6 +2,7 @@
 
 mod apply;
 mod children;
+mod memory;
 pub(super) mod parents;
 mod prepare;
 #[cfg(test)]
@@ -36,9 +37,11 @@ use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{HookCaller, HookError};
 use crate::controller::related::{RelatedError, RelatedObjects};
 use crate::controller::{Context, ControllerData};
+use crate::memory::{MemoryShort, MemoryTooLarge, Reservation};
 use crate::store::Writer;
 use crate::telemetry::error_chain;
 use children::ChildWriter;
+use memory::{Attempts, ReconcileMemory};
 use parents::Parents;
 use write::{ClaimError, ObjectWriter};
 
@@ -59,6 +62,7 @@ pub(crate) struct Reconciler {
     pub(crate) hooks: HookCaller,
     pub(crate) related: Arc<RelatedObjects>,
     children: ChildWriter,
+    memory: ReconcileMemory,
 }
 
 /// The data of one reconcile, once it is planned.
@@ -101,6 +105,11 @@ pub(crate) enum ReconcileError {
     #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
     Older { hook: HookName, revision: String, source: HookError },
     #[error(transparent)]
+    MemoryTooLarge(#[from] MemoryTooLarge),
+    /// The reconcile is repeated.
+    #[error(transparent)]
+    MemoryShort(#[from] MemoryShort),
+    #[error(transparent)]
     Revision(#[from] RevisionError),
     #[error(transparent)]
     Related(#[from] RelatedError),
@@ -133,6 +142,8 @@ impl ReconcileError {
             Self::Hook(error) => (error.category(), error.retry()),
             Self::Older { source, .. } => (source.category(), source.retry()),
             Self::Answer(_, error) => (answer_category(error), Retry::Loud),
+            Self::MemoryTooLarge(_) => ("MemoryTooLarge", Retry::Loud),
+            Self::MemoryShort(_) => ("MemoryShort", Retry::Quiet),
             Self::Revision(_) => ("Revision", Retry::Loud),
             Self::Related(error) => (error.category(), error.retry()),
             Self::Claim(error) => ("Claim", error.retry()),
@@ -167,39 +178,58 @@ impl Reconciler {
             parents: Arc::clone(&parents),
             manager: Arc::clone(&context.options.applying.manager),
         };
-        Self { data, parents, hooks, related, children }
+        let memory = ReconcileMemory::new(context.memory.clone());
+        Self { data, parents, hooks, related, children, memory }
     }
 
     /// The entry point of workers: the one place where a result becomes an outcome for the queue, an Event and a log line.
     pub(crate) async fn reconcile(&self, key: &Key, streaks: Streaks) -> Outcome {
-        let Some(parent) = self.data.parents.get(key) else {
-            self.parents.settled().forget(key);
-            self.forget(key);
-            return Outcome::Settled(None);
-        };
-        if self.parents.needing_reconcile(std::slice::from_ref(&parent)).is_empty() {
-            self.note_settled(&parent);
-            return Outcome::Settled(None);
+        let mut attempts = Attempts::default();
+        loop {
+            let Some(parent) = self.data.parents.get(key) else {
+                self.parents.settled().forget(key);
+                self.forget(key);
+                return Outcome::Settled(None);
+            };
+            if self.parents.needing_reconcile(std::slice::from_ref(&parent)).is_empty() {
+                self.note_settled(&parent);
+                return Outcome::Settled(None);
+            }
+            // On the heap: most reconciles end above, and their futures stay small.
+            let run = Box::pin(self.run(key, Arc::clone(&parent), streaks, &mut attempts));
+            // At the level of errors: warnings keep it where less is not logged.
+            let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
+            let outcome = run.instrument(span).await;
+            self.parents.forget_if_gone(&parent.uid);
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
         }
-        // On the heap: most reconciles end above, and their futures stay small.
-        let run = Box::pin(self.run(key, Arc::clone(&parent), streaks));
-        // At the level of errors: warnings keep it where less is not logged.
-        let span = tracing::error_span!("reconcile", controller = %self.data.object.key, parent = %key);
-        let outcome = run.instrument(span).await;
-        self.parents.forget_if_gone(&parent.uid);
-        outcome
     }
 
-    async fn run(&self, key: &Key, parent: Arc<Object>, streaks: Streaks) -> Outcome {
+    /// One attempt; `None`: there was not enough memory for it.
+    async fn run(
+        &self,
+        key: &Key,
+        parent: Arc<Object>,
+        streaks: Streaks,
+        attempts: &mut Attempts,
+    ) -> Option<Outcome> {
         let writer = self.data.writer(key);
         let accepted = writer.accepted.clone();
+        // Held until all is written.
+        let (_memory, prepared) = self.attempt(&parent, writer, streaks, attempts).await?;
+        if attempts.wrote {
+            accepted.note();
+        }
+        self.parents.record_new(&parent, EventReason::MemoryShort, attempts.warning());
         let mut resync_after = None;
-        let result = match self.prepare(Arc::clone(&parent), writer, streaks).await {
+        let result = match prepared {
             Ok(Progress::Settled) => {
                 self.data.meter.counts().skipped(1);
                 self.note_settled(&parent);
                 tracing::debug!("settled");
-                return Outcome::Settled(None);
+                return Some(Outcome::Settled(None));
             }
             Ok(Progress::Ignored) => {
                 self.parents.settled().unsettle(key);
@@ -239,7 +269,7 @@ impl Reconciler {
             self.data.recorder.record(&parent, EventReason::SyncError, &message);
         }
         self.record_wait(&parent, streaks, &result);
-        Outcome::of(&result, resync_after, streaks, accepted.is_noted())
+        Some(Outcome::of(&result, resync_after, streaks, accepted.is_noted()))
     }
 
     /// Records that a parent which is being deleted waits for a clean-up that fails for long.
@@ -256,6 +286,23 @@ impl Reconciler {
                 )
             });
         self.parents.record_new(parent, EventReason::FinalizerWaits, waits);
+    }
+
+    /// The first half of an attempt, and its memory; `None`: there was not enough.
+    async fn attempt(
+        &self,
+        parent: &Arc<Object>,
+        writer: Writer,
+        streaks: Streaks,
+        attempts: &mut Attempts,
+    ) -> Option<(Option<Reservation>, Result<Progress, ReconcileError>)> {
+        let memory = match self.memory.reserve(&self.data, attempts).await {
+            Ok(memory) => memory,
+            Err(too_large) => return Some((None, Err(too_large.into()))),
+        };
+        let prepared = self.prepare(Arc::clone(parent), writer, streaks, (&memory, attempts)).await;
+        let is_short = self.memory.ended(&memory, attempts);
+        (!is_short).then_some((Some(memory), prepared))
     }
 
     /// A version that is put back may find parents that are still settled with it.

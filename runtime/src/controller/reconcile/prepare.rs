@@ -12,6 +12,7 @@ use metahook_core::object::id::Resource;
 use metahook_core::object::selector::Selector;
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
+use metahook_core::reconcile::memory as estimate;
 use metahook_core::reconcile::outcome::{Retry, Streaks};
 use metahook_core::reconcile::plan::{Answers, HookFeedback, ReconcilePlan};
 use metahook_core::reconcile::rollout::{ParentState, RolloutState};
@@ -21,9 +22,11 @@ use metahook_core::settled::{HookNeed, Purity, SettledState};
 use metahook_core::shorten;
 
 use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
+use crate::controller::reconcile::memory::Attempts;
 use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
 use crate::hook::wasm::run::CallError;
+use crate::memory::{MemoryShort, Reservation};
 use crate::store::Writer;
 use crate::telemetry::error_chain;
 
@@ -44,15 +47,18 @@ impl Reconciler {
         parent: Arc<Object>,
         writer: Writer,
         streaks: Streaks,
+        (memory, attempts): (&Reservation, &mut Attempts),
     ) -> Result<Progress, ReconcileError> {
+        memory.charge(estimate::of_parent(&parent))?;
         let (parent, hook, entered) = match self.enter(parent, &writer).await? {
             ControlFlow::Continue(entered) => entered,
             ControlFlow::Break(progress) => return Ok(progress),
         };
+        attempts.wrote |= entered;
         let hooks = self.hooks.hooks.now()?;
         // Before anything is read: later changes give another revision.
         let revision = self.parents.cache_revision(&parent, &hooks, self.data.controllers.changes());
-        let mut gathered = self.gather(&hooks, &parent, hook, Asking::Cached).await?;
+        let mut gathered = self.gather(&hooks, &parent, hook, (Asking::Cached, memory)).await?;
         let need = self.parents.settled().hook_need(&parent.key, gathered.fingerprint);
         let expected = match need {
             HookNeed::Nothing => {
@@ -61,15 +67,20 @@ impl Reconciler {
             }
             HookNeed::Call => None,
             HookNeed::Check(answer) => {
-                gathered = self.gather(&hooks, &parent, hook, Asking::Anew).await?;
+                gathered = self.gather(&hooks, &parent, hook, (Asking::Anew, memory)).await?;
                 Some(answer)
             }
         };
         let Gathered { input, fingerprint, customized } = gathered;
+        if memory.short_of().is_some() {
+            return Err(MemoryShort.into());
+        }
+        memory.charge(estimate::of_claims(&input.claims))?;
         let left_out = input.left_out.message(self.data.config.shown_bounds(hook));
         self.parents.record_new(&parent, EventReason::ChildrenLeftOut, left_out);
         let claimed = self.children.writer.claim(&parent, &input.claims, &writer).await;
         let claimed = claimed.map_err(ReconcileError::Claim)?;
+        attempts.wrote |= claimed.wrote;
         if let Some(rollout) = &input.rollout {
             let revisions = self.children.writer.claim(&parent, &rollout.revisions, &writer).await;
             if revisions.map_err(ReconcileError::Claim)?.wrote {
@@ -77,7 +88,7 @@ impl Reconciler {
                 return Ok(Progress::Wrote);
             }
         }
-        let (plan, answers) = self.plan(&hooks, &input, &claimed.children).await?;
+        let (plan, answers) = self.plan(&hooks, &input, &claimed.children, memory).await?;
         self.check_deletions(&input, &plan)?;
         self.record_feedback(&input, &plan.feedback);
         if !customized.is_empty() {
@@ -93,8 +104,7 @@ impl Reconciler {
             self.check_purity(&input, pure, differs);
         }
         let state = SettledState { seen: fingerprint, answer, revision };
-        let wrote = entered || claimed.wrote;
-        let version = hooks.identity;
+        let (wrote, version) = (attempts.wrote, hooks.identity);
         let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
         Ok(Progress::Planned(Box::new(reconcile)))
     }
@@ -133,7 +143,7 @@ impl Reconciler {
         hooks: &LoadedHooks,
         parent: &Arc<Object>,
         hook: HookName,
-        asking: Asking,
+        (asking, memory): (Asking, &Reservation),
     ) -> Result<Gathered, ReconcileError> {
         let config = &self.data.config;
         let candidates = |resource: &Arc<Resource>, selector: Option<&Selector>| {
@@ -142,17 +152,18 @@ impl Reconciler {
         let mut rollout = RolloutState::of(config, parent, candidates);
         let mut states = vec![Arc::clone(parent)];
         if let Some(rollout) = rollout.as_ref().filter(|_| config.hooks.customize.is_some()) {
+            memory.charge(estimate::of_revisions(rollout, parent))?;
             states.extend(rollout.history()?.older.iter().map(|older| Arc::clone(&older.parent)));
         }
         // Cached answers of a module that gave two answers to one request are not used.
         let is_wasm = config.hooks.customize.as_ref().is_some_and(|customize| customize.via == Via::Wasm);
         let differs = self.parents.settled().purity_of(hooks.identity) == Some(Purity::Differs);
         let asking = if is_wasm && differs { Asking::Anew } else { asking };
-        let mut found = match self.related.find(hooks, &states, asking).await {
+        let mut found = match self.related.find(hooks, &states, asking, memory).await {
             // An older state may be forged: where the customize hook fails about one, no hook is asked about any of them.
             Err(error) if states.len() > 1 && error.retry() == Retry::Loud => {
                 states.truncate(1);
-                let found = self.related.find(hooks, &states, asking).await?;
+                let found = self.related.find(hooks, &states, asking, memory).await?;
                 if let Some(rollout) = &mut rollout {
                     rollout.left_out = Some(error_chain(&error));
                 }
@@ -180,18 +191,22 @@ impl Reconciler {
         hooks: &LoadedHooks,
         input: &ReconcileInput,
         children: &ChildMap,
+        memory: &Reservation,
     ) -> Result<(ReconcilePlan, Vec<HookAnswer>), ReconcileError> {
         let ReconcileInput { parent, hook, .. } = input;
         let config = &self.data.config;
+        if let Some(rollout) = input.rollout.as_ref().filter(|_| config.hooks.customize.is_none()) {
+            memory.charge(estimate::of_revisions(rollout, parent))?;
+        }
         let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
-        let latest = self.ask(hooks, input, input.state(), children).await?;
+        let latest = self.ask(hooks, input, input.state(), children, memory).await?;
         let left_out = input.rollout.as_ref().and_then(|rollout| rollout.left_out.as_ref());
         let mut answers = Vec::new();
         // One after the other: each request is as large as all children.
         for (revision, state) in older {
             let answer = match left_out {
                 Some(why) => Err(why.clone()),
-                None => match self.ask(hooks, input, state, children).await {
+                None => match self.ask(hooks, input, state, children, memory).await {
                     Err(source) if matches!(source.retry(), Retry::After(_)) => {
                         return Err(ReconcileError::Older {
                             hook: *hook,
@@ -203,6 +218,9 @@ impl Reconciler {
                 },
             };
             answers.push(answer);
+        }
+        if memory.short_of().is_some() {
+            return Err(MemoryShort.into());
         }
         let older = answers;
         let histories = &self.parents.histories;
@@ -218,9 +236,16 @@ impl Reconciler {
             .iter()
             .map(|answer| answer.as_ref().map(|answer| &*answer.bytes).map_err(Clone::clone))
             .collect();
+        let bytes = older_bytes.iter().filter_map(|answer| answer.as_ref().ok().copied());
+        let planning = estimate::of_planning(bytes.chain([&*latest.bytes]), children);
+        memory.charge(planning)?;
         let answers = Answers { latest: &latest.bytes, older: &older_bytes };
         let plan = tracing::debug_span!("plan").in_scope(|| config.plan(input, children, answers, past));
         let plan = plan.map_err(|error| ReconcileError::Answer(*hook, error))?;
+        // From here on the reservation only shrinks.
+        memory.refund(planning);
+        memory.charge(plan.memory())?;
+        memory.shrink();
         if !history.is_empty() {
             drop(history);
             histories.change(&parent.key, |history| history.keep(children, &plan.desired));
@@ -250,11 +275,16 @@ impl Reconciler {
         input: &ReconcileInput,
         state: ParentState<'_>,
         children: &ChildMap,
+        memory: &Reservation,
     ) -> Result<HookAnswer, HookError> {
+        let size = input.request_size(&self.data.config, state, children);
+        memory.charge(size)?;
         let request = input.request(&self.data.config, state, children);
         let request =
             request.map_err(|too_large| HookError::Wasm(input.hook, CallError::Request(too_large)))?;
-        self.hooks.call(hooks, input.hook, state.parent, request).await
+        let answer = self.hooks.call(hooks, input.hook, state.parent, request, memory).await;
+        memory.refund(size);
+        answer
     }
 
     /// Records what a call tells of the hook; `differs`: it gave another answer to the same request before.

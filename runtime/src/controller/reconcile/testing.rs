@@ -40,6 +40,7 @@ use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
+use crate::memory::MemoryBudget;
 use crate::queue::Throttle;
 use crate::store::{Store, Stores};
 use crate::telemetry::metrics::Metrics;
@@ -279,6 +280,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             resync: None,
             discovery_interval: Duration::MAX,
         },
+        memory: MemoryBudget::new(512 << 20),
         cluster: Cluster {
             discovery: Arc::new(Discovery::new(api.clone())),
             recorder: Recorder::start(api.clone(), CancellationToken::new()).0,

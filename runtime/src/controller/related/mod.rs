@@ -12,6 +12,7 @@ use metahook_core::api::hook::{HookName, Via};
 use metahook_core::api::reason::EventReason;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::customize::{self, CustomizeError};
+use metahook_core::json::size::tree_size;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
 use metahook_core::pacing::lanes::Cause;
@@ -31,6 +32,7 @@ use crate::controller::ControllerData;
 use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
 use crate::controller::related::select::{Placed, Turns, Work};
+use crate::memory::Reservation;
 use crate::queue::Queue;
 use crate::store::{Change, Store, Stores, WriteGuard, Writer};
 use crate::sync::{Tasks, lock};
@@ -182,7 +184,7 @@ impl RelatedObjects {
         hook: &HookConfig,
         hooks: &LoadedHooks,
         (parent, fingerprint): (&Object, Fingerprint),
-        (asking, work): (Asking, &mut Work),
+        (asking, work, memory): (Asking, &mut Work, &Reservation),
     ) -> Result<Customized, RelatedError> {
         let pure = match hook.via {
             Via::Wasm => Some(true),
@@ -196,8 +198,10 @@ impl RelatedObjects {
         }
         let request = input::customize_request(&self.data.config, parent);
         work.end_turn();
-        let answered = self.hooks.call(hooks, HookName::Customize, parent, request).await?;
+        memory.charge(request.len()).map_err(HookError::from)?;
+        let answered = self.hooks.call(hooks, HookName::Customize, parent, request, memory).await?;
         work.read(answered.bytes.len()).await;
+        memory.charge(tree_size(&answered.bytes)).map_err(HookError::from)?;
         let customize::Response { rules, warnings } =
             customize::rules(&answered.bytes, hook.via, hook.mode, &self.bounds)?;
         for odd in warnings {
@@ -223,6 +227,7 @@ impl RelatedObjects {
         hooks: &LoadedHooks,
         states: &[Arc<Object>],
         asking: Asking,
+        memory: &Reservation,
     ) -> Result<FoundObjects, RelatedError> {
         let Some(hook) = &self.data.config.hooks.customize else {
             let related = states.iter().map(|_| Related::default()).collect();
@@ -238,7 +243,7 @@ impl RelatedObjects {
         let mut customized = Vec::new();
         let mut rules = Vec::new();
         for question in questions {
-            let answer = self.customize(hook, hooks, question, (asking, &mut work)).await?;
+            let answer = self.customize(hook, hooks, question, (asking, &mut work, memory)).await?;
             rules.push(self.rules(hook, question.0, &answer, &mut work).await?);
             customized.push(answer);
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper_util::client::legacy::connect::dns::GaiResolver;
 use metahook_core::api::SpecError;
@@ -21,6 +21,7 @@ use metahook_core::shorten;
 use tokio::time::{Instant, timeout};
 
 use crate::cluster::transport::{MAX_WEBHOOK_DELAY, busy};
+use crate::memory::{MemoryShort, Reservation};
 use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
 use connector::{Connections, Resolver, measured};
@@ -51,6 +52,8 @@ pub(crate) enum WebError {
     Connect { host: String, why: String },
     #[error("the exchange with the webhook at {host} broke off: {why}")]
     Broken { host: String, why: String },
+    #[error(transparent)]
+    MemoryShort(#[from] MemoryShort),
     #[error(
         "the webhook at {host} answered with more than {}: make it answer with less",
         print_bytes(MAX_ANSWER as u64)
@@ -67,6 +70,7 @@ impl WebError {
             Self::Timeout { .. } => "HookTimeout",
             Self::Connect { .. } => "HookConnect",
             Self::Broken { .. } => "HookBroken",
+            Self::MemoryShort(_) => "MemoryShort",
             Self::TooLong { .. } => "HookOutput",
         }
     }
@@ -105,14 +109,14 @@ impl Webhook {
     ///
     /// # Errors
     /// There is no complete answer with status 200 within the webhook's time.
-    pub(crate) async fn call(&self, request: Bytes) -> Result<Vec<u8>, WebError> {
+    pub(crate) async fn call(&self, request: Bytes, memory: &Reservation) -> Result<Vec<u8>, WebError> {
         let _in_flight = self.meter.begin();
         let budget = self.target.timeout;
-        let exchange = measured(&self.meter, self.exchange(request));
+        let exchange = measured(&self.meter, self.exchange(request, memory));
         timeout(budget, exchange).await.map_err(|_late| WebError::Timeout { host: self.host(), budget })?
     }
 
-    async fn exchange(&self, body: Bytes) -> Result<Vec<u8>, WebError> {
+    async fn exchange(&self, body: Bytes, memory: &Reservation) -> Result<Vec<u8>, WebError> {
         let start = Instant::now();
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = http::Method::POST;
@@ -132,17 +136,33 @@ impl Webhook {
             let body = error_body(body).await;
             return Err(WebError::Status { host: self.host(), code: head.status.as_u16(), body });
         }
-        if body.size_hint().lower() > MAX_ANSWER as u64 {
+        self.whole(body, memory).await
+    }
+
+    /// The whole body of an answer, as far as there is memory for it.
+    async fn whole(&self, mut body: Incoming, memory: &Reservation) -> Result<Vec<u8>, WebError> {
+        let said = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if said > MAX_ANSWER {
             return Err(WebError::TooLong { host: self.host() });
         }
-        let whole = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                WebError::TooLong { host: self.host() }
-            } else {
-                WebError::Broken { host: self.host(), why: error_chain(&*error) }
+        let mut whole = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let broken =
+                |error: hyper::Error| WebError::Broken { host: self.host(), why: error_chain(&error) };
+            let data = frame.map_err(broken)?.into_data().unwrap_or_default();
+            let (needed, capacity) = (whole.len() + data.len(), whole.capacity());
+            if needed > MAX_ANSWER {
+                return Err(WebError::TooLong { host: self.host() });
             }
-        })?;
-        Ok(whole.to_bytes().into())
+            if needed > capacity {
+                // As much as the answer says that it has, once a part of it came, and twice as much where it says nothing.
+                let wanted = needed.max(said.min(16 * needed)).max((2 * capacity).min(MAX_ANSWER));
+                memory.charge(wanted - capacity)?;
+                whole.reserve_exact(wanted - whole.len());
+            }
+            whole.extend_from_slice(&data);
+        }
+        Ok(whole)
     }
 
     fn host(&self) -> String {
@@ -226,7 +246,7 @@ mod tests {
     async fn answered(answer: &str) -> Result<Vec<u8>, WebError> {
         let (at, _served) = server(vec![vec![answer.to_owned()]]).await;
         let spec = json!({ "url": "http://hook.example/x?secret", "timeout": "300ms" });
-        webhook(spec, &Metrics::new(|| 0), at).unwrap().call("{}".into()).await
+        webhook(spec, &Metrics::new(|| 0), at).unwrap().call("{}".into(), &Reservation::default()).await
     }
 
     #[tokio::test]
@@ -238,7 +258,10 @@ mod tests {
             json!({ "service": { "name": "s", "namespace": "n", "port": at.port() }, "path": "/sync" });
         let webhook = webhook(spec, &metrics, at).unwrap();
         for request in [r#"{"parent":1}"#, r#"{"parent":2}"#] {
-            assert_eq!(webhook.call(request.into()).await.unwrap(), br#"{"children":[]}"#);
+            assert_eq!(
+                webhook.call(request.into(), &Reservation::default()).await.unwrap(),
+                br#"{"children":[]}"#
+            );
         }
         let (requests, _open) = served.await.unwrap();
         let expected = format!(
@@ -334,10 +357,18 @@ mod tests {
         let (at, _served) = server(vec![vec![]]).await;
         let spec = json!({ "url": "http://hook.example/" });
         let metrics = Metrics::new(|| 0);
-        let error = webhook(spec.clone(), &metrics, at).unwrap().call("{}".into()).await.unwrap_err();
+        let error = webhook(spec.clone(), &metrics, at)
+            .unwrap()
+            .call("{}".into(), &Reservation::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.category(), "HookBroken", "{error}");
         let closed = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
-        let error = webhook(spec, &metrics, closed).unwrap().call("{}".into()).await.unwrap_err();
+        let error = webhook(spec, &metrics, closed)
+            .unwrap()
+            .call("{}".into(), &Reservation::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.category(), "HookConnect", "{error}");
         assert!(error.to_string().contains("hook.example cannot be reached: "), "{error}");
     }

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use metahook::cli::{Cli, Command};
 use metahook::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
-use metahook::hook::wasm::run::{Call, Module, RuntimeSettings, Seed};
+use metahook::hook::wasm::run::{Call, Module, Reservation, RuntimeSettings, Seed};
 use metahook::hook::wasm::source::ModuleRegistry;
 use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
@@ -219,6 +219,7 @@ impl Subject {
             limits: self.limits,
             seed: Seed::default(),
             mounts: &[],
+            memory: Reservation::default(),
         };
         let called = self.registry.runtime().call(&self.module, call).await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;

@@ -11,6 +11,7 @@ use wasmtime::{Trap, WasmBacktrace};
 
 use crate::hook::wasm::compile::last_words;
 use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
+use crate::memory::MemoryShort;
 
 /// Bytes of a hook's last line.
 const MAX_LINE: usize = 200;
@@ -43,6 +44,8 @@ pub enum CallError {
     #[error("the hook was stopped{place}: {why}")]
     Stopped { why: String, place: String },
     #[error(transparent)]
+    MemoryShort(MemoryShort),
+    #[error(transparent)]
     Request(RequestTooLarge),
     #[error("the server failed while it ran the hook, which is a bug of the server: {0}")]
     Bug(String),
@@ -61,6 +64,7 @@ impl CallError {
             Self::Exit { .. } => "HookExit",
             Self::Start(_) => "HookStart",
             Self::Stopped { .. } => "HookStopped",
+            Self::MemoryShort(_) => "MemoryShort",
             Self::Request(_) => "HookRequest",
             Self::Bug(_) => "HookBug",
         }
@@ -84,6 +88,9 @@ impl Failure {
     }
 
     pub(super) fn explain(&self, limits: &Limits, state: &CallState, log: &str) -> CallError {
+        if state.is_short() {
+            return CallError::MemoryShort(MemoryShort);
+        }
         let (error, then) = match self {
             Self::TimedOut => return CallError::Timeout { budget: limits.timeout },
             Self::Panicked(message) => return CallError::Bug(message.clone()),

@@ -22,6 +22,7 @@ use wasmtime::{
 use super::compile::{Digest, ModuleError, ModuleSettings, Origin, engine_config};
 use super::wasi::{self, CallState, Exit, YIELD_INTERVAL};
 pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
+pub use crate::memory::Reservation;
 pub use call_error::CallError;
 use call_error::Failure;
 use concurrency::Concurrency;
@@ -134,6 +135,7 @@ impl Runtime {
         let ended = within(limits.timeout, start(&mut store, module, limits.instructions)).await;
         let left = store.get_fuel().unwrap_or_default();
         let state = store.into_data();
+        state.refund();
         let instructions = limits.instructions.saturating_sub(left);
         let usage = Usage { instructions, memory: state.limiter.peak_memory };
         let text = String::from_utf8_lossy(&state.stderr.bytes).into_owned();
@@ -215,7 +217,16 @@ mod tests {
     fn call(limits: Limits) -> Call<'static> {
         let now = SystemTime::UNIX_EPOCH;
         let request = Bytes::new();
-        Call { controller: "c", hook: "sync", request, now, limits, seed: Seed::default(), mounts: &[] }
+        Call {
+            controller: "c",
+            hook: "sync",
+            request,
+            now,
+            limits,
+            seed: Seed::default(),
+            mounts: &[],
+            memory: Reservation::default(),
+        }
     }
 
     /// A module compiled in this process, whatever it imports.

@@ -107,7 +107,7 @@ pub(super) fn write(state: &mut CallState, memory: &Memory<'_>, fd: u32, list: L
             Ok(bytes) => bytes,
         };
         let Some(next) = sum.checked_add(length(bytes.len())?) else { break };
-        output.push(bytes);
+        output.push(bytes).map_err(|short| Failure::trap(short.to_string()))?;
         sum = next;
     }
     if state.stdout.lost > 0 {

@@ -9,6 +9,7 @@ use wasmtime::ResourceLimiter;
 use super::descriptors::Descriptors;
 use super::determinism::{Clock, Random, Seed};
 use super::mounts::MountedFolder;
+use crate::memory::{MemoryShort, Reservation};
 
 /// The input of a call.
 #[derive(Debug, Clone)]
@@ -25,7 +26,12 @@ pub struct Call<'a> {
     pub seed: Seed,
     /// The folders that the hook may read.
     pub mounts: &'a [MountedFolder],
+    /// What the call's memory and output are charged to.
+    pub memory: Reservation,
 }
+
+/// Bytes that there is room for once anything is printed.
+const MIN_OUTPUT: usize = 1 << 10;
 
 /// The data of one instance.
 pub struct CallState {
@@ -51,6 +57,7 @@ pub struct CallState {
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
+    memory: Reservation,
     /// Bytes beyond the bound.
     pub(crate) lost: usize,
     bound: usize,
@@ -64,6 +71,7 @@ pub(crate) struct Limiter {
     /// The largest linear memory so far, in bytes.
     pub(crate) peak_memory: u64,
     pub(crate) refused: Option<RefusedGrowth>,
+    memory: Reservation,
 }
 
 /// A size that was asked for and refused.
@@ -87,12 +95,18 @@ impl CallState {
         Self {
             args,
             stdin: call.request,
-            stdout: Output::new(limits.output),
-            stderr: Output::new(limits.log),
+            stdout: Output::new(limits.output, call.memory.clone()),
+            stderr: Output::new(limits.log, call.memory.clone()),
             clock: Clock::new(call.now),
             random: Random::new(call.seed),
             files: Descriptors::new(call.mounts),
-            limiter: Limiter { budget: limits.memory, max_table_elements, peak_memory: 0, refused: None },
+            limiter: Limiter {
+                budget: limits.memory,
+                max_table_elements,
+                peak_memory: 0,
+                refused: None,
+                memory: call.memory,
+            },
             fuel_at_yield: limits.instructions,
             cost: 0,
         }
@@ -102,6 +116,16 @@ impl CallState {
         &mut self.limiter
     }
 
+    /// Gives the memory of an instance that is gone back.
+    pub(crate) fn refund(&self) {
+        self.limiter.memory.refund(usize::try_from(self.limiter.peak_memory).unwrap_or(usize::MAX));
+    }
+
+    /// The server's budget had no room for the call.
+    pub(crate) fn is_short(&self) -> bool {
+        self.limiter.memory.short_of().is_some()
+    }
+
     /// The bytes that are kept of stdout and stderr.
     pub fn printed(&self) -> [&[u8]; 2] {
         [&self.stdout.bytes, &self.stderr.bytes]
@@ -109,20 +133,36 @@ impl CallState {
 }
 
 impl Output {
-    fn new(bound: u64) -> Self {
-        Self { bytes: Vec::new(), lost: 0, bound: usize::try_from(bound).unwrap_or(usize::MAX) }
+    fn new(bound: u64, memory: Reservation) -> Self {
+        let bound = usize::try_from(bound).unwrap_or(usize::MAX);
+        Self { bytes: Vec::new(), memory, lost: 0, bound }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// # Errors
+    /// There is no memory for it.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), MemoryShort> {
         let room = self.bound.saturating_sub(self.bytes.len());
         let (kept, lost) = bytes.split_at(room.min(bytes.len()));
+        let (needed, capacity) = (self.bytes.len() + kept.len(), self.bytes.capacity());
+        if needed > capacity {
+            let wanted = needed.max(2 * capacity).max(MIN_OUTPUT).min(self.bound);
+            self.memory.charge(wanted - capacity)?;
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
         self.bytes.extend_from_slice(kept);
         self.lost = self.lost.saturating_add(lost.len());
+        Ok(())
     }
 }
 
 impl ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+    /// Where the budget of the server is used up the call ends: a hook that went on without the memory could give another answer.
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         let wanted = u64::try_from(desired).unwrap_or(u64::MAX);
         if wanted > self.budget {
             self.refused = Some(RefusedGrowth::Memory(wanted));
@@ -131,6 +171,7 @@ impl ResourceLimiter for Limiter {
         if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false); // the module's own bound
         }
+        self.memory.charge(desired.saturating_sub(current))?;
         self.peak_memory = self.peak_memory.max(wanted);
         Ok(true)
     }
@@ -150,13 +191,13 @@ mod tests {
 
     #[test]
     fn output_up_to_the_bound_is_kept_and_the_rest_is_counted() {
-        let mut output = Output::new(4);
+        let mut output = Output::new(4, Reservation::default());
         for bytes in [b"ab".as_slice(), b"cd", b""] {
-            output.push(bytes);
+            output.push(bytes).unwrap();
             assert_eq!(output.lost, 0);
         }
-        output.push(b"e");
-        output.push(b"fg");
+        output.push(b"e").unwrap();
+        output.push(b"fg").unwrap();
         assert_eq!((output.bytes.as_slice(), output.lost), (b"abcd".as_slice(), 3));
     }
 }
