@@ -110,7 +110,7 @@ impl Probe {
     }
 }
 
-fn percentile(mut took: Vec<Duration>, percent: usize) -> Duration {
+pub(crate) fn percentile(mut took: Vec<Duration>, percent: usize) -> Duration {
     took.sort_unstable();
     let place = (took.len() * percent).div_ceil(100).saturating_sub(1);
     took.get(place).copied().unwrap_or_default()

@@ -4,6 +4,7 @@
 
 pub(crate) mod compilation;
 pub(crate) mod measure;
+pub(crate) mod memory;
 pub(crate) mod pacing;
 pub(crate) mod related;
 
@@ -80,6 +81,12 @@ pub(crate) fn all() -> Vec<Test> {
     if is_long() {
         // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
         all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
+        // On a server that is not optimized each takes minutes.
+        all.extend(tests![memory::{
+            large_statuses_and_many_children_take_turns,
+            webhooks_with_answers_of_32_mib_take_turns,
+            parents_that_are_large_when_read_take_turns,
+        }]);
     }
     all
 }

@@ -51,7 +51,7 @@ fn map(test: &Fixture, number: usize) -> Value {
 }
 
 /// A server with probes, and a neighbour that has nothing to do yet.
-async fn serve(test: &mut Fixture) -> Result<SocketAddr> {
+pub(crate) async fn serve(test: &mut Fixture) -> Result<SocketAddr> {
     test.define_kind().await?;
     let probes = measure::with_probes(test)?;
     test.store("good", &guest("hello")?).await?;

@@ -1,0 +1,158 @@
+//! Many reconciles that each take much memory: large answers at once, and parents that are larger read than stored.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::objects::{Hook, config_map};
+use acceptance::wait::until;
+use acceptance::webhook::{Answer, Webhook};
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::attacks::measure::{memory_at_most, metric, percentile, with_metrics};
+use crate::attacks::{form, is_long, related};
+use crate::wasm;
+
+/// The budget of the server, and what it may take beside it: caches, threads, what malloc keeps.
+const BUDGET_MIB: f64 = 512.0;
+const BESIDE_MIB: f64 = 200.0;
+
+/// Parents of each controller.
+const PARENTS: u32 = 5;
+
+/// How long a whole attack may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// A server with a bounded budget, and a neighbour; gives back where its metrics are.
+async fn serve(test: &mut Fixture) -> Result<SocketAddr> {
+    test.server().flag("--memory-budget=512Mi");
+    let metrics = with_metrics(test)?;
+    related::serve(test).await?;
+    Ok(metrics)
+}
+
+/// Hosts a controller that is hooked to the webhook's path, and makes its parents.
+async fn attack(test: &mut Fixture, webhook: &Webhook, name: &str, parents: u32) -> Result<()> {
+    let controller = test.controller().renamed(&format!("{}-{name}", test.name()));
+    let path = if name == "children" { "/children" } else { "/status" };
+    let controller = controller.of_parents_with("row", name).making(&CONFIG_MAP, "InPlace");
+    test.host(controller.synced_by(Hook::webhook(&webhook.url(path)).with("timeout", "60s"))).await?;
+    for nth in 0..parents {
+        test.create(test.parent(&format!("{name}-{nth}")).labelled("row", name)).await?;
+    }
+    Ok(())
+}
+
+/// How long it took the slowest but one in a hundred of a neighbour's new parents to get its Pod, while `done` is not so.
+async fn neighbours_until(test: &mut Fixture, prefix: &str, done: impl Fn() -> Result<bool>) -> Result<f64> {
+    let (start, mut took) = (Instant::now(), Vec::new());
+    while took.len() < form(10, 50) || !done()? {
+        ensure!(start.elapsed() < PATIENCE, "the attack does not end");
+        let name = format!("{prefix}-{}", took.len());
+        let start = Instant::now();
+        test.create(test.parent(&name).labelled("row", "good")).await?;
+        test.parents().until(&name, "its Pod counted", |parent| parent["status"]["pods"] == 1).await?;
+        took.push(start.elapsed());
+    }
+    Ok(percentile(took, 99).as_secs_f64())
+}
+
+/// Records that the server keeps its bound beside an attack, and that its neighbour is not slowed down.
+async fn beside(test: &mut Fixture, alone: f64, done: impl Fn() -> Result<bool>) -> Result<()> {
+    let pid = test.server().pid()?;
+    let beside = neighbours_until(test, "beside", done).await?;
+    ensure!(test.server().pid()? == pid, "the server is another process");
+    memory_at_most(test, "memory", BUDGET_MIB + BESIDE_MIB)?;
+    if is_long() {
+        return test.at_most("p99 of a neighbour's parents", beside / alone, "times", 2.0);
+    }
+    // The server of the tests is not optimized, and one plan keeps a core busy for seconds.
+    test.at_most("p99 of a neighbour's parents", beside, "s", 5.0)
+}
+
+/// All parents of attackers are refused by the API server, with so many bytes of status.
+fn refused(metrics: SocketAddr, parents: u32) -> impl Fn() -> Result<bool> {
+    move || Ok(metric(metrics, "metahook_parents_failing")? >= f64::from(parents))
+}
+
+pub(crate) async fn large_statuses_and_many_children_take_turns(test: &mut Fixture) -> Result<()> {
+    let mut members = String::new();
+    for nth in 0..450_000 {
+        write!(members, r#""{nth:06}":0,"#)?;
+    }
+    let status = format!(r#"{{"children":[],"status":{{{members}"last":0}}}}"#);
+    let child = |nth| config_map(&format!("child-{nth:05}"), json!({}), json!({ "k": "v" }));
+    let made: Vec<Value> = (0..form(300, 10_000)).map(child).collect();
+    let typed = |mut child: Value| {
+        child["apiVersion"] = json!("v1");
+        child["kind"] = json!("ConfigMap");
+        child
+    };
+    let children = json!({ "children": made.into_iter().map(typed).collect::<Vec<_>>(), "status": {} });
+    let children = children.to_string();
+    let webhook = Webhook::serve(move |asked| {
+        Answer::text(if asked.path == "/children" { children.clone() } else { status.clone() })
+    })
+    .await?;
+    let metrics = serve(test).await?;
+    let alone = neighbours_until(test, "alone", || Ok(true)).await?;
+    let controllers = form(3, 8);
+    for nth in 0..controllers {
+        attack(test, &webhook, &format!("hog-{nth}"), PARENTS).await?;
+    }
+    attack(test, &webhook, "children", 1).await?;
+    beside(test, alone, refused(metrics, controllers * PARENTS)).await?;
+    let maps = test.config_maps();
+    let made = |all: &[Value]| all.iter().filter(|map| map["data"]["k"] == "v").count() >= form(300, 10_000);
+    until("all children", PATIENCE, || async {
+        let all = maps.list().await?;
+        Ok(if made(&all) { Ok(()) } else { Err(format!("{} ConfigMaps", all.len())) })
+    })
+    .await
+}
+
+pub(crate) async fn webhooks_with_answers_of_32_mib_take_turns(test: &mut Fixture) -> Result<()> {
+    let status = format!(r#"{{"children":[],"status":{{"is":"{}"}}}}"#, "x".repeat((32 << 20) - 100));
+    let status = bytes::Bytes::from(status);
+    let webhook = Webhook::serve(move |_| Answer::text(status.clone())).await?;
+    let metrics = serve(test).await?;
+    let alone = neighbours_until(test, "alone", || Ok(true)).await?;
+    let controllers = form(2, 8);
+    for nth in 0..controllers {
+        attack(test, &webhook, &format!("hog-{nth}"), PARENTS).await?;
+    }
+    beside(test, alone, refused(metrics, controllers * PARENTS)).await
+}
+
+/// An empty key takes a node of a map. The decorator labels each parent, which rewrites it whole.
+pub(crate) async fn parents_that_are_large_when_read_take_turns(test: &mut Fixture) -> Result<()> {
+    serve(test).await?;
+    let alone = neighbours_until(test, "alone", || Ok(true)).await?;
+    let answer = json!({ "attachments": [], "labels": { "large": "yes" }, "finalized": true });
+    test.store("labels", &wasm::answers(&answer)?).await?;
+    let decorator = test
+        .decorator()
+        .decorating(test.kind(), json!({ "labelSelector": { "matchLabels": { "row": "large" } } }));
+    let hook = || test.hook("labels").version("v2");
+    let decorator = decorator.synced_by(hook()).finalized_by(hook());
+    test.host_decorator(decorator).await?;
+    let count = form(2, PARENTS);
+    let many = vec![json!({ "": 0 }); 150_000];
+    for nth in 0..count {
+        let parent = test.parent(&format!("large-{nth}")).labelled("row", "large");
+        test.create(parent.with(json!({ "many": many }))).await?;
+    }
+    beside(test, alone, || Ok(true)).await?;
+    for nth in 0..count {
+        let name = format!("large-{nth}");
+        test.parents()
+            .until(&name, "a label", |parent| parent["metadata"]["labels"]["large"] == "yes")
+            .await?;
+        test.parents().delete(&name).await?;
+        test.parents().until_gone(&name).await?;
+    }
+    memory_at_most(test, "memory at the end", BUDGET_MIB + BESIDE_MIB)
+}
