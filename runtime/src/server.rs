@@ -23,6 +23,7 @@ use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
+use crate::hook::web::Pools;
 use crate::memory::{MemoryBudget, default_budget};
 use crate::store::Stores;
 use crate::telemetry::http::{self, Health, ListenError};
@@ -74,8 +75,7 @@ pub enum ServeError {
 
 /// Runs until `stop`; reconciles under way end first.
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
-    let background = CancellationToken::new();
-    let ready = watch::Sender::new(false);
+    let (background, ready) = (CancellationToken::new(), watch::Sender::new(false));
     if let Some(address) = settings.probes {
         let listener = http::bind("--health-probe-bind-address", address).await?;
         let health = Health::of_this_runtime(ready.subscribe(), background.clone());
@@ -121,6 +121,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
             sources: Arc::new(sources),
             seeds: Arc::new(seeds),
             policy: Arc::new(settings.hook_policy),
+            pools: Pools::new(),
         },
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, turns: Turns::default() },

@@ -37,7 +37,7 @@ use attacks::{children, compilation, deletions, finalizers, forged, memory, netw
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
-    parent_reconcile, policies, rolling_update,
+    parent_reconcile, policies, rolling_update, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
@@ -253,6 +253,9 @@ fn of_the_protocol() -> Vec<Test> {
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
+        webhook_trust::{
+            certificates_and_credentials_of_a_webhook_follow_their_objects,
         },
     ]
 }

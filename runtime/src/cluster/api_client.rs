@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::cluster::proxies::{Proxy, ProxyError};
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::sync::{OpenWatches, lock};
 use crate::telemetry::error_chain;
@@ -81,10 +82,8 @@ pub enum ConnectError {
     Infer(#[source] InferConfigError),
     #[error("no client can be made of the configuration")]
     Client(#[source] kube::Error),
-    #[error(
-        "the API server cannot be reached by the proxy {0}: unset HTTPS_PROXY, or remove proxy-url from the kubeconfig"
-    )]
-    Proxy(Uri),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     #[error("the API server does not answer")]
     Unreachable(#[source] Unreachable),
 }
@@ -105,13 +104,12 @@ impl ApiClient {
             }
             None => Config::infer().await.map_err(ConnectError::Infer)?,
         };
-        if let Some(proxy) = config.proxy_url {
-            return Err(ConnectError::Proxy(proxy));
-        }
+        let proxy = Proxy::of_config(&config)?;
         config
             .headers
             .push((USER_AGENT, HeaderValue::from_static(concat!("metahook/", env!("CARGO_PKG_VERSION")))));
-        let transport = Transport::connect(&config, read_timeout).map_err(ConnectError::Client)?;
+        let transport =
+            Transport::connect(&config, proxy.as_ref(), read_timeout).map_err(ConnectError::Client)?;
         Ok(Self::new(transport, &config.default_namespace, rate))
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod discovery;
 pub(crate) mod events;
 mod fair_line;
 pub(crate) mod named_objects;
+pub(crate) mod proxies;
 mod server_side;
 pub(crate) mod transport;
 pub(crate) mod watch;

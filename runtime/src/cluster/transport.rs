@@ -12,7 +12,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
@@ -21,6 +21,7 @@ use kube::{Client, Config};
 use tower::util::{BoxService, option_layer};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
+use crate::cluster::proxies::Proxy;
 use crate::sync::lock;
 
 /// A list or a watch that the API server leaves unanswered for this long is asked for again, and so is a list of which no
@@ -38,13 +39,22 @@ type RawAnswer = Response<Box<DynBody>>;
 type HttpService = BoxService<Request<Body>, RawAnswer, BoxError>;
 
 /// Without kube's retries: one operation is one request, and the queue decides when to try again.
-fn service(config: &Config) -> Result<HttpService, kube::Error> {
+fn service(config: &Config, proxy: Option<&Proxy>) -> Result<HttpService, kube::Error> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_keepalive(Some(KEEPALIVE));
     tcp.set_keepalive_interval(Some(KEEPALIVE));
-    let client = legacy::Client::builder(TokioExecutor::new())
-        .build::<_, Body>(config.rustls_https_connector_with_connector(tcp)?);
+    match proxy {
+        None => layers(config, config.rustls_https_connector_with_connector(tcp)?),
+        Some(proxy) => layers(config, config.rustls_https_connector_with_connector(proxy.tunnel(tcp))?),
+    }
+}
+
+fn layers<C>(config: &Config, connector: C) -> Result<HttpService, kube::Error>
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = config.extra_headers_layer()?.layer(client.map_err(BoxError::from));
     let service = option_layer(config.auth_layer()?).layer(service);
     let service = config.base_uri_layer().layer(service);
@@ -69,8 +79,12 @@ pub(super) struct Transport {
 const IMPERSONATE: &str = "impersonate-user";
 
 impl Transport {
-    pub(super) fn connect(config: &Config, read_timeout: Duration) -> Result<Self, kube::Error> {
-        Ok(Self::new(service(config)?, read_timeout))
+    pub(super) fn connect(
+        config: &Config,
+        proxy: Option<&Proxy>,
+        read_timeout: Duration,
+    ) -> Result<Self, kube::Error> {
+        Ok(Self::new(service(config, proxy)?, read_timeout))
     }
 
     pub(super) fn new(service: HttpService, read_timeout: Duration) -> Self {
@@ -169,7 +183,33 @@ fn retry_after(header: Option<&str>, now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_proxy_makes_a_tunnel_to_the_api_server() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let mut config = Config::new("https://api.example:6443".parse().unwrap());
+        let proxy = format!("http://user:secret@{}", listener.local_addr().unwrap());
+        config.proxy_url = Some(proxy.parse().unwrap());
+        let proxy = Proxy::of_config(&config).unwrap();
+        let transport = Transport::connect(&config, proxy.as_ref(), READ_TIMEOUT).unwrap();
+        let asked = async {
+            let mut stream = listener.accept().await.unwrap().0;
+            let (mut text, mut byte) = (String::new(), [0]);
+            while !text.ends_with("\r\n\r\n") {
+                stream.read_exact(&mut byte).await.unwrap();
+                text.push(byte[0].into());
+            }
+            text
+        };
+        let send = transport.send(Request::get("/api").body(Body::empty()).unwrap());
+        let (asked, answer) = tokio::join!(asked, send);
+        assert!(answer.is_err(), "the proxy hung up");
+        assert!(asked.starts_with("CONNECT api.example:6443 "), "{asked}");
+        assert!(asked.contains("Proxy-Authorization: Basic dXNlcjpzZWNyZXQ="), "{asked}");
+    }
 
     fn seconds(header: Option<&str>) -> u64 {
         let now: Timestamp = "2026-11-21T08:00:00.25Z".parse().unwrap();

@@ -30,6 +30,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
+use crate::hook::web::Pools;
 use crate::memory::MemoryBudget;
 use crate::queue::Queue;
 use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
@@ -67,6 +68,8 @@ pub(crate) struct HookRuntime {
     pub(crate) sources: Arc<HookSources>,
     pub(crate) seeds: Arc<Seeds>,
     pub(crate) policy: Arc<HookPolicy>,
+    /// Connections to webhooks.
+    pub(crate) pools: Arc<Pools>,
 }
 
 /// Settings of the server that controllers use.

@@ -237,7 +237,8 @@ async fn is_refused(
 fn webhooks_that_cannot_be_called() -> Vec<(Value, &'static str)> {
     let service = |service: Value, path: &str| json!({ "service": service, "path": path });
     let with = |field: &str, value: Value| json!({ "url": "http://host/", field: value });
-    let secret = json!({ "secretRef": { "name": "s", "namespace": "n", "key": "k" } });
+    let object = json!({ "name": "s", "namespace": "n" });
+    let key = json!({ "name": "s", "namespace": "n", "key": "k" });
     vec![
         (json!({}), "spec.hooks.sync.webhook: says not where it is"),
         (
@@ -259,11 +260,36 @@ fn webhooks_that_cannot_be_called() -> Vec<(Value, &'static str)> {
             "spec.hooks.sync.webhook.timeout: \"3 days\" is no duration as Go writes it",
         ),
         (with("etag", json!({ "enabled": true })), "spec.hooks.sync.webhook.etag.enabled: not served"),
-        (with("caBundle", json!({ "inline": "pem" })), "spec.hooks.sync.webhook.caBundle: not served"),
-        (with("clientTLS", secret.clone()), "spec.hooks.sync.webhook.clientTLS: not served"),
-        (with("authorization", secret.clone()), "spec.hooks.sync.webhook.authorization: not served"),
-        (with("basicAuth", secret), "spec.hooks.sync.webhook.basicAuth: not served"),
-        (json!({ "url": "http://trusted/x" }), "spec.endpointConfigs[0].caBundle: not served"),
+        (
+            with("caBundle", json!({ "inline": "pem", "secretRef": object })),
+            "spec.hooks.sync.webhook.caBundle: has more than one of inline",
+        ),
+        (with("caBundle", json!({})), "spec.hooks.sync.webhook.caBundle: names no certificates"),
+        (
+            with("caBundle", json!({ "inline": "pem" })),
+            "spec.hooks.sync.webhook.caBundle.inline: has no certificate in PEM",
+        ),
+        (
+            with("clientTLS", json!({ "secretRef": { "name": "", "namespace": "n" } })),
+            "spec.hooks.sync.webhook.clientTLS.secretRef.name: must not be empty",
+        ),
+        (
+            with("clientTLS", json!({ "secretRef": object })),
+            "spec.hooks.sync.webhook.clientTLS.secretRef: there is no Secret n/s",
+        ),
+        (
+            with("authorization", json!({ "type": "Basic", "secretRef": key })),
+            "spec.hooks.sync.webhook.authorization.type: \"Basic\" is what basicAuth is for",
+        ),
+        (
+            json!({
+                "url": "http://h/x",
+                "authorization": { "secretRef": key },
+                "basicAuth": { "secretRef": object },
+            }),
+            "spec.hooks.sync.webhook.basicAuth: is given beside authorization",
+        ),
+        (json!({ "url": "http://trusted/x" }), "spec.endpointConfigs[0].caBundle: names no certificates"),
     ]
 }
 
@@ -276,7 +302,7 @@ pub(crate) async fn a_spec_that_cannot_run_says_which_field_and_hurts_no_other(
     let wrong = webhooks_that_cannot_be_called();
     test.define_kind().await?;
     test.serve()?;
-    let config = json!([{ "host": "TRUSTED:80", "caBundle": { "inline": "pem" } }]);
+    let config = json!([{ "host": "TRUSTED:80", "caBundle": {} }]);
     for (row, (webhook, _)) in wrong.iter().enumerate() {
         let name = format!("{}-{row}", test.name());
         let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
@@ -299,7 +325,7 @@ pub(crate) async fn a_spec_that_cannot_run_says_which_field_and_hurts_no_other(
         let refused = |cc: &Value| {
             condition(cc, "Ready").is_some_and(|ready| {
                 ready["status"] == "False"
-                    && ready["reason"] == "InvalidSpec"
+                    && (ready["reason"] == "InvalidSpec" || ready["reason"] == "TrustNotLoaded")
                     && text(ready, "/message").contains(says)
             })
         };

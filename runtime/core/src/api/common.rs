@@ -208,8 +208,9 @@ impl CommonSpec {
             }
         };
         match (&mut checked, &self.service_account_ref) {
-            (Some(EnabledHook { call: Call::Webhook(target), .. }), _) => {
-                target.check_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
+            (Some(EnabledHook { call: Call::Webhook(target), .. }), account) => {
+                target.take_endpoint(self.endpoint_configs.as_deref().unwrap_or_default())?;
+                target.trust.reader.clone_from(account);
             }
             (Some(hook), Some(account)) => hook.read_as(account),
             (Some(_) | None, _) => {}

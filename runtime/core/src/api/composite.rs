@@ -247,12 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_cannot_do_is_refused_by_field() {
+    fn an_endpoint_configuration_in_use_is_checked() {
         let matching = refusal(|s| {
             s["hooks"]["finalize"] = json!({"webhook": {"url": "http://x/y"}});
-            s["endpointConfigs"] = json!([{"host": "x", "caBundle": {"inline": "x"}}]);
+            s["endpointConfigs"] = json!([{"host": "x", "caBundle": {}}]);
         });
-        assert!(matching.starts_with("spec.endpointConfigs[0].caBundle: not served"), "{matching}");
+        assert!(
+            matching.starts_with("spec.endpointConfigs[0].caBundle: names no certificates"),
+            "{matching}"
+        );
     }
 
     #[test]

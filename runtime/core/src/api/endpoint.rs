@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::api::webhook::{EndpointConfig, Trust, UnmarshallMode, Webhook};
+use crate::api::trust::CheckedTrust;
+use crate::api::url::{Credentials, UrlAuthority, without_credentials};
+use crate::api::webhook::{EndpointConfig, UnmarshallMode, Webhook};
 use crate::api::{SpecError, units};
 
 /// A [`Webhook`] after its checks.
@@ -10,24 +12,17 @@ use crate::api::{SpecError, units};
 pub struct WebhookTarget {
     /// Where it is in the spec.
     pub field: String,
+    /// Without user and password, so that anything may show it.
     pub url: String,
+    /// User and password of the URL.
+    pub credentials: Option<Credentials>,
     pub timeout: Duration,
     /// A timeout of zero or less, which the default replaces.
     pub ignored_timeout: Option<String>,
     /// Host and port, by which an endpoint configuration is found.
     authority: UrlAuthority,
     pub mode: Option<UnmarshallMode>,
-}
-
-/// The part of a URL that is compared with the hosts of endpoint configurations.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct UrlAuthority {
-    /// As written: `host` or `host:port`.
-    written: String,
-    host: String,
-    port: Option<String>,
-    /// Of the scheme.
-    default_port: &'static str,
+    pub trust: Box<CheckedTrust>,
 }
 
 /// Timeout of a webhook whose spec names none.
@@ -36,15 +31,14 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 impl Webhook {
     /// `field`: where it is in the spec.
     pub fn check(&self, field: &str) -> Result<WebhookTarget, SpecError> {
-        self.trust.refuse(field)?;
+        let trust = Box::new(self.trust.check(field)?);
         if self.etag.as_ref().is_some_and(|etag| etag.enabled == Some(true)) {
             return Err(not_yet(&format!("{field}.etag.enabled"), "keeps no answers under their ETag"));
         }
         let (field_of_url, url) = self.located(field)?;
-        let authority = UrlAuthority::of(&url).map_err(|problem| SpecError::new(field_of_url, problem))?;
-        let url = url
-            .split_once("://")
-            .map_or(url.clone(), |(scheme, rest)| format!("{}://{rest}", scheme.to_ascii_lowercase()));
+        let refused = |problem: String| SpecError::new(&field_of_url, problem);
+        let (url, credentials) = without_credentials(&url).map_err(refused)?;
+        let authority = UrlAuthority::of(&url).map_err(refused)?;
         let (timeout, ignored_timeout) = match &self.timeout {
             None => (DEFAULT_TIMEOUT, None),
             Some(text) => match units::signed_duration(text) {
@@ -58,7 +52,8 @@ impl Webhook {
             },
         };
         let mode = self.response_un_marshall_mode;
-        Ok(WebhookTarget { field: field.to_owned(), url, timeout, ignored_timeout, authority, mode })
+        let field = field.to_owned();
+        Ok(WebhookTarget { field, url, credentials, timeout, ignored_timeout, authority, mode, trust })
     }
 
     /// The URL, and the field of the spec that it comes from.
@@ -75,7 +70,8 @@ impl Webhook {
             (None, _) => return refuse("", "says not where it is: give it a url, or a service and a path"),
         };
         SpecError::check_names(&format!("{field}.service"), &service.namespace, &service.name)?;
-        if !path.starts_with('/') {
+        // Nothing at all is the root, as with Metacontroller.
+        if !path.is_empty() && !path.starts_with('/') {
             return refuse(".path", &format!("{path:?} has to begin with a /"));
         }
         let port = service.port.unwrap_or(80);
@@ -89,92 +85,18 @@ impl Webhook {
 }
 
 impl WebhookTarget {
-    /// `configs`: the controller's; the first one with this webhook's host counts.
-    ///
-    /// # Errors
-    /// It asks for something that this version cannot do.
-    pub fn check_endpoint(&self, configs: &[EndpointConfig]) -> Result<(), SpecError> {
+    /// Takes the certificates and credentials of the first entry with this webhook's host, unless the webhook has any of its own.
+    pub fn take_endpoint(&mut self, configs: &[EndpointConfig]) -> Result<(), SpecError> {
         let found = configs.iter().enumerate().find(|(_, config)| self.authority.is(&config.host));
-        found.map_or(Ok(()), |(nth, config)| config.trust.refuse(&format!("spec.endpointConfigs[{nth}]")))
+        if let Some((nth, config)) = found.filter(|_| self.trust.is_empty()) {
+            *self.trust = config.trust.check(&format!("spec.endpointConfigs[{nth}]"))?;
+        }
+        Ok(())
     }
 
     /// Where it is, for people: without what may be secret in a path or query.
     pub fn place(&self) -> &str {
         &self.authority.written
-    }
-}
-
-impl Trust {
-    /// # Errors
-    /// Names the first field that this version cannot follow.
-    fn refuse(&self, field: &str) -> Result<(), SpecError> {
-        let given = [
-            ("caBundle", self.ca_bundle.is_some()),
-            ("clientTLS", self.client_tls.is_some()),
-            ("authorization", self.authorization.is_some()),
-            ("basicAuth", self.basic_auth.is_some()),
-        ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(not_yet(
-                &format!("{field}.{name}"),
-                "calls webhooks without credentials, and trusts the certificates of its system",
-            )),
-            None => Ok(()),
-        }
-    }
-}
-
-impl UrlAuthority {
-    fn of(url: &str) -> Result<Self, String> {
-        let example = "write it like http://host:8080/path";
-        let (scheme, rest) =
-            url.split_once("://").ok_or_else(|| format!("{url:?} is no URL with a host: {example}"))?;
-        let default_port = match scheme.to_ascii_lowercase().as_str() {
-            "http" => "80",
-            "https" => "443",
-            _ => return Err(format!("{url:?} begins with neither http:// nor https://: {example}")),
-        };
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let written = rest.get(..end).unwrap_or_default();
-        if written.contains('@') {
-            return Err(
-                "names a user and a password, which this version of the server does not send".to_owned()
-            );
-        }
-        // An IPv6 address has colons and brackets around it.
-        let after_host = written.find(']').unwrap_or_default();
-        let (host, port) = match written.rfind(':').filter(|colon| *colon >= after_host) {
-            Some(colon) => (written.get(..colon), written.get(colon + 1..).filter(|port| !port.is_empty())),
-            None => (Some(written), None),
-        };
-        let host = host.unwrap_or_default();
-        if host.is_empty() {
-            return Err(format!("{url:?} names no host: {example}"));
-        }
-        if port.is_some_and(|port| port.parse::<u16>().map_or(true, |port| port == 0)) {
-            return Err(format!("{url:?} has a port that is none: {example}"));
-        }
-        if url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return Err(format!(
-                "{url:?} has spaces or control characters in it: write them as %20 and so on"
-            ));
-        }
-        Ok(Self {
-            written: written.to_owned(),
-            host: host.to_owned(),
-            port: port.map(str::to_owned),
-            default_port,
-        })
-    }
-
-    /// Whether an endpoint configuration for `host` is one for this.
-    fn is(&self, host: &str) -> bool {
-        let same = |one: &str| one.eq_ignore_ascii_case(host);
-        same(&self.written)
-            || match &self.port {
-                None => same(&format!("{}:{}", self.host, self.default_port)),
-                Some(port) => port == self.default_port && same(&self.host),
-            }
     }
 }
 
@@ -190,6 +112,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::trust::Authorities;
 
     fn check(webhook: Value) -> Result<WebhookTarget, String> {
         let webhook: Webhook = serde_json::from_value(webhook).unwrap();
@@ -204,6 +127,29 @@ mod tests {
             url(json!({"name": "s", "namespace": "n", "port": 8443, "protocol": "https"})),
             "https://s.n:8443/sync"
         );
+    }
+
+    #[test]
+    fn an_empty_path_is_the_root() {
+        let service = json!({"name": "s", "namespace": "n"});
+        assert_eq!(check(json!({ "service": service, "path": "" })).unwrap().url, "http://s.n:80");
+    }
+
+    #[test]
+    fn no_refusal_shows_a_password() {
+        for url in [
+            "http://u:secret@h:0/",
+            "http://u:secret@",
+            "ftp://u:secret@h/",
+            "http://u:secret@h/a b",
+            "http://u:secret%@h",
+        ] {
+            let error = check(json!({ "url": url })).unwrap_err();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        let target = check(json!({"url": "http://u:secret@Hook.n/x"})).unwrap();
+        assert_eq!(target.place(), "Hook.n");
+        assert!(target.authority.is("hook.n"));
     }
 
     #[test]
@@ -243,26 +189,15 @@ mod tests {
             (json!({"url": "http:///x"}), "names no host"),
             (json!({"url": "http://h:99999/"}), "has a port that is none"),
             (json!({"url": "http://h/a b"}), "has spaces"),
-            (json!({"url": "http://u:p@h/"}), "names a user and a password"),
+            (json!({"url": "http://u:%4@h/"}), "webhook.url: names a user or a password that cannot be read"),
+            (json!({"url": "http://u%3Av:p@h/"}), "webhook.url: names a user with a colon"),
             (
                 json!({"url": "http://h", "timeout": "3 days"}),
                 "webhook.timeout: \"3 days\" is no duration as Go writes it",
             ),
             (json!({"url": "http://h", "timeout": ""}), "webhook.timeout: \"\" is no duration"),
             (json!({"url": "http://h", "etag": {"enabled": true}}), "webhook.etag.enabled: not served"),
-            (json!({"url": "http://h", "caBundle": {}}), "webhook.caBundle: not served"),
-            (
-                json!({"url": "http://h", "clientTLS": {"secretRef": {"name": "s", "namespace": "n"}}}),
-                "webhook.clientTLS: not served",
-            ),
-            (
-                json!({"url": "http://h", "authorization": {"secretRef": {"name": "s", "namespace": "n", "key": "k"}}}),
-                "webhook.authorization: not served",
-            ),
-            (
-                json!({"url": "http://h", "basicAuth": {"secretRef": {"name": "s", "namespace": "n"}}}),
-                "webhook.basicAuth: not served",
-            ),
+            (json!({"url": "http://h", "caBundle": {}}), "sync.webhook.caBundle: names no certificates"),
         ] {
             let error = check(webhook).unwrap_err();
             assert!(error.contains(says), "{error}");
@@ -283,40 +218,30 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_configuration_counts_for_its_host_whatever_the_case() {
-        let is = |url: &str, host: &str| check(json!({ "url": url })).unwrap().authority.is(host);
-        for (url, host) in [
-            ("http://Hook.n/x", "hook.N"),
-            ("http://hook.n/x", "hook.n:80"),
-            ("https://hook.n", "hook.n:443"),
-            ("http://hook.n:80/x", "hook.n"),
-            ("https://hook.n:443?q", "hook.n"),
-            ("http://hook.n:8080/", "hook.n:8080"),
-            ("http://[::1]:80/", "[::1]"),
-            ("http://[::1]/", "[::1]:80"),
-        ] {
-            assert!(is(url, host), "{url} {host}");
-        }
-        for (url, host) in [
-            ("http://hook.n:8080/x", "hook.n"),
-            ("https://hook.n/x", "hook.n:80"),
-            ("http://hook.n:443/x", "hook.n"),
-            ("http://hook.n/x", "n"),
-        ] {
-            assert!(!is(url, host), "{url} {host}");
-        }
-    }
-
-    #[test]
-    fn only_the_endpoint_configuration_in_use_is_refused() {
-        let target = check(json!({"url": "http://hook.n"})).unwrap();
+    fn the_first_endpoint_configuration_of_the_host_counts_as_a_whole() {
         let configs: Vec<EndpointConfig> = serde_json::from_value(json!([
-            {"host": "other", "caBundle": {"inline": "x"}},
-            {"host": "hook.n", "caBundle": {"inline": "x"}},
+            {"host": "other", "caBundle": {}},
+            {"host": "HOOK.n:80", "caBundle": {"inline": "first"}},
+            {"host": "hook.n", "caBundle": {}},
         ]))
         .unwrap();
-        let error = target.check_endpoint(&configs).unwrap_err().to_string();
-        assert!(error.starts_with("spec.endpointConfigs[1].caBundle: not served"), "{error}");
-        assert_eq!(target.check_endpoint(&configs[..1]), Ok(()));
+        let pem = |webhook: Value, configs: &[EndpointConfig]| {
+            let mut target = check(webhook).unwrap();
+            target.take_endpoint(configs).map(|()| match target.trust.authorities {
+                Some(Authorities::Inline { pem, field }) => format!("{field} {pem}"),
+                _ => String::new(),
+            })
+        };
+        let url = "http://hook.n/x";
+        assert_eq!(
+            pem(json!({ "url": url }), &configs).unwrap(),
+            "spec.endpointConfigs[1].caBundle.inline first"
+        );
+        let error = pem(json!({ "url": url }), &configs[2..]).unwrap_err().to_string();
+        assert!(error.starts_with("spec.endpointConfigs[0].caBundle: names no certificates"), "{error}");
+        let secret = json!({"secretRef": {"name": "s", "namespace": "n"}});
+        // Nothing is merged: the webhook's own settings stand alone.
+        assert_eq!(pem(json!({ "url": url, "clientTLS": secret }), &configs).unwrap(), "");
+        assert_eq!(pem(json!({ "url": "http://far/" }), &configs).unwrap(), "");
     }
 }

@@ -13,7 +13,9 @@ pub mod rbac;
 pub mod reason;
 pub mod selection;
 pub mod status;
+pub mod trust;
 pub mod units;
+pub mod url;
 pub mod webhook;
 
 use serde::{Deserialize, Serialize};

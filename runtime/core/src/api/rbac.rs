@@ -9,6 +9,7 @@ use crate::api::common::{ApplyStrategy, CommonSpec, Hooks, UpdateMethod};
 use crate::api::composite::{ChildResource, CompositeControllerSpec};
 use crate::api::decorator::{Attachment, DecoratorControllerSpec};
 use crate::api::policy::ServiceAccountRef;
+use crate::api::webhook::EndpointConfig;
 use crate::object::id::Gvr;
 
 /// Objects that a controller reads and writes.
@@ -78,7 +79,7 @@ impl RequiredRights {
         Self {
             name,
             deletes: granted.map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
-            objects: hooks.map(objects).unwrap_or_default(),
+            objects: objects(spec.endpoint_configs.as_deref().unwrap_or_default(), hooks),
             related_kinds: related.map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             customizes: spec.related_kinds.is_none() && hooks.is_some_and(|hooks| hooks.customize.is_some()),
             account: spec.service_account_ref.clone(),
@@ -145,10 +146,28 @@ impl RequiredRights {
     }
 }
 
-fn objects(hooks: &Hooks) -> BTreeMap<String, Objects> {
+/// All entries of `endpoints`, whether a webhook uses them or not: a change of a URL needs no other role.
+fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BTreeMap<String, Objects> {
     let mut all: BTreeMap<String, Objects> = BTreeMap::new();
-    for hook in [&hooks.sync, &hooks.finalize, &hooks.customize] {
-        let Some(wasm) = hook.as_ref().and_then(|hook| hook.wasm.as_ref()) else { continue };
+    let hooks =
+        hooks.into_iter().flat_map(|hooks| [&hooks.sync, &hooks.finalize, &hooks.customize]).flatten();
+    let webhooks = hooks.clone().filter_map(|hook| hook.webhook.as_ref());
+    for trust in webhooks.map(|webhook| &webhook.trust).chain(endpoints.iter().map(|one| &one.trust)) {
+        let bundle = trust.ca_bundle.as_ref();
+        if let Some(map) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
+            all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
+        }
+        let secrets = [
+            bundle.and_then(|bundle| bundle.secret_ref.as_ref()).map(|one| (&one.namespace, &one.name)),
+            trust.client_tls.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
+            trust.authorization.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
+            trust.basic_auth.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
+        ];
+        for (namespace, name) in secrets.into_iter().flatten() {
+            all.entry(namespace.clone()).or_default().secrets.insert(name.clone());
+        }
+    }
+    for wasm in hooks.filter_map(|hook| hook.wasm.as_ref()) {
         let module = &wasm.config_map;
         all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
         for mount in wasm.mounts.iter().flatten() {
@@ -310,6 +329,25 @@ mod tests {
         };
         assert_eq!(roles(Value::Null), [true, false]);
         assert_eq!(roles(json!({"namespace": "n", "name": "a"})), [false, true]);
+    }
+
+    #[test]
+    fn certificates_and_credentials_of_webhooks_are_read_by_name() {
+        let at = |name: &str| json!({"namespace": "n", "name": name, "key": "k"});
+        let spec = json!({
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "greetings"},
+            "hooks": {"sync": {"webhook": {
+                "url": "http://x", "caBundle": {"configMapRef": at("ca")}, "clientTLS": {"secretRef": at("client")},
+                "authorization": {"secretRef": at("token")},
+            }}},
+            "endpointConfigs": [
+                {"host": "x", "caBundle": {"secretRef": at("bundle")}, "basicAuth": {"secretRef": at("basic")}},
+            ],
+        });
+        let spec = serde_json::from_value(spec).unwrap();
+        let needs = RequiredRights::of_composite("c", &spec, ApplyStrategy::DynamicApply);
+        let expected = "Role metahook-composite-c-hooks in n: configmaps ca get,list,watch; secrets basic,bundle,client,token get,list,watch";
+        assert_eq!(text(&needs.roles(&server())[4]), expected);
     }
 
     #[test]

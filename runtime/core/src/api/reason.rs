@@ -82,6 +82,8 @@ table! {
     ShortResync = ("ShortResync", Controllers, Warning, "Ask for 1 or more.");
     /// A new module or mount cannot be loaded. The last good one stays in use.
     ModuleRefused = ("ModuleRefused", Controllers, Warning, "Change what the message names.");
+    /// New certificates or credentials of a webhook cannot be used. The last good ones stay in use.
+    TrustRefused = ("TrustRefused", Controllers, Warning, "Change what the message names.");
     /// A customize hook asked for Secrets of any namespace and gets them: the controller's hooks are webhooks, and its spec
     /// has no `relatedKinds`. Recorded once.
     SecretsRelated = ("SecretsRelated", Controllers, Warning, "List the kinds in `relatedKinds`.");
@@ -189,13 +191,15 @@ table! {
     NotServed = ("KindNotServed", ConditionType::Ready, false);
     /// A module or mount is missing or wrong, and there is no earlier good one.
     ModuleNotLoaded = ("ModuleNotLoaded", ConditionType::Ready, false);
+    /// Certificates or credentials of a webhook are missing or wrong, and there are no earlier good ones.
+    TrustNotLoaded = ("TrustNotLoaded", ConditionType::Ready, false);
     /// The spec is refused; the message names the field.
     InvalidSpec = ("InvalidSpec", ConditionType::Ready, false);
     /// There is no enabled sync hook. A finalize hook is called all the same, for parents that go.
     NoSyncHook = ("NoSyncHook", ConditionType::Ready, false);
-    /// Every module and mount is loaded.
+    /// Every module and mount is loaded, and certificates and credentials of webhooks are.
     Loaded = ("Loaded", ConditionType::ModulesLoaded, true);
-    /// All hooks are webhooks.
+    /// All hooks are webhooks that need nothing of the cluster.
     NoModules = ("NoModules", ConditionType::ModulesLoaded, true);
     /// The ConfigMap of a module is missing.
     ConfigMapNotFound = ("ConfigMapNotFound", ConditionType::ModulesLoaded, false);
@@ -223,6 +227,12 @@ table! {
     MountsTooLarge = ("MountsTooLarge", ConditionType::ModulesLoaded, false);
     /// The mounts of all hooks together exceed `--mount-memory-max`.
     MountMemoryExceeded = ("MountMemoryExceeded", ConditionType::ModulesLoaded, false);
+    /// An object with certificates or credentials of a webhook is missing.
+    TrustNotFound = ("TrustNotFound", ConditionType::ModulesLoaded, false);
+    /// The server cannot read such an object.
+    TrustUnreadable = ("TrustUnreadable", ConditionType::ModulesLoaded, false);
+    /// Such an object lacks a key, or what it has cannot be used.
+    TrustInvalid = ("TrustInvalid", ConditionType::ModulesLoaded, false);
     /// The API server serves all kinds of the spec.
     AllServed = ("AllServed", ConditionType::KindsServed, true);
     /// It does not serve one of them.

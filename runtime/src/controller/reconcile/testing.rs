@@ -40,6 +40,7 @@ use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
+use crate::hook::web::Pools;
 use crate::memory::MemoryBudget;
 use crate::queue::Throttle;
 use crate::store::{Store, Stores};
@@ -268,6 +269,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             sources: Arc::new(HookSources::new(api.clone(), modules, MountMemory::new(0))),
             seeds: Arc::new(Seeds::new(SeedKey::default())),
             policy: Arc::default(),
+            pools: Pools::new(),
         },
         options: Options {
             customize: CustomizeBounds::default(),

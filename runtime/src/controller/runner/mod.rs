@@ -1,5 +1,6 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
+mod modules;
 pub(super) mod parent_queue;
 pub(super) mod report;
 mod requirements;
@@ -12,8 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use metahook_core::api::SpecError;
-use metahook_core::api::hook::{Call, EnabledHook, HookName, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::selection::has_no_hooks;
 use metahook_core::api::status::Finding;
@@ -28,13 +27,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
-use crate::controller::hooks::{Hook, HookCaller, Hooks};
+use crate::controller::hooks::{HookCaller, Hooks};
+use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
 use crate::controller::runner::report::Reporter;
-use crate::controller::runner::requirements::{Kinds, Modules};
+use crate::controller::runner::requirements::Kinds;
 use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::controller::{Brake, ControllerData};
-use crate::hook::web::Webhook;
 use crate::queue::Throttle;
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
@@ -198,24 +197,6 @@ impl ControllerRunner {
                     .map(Arc::new),
             },
             CheckedSpec::Decorator(_) => KindConfig::Decorator,
-        }
-    }
-
-    fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
-        match &hook.call {
-            Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
-                Ok(Hook::Wasm { source: self.context.hooks.sources.follow(module, mounts), limits: *limits })
-            }
-            Call::Webhook(target) => {
-                if let Some(timeout) = &target.ignored_timeout {
-                    let (field, instead) = (&target.field, target.timeout.as_secs());
-                    tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
-                }
-                let object = &self.object;
-                let metrics = &self.context.metrics;
-                let meter = metrics.webhook(&object.gvk.kind, &object.key.name, name, &target.url);
-                Ok(Hook::Webhook(Arc::new(Webhook::new(target, meter)?)))
-            }
         }
     }
 

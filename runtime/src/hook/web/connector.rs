@@ -1,25 +1,29 @@
-//! Connections to webhooks, with TLS or without; their lookup and handshake are measured.
+//! Connections to webhooks: straight or by a proxy, with TLS or without; their lookup and handshake are measured.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use std::vec;
 
-use bytes::Bytes;
-use http::Request;
-use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
+use http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_rustls::MaybeHttpsStream;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
-use hyper_util::client::legacy::{Client, ResponseFuture};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-use tower::Service;
-use tower::util::MapResponse;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tower::{BoxError, Service};
 
+use crate::cluster::proxies::{Proxies, Proxy};
+use crate::hook::web::tls::TlsError;
 use crate::telemetry::metrics::{DNS_DONE, DNS_START, Moment, TLS_DONE, TLS_START, WebMeter};
 
 tokio::task_local! {
@@ -44,63 +48,142 @@ fn record(moment: Moment) {
         .unwrap_or_default();
 }
 
-/// The connections of one webhook, kept for the next exchange.
-pub(super) enum Connections {
-    Plain(Client<HttpConnector<Resolver>, Full<Bytes>>),
-    Tls(Client<Tls, Full<Bytes>>),
+/// Makes connections.
+#[derive(Clone)]
+pub(super) struct Connector {
+    tcp: HttpConnector<Resolver>,
+    tls: TlsConnector,
+    proxies: Proxies,
+    /// Connections that are open.
+    open: Arc<AtomicUsize>,
 }
 
-/// Connectors that record when they have connected.
-type Tcp = MapResponse<HttpConnector<Resolver>, fn(TcpConnection) -> TcpConnection>;
-type Tls = MapResponse<HttpsConnector<Tcp>, fn(TlsConnection) -> TlsConnection>;
+/// A connection whose answer has just been read is free again a moment later. A server that serves one connection after the
+/// other would never get to a new one, so a new one is made only when none has become free for so long.
+const REUSE_DELAY: Duration = Duration::from_millis(2);
+
+/// One of the open connections, until it is dropped.
+struct Open(Arc<AtomicUsize>);
+
+impl Open {
+    fn new(all: &Arc<AtomicUsize>) -> Self {
+        all.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(all))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 type TcpConnection = TokioIo<TcpStream>;
-type TlsConnection = MaybeHttpsStream<TcpConnection>;
 
-impl Connections {
-    pub(super) fn plain(resolver: Resolver) -> Self {
-        Self::Plain(client().build(tcp(resolver)))
+#[derive(Debug, thiserror::Error)]
+#[error("by the proxy {host}")]
+struct ByProxy {
+    host: String,
+    #[source]
+    why: BoxError,
+}
+
+impl Connector {
+    pub(super) fn new(resolver: Resolver, tls: Arc<ClientConfig>, proxies: Proxies) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(resolver);
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Self { tcp, tls: tls.into(), proxies, open: Arc::default() }
     }
 
-    /// Trusts the certificates of the system.
-    ///
-    /// # Errors
-    /// The system has none.
-    pub(super) fn tls(resolver: Resolver) -> io::Result<Self> {
-        let tls = HttpsConnectorBuilder::new().with_native_roots()?.https_only().enable_http1();
-        let tls = tls.wrap_connector(MapResponse::new(tcp(resolver), started as fn(_) -> _));
-        Ok(Self::Tls(client().build(MapResponse::new(tls, done as fn(_) -> _))))
-    }
-
-    pub(super) fn send(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
-        match self {
-            Self::Plain(client) => client.request(request),
-            Self::Tls(client) => client.request(request),
+    async fn connect(mut self, to: Uri) -> Result<WebConnection, BoxError> {
+        if self.open.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(REUSE_DELAY).await;
         }
+        let is_tls = to.scheme_str() == Some("https");
+        let proxy = self.proxies.towards(&to)?;
+        let asks_proxy = proxy.is_some() && !is_tls;
+        let tcp = match proxy {
+            None => self.tcp.call(to.clone()).await?,
+            Some(proxy) => {
+                self.by_proxy(&proxy, &to).await.map_err(|why| ByProxy { host: proxy.host(), why })?
+            }
+        };
+        let open = Open::new(&self.open);
+        if !is_tls {
+            return Ok(WebConnection { stream: MaybeHttpsStream::Http(tcp), asks_proxy, _open: open });
+        }
+        record(TLS_START);
+        let host = to.host().unwrap_or_default();
+        let name = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']').to_owned())?;
+        let stream = self.tls.connect(name, TokioIo::new(tcp)).await;
+        let stream = stream.map_err(|error| TlsError::new(host, &error))?;
+        record(TLS_DONE);
+        Ok(WebConnection { stream: MaybeHttpsStream::Https(TokioIo::new(stream)), asks_proxy, _open: open })
+    }
+
+    async fn by_proxy(&mut self, proxy: &Proxy, to: &Uri) -> Result<TcpConnection, BoxError> {
+        Ok(match to.scheme_str() {
+            Some("https") => proxy.tunnel(self.tcp.clone()).call(to.clone()).await?,
+            _ => self.tcp.call(proxy.uri().clone()).await?,
+        })
     }
 }
 
-fn started(connection: TcpConnection) -> TcpConnection {
-    record(TLS_START);
-    connection
+impl Service<Uri> for Connector {
+    type Response = WebConnection;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<WebConnection, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(context).map_err(BoxError::from)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        Box::pin(self.clone().connect(to))
+    }
 }
 
-fn done(connection: TlsConnection) -> TlsConnection {
-    record(TLS_DONE);
-    connection
+/// A connection to a webhook, or to a proxy.
+pub(super) struct WebConnection {
+    stream: MaybeHttpsStream<TcpConnection>,
+    /// A proxy reads its requests, which name the whole URL.
+    asks_proxy: bool,
+    _open: Open,
 }
 
-fn client() -> hyper_util::client::legacy::Builder {
-    let mut builder = Client::builder(TokioExecutor::new());
-    builder.pool_timer(TokioTimer::new());
-    builder
+impl Connection for WebConnection {
+    fn connected(&self) -> Connected {
+        self.stream.connected().proxy(self.asks_proxy)
+    }
 }
 
-fn tcp(resolver: Resolver) -> HttpConnector<Resolver> {
-    let mut tcp = HttpConnector::new_with_resolver(resolver);
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp
+impl Read for WebConnection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl Write for WebConnection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// A resolver of host names.

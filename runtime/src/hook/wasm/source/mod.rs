@@ -105,6 +105,10 @@ impl HookSources {
         self.modules.registry.runtime()
     }
 
+    pub(crate) fn objects(&self) -> &ObjectWatches {
+        &self.objects
+    }
+
     pub(crate) fn follow(&self, module: &ModuleRef, mounts: &[MountRef]) -> Arc<HookSource> {
         let (sender, state) = watch::channel(HookSourceState::default());
         let module = self.modules.follow(module);

@@ -1,0 +1,89 @@
+//! Pools of connections: webhooks with the same trust share one, so that all hooks of a server reuse its connections.
+//!
+//! A server that serves one connection after the other is thus asked by the one that it serves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::dns::GaiResolver;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use metahook_core::hash::Fingerprint;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{ClientConfig, Error};
+
+use crate::cluster::proxies::Proxies;
+use crate::hook::web::connector::{Connector, Resolver};
+use crate::hook::web::tls::TlsSettings;
+use crate::sync::lock;
+
+/// A connection on which nothing is asked for so long is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// A connection that many requests share is probed while one of them waits for so long, and closed if nothing comes.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Connections by server.
+pub(super) type Pool = Arc<WebClient>;
+
+type WebClient = Client<Connector, Full<Bytes>>;
+
+/// The pools that all webhooks of the server share, one for each way to trust and to be trusted.
+pub(crate) struct Pools {
+    resolver: Resolver,
+    pub(super) proxies: Proxies,
+    /// The authorities that the system trusts, read when the first webhook needs them.
+    system: OnceLock<Vec<CertificateDer<'static>>>,
+    in_use: Mutex<BTreeMap<Fingerprint, Weak<WebClient>>>,
+}
+
+impl Pools {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with(Resolver::System(GaiResolver::new()), Proxies::of_environment())
+    }
+
+    pub(super) fn with(resolver: Resolver, proxies: Proxies) -> Arc<Self> {
+        Arc::new(Self { resolver, proxies, system: OnceLock::new(), in_use: Mutex::default() })
+    }
+
+    /// These certificates in place of the system's.
+    #[cfg(test)]
+    pub(super) fn trusting(
+        resolver: Resolver,
+        proxies: Proxies,
+        certificates: Vec<CertificateDer<'static>>,
+    ) -> Arc<Self> {
+        let pools = Self::with(resolver, proxies);
+        pools.system.get_or_init(|| certificates);
+        pools
+    }
+
+    /// The pool of all webhooks with these settings. It ends with the last of them, and its connections with it.
+    pub(super) fn get(&self, settings: &TlsSettings) -> Result<Pool, Error> {
+        let mut in_use = lock(&self.in_use);
+        in_use.retain(|_, pool| pool.strong_count() > 0);
+        let digest = settings.digest();
+        if let Some(pool) = in_use.get(&digest).and_then(Weak::upgrade) {
+            return Ok(pool);
+        }
+        let system = self.system.get_or_init(|| rustls_native_certs::load_native_certs().certs);
+        let pool = Arc::new(self.pool(settings.config(system)?));
+        in_use.insert(digest, Arc::downgrade(&pool));
+        Ok(pool)
+    }
+
+    fn pool(&self, tls: ClientConfig) -> WebClient {
+        let connector = Connector::new(self.resolver.clone(), Arc::new(tls), self.proxies.clone());
+        let mut client = Client::builder(TokioExecutor::new());
+        client.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT);
+        // Without it, all requests to a server that is gone would wait for their whole time.
+        client
+            .timer(TokioTimer::new())
+            .http2_keep_alive_interval(KEEPALIVE)
+            .http2_keep_alive_timeout(KEEPALIVE);
+        client.build(connector)
+    }
+}
