@@ -95,6 +95,7 @@ proptest! {
                 Deed::Gone(of) => {
                     brake.forget(&id("Parent", of));
                     pending.remove(&of);
+                    settled.remove(&of);
                 }
                 Deed::Restart if !pending.is_empty() => {
                     let deleted = brake.deleted(Duration::ZERO);

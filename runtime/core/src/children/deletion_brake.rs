@@ -2,9 +2,10 @@
 //!
 //! The *accepted* version of a controller is the digest of its hooks and spec with which its parents settled last. While
 //! the running version is another one, each parent that has not settled with it is *pending*, also one that is selected only
-//! later: the deletions that its reconciles ask for are counted before they are carried out. Those that were let through and those that wait count
-//! together, so that no order of reconciles deletes more than the threshold, and nothing is let through beside what waits.
-//! When nothing waits, and no parent that was there at the change is pending, the running version is the accepted one.
+//! later: the deletions that its reconciles ask for are counted before they are carried out. Those that were let through and
+//! those that wait count together, so that no order of reconciles deletes more than the threshold, and nothing is let
+//! through beside what waits. When nothing waits, and no parent that was there at the change is pending, the running version
+//! is the accepted one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -149,16 +150,19 @@ impl DeletionBrake {
         let done =
             |change: &Change| change.to == version && (settled || now.saturating_sub(change.since) >= WINDOW);
         if let Some(change) = self.change.as_mut().filter(|change| done(change)) {
+            change.release(parent);
+            change.pending.remove(parent);
             change.settled.insert(parent.clone());
-            self.forget(parent);
+            self.accept_if_done();
         }
     }
 
-    /// The parent is gone or going, and its children go with it; or it settled.
+    /// The parent is gone or going, and its children go with it; or it is no longer selected.
     pub fn forget(&mut self, parent: &ObjectId) {
         if let Some(change) = &mut self.change {
             change.release(parent);
             change.pending.remove(parent);
+            change.settled.remove(parent);
             self.accept_if_done();
         }
     }
