@@ -197,11 +197,21 @@ impl LeftOut {
     }
 
     /// Whether a write would make an object that is there already, or one more of a kind of which the hook does not see all
-    /// that the server made: a hook that counts them would ask for ever more.
+    /// that the server made: a hook that counts them would ask for ever more. Nor is an object deleted to be made anew
+    /// where it could not be made.
     fn blocks(&self, op: &Op) -> bool {
-        let (Op::Create { id, .. } | Op::Apply { id, over: None, .. }) = op else { return false };
-        self.objects.contains_key(id)
-            || self.held.contains(&(Arc::clone(&id.resource), Arc::clone(&id.key.namespace)))
+        match op {
+            Op::Create { id, .. } | Op::Apply { id, over: None, .. } | Op::Recreate { id, .. } => {
+                self.objects.contains_key(id)
+                    || self.held.contains(&(Arc::clone(&id.resource), Arc::clone(&id.key.namespace)))
+            }
+            Op::Probe { write, otherwise } => self.blocks(write) || self.blocks(otherwise),
+            Op::Replace { .. }
+            | Op::Apply { over: Some(_), .. }
+            | Op::HandOver { .. }
+            | Op::Delete { .. }
+            | Op::Status { .. } => false,
+        }
     }
 
     /// Takes the operations out of a plan that would create what is there, or may be, and was not shown.
@@ -237,7 +247,7 @@ impl LeftOut {
         let held = self.held.iter().next().map_or(String::new(), |(resource, namespace)| {
             let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
             format!(
-                " The annotations of some say that a controller made them: as long as they are left out, no {}{place} is created.",
+                " The annotations of some say that a controller made them: as long as they are left out, no {}{place} is created, or made anew.",
                 resource.gvk
             )
         });

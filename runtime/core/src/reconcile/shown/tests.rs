@@ -7,6 +7,7 @@ use super::*;
 use crate::children::claims::{ATTACHED_BY, MADE_BY};
 use crate::children::last_applied::LAST_APPLIED;
 use crate::children::write_history::WriteHistory;
+use crate::object::id::Uid;
 use crate::object::selector::UID_LABEL;
 use crate::object::testing::{Build, a, resource};
 use crate::reconcile::config::{ControllerConfig, KindConfig};
@@ -113,10 +114,21 @@ fn nothing_is_created_where_the_server_may_have_made_what_is_left_out() {
     });
     let left = limit(&mut ours.collect(), 1, LARGE);
     assert!(left.blocks(&create("n/new")) && !left.blocks(&create("m/new")), "one namespace alone");
-    let delete = Op::Delete { id: id("n/1"), uid: crate::object::id::Uid::new("u") };
+    let delete = Op::Delete { id: id("n/1"), uid: Uid::new("u") };
     assert!(!left.blocks(&delete));
     let message = left.message(ShownBounds { children: 1, request: LARGE }).unwrap();
-    assert!(message.contains("no v1 Pod in namespace n is created"), "{message}");
+    assert!(message.contains("no v1 Pod in namespace n is created, or made anew"), "{message}");
+    let uid = || Uid::new("u");
+    let recreate = |key: &str| Op::Recreate { id: id(key), uid: uid(), body: json!({}), manager: None };
+    let replace = |key: &str| Op::Replace { id: id(key), body: json!({}) };
+    let probe =
+        |key: &str, otherwise| Op::Probe { write: Box::new(replace(key)), otherwise: Box::new(otherwise) };
+    for op in [recreate("n/0"), probe("n/0", recreate("n/0"))] {
+        assert!(left.blocks(&op), "it would be deleted and then not created: {op:?}");
+    }
+    for op in [recreate("m/0"), replace("n/0"), probe("m/0", recreate("m/0")), probe("n/0", replace("n/0"))] {
+        assert!(!left.blocks(&op), "{op:?}");
+    }
 }
 
 #[test]
