@@ -50,7 +50,8 @@ const OWNER_REFERENCE: usize = 1024;
 #[derive(Debug, Default)]
 pub struct LeftOut {
     objects: BTreeMap<ObjectId, Arc<Object>>,
-    /// Kinds of which the server's own children in this namespace are among them, as far as annotations tell.
+    /// Kinds of which the server's own children in this namespace are among them, as far as annotations tell, and are not
+    /// being deleted.
     held: BTreeSet<(Arc<Resource>, Arc<str>)>,
 }
 
@@ -159,7 +160,8 @@ fn choose(claims: &mut Vec<ClaimedObject>, count: usize, bytes: usize) -> LeftOu
     for Group { name, members, .. } in groups {
         let mut is_held = false;
         for ClaimedObject { resource, object, claim } in members {
-            is_held |= claim == Claim::Keep && is_written(&object);
+            // What somebody keeps from going, by a finalizer, must not hold its kind for ever.
+            is_held |= claim == Claim::Keep && is_written(&object) && !object.deleting;
             left.objects.insert(ObjectId { resource, key: object.key.clone() }, object);
         }
         if is_held {
