@@ -133,23 +133,23 @@ impl Sync<'_> {
     /// The same, without putting together what is too large for a module.
     ///
     /// # Errors
-    /// The request without the names of objects has more bytes than a module may get.
+    /// The request, without what stands between objects and their names, has more bytes than a module may get.
     pub fn bytes_for_module(&self) -> Result<Vec<u8>, RequestTooLarge> {
         let size = self.size(0);
         if size > MAX_REQUEST { Err(RequestTooLarge(size)) } else { Ok(self.bytes()) }
     }
 
-    /// Bytes that there is room for, which is enough where names are not too long.
+    /// Bytes that there is room for, which is enough where few names need escapes.
     pub fn capacity(&self) -> usize {
         self.size(64) + 256
     }
 
-    /// Bytes of the parts, and so many for each object besides.
+    /// Bytes of the parts and of the objects' names, and so many for each object besides.
     fn size(&self, each: usize) -> usize {
         let home = &self.parent.key.namespace;
         let shown = |objects: &ChildMap| {
-            let shown = objects.objects().filter(|(_, object)| self.naming.names(home, &object.key));
-            shown.map(|(_, object)| object.json().len() + each).sum::<usize>()
+            let named = objects.objects().filter_map(|(_, o)| Some((self.naming.name(home, &o.key)?, o)));
+            named.map(|(name, object)| name.len() + object.json().len() + each).sum::<usize>()
         };
         let settings = self.settings.map_or(0, str::len);
         let rest = self.controller.len() + self.parent.json().len() + settings;
@@ -256,6 +256,34 @@ mod tests {
             let found: std::collections::BTreeSet<String> = found.keys().cloned().collect();
             prop_assert_eq!(found, names);
         }
+    }
+
+    #[test]
+    fn names_count_in_the_size_of_a_request() {
+        let parent = a("e/v1", "P", "n/p").object();
+        let size = |naming, key: &str| {
+            let mut children = ChildMap::default();
+            children.insert(&resource("v1", "Pod"), a("v1", "Pod", key).uid("u").object());
+            let related = &ChildMap::default();
+            let (kind, controller, finalizing) = (ControllerKind::Composite, "{}", false);
+            let request = Sync {
+                kind,
+                controller,
+                parent: &parent,
+                children: &children,
+                related,
+                settings: None,
+                naming,
+                finalizing,
+            };
+            assert!(request.size(0) <= request.bytes().len() && request.bytes().len() <= request.capacity());
+            request.size(0)
+        };
+        let long = format!("n/{}", "x".repeat(1001));
+        // Once in the object, and once as its name.
+        assert_eq!(size(Naming::Relative, &long) - size(Naming::Relative, "n/x"), 2000);
+        assert_eq!(size(Naming::Uniform, "n/x") - size(Naming::Relative, "n/x"), 2);
+        assert_eq!(size(Naming::Relative, "m/x"), size(Naming::Relative, "m/y"), "it is not shown");
     }
 
     #[test]

@@ -143,6 +143,13 @@ impl Key {
     }
 }
 
+impl Key {
+    /// Bytes of its longest text.
+    pub(crate) fn len(&self) -> usize {
+        self.namespace.len() + 1 + self.name.len()
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.namespace.is_empty() {

@@ -92,10 +92,12 @@ impl Size {
     }
 }
 
+/// What a request shows of it: the object under its name.
 fn bytes_of(claimed: &ClaimedObject) -> usize {
+    let shown = claimed.object.json().len() + claimed.object.key.len();
     match claimed.claim {
-        Claim::Keep => claimed.object.json().len(),
-        Claim::Adopt => claimed.object.json().len() + OWNER_REFERENCE,
+        Claim::Keep => shown,
+        Claim::Adopt => shown + OWNER_REFERENCE,
         Claim::Release | Claim::Leave => 0,
     }
 }

@@ -103,6 +103,12 @@ fn what_else_is_in_a_request_takes_no_more_than_half_of_it_from_children() {
 }
 
 #[test]
+fn an_object_takes_its_name_twice() {
+    let bytes = |name: &str| bytes_of(&kept(pod(&format!("n/{name}")).uid("u")));
+    assert_eq!(bytes(&"x".repeat(101)) - bytes("x"), 200);
+}
+
+#[test]
 fn nothing_is_created_where_the_server_may_have_made_what_is_left_out() {
     let id = |key: &str| ObjectId { resource: resource("v1", "Pod"), key: kept(pod(key)).object.key.clone() };
     let create = |key: &str| Op::Create { id: id(key), body: json!({}) };
