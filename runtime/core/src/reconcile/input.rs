@@ -80,11 +80,10 @@ impl ReconcileInput {
             }
         }
         let rest = || {
-            let older = rollout.as_ref().and_then(|rollout| rollout.older_states().ok()).unwrap_or_default();
-            let states =
-                older.iter().map(|(_, state)| *state).chain([ParentState { parent, related: &related }]);
+            let older = rollout.as_ref().map_or(0, RolloutState::longest_older_state);
             let settings = config.hook(hook).settings.as_ref().map_or(0, String::len);
-            config.snapshot.len() + settings + states.map(bytes_of_state).max().unwrap_or_default()
+            let state = parent.json().len() + related.bytes();
+            config.snapshot.len() + settings + state.max(older)
         };
         let left_out = size.limit(&mut claims, config.shown_bounds(hook), rest);
         let parent = Arc::clone(parent);
@@ -162,12 +161,6 @@ impl ReconcileInput {
         self.left_out.fingerprint(&mut all);
         all.finish()
     }
-}
-
-/// What a request shows of a state of the parent, besides the children.
-fn bytes_of_state(state: ParentState<'_>) -> usize {
-    let related = state.related.objects.objects().map(|(_, object)| object.json().len());
-    state.parent.json().len() + related.sum::<usize>()
 }
 
 /// The request to the customize hook about a parent.

@@ -93,6 +93,15 @@ impl RolloutState {
         let older = self.history()?.older.iter().zip(related);
         Ok(older.map(|(one, related)| (&*one.name, ParentState { parent: &one.parent, related })).collect())
     }
+
+    /// Bytes that a request about an older state has at most, besides the children. No revision is read for it: whoever may
+    /// make them could fill memory with them.
+    pub(crate) fn longest_older_state(&self) -> usize {
+        let kept = self.revisions.iter().filter(|one| one.claim == Claim::Keep);
+        let longest = kept.map(|one| one.object.json().len()).max();
+        let related = self.related.iter().map(Related::bytes).max().unwrap_or_default();
+        longest.map_or(0, |longest| self.parent.json().len() + longest + related)
+    }
 }
 
 #[cfg(test)]
@@ -115,6 +124,7 @@ mod tests {
     use crate::reconcile::input::{InputParts, ReconcileInput};
     use crate::reconcile::plan::{AnswerError, Answers, LEFT_OUT_INTERVAL, ReconcilePlan};
     use crate::reconcile::testing::{kept, no_past, parts, rolling};
+    use crate::related::rule::{Finds, Place, RelatedRule};
 
     fn config() -> ControllerConfig {
         ControllerConfig {
@@ -285,6 +295,27 @@ mod tests {
         let rollout = input.rollout.unwrap();
         assert!(rollout.history.get().is_none());
         assert_eq!(rollout.history().unwrap().unreadable.len(), 1);
+    }
+
+    #[test]
+    fn what_an_older_state_takes_in_a_request_is_bounded_without_reading_it() {
+        let mut config = config();
+        config.observed.children = 1;
+        let patch = json!({"spec": {"image": "x".repeat(1000)}});
+        let long = revision(1, &["a"]).with("parentPatch", patch).object();
+        let mut input = input(&config, parent(), &[long], &[pod("a", 1).object(), pod("b", 1).object()]);
+        assert_eq!(input.claims.len(), 1);
+        let rollout = input.rollout.as_mut().unwrap();
+        assert!(rollout.history.get().is_none(), "not even where children are left out");
+        let mut related = Related::default();
+        let secret = a("v1", "Secret", "n/s").with("data", json!({"y": "y".repeat(1000)})).object();
+        let finds = Finds::Labels { place: Place::Anywhere, labels: Selector::default() };
+        related.add("n", 0, &RelatedRule { resource: resource("v1", "Secret"), finds }, vec![secret]);
+        rollout.related = vec![related];
+        let bound = rollout.longest_older_state();
+        let (_, state) = rollout.older_states().unwrap()[0];
+        let taken = state.parent.json().len() + state.related.bytes();
+        assert!((2000..=bound).contains(&taken) && bound < 2 * taken, "{taken} of {bound}");
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl Related {
         }
     }
 
+    /// Bytes that a request shows of it, or a little more.
+    pub(crate) fn bytes(&self) -> usize {
+        self.objects.objects().map(|(_, object)| object.json().len() + object.key.len()).sum()
+    }
+
     pub fn hidden(&self, naming: Naming) -> &[Hidden] {
         match naming {
             Naming::Uniform => &[],
