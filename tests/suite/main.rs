@@ -33,7 +33,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use attacks::{children, compilation, deletions, finalizers, forged, memory, network, pacing, related};
+use attacks::{
+    children, compilation, deletions, events, finalizers, forged, memory, network, pacing, related,
+};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,

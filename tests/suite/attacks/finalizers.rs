@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, has_condition, text};
+use acceptance::objects::{Hook, condition, has_condition, text};
 use acceptance::wait::until;
 use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::attacks::form;
+use crate::wasm;
 
 /// Levels of the spec: JSON libraries give up at some 127.
 const DEPTH: usize = 200;
@@ -61,6 +62,48 @@ pub(crate) async fn a_finalize_hook_alone_lets_parents_go(test: &mut Fixture) ->
     ensure!(webhook.asked().iter().any(|asked| asked.path == "/finalize"), "the hook was not asked");
     test.until_controller("told all the same", |cc| has_condition(cc, "Ready", "False", "NoSyncHook"))
         .await?;
+    Ok(())
+}
+
+/// The hook went with its namespace, so that the server that starts cannot call it.
+pub(crate) async fn a_parent_whose_hook_is_gone_is_told_how_to_go(test: &mut Fixture) -> Result<()> {
+    let answer = json!({ "children": [], "finalized": false });
+    test.define_kind().await?;
+    test.store("hook", &wasm::answers(&answer)?).await?;
+    test.serve()?;
+    let hook = test.hook("hook");
+    test.host(test.controller().synced_by(hook.clone()).finalized_by(hook)).await?;
+    test.create(test.parent("p")).await?;
+    test.parents().until("p", "has a finalizer", |parent| finalizers(parent) == 1).await?;
+    test.server().stop().await?;
+    test.config_maps().delete("hook").await?;
+    test.parents().delete("p").await?;
+    test.server().start()?;
+    let hook = format!("there is no ConfigMap {}/hook", test.name());
+    let event =
+        test.until_event("p", "FinalizerWaits", |event| text(event, "/message").contains(&hook)).await?;
+    let waits = |cc: &Value| {
+        let ready = condition(cc, "Ready").map_or("", |ready| text(ready, "/message"));
+        ready.contains(&hook) && ready.contains("1 parents that are being deleted wait for it")
+    };
+    test.until_controller("says that a parent waits", waits).await?;
+    let (_, command) = text(&event, "/message").split_once(": kubectl ").context("no command")?;
+    let words = command.replace('\'', "");
+    test.plane().kubectl().run(&words.split(' ').collect::<Vec<_>>()).await?;
+    test.parents().until_gone("p").await?;
+    test.until_controller("no parent waits", |cc| !waits(cc)).await?;
+    Ok(())
+}
+
+/// Finalizers that the controller put on its parents when it had a finalize hook.
+pub(crate) async fn a_controller_without_hooks_keeps_no_finalizers(test: &mut Fixture) -> Result<()> {
+    finalizing_controller(test).await?;
+    test.create(test.parent("p")).await?;
+    test.parents().until("p", "has a finalizer", |parent| finalizers(parent) == 1).await?;
+    let no_hooks = json!({ "spec": { "hooks": { "sync": null, "finalize": null } } });
+    test.controllers().merge(test.name(), &no_hooks).await?;
+    test.parents().until("p", "no finalizer", |parent| finalizers(parent) == 0).await?;
+    test.until_controller("told", |cc| has_condition(cc, "Ready", "False", "NoSyncHook")).await?;
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! The suite runs the short form of each, `cargo xtask attack` the long one.
 
 pub(crate) mod compilation;
+pub(crate) mod events;
 pub(crate) mod measure;
 pub(crate) mod memory;
 pub(crate) mod pacing;
@@ -72,9 +73,14 @@ pub(crate) fn all() -> Vec<Test> {
             a_retry_after_of_years_is_not_believed,
             silent_connections_hold_up_no_probe,
         },
+        events::{
+            an_error_appears_beside_the_events_of_many_parents,
+        },
         finalizers::{
             a_deep_parent_gets_its_finalizers_and_goes,
             a_finalize_hook_alone_lets_parents_go,
+            a_parent_whose_hook_is_gone_is_told_how_to_go,
+            a_controller_without_hooks_keeps_no_finalizers,
             controllers_that_go_while_no_server_runs_leave_no_finalizer,
         },
     ];

@@ -10,6 +10,7 @@ use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map, has_condition, is_true, text};
 use acceptance::proxy::{Fate, Moment, Proxy};
+use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
@@ -205,7 +206,12 @@ pub(crate) async fn lists_and_watches_that_are_swallowed_come_again(test: &mut F
     ready(test).await?;
     test.create(test.parent("watched").greeting("you")).await?;
     let served = |all: &[Value]| all.len() == 2 && all.iter().all(|parent| parent["status"]["who"] == "you");
-    test.parents().until_all("served", served).await?;
+    let parents = test.parents();
+    until("both are served", PATIENCE * 3, async || {
+        let all = parents.list().await?;
+        Ok(if served(&all) { Ok(()) } else { Err(format!("{all:?}")) })
+    })
+    .await?;
     test.at_most("served behind both", start.elapsed().as_secs_f64(), "s", form(15.0, 180.0))
 }
 
