@@ -29,7 +29,23 @@ static LONG: OnceLock<()> = OnceLock::new();
 
 /// All experiments.
 pub(crate) fn all() -> Vec<Test> {
-    let mut all = tests![
+    let mut all = by_hooks();
+    all.extend(by_tenants_and_networks());
+    if is_long() {
+        // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
+        all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
+        // On a server that is not optimized each takes minutes.
+        all.extend(tests![memory::{
+            large_statuses_and_many_children_take_turns,
+            webhooks_with_answers_of_32_mib_take_turns,
+            parents_that_are_large_when_read_take_turns,
+        }]);
+    }
+    all
+}
+
+fn by_hooks() -> Vec<Test> {
+    tests![
         pacing::{
             answers_that_are_always_new_are_throttled,
             many_restless_parents_share_a_rate,
@@ -49,6 +65,11 @@ pub(crate) fn all() -> Vec<Test> {
             more_watches_than_allowed_are_refused_by_name,
             secrets_are_shown_where_they_are_meant_to_be,
         },
+    ]
+}
+
+fn by_tenants_and_networks() -> Vec<Test> {
+    tests![
         forged::{
             forged_revisions_are_pruned_and_asked_about_in_small_numbers,
             a_revision_that_breaks_the_hook_blocks_neither_sync_nor_finalize,
@@ -83,18 +104,7 @@ pub(crate) fn all() -> Vec<Test> {
             a_controller_without_hooks_keeps_no_finalizers,
             controllers_that_go_while_no_server_runs_leave_no_finalizer,
         },
-    ];
-    if is_long() {
-        // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
-        all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
-        // On a server that is not optimized each takes minutes.
-        all.extend(tests![memory::{
-            large_statuses_and_many_children_take_turns,
-            webhooks_with_answers_of_32_mib_take_turns,
-            parents_that_are_large_when_read_take_turns,
-        }]);
-    }
-    all
+    ]
 }
 
 /// From now on experiments take their long form.

@@ -12,7 +12,7 @@ use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
 use crate::json::difference::same;
-use crate::object::id::ObjectId;
+use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
 
 /// # Guarantees
@@ -56,6 +56,31 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
         }
     }
     plan
+}
+
+/// Texts of so many bytes together are read without a count.
+const UNCOUNTED: usize = 64 << 10;
+
+/// The observed objects that planning reads: those that are desired and may have to change. Few bytes are not counted.
+pub fn to_read<'a>(
+    owner: Owner<'_>,
+    observed: &'a ChildMap,
+    desired: &Desired,
+    past: PastWrites<'_>,
+) -> Vec<&'a Object> {
+    let all = || observed.objects();
+    if all().map(|(_, object)| object.json().len()).sum::<usize>() <= UNCOUNTED {
+        return Vec::new();
+    }
+    let is_read = |(resource, object): &(&Arc<Resource>, &'a Arc<Object>)| {
+        let wanted = desired.get(*resource).and_then(|group| group.get(&object.key));
+        wanted.is_some_and(|desired| {
+            let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
+            let child = Child { owner, kind: owner.child_kind(resource), desired, id: &id };
+            !past.history.is_settled(&id, object, || child.print())
+        })
+    };
+    all().filter(is_read).map(|(_, object)| &**object).collect()
 }
 
 /// What the dry run of an [`Op::Probe`] led to.

@@ -30,7 +30,14 @@ struct Open {
     items: usize,
 }
 
-/// The memory that the values of this JSON take once they are read. Text that is no JSON gives some number.
+impl Open {
+    fn size(self) -> usize {
+        if self.is_list { list_size(self.items) } else { map_size(self.items) }
+    }
+}
+
+/// The memory that the values of this JSON take once they are read. Text that is no JSON, or that ends too early, gives at
+/// least what it takes until that is noticed.
 pub fn tree_size(json: &[u8]) -> usize {
     let (mut open, mut depth, mut size) = ([Open::default(); MAX_DEPTH], 0_usize, 0_usize);
     let mut rest = json;
@@ -39,8 +46,7 @@ pub fn tree_size(json: &[u8]) -> usize {
         match byte {
             b']' | b'}' => {
                 depth = depth.saturating_sub(1);
-                let closed = open.get(depth).copied().unwrap_or_default();
-                size += if closed.is_list { list_size(closed.items) } else { map_size(closed.items) };
+                size += open.get(depth).copied().unwrap_or_default().size();
                 continue;
             }
             b' ' | b'\t' | b'\r' | b'\n' | b':' => continue,
@@ -60,14 +66,15 @@ pub fn tree_size(json: &[u8]) -> usize {
                 size += allocation(length);
             }
             b'[' | b'{' => {
-                let Some(next) = open.get_mut(depth) else { return size };
+                let Some(next) = open.get_mut(depth) else { break };
                 *next = Open { is_list: *byte == b'[', items: 0 };
                 depth += 1;
             }
             _ => {}
         }
     }
-    size
+    // What is never closed is read up to there, and refused then.
+    size + open.iter().take(depth).map(|open| open.size()).sum::<usize>()
 }
 
 /// The bytes of a text up to its closing quote.
@@ -181,7 +188,25 @@ mod tests {
         assert_eq!(tree_size(br#"{"a":1}"#), allocation(LEAF) + allocation(1));
     }
 
+    #[test]
+    fn what_is_never_closed_counts_up_to_there() {
+        let items = "0,".repeat(1000);
+        assert!(tree_size(format!("[{items}").as_bytes()) >= 1000 * size_of::<Value>());
+        let deep = format!("{}{items}", "[".repeat(500));
+        assert!(tree_size(deep.as_bytes()) > 0);
+        let wide_and_deep = format!("[{items}{}", "[".repeat(500));
+        assert!(tree_size(wide_and_deep.as_bytes()) >= 1000 * size_of::<Value>());
+    }
+
     proptest! {
+        #[test]
+        fn no_end_of_a_text_makes_it_smaller(depth in 1..20_usize, items in 0..300_usize) {
+            let text = format!("{}{}", "[1,".repeat(depth), "{\"a\":[1,2]},".repeat(items));
+            let (before, ended) = (tree_size(text.as_bytes()), format!("{text}1{}", "]".repeat(depth)));
+            let ended = tree_size(ended.as_bytes());
+            prop_assert!(before <= ended && ended <= 2 * before + 4096, "{before} {ended}");
+        }
+
         #[test]
         fn any_bytes_have_some_size(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             tree_size(&bytes);

@@ -1,25 +1,35 @@
 //! Memory of a reconcile, estimated at each step before it takes it: from the bytes that are read, and from the plan.
 
-use std::sync::Arc;
-
 use crate::children::claims::{Claim, ClaimedObject};
 use crate::children::{Op, WriteConcurrency};
+use crate::decorator::Decoration;
 use crate::json::size::{ValueSize, tree_size};
-use crate::object::{ChildMap, Object};
+use crate::object::Object;
 use crate::reconcile::plan::ReconcilePlan;
 use crate::reconcile::rollout::RolloutState;
+use crate::rollout::revisions::{MAX_REVISIONS_MEMORY, revision_size};
 
 /// Copies of a text while it is written: two in a buffer that grows by doubling, one in the answer.
 const TEXT_COPIES: usize = 3;
 
 /// An object that is rewritten: before and after as trees, what is sent, and what is answered.
 fn of_rewrite(object: &Object) -> usize {
-    2 * tree_size(object.json().as_bytes()) + (TEXT_COPIES + 1) * object.json().len()
+    2 * tree_size(object.json().as_bytes()) + of_text(object)
 }
 
-/// The parent, whose finalizers or status may be written.
+fn of_text(object: &Object) -> usize {
+    (TEXT_COPIES + 1) * object.json().len()
+}
+
+/// The parent: its finalizers are written by patches, so that only its text is copied.
 pub fn of_parent(parent: &Object) -> usize {
-    of_rewrite(parent)
+    of_text(parent)
+}
+
+/// A decorated parent, which is rewritten.
+pub fn of_decoration(plan: &ReconcilePlan, parent: &Object) -> usize {
+    let Decoration { labels, annotations, status: _ } = &plan.decoration;
+    if labels.is_empty() && annotations.is_empty() { 0 } else { of_rewrite(parent) }
 }
 
 /// Claims that are carried out one after the other.
@@ -28,19 +38,20 @@ pub fn of_claims(claims: &[ClaimedObject]) -> usize {
     written.map(|one| of_rewrite(&one.object)).max().unwrap_or_default()
 }
 
-/// The content of a parent's revisions: each as a tree, and the parent as it was then.
+/// The parent as a tree, and the content of its revisions, which is read up to a bound.
 pub fn of_revisions(rollout: &RolloutState, parent: &Object) -> usize {
-    let then = parent.json().len();
-    let now = tree_size(parent.json().as_bytes());
-    let each = |one: &ClaimedObject| tree_size(one.object.json().as_bytes()) + one.object.json().len() + then;
-    now + rollout.revisions.iter().map(each).sum::<usize>()
+    let sizes = rollout.revisions.iter().map(|one| revision_size(&one.object, parent));
+    2 * tree_size(parent.json().as_bytes()) + sizes.sum::<usize>().min(MAX_REVISIONS_MEMORY)
 }
 
-/// Planning: the answers as trees and in the bodies of writes, and each child as the merge with what the answer wants.
-pub fn of_planning<'a>(answers: impl IntoIterator<Item = &'a [u8]>, children: &ChildMap) -> usize {
-    let answers = answers.into_iter().map(|answer| 2 * tree_size(answer) + answer.len()).sum::<usize>();
-    let tree = |object: &Arc<Object>| tree_size(object.json().as_bytes());
-    answers + children.objects().map(|(_, object)| tree(object)).sum::<usize>()
+/// The answers as trees and in the bodies of writes.
+pub fn of_answers<'a>(answers: impl IntoIterator<Item = &'a [u8]>) -> usize {
+    answers.into_iter().map(|answer| 2 * tree_size(answer) + answer.len()).sum()
+}
+
+/// Each child that a plan reads, as the merge with what the answer wants.
+pub fn of_children(read: &[&Object]) -> usize {
+    read.iter().map(|object| tree_size(object.json().as_bytes())).sum()
 }
 
 impl ReconcilePlan {
@@ -82,6 +93,8 @@ fn body_size(op: &Op) -> ValueSize {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -100,7 +113,7 @@ mod tests {
         let answers = Answers { latest: text.as_bytes(), older: &[] };
         let history = WriteHistory::default();
         let plan = config.plan(&input, &children, answers, no_past(&history)).unwrap();
-        (of_planning([text.as_bytes()], &children), plan.memory())
+        (of_answers([text.as_bytes()]), plan.memory())
     }
 
     #[test]
@@ -127,13 +140,27 @@ mod tests {
     }
 
     #[test]
-    fn observed_children_are_counted_before_they_are_read() {
+    fn children_are_counted_before_they_are_read_and_only_those() {
         let many = json!(vec![json!({"": 0}); 10_000]);
-        let pod = child("a").with("spec", json!({"a": many}));
-        let (before, _) = planned(&json!({"children": []}), vec![pod]);
-        assert!(before > 10_000 * 600);
+        let asked = |answer: Value| {
+            let (config, pod) = (config(), child("a").with("spec", json!({"a": many})).object());
+            let input = input(&config, parent(), parts(), &[pod]);
+            let (text, history, asked) = (answer.to_string(), WriteHistory::default(), Cell::new(0));
+            let has_room = |more| {
+                asked.set(more);
+                more < 1000
+            };
+            let answers = Answers { latest: text.as_bytes(), older: &[] };
+            let children = kept(&config, &input);
+            let plan = config.plan_within(&input, &children, answers, no_past(&history), &has_room);
+            (asked.get(), plan.map(|_| ()).map_err(|error| error.to_string()))
+        };
+        let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
+        let (more, plan) = asked(json!({"children": [wanted]}));
+        assert!(more > 10_000 * 600 && plan.is_err_and(|error| error.contains("no memory")), "{more}");
+        assert_eq!(asked(json!({"children": []})), (0, Ok(())), "it is deleted unread");
         assert_eq!(of_claims(&[]), 0);
         let odd = parent().with("spec", json!({"a": many})).object();
-        assert!(of_parent(&odd) > 2 * 10_000 * 600, "which a rewrite needs twice");
+        assert!(of_parent(&odd) < 10 * odd.json().len(), "it is patched");
     }
 }

@@ -9,18 +9,19 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::children::desired::{Desired, DesiredError, UnmanagedChild, Wanted, desired};
-use crate::children::plan::is_as_wanted;
+use crate::children::plan::{is_as_wanted, to_read};
 use crate::children::write_history::PastWrites;
 use crate::children::{self, Op, Owner, Plan};
 use crate::decorator::Decoration;
 use crate::hook::read::ReadOptions;
 use crate::hook::response::{self, HookEvent, Response};
 use crate::hook::{AnswerWarning, ResponseError};
-use crate::object::ChildMap;
 use crate::object::id::{ObjectId, Uid};
+use crate::object::{ChildMap, Object};
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::manages_children;
+use crate::reconcile::memory::of_children;
 use crate::reconcile::rollout::RolloutState;
 use crate::related::deletion::{self, DeletionError, ShownObjects};
 use crate::rollout::record;
@@ -85,6 +86,8 @@ pub enum AnswerError {
     Deletion(#[from] DeletionError),
     #[error(transparent)]
     Revision(#[from] RevisionError),
+    #[error("there is no memory to compare the children with the answer")]
+    NoRoom,
 }
 
 /// An answer about an older revision: only these parts of it count.
@@ -105,6 +108,21 @@ impl ControllerConfig {
         children: &ChildMap,
         answers: Answers<'_>,
         past: PastWrites<'_>,
+    ) -> Result<ReconcilePlan, AnswerError> {
+        self.plan_within(input, children, answers, past, &|_| true)
+    }
+
+    /// The same; `has_room`: asked for the memory of the children that have to be read.
+    ///
+    /// # Errors
+    /// As above, or there is no room.
+    pub fn plan_within(
+        &self,
+        input: &ReconcileInput,
+        children: &ChildMap,
+        answers: Answers<'_>,
+        past: PastWrites<'_>,
+        has_room: &dyn Fn(usize) -> bool,
     ) -> Result<ReconcilePlan, AnswerError> {
         let history = input.rollout.as_ref().map(RolloutState::history).transpose()?;
         let latest = self.read(input, answers.latest)?;
@@ -139,6 +157,7 @@ impl ControllerConfig {
             return Ok(plan);
         }
         let (owner, wanted) = (self.owner(&input.parent), self.wanted(input, latest.children)?);
+        check_room(has_room, &to_read(owner, children, &wanted.desired, past))?;
         if in_rounds {
             plan.plan_round(owner, children, wanted.desired, past);
         } else if let Some((rollout, history)) = input.rollout.as_ref().zip(history) {
@@ -165,9 +184,7 @@ impl ControllerConfig {
         } else {
             plan.unmanaged = wanted.unmanaged;
         }
-        if latest.forgot_children && plan.children.ops.len() > 1 {
-            plan.feedback.missing_children = plan.children.ops.len();
-        }
+        plan.note_missing_children(latest.forgot_children);
         Ok(plan)
     }
 
@@ -227,6 +244,12 @@ impl ControllerConfig {
     }
 }
 
+/// # Errors
+/// There is no memory to read these children.
+fn check_room(has_room: &dyn Fn(usize) -> bool, children: &[&Object]) -> Result<(), AnswerError> {
+    if has_room(of_children(children)) { Ok(()) } else { Err(AnswerError::NoRoom) }
+}
+
 fn is_deletion(op: &Op) -> bool {
     matches!(op, Op::Delete { .. })
 }
@@ -236,6 +259,12 @@ impl ReconcilePlan {
     pub fn unwanted_children(&self) -> Vec<(&ObjectId, &Uid)> {
         let ops = self.children.ops.iter();
         ops.filter_map(|op| if let Op::Delete { id, uid } = op { Some((id, uid)) } else { None }).collect()
+    }
+
+    fn note_missing_children(&mut self, forgotten: bool) {
+        if forgotten && self.children.ops.len() > 1 {
+            self.feedback.missing_children = self.children.ops.len();
+        }
     }
 
     fn plan_children(

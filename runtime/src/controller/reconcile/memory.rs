@@ -55,7 +55,9 @@ impl ReconcileMemory {
             return false;
         };
         tracing::debug!(needed, reserved = memory.reserved(), "no memory for the reconcile");
-        attempts.needed = Some(next_reservation(needed, memory.reserved(), self.budget.max_reservation()));
+        let max = self.budget.max_reservation();
+        let usual = lock(&self.usual).bytes(max);
+        attempts.needed = Some(next_reservation(needed, memory.reserved(), max).max(usual));
         true
     }
 }

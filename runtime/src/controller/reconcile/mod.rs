@@ -300,7 +300,9 @@ impl Reconciler {
             Ok(memory) => memory,
             Err(too_large) => return Some((None, Err(too_large.into()))),
         };
-        let prepared = self.prepare(Arc::clone(parent), writer, streaks, (&memory, attempts)).await;
+        // It may have changed while this waited; where it is gone, another attempt sees it.
+        let parent = self.data.parents.get(&parent.key)?;
+        let prepared = self.prepare(parent, writer, streaks, (&memory, attempts)).await;
         let is_short = self.memory.ended(&memory, attempts);
         (!is_short).then_some((Some(memory), prepared))
     }
@@ -351,6 +353,7 @@ fn answer_category(error: &AnswerError) -> &'static str {
     match error {
         AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
         AnswerError::Desired(_) => "HookChildren",
+        AnswerError::NoRoom => "MemoryShort",
         AnswerError::Revision(_) => "Revision",
     }
 }

@@ -1,5 +1,6 @@
 //! First half of a reconcile: finalizer, input, claims, hook calls, plan.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -151,8 +152,10 @@ impl Reconciler {
         };
         let mut rollout = RolloutState::of(config, parent, candidates);
         let mut states = vec![Arc::clone(parent)];
-        if let Some(rollout) = rollout.as_ref().filter(|_| config.hooks.customize.is_some()) {
+        if let Some(rollout) = &rollout {
             memory.charge(estimate::of_revisions(rollout, parent))?;
+        }
+        if let Some(rollout) = rollout.as_ref().filter(|_| config.hooks.customize.is_some()) {
             states.extend(rollout.history()?.older.iter().map(|older| Arc::clone(&older.parent)));
         }
         // Cached answers of a module that gave two answers to one request are not used.
@@ -195,34 +198,8 @@ impl Reconciler {
     ) -> Result<(ReconcilePlan, Vec<HookAnswer>), ReconcileError> {
         let ReconcileInput { parent, hook, .. } = input;
         let config = &self.data.config;
-        if let Some(rollout) = input.rollout.as_ref().filter(|_| config.hooks.customize.is_none()) {
-            memory.charge(estimate::of_revisions(rollout, parent))?;
-        }
-        let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
         let latest = self.ask(hooks, input, input.state(), children, memory).await?;
-        let left_out = input.rollout.as_ref().and_then(|rollout| rollout.left_out.as_ref());
-        let mut answers = Vec::new();
-        // One after the other: each request is as large as all children.
-        for (revision, state) in older {
-            let answer = match left_out {
-                Some(why) => Err(why.clone()),
-                None => match self.ask(hooks, input, state, children, memory).await {
-                    Err(source) if matches!(source.retry(), Retry::After(_)) => {
-                        return Err(ReconcileError::Older {
-                            hook: *hook,
-                            revision: revision.to_owned(),
-                            source,
-                        });
-                    }
-                    answer => answer.map_err(|error| error_chain(&error)),
-                },
-            };
-            answers.push(answer);
-        }
-        if memory.short_of().is_some() {
-            return Err(MemoryShort.into());
-        }
-        let older = answers;
+        let older = self.ask_about_older(hooks, input, children, memory).await?;
         let histories = &self.parents.histories;
         let mut history = histories.of(&parent.key);
         let late = read_late(&history, config.owner(parent), children);
@@ -237,20 +214,64 @@ impl Reconciler {
             .map(|answer| answer.as_ref().map(|answer| &*answer.bytes).map_err(Clone::clone))
             .collect();
         let bytes = older_bytes.iter().filter_map(|answer| answer.as_ref().ok().copied());
-        let planning = estimate::of_planning(bytes.chain([&*latest.bytes]), children);
+        let planning = estimate::of_answers(bytes.chain([&*latest.bytes]));
         memory.charge(planning)?;
+        let read = Cell::new(0);
+        let has_room = |more: usize| {
+            read.set(more);
+            memory.charge(more).is_ok()
+        };
         let answers = Answers { latest: &latest.bytes, older: &older_bytes };
-        let plan = tracing::debug_span!("plan").in_scope(|| config.plan(input, children, answers, past));
-        let plan = plan.map_err(|error| ReconcileError::Answer(*hook, error))?;
+        let plan = tracing::debug_span!("plan").in_scope(|| {
+            let plan = config.plan_within(input, children, answers, past, &has_room);
+            plan.map_err(|error| ReconcileError::Answer(*hook, error))
+        });
+        if memory.short_of().is_some() {
+            return Err(MemoryShort.into());
+        }
+        let plan = plan?;
         // From here on the reservation only shrinks.
-        memory.refund(planning);
-        memory.charge(plan.memory())?;
+        memory.refund(planning + read.get());
+        memory.charge(plan.memory() + estimate::of_decoration(&plan, parent))?;
         memory.shrink();
         if !history.is_empty() {
             drop(history);
             histories.change(&parent.key, |history| history.keep(children, &plan.desired));
         }
         Ok((plan, std::iter::once(latest).chain(older.into_iter().flatten()).collect()))
+    }
+
+    /// The answers about the older revisions, one after the other: each request is as large as all children.
+    async fn ask_about_older(
+        &self,
+        hooks: &LoadedHooks,
+        input: &ReconcileInput,
+        children: &ChildMap,
+        memory: &Reservation,
+    ) -> Result<Vec<Result<HookAnswer, String>>, ReconcileError> {
+        let older = input.rollout.as_ref().map(RolloutState::older_states).transpose()?.unwrap_or_default();
+        let left_out = input.rollout.as_ref().and_then(|rollout| rollout.left_out.as_ref());
+        let mut answers = Vec::new();
+        for (revision, state) in older {
+            let answer = match left_out {
+                Some(why) => Err(why.clone()),
+                None => match self.ask(hooks, input, state, children, memory).await {
+                    Err(source) if matches!(source.retry(), Retry::After(_)) => {
+                        return Err(ReconcileError::Older {
+                            hook: input.hook,
+                            revision: revision.to_owned(),
+                            source,
+                        });
+                    }
+                    answer => answer.map_err(|error| error_chain(&error)),
+                },
+            };
+            answers.push(answer);
+            if memory.short_of().is_some() {
+                return Err(MemoryShort.into());
+            }
+        }
+        Ok(answers)
     }
 
     /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time. Those of
