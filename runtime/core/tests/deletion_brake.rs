@@ -244,6 +244,30 @@ fn a_parent_that_came_to_rest_deletes_as_it_likes() {
 }
 
 #[test]
+fn parents_that_always_fail_keep_a_change_open_for_themselves_alone() {
+    let mut brake = controller(3, 10);
+    brake.reconciled(&parent(0), version(b"b"), true, Duration::ZERO);
+    let (a, b) = (version(b"a").to_string(), version(b"b").to_string());
+    assert_eq!((brake.deleted(Duration::from_mins(9)), brake.accepted()), (0, Some(&*a)));
+    assert_eq!((brake.deleted(WINDOW), brake.accepted()), (0, Some(&*b)));
+    assert!(deletes_at(&mut brake, 0, 0..10, b"b", WINDOW) && deletes_at(&mut brake, 7, 0..10, b"b", WINDOW));
+    assert!(!deletes_at(&mut brake, 1, 0..10, b"b", WINDOW), "the first answer after a long time");
+    let waiting = brake.held().unwrap();
+    assert_eq!((&waiting.from, &waiting.to, waiting.children), (&a, &b, 10));
+    assert_eq!(brake.allow(&b), [parent(1)]);
+    assert!(!brake.is_changed() && deletes_at(&mut brake, 1, 0..10, b"b", WINDOW));
+
+    let mut brake = controller(2, 10);
+    assert_eq!(brake.deleted(WINDOW), 0);
+    change(&mut brake, b"a", 2, 10);
+    assert!(!deletes_at(&mut brake, 0, 0..10, b"a", WINDOW), "the earlier version is a change by then");
+
+    let mut brake = controller(2, 10);
+    assert!(!deletes(&mut brake, 0, 0..10, b"b"));
+    assert_eq!((brake.deleted(WINDOW), brake.accepted()), (0, Some(&*a)), "what waits is not accepted");
+}
+
+#[test]
 fn a_parent_that_is_selected_only_after_the_change_counts_until_it_settles() {
     let mut brake = controller(2, 10);
     brake.forget(&parent(0));

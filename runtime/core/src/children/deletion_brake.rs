@@ -5,7 +5,8 @@
 //! later: the deletions that its reconciles ask for are counted before they are carried out. Those that were let through and
 //! those that wait count together, so that no order of reconciles deletes more than the threshold, and nothing is let
 //! through beside what waits. When nothing waits, and no parent that was there at the change is pending, the running version
-//! is the accepted one.
+//! is the accepted one. It is accepted *late* when nothing waits and some are pending after the window, as those whose hook
+//! always fails are: from then on only the deletions of these count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,6 +49,8 @@ pub struct DeletionBrake {
 
 #[derive(Debug)]
 struct Change {
+    /// The version that was accepted at the change.
+    from: String,
     to: Fingerprint,
     since: Duration,
     managed: usize,
@@ -103,8 +106,16 @@ impl DeletionBrake {
         let accepted = self.accepted.get_or_insert_with(|| digest.clone());
         self.change = (*accepted != digest).then(|| {
             let Census { parents, children } = census(&self.limits);
-            let (settled, held, held_children) = (BTreeSet::new(), BTreeMap::new(), 0);
-            Change { to, since: now, managed: children, pending: parents, settled, held, held_children }
+            Change {
+                from: accepted.clone(),
+                to,
+                since: now,
+                managed: children,
+                pending: parents,
+                settled: BTreeSet::new(),
+                held: BTreeMap::new(),
+                held_children: 0,
+            }
         });
         self.accept_if_done();
     }
@@ -124,7 +135,11 @@ impl DeletionBrake {
         self.forget_the_past(now);
         let Some(change) = &mut self.change else { return true };
         change.release(parent);
-        if change.settled.contains(parent) || self.accepted.as_ref() == Some(&version.to_string()) {
+        let is_late = self.accepted.as_ref() != Some(&change.from);
+        if change.settled.contains(parent)
+            || change.from == version.to_string()
+            || (is_late && !change.pending.contains(parent))
+        {
             return true;
         }
         let is_exempt = |id: &ObjectId| self.limits.is_exempt(&id.resource.gvr());
@@ -178,7 +193,7 @@ impl DeletionBrake {
         change.held.into_keys().collect()
     }
 
-    /// The running version is not accepted yet.
+    /// The running version is not accepted yet, or was so late, and there are parents whose deletions count.
     pub fn is_changed(&self) -> bool {
         self.change.is_some()
     }
@@ -187,7 +202,7 @@ impl DeletionBrake {
         self.accepted.as_deref()
     }
 
-    /// The deletions within the window.
+    /// The deletions within the window. To be called now and then: this is where a version is accepted late.
     pub fn deleted(&mut self, now: Duration) -> usize {
         self.forget_the_past(now);
         self.deletions()
@@ -196,7 +211,7 @@ impl DeletionBrake {
     pub fn held(&self) -> Option<HeldDeletions> {
         let change = self.change.as_ref().filter(|change| !change.held.is_empty())?;
         Some(HeldDeletions {
-            from: self.accepted.clone().unwrap_or_default(),
+            from: change.from.clone(),
             to: change.to.to_string(),
             parents: change.held.len(),
             children: change.held_children,
@@ -222,6 +237,10 @@ impl DeletionBrake {
 
     fn forget_the_past(&mut self, now: Duration) {
         let waits = self.change.as_ref().is_some_and(|change| !change.held.is_empty());
+        let late = self.change.as_ref().filter(|change| now.saturating_sub(change.since) >= WINDOW);
+        if let Some(to) = late.filter(|_| !waits).map(|change| change.to) {
+            self.accept(to);
+        }
         if !waits && now.saturating_sub(self.window_start) >= WINDOW {
             self.deleted.clear();
             self.deleted_before = 0;
