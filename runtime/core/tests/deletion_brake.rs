@@ -254,6 +254,7 @@ fn parents_that_always_fail_keep_a_change_open_for_themselves_alone() {
     assert!(!deletes_at(&mut brake, 1, 0..10, b"b", WINDOW), "the first answer after a long time");
     let waiting = brake.held().unwrap();
     assert_eq!((&waiting.from, &waiting.to, waiting.children), (&a, &b, 10));
+    assert_eq!(brake.changed_to().as_ref(), Some(&b), "it is named where a user may agree");
     assert_eq!(brake.allow(&b), [parent(1)]);
     assert!(!brake.is_changed() && deletes_at(&mut brake, 1, 0..10, b"b", WINDOW));
 

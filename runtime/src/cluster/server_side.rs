@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use http::{Method, StatusCode};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
+use metahook_core::children::deletion_brake::ALLOW_DELETIONS;
 use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::children::plan::DryRunResult;
+use metahook_core::children::refusal::is_due_to_the_old_object;
 use metahook_core::children::{Op, managed_fields};
 use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
@@ -86,17 +88,22 @@ impl ApiClient {
         tried.map_err(|why| ApplyError::new("probe", id, why))
     }
 
-    /// Whether an object that is there could be made anew, by a dry run of making it: that the name is taken is all that
+    /// Whether an object that is there could be made anew, by a dry run of making it: that it is there itself is all that
     /// may be wrong. A policy refuses with the same answer as a field that cannot be changed, and what may not be made
-    /// must not be deleted either.
-    pub(crate) async fn try_making(&self, op: &Op) -> Result<(), ApplyError> {
+    /// must not be deleted either. `version`: the one of the hooks for which a user may let deletions go on without this.
+    pub(crate) async fn try_making(&self, op: &Op, version: Option<&str>) -> Result<(), ApplyError> {
         let Op::Recreate { id, body, .. } = op else { return Ok(()) };
         let path = format!("{}?{FIELD_MANAGER}&dryRun=All", list_path(&id.resource, &id.key.namespace));
         let made = self.send(Method::POST, &path, Some(body)).await.map_err(Why::from);
         let made = made.and_then(|answer| match answer.status {
-            StatusCode::CONFLICT => Ok(()),
             status if status.is_success() => Ok(()),
-            _ => Err(Why::Unmakable(answer.message())),
+            status if is_due_to_the_old_object(status.as_u16(), &answer.body) => Ok(()),
+            _ => {
+                let way_out = version.map(|version| {
+                    format!("; to have it deleted all the same, agree by the controller's annotation {ALLOW_DELETIONS}: {version}")
+                });
+                Err(Why::Unmakable(answer.message() + way_out.as_deref().unwrap_or_default()))
+            }
         });
         made.map_err(|why| ApplyError::new(op.verb(), id, why))
     }

@@ -198,6 +198,11 @@ impl DeletionBrake {
         self.change.is_some()
     }
 
+    /// The digest of the running version, while it is not accepted yet.
+    pub fn changed_to(&self) -> Option<String> {
+        self.change.as_ref().map(|change| change.to.to_string())
+    }
+
     pub fn accepted(&self) -> Option<&str> {
         self.accepted.as_deref()
     }

@@ -19,6 +19,7 @@ pub mod last_applied;
 mod laws;
 pub mod managed_fields;
 pub mod plan;
+pub mod refusal;
 pub mod write_history;
 
 use std::fmt;

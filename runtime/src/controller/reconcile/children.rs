@@ -68,8 +68,8 @@ impl ChildWriter {
             op => Cow::Borrowed(op),
         };
         // The deletion brake does not count these: what the API server would not make again is not deleted.
-        if self.data.brake.with(|brake, _| brake.is_changed()) {
-            self.writer.api.try_making(&op).await?;
+        if let Some(version) = self.data.brake.with(|brake, _| brake.changed_to()) {
+            self.writer.api.try_making(&op, Some(&version)).await?;
         }
         let id = op.id();
         let written = self.writer.write(&op, &reconcile.writer).await?;
@@ -115,7 +115,7 @@ impl ChildWriter {
                 // Where the hook wants another value than before, users of Recreate expect the deletion. Here only the API
                 // server's refusal asks for it.
                 if let DryRunResult::Refused | DryRunResult::Forbidden = tried {
-                    self.writer.api.try_making(&op).await?;
+                    self.writer.api.try_making(&op, None).await?;
                 }
                 Ok(ControlFlow::Continue(op))
             }
