@@ -69,7 +69,8 @@ impl WaitingParents {
     async fn record_of(&self, parents: &Gvr, problem: &str, waiting: &Mutex<BTreeSet<(Gvr, Key)>>) {
         let cluster = &self.context.cluster;
         let resource = loop {
-            match cluster.discovery.resolve(parents).await {
+            // The version that the spec names may be what keeps the controller from running.
+            match cluster.discovery.resolve_any_version(parents).await {
                 Ok(resource) => break resource,
                 // Without the kind there are no parents; the server may only not know it yet.
                 Err(_) => tokio::time::sleep(RETRY_DELAY).await,
