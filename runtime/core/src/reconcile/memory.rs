@@ -49,11 +49,6 @@ pub fn of_answers<'a>(answers: impl IntoIterator<Item = &'a [u8]>) -> usize {
     answers.into_iter().map(|answer| 2 * tree_size(answer) + answer.len()).sum()
 }
 
-/// Each child that a plan reads, as the merge with what the answer wants.
-pub fn of_children(read: &[&Object]) -> usize {
-    read.iter().map(|object| tree_size(object.json().as_bytes())).sum()
-}
-
 impl ReconcilePlan {
     /// The plan itself, and the texts of the writes that are under way at once.
     pub fn memory(&self) -> usize {

@@ -16,12 +16,12 @@ use crate::decorator::Decoration;
 use crate::hook::read::ReadOptions;
 use crate::hook::response::{self, HookEvent, Response};
 use crate::hook::{AnswerWarning, ResponseError};
+use crate::json::size::tree_size;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::{ChildMap, Object};
 use crate::reconcile::config::{ControllerConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::manages_children;
-use crate::reconcile::memory::of_children;
 use crate::reconcile::rollout::RolloutState;
 use crate::related::deletion::{self, DeletionError, ShownObjects};
 use crate::rollout::record;
@@ -245,9 +245,10 @@ impl ControllerConfig {
 }
 
 /// # Errors
-/// There is no memory to read these children.
+/// There is no memory to read these children, each as the merge with what the answer wants.
 fn check_room(has_room: &dyn Fn(usize) -> bool, children: &[&Object]) -> Result<(), AnswerError> {
-    if has_room(of_children(children)) { Ok(()) } else { Err(AnswerError::NoRoom) }
+    let trees = children.iter().map(|object| tree_size(object.json().as_bytes()));
+    if has_room(trees.sum()) { Ok(()) } else { Err(AnswerError::NoRoom) }
 }
 
 fn is_deletion(op: &Op) -> bool {
