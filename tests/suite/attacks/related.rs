@@ -175,6 +175,8 @@ fn different(test: &Fixture, count: u32, selector: impl Fn(u32) -> Value) -> Val
 /// As modules that print so much do not fit into a ConfigMap, a webhook answers.
 async fn flood_by_webhook(test: &mut Fixture, answer: Value, says: &str) -> Result<()> {
     let webhook = Webhook::answering(answer).await?;
+    // Six parents take turns, and a server that is not optimized beside other tests takes ten seconds for the default.
+    test.server().flag(form("--customize-steps-max=50000", "--customize-steps-max=500000"));
     let probes = serve(test).await?;
     let maps = test.config_maps();
     let create = (0..form(300, 5000)).map(|number| maps.create(map(test, number)));
