@@ -39,7 +39,7 @@ use attacks::{
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
-    parent_reconcile, policies, rolling_update, webhook_trust,
+    parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
@@ -255,6 +255,10 @@ fn of_the_protocol() -> Vec<Test> {
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
+        webhook_etag::{
+            an_answer_that_the_webhook_leaves_out_is_the_one_it_gave_last,
+            a_webhook_without_etag_is_sent_no_tag_and_has_to_answer,
         },
         webhook_trust::{
             certificates_and_credentials_of_a_webhook_follow_their_objects,

@@ -7,7 +7,9 @@ use metahook_core::api::hook::{HookName, PerHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::hook::etag::{AnswerCache, AnswerKey, KeptAnswer};
 use metahook_core::object::Object;
+use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
 use tracing::Instrument;
 
@@ -15,7 +17,7 @@ use crate::controller::ControllerData;
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
 use crate::hook::wasm::wasi::Seeds;
-use crate::hook::web::{WebError, Webhook};
+use crate::hook::web::{WebAnswer, WebError, Webhook};
 use crate::memory::{MemoryShort, Reservation};
 use crate::sync::lock;
 
@@ -35,6 +37,8 @@ pub(crate) struct Hooks {
     spec: Fingerprint,
     /// Their present versions.
     now: Mutex<Result<Arc<LoadedHooks>, HookName>>,
+    /// Answers of webhooks that gave them a tag.
+    answers: Mutex<AnswerCache>,
 }
 
 /// All hooks in their present versions. A reconcile takes them once, so that it never mixes versions.
@@ -47,6 +51,16 @@ pub(crate) struct LoadedHooks {
 enum CallableHook {
     Wasm { loaded: LoadedHook, limits: Limits },
     Webhook(Arc<Webhook>),
+}
+
+/// What a hook is asked about.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    /// A parent as it is.
+    Present(&'a Object),
+    /// A parent as it was at an older revision. The tag of an answer may stand for the parent's version, which is the same: no
+    /// earlier answer counts.
+    Older(&'a Object),
 }
 
 /// A hook's answer.
@@ -97,9 +111,23 @@ impl HookError {
     }
 }
 
+impl<'a> Asked<'a> {
+    /// `present`: the parent as it is, which may be the state itself.
+    pub(crate) fn of(state: &'a Object, present: &Object) -> Self {
+        if std::ptr::eq(state, present) { Self::Present(state) } else { Self::Older(state) }
+    }
+
+    fn parent(self) -> &'a Object {
+        match self {
+            Self::Present(parent) | Self::Older(parent) => parent,
+        }
+    }
+}
+
 impl Hooks {
     pub(crate) fn new(all: PerHook<Hook>, spec: Fingerprint) -> Self {
-        Self { now: Mutex::new(LoadedHooks::of(&all, spec).map(Arc::new)), all, spec }
+        let now = Mutex::new(LoadedHooks::of(&all, spec).map(Arc::new));
+        Self { now, all, spec, answers: Mutex::default() }
     }
 
     pub(crate) fn now(&self) -> Result<Arc<LoadedHooks>, HookError> {
@@ -151,7 +179,7 @@ impl HookCaller {
         &self,
         hooks: &LoadedHooks,
         name: HookName,
-        parent: &Object,
+        asked: Asked<'_>,
         request: Vec<u8>,
         memory: &Reservation,
     ) -> Result<HookAnswer, HookError> {
@@ -164,7 +192,7 @@ impl HookCaller {
                     request: request.into(),
                     now: SystemTime::now(),
                     limits: *limits,
-                    seed: self.seeds.of(&self.data.object, parent),
+                    seed: self.seeds.of(&self.data.object, asked.parent()),
                     mounts: &loaded.mounts.folders,
                     memory: memory.clone(),
                 };
@@ -179,13 +207,41 @@ impl HookCaller {
             }
             CallableHook::Webhook(webhook) => {
                 let start = Instant::now();
-                let answer = webhook.call(request.into(), memory).instrument(span).await;
+                let answer = self.ask(webhook, name, asked, request, memory).instrument(span).await;
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), Usage::default());
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
                 Ok(HookAnswer { bytes, pure: None })
             }
         }
+    }
+
+    /// Calls a webhook with the tag of its last answer, where it has given one.
+    async fn ask(
+        &self,
+        webhook: &Webhook,
+        name: HookName,
+        asked: Asked<'_>,
+        request: Vec<u8>,
+        memory: &Reservation,
+    ) -> Result<Vec<u8>, WebError> {
+        let (Asked::Present(parent), Some(policy)) = (asked, webhook.etag()) else {
+            return webhook.call(request.into(), None, memory).await.map(|answer| answer.bytes);
+        };
+        let key = AnswerKey::new(&self.data.parents.resource, &parent.key, name);
+        let kept = lock(&self.hooks.answers).find(&key, &parent.uid, self.data.elapsed());
+        let WebAnswer { bytes, tag } = webhook.call(request.into(), kept, memory).await?;
+        if let Some(tag) = tag {
+            let answer = KeptAnswer { tag, body: bytes.as_slice().into() };
+            let now = self.data.elapsed();
+            lock(&self.hooks.answers).keep(key, parent.uid.clone(), answer, policy, now);
+        }
+        Ok(bytes)
+    }
+
+    /// To be called where the parent is gone, or no longer selected.
+    pub(crate) fn forget(&self, parent: &Key) {
+        lock(&self.hooks.answers).forget(&self.data.parents.resource, parent);
     }
 
     fn count(&self, hook: HookName, result: &'static str, took: Duration, usage: Usage) {

@@ -259,7 +259,6 @@ fn webhooks_that_cannot_be_called() -> Vec<(Value, &'static str)> {
             with("timeout", json!("3 days")),
             "spec.hooks.sync.webhook.timeout: \"3 days\" is no duration as Go writes it",
         ),
-        (with("etag", json!({ "enabled": true })), "spec.hooks.sync.webhook.etag.enabled: not served"),
         (
             with("caBundle", json!({ "inline": "pem", "secretRef": object })),
             "spec.hooks.sync.webhook.caBundle: has more than one of inline",

@@ -16,4 +16,5 @@ pub(crate) mod migration;
 pub(crate) mod parent_reconcile;
 pub(crate) mod policies;
 pub(crate) mod rolling_update;
+pub(crate) mod webhook_etag;
 pub(crate) mod webhook_trust;

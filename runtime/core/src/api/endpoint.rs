@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::api::trust::CheckedTrust;
 use crate::api::url::{Credentials, UrlAuthority, without_credentials};
-use crate::api::webhook::{EndpointConfig, UnmarshallMode, Webhook};
+use crate::api::webhook::{EndpointConfig, Etag, UnmarshallMode, Webhook};
 use crate::api::{SpecError, units};
 
 /// A [`Webhook`] after its checks.
@@ -22,7 +22,18 @@ pub struct WebhookTarget {
     /// Host and port, by which an endpoint configuration is found.
     authority: UrlAuthority,
     pub mode: Option<UnmarshallMode>,
+    /// Answers are kept under their `ETag`.
+    pub etag: Option<EtagPolicy>,
     pub trust: Box<CheckedTrust>,
+}
+
+/// How long answers are kept under their `ETag`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtagPolicy {
+    /// As long as there is room for them.
+    Forever,
+    /// The cache is cleaned up at an interval, in which expired answers still take memory.
+    Expiring { lifetime: Duration, cleanup: Duration },
 }
 
 /// Timeout of a webhook whose spec names none.
@@ -32,9 +43,6 @@ impl Webhook {
     /// `field`: where it is in the spec.
     pub fn check(&self, field: &str) -> Result<WebhookTarget, SpecError> {
         let trust = Box::new(self.trust.check(field)?);
-        if self.etag.as_ref().is_some_and(|etag| etag.enabled == Some(true)) {
-            return Err(not_yet(&format!("{field}.etag.enabled"), "keeps no answers under their ETag"));
-        }
         let (field_of_url, url) = self.located(field)?;
         let refused = |problem: String| SpecError::new(&field_of_url, problem);
         let (url, credentials) = without_credentials(&url).map_err(refused)?;
@@ -51,9 +59,17 @@ impl Webhook {
                 }
             },
         };
-        let mode = self.response_un_marshall_mode;
-        let field = field.to_owned();
-        Ok(WebhookTarget { field, url, credentials, timeout, ignored_timeout, authority, mode, trust })
+        Ok(WebhookTarget {
+            field: field.to_owned(),
+            url,
+            credentials,
+            timeout,
+            ignored_timeout,
+            authority,
+            mode: self.response_un_marshall_mode,
+            etag: self.etag.as_ref().and_then(Etag::check),
+            trust,
+        })
     }
 
     /// The URL, and the field of the spec that it comes from.
@@ -100,11 +116,22 @@ impl WebhookTarget {
     }
 }
 
-fn not_yet(field: &str, what: &str) -> SpecError {
-    let problem = format!(
-        "not served: this version of the server {what}; the controller is not run, so that nothing is half done"
-    );
-    SpecError::new(field, problem)
+impl Etag {
+    /// `None`: it is not enabled. Without an interval of its own, the cache is cleaned up as often as answers expire.
+    fn check(&self) -> Option<EtagPolicy> {
+        let seconds = |seconds: Option<i32>| {
+            let seconds = u64::try_from(seconds?).ok().filter(|seconds| *seconds > 0);
+            seconds.map(Duration::from_secs)
+        };
+        let policy = match seconds(self.cache_timeout_seconds) {
+            None => EtagPolicy::Forever,
+            Some(lifetime) => EtagPolicy::Expiring {
+                lifetime,
+                cleanup: seconds(self.cache_cleanup_seconds).unwrap_or(lifetime),
+            },
+        };
+        (self.enabled == Some(true)).then_some(policy)
+    }
 }
 
 #[cfg(test)]
@@ -196,7 +223,6 @@ mod tests {
                 "webhook.timeout: \"3 days\" is no duration as Go writes it",
             ),
             (json!({"url": "http://h", "timeout": ""}), "webhook.timeout: \"\" is no duration"),
-            (json!({"url": "http://h", "etag": {"enabled": true}}), "webhook.etag.enabled: not served"),
             (json!({"url": "http://h", "caBundle": {}}), "sync.webhook.caBundle: names no certificates"),
         ] {
             let error = check(webhook).unwrap_err();
@@ -214,7 +240,31 @@ mod tests {
         assert_eq!(timeout("1m0.5s"), (60_500, None));
         assert_eq!(timeout("0s"), (10_000, Some("0s".to_owned())));
         assert_eq!(timeout("-5s"), (10_000, Some("-5s".to_owned())));
-        assert!(check(json!({"url": "http://h", "etag": {"enabled": false}})).is_ok());
+    }
+
+    #[test]
+    fn answers_are_kept_as_long_as_the_spec_says() {
+        let policy = |etag: Value| check(json!({"url": "http://h", "etag": etag})).unwrap().etag;
+        let expiring = |lifetime, cleanup| EtagPolicy::Expiring {
+            lifetime: Duration::from_secs(lifetime),
+            cleanup: Duration::from_secs(cleanup),
+        };
+        for disabled in [json!({}), json!({"enabled": false, "cacheTimeoutSeconds": 1})] {
+            assert_eq!(policy(disabled), None);
+        }
+        for (lifetime, cleanup, expected) in [
+            (json!(null), json!(null), EtagPolicy::Forever),
+            (json!(0), json!(5), EtagPolicy::Forever),
+            (json!(-1), json!(null), EtagPolicy::Forever),
+            // With Metacontroller, such a controller never starts.
+            (json!(60), json!(null), expiring(60, 60)),
+            (json!(60), json!(0), expiring(60, 60)),
+            (json!(i32::MAX), json!(1), expiring(2_147_483_647, 1)),
+        ] {
+            let etag =
+                json!({"enabled": true, "cacheTimeoutSeconds": lifetime, "cacheCleanupSeconds": cleanup});
+            assert_eq!(policy(etag.clone()), Some(expected), "{etag}");
+        }
     }
 
     #[test]

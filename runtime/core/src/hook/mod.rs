@@ -1,6 +1,7 @@
 //! Protocol of hooks, the same for modules and webhooks: requests put together from the objects' own bytes, and faults of answers.
 
 pub mod customize;
+pub mod etag;
 pub mod read;
 pub mod response;
 

@@ -319,6 +319,7 @@ impl Reconciler {
     fn forget(&self, parent: &Key) {
         self.parents.forget(parent);
         self.related.forget(parent);
+        self.hooks.forget(parent);
     }
 
     fn log(&self, parent: &Key, result: &Result<Changed, Failure>) {

@@ -22,7 +22,7 @@ use metahook_core::rollout::revisions::MAX_REVISIONS;
 use metahook_core::settled::{HookNeed, Purity, SettledState};
 use metahook_core::shorten;
 
-use crate::controller::hooks::{HookAnswer, HookError, LoadedHooks};
+use crate::controller::hooks::{Asked, HookAnswer, HookError, LoadedHooks};
 use crate::controller::reconcile::memory::Attempts;
 use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
@@ -303,7 +303,8 @@ impl Reconciler {
         let request = input.request(&self.data.config, state, children);
         let request =
             request.map_err(|too_large| HookError::Wasm(input.hook, CallError::Request(too_large)))?;
-        let answer = self.hooks.call(hooks, input.hook, state.parent, request, memory).await;
+        let asked = Asked::of(state.parent, &input.parent);
+        let answer = self.hooks.call(hooks, input.hook, asked, request, memory).await;
         memory.refund(size);
         answer
     }

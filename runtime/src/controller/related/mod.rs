@@ -29,7 +29,7 @@ use metahook_core::related::{
 use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::controller::Cluster;
 use crate::controller::ControllerData;
-use crate::controller::hooks::{HookCaller, HookError, LoadedHooks};
+use crate::controller::hooks::{Asked, HookCaller, HookError, LoadedHooks};
 use crate::controller::related::scopes::{Followed, filled};
 use crate::controller::related::select::{Placed, Turns, Work};
 use crate::memory::Reservation;
@@ -183,7 +183,7 @@ impl RelatedObjects {
         &self,
         hook: &HookConfig,
         hooks: &LoadedHooks,
-        (parent, fingerprint): (&Object, Fingerprint),
+        (parent, present, fingerprint): (&Object, &Object, Fingerprint),
         (asking, work, memory): (Asking, &mut Work, &Reservation),
     ) -> Result<Customized, RelatedError> {
         let pure = match hook.via {
@@ -199,7 +199,8 @@ impl RelatedObjects {
         let request = input::customize_request(&self.data.config, parent);
         work.end_turn();
         memory.charge(request.len()).map_err(HookError::from)?;
-        let answered = self.hooks.call(hooks, HookName::Customize, parent, request, memory).await?;
+        let (name, asked) = (HookName::Customize, Asked::of(parent, present));
+        let answered = self.hooks.call(hooks, name, asked, request, memory).await?;
         work.read(answered.bytes.len()).await;
         memory.charge(tree_size(&answered.bytes)).map_err(HookError::from)?;
         let customize::Response { rules, warnings } =
@@ -233,32 +234,32 @@ impl RelatedObjects {
             let related = states.iter().map(|_| Related::default()).collect();
             return Ok(FoundObjects { related, customized: Vec::new() });
         };
+        let Some(parent) = states.first() else {
+            return Ok(FoundObjects { related: Vec::new(), customized: Vec::new() });
+        };
         let questions: Vec<_> =
             states.iter().map(|state| (&**state, question(hook.via, hooks, state))).collect();
-        if let Some(parent) = states.first() {
-            let all = questions.iter().map(|(_, fingerprint)| *fingerprint).collect();
-            self.lock().answers.keep_only(&parent.key, &all, self.data.elapsed());
-        }
+        let all = questions.iter().map(|(_, fingerprint)| *fingerprint).collect();
+        self.lock().answers.keep_only(&parent.key, &all, self.data.elapsed());
         let mut work = Work::new(self.bounds.steps, &self.turns);
         let mut customized = Vec::new();
         let mut rules = Vec::new();
-        for question in questions {
+        for (state, fingerprint) in questions {
+            let question = (state, &**parent, fingerprint);
             let answer = self.customize(hook, hooks, question, (asking, &mut work, memory)).await?;
-            rules.push(self.rules(hook, question.0, &answer, &mut work).await?);
+            rules.push(self.rules(hook, state, &answer, &mut work).await?);
             customized.push(answer);
         }
         let all = || rules.iter().flatten();
         let stores = self.open_stores(all(), &mut work).await?;
         // Before any object is read: from now on changes trigger the parent.
-        if let Some(parent) = states.first() {
-            self.register(&parent.key, all())?;
-            for (at, store) in stores.unlisted(all()) {
-                self.wait(parent, Wait::Listed(store.resource.gvr()));
-                work.end_turn();
-                filled(at, store).await?;
-            }
-            self.lock().waiting.remove(&parent.key);
+        self.register(&parent.key, all())?;
+        for (at, store) in stores.unlisted(all()) {
+            self.wait(parent, Wait::Listed(store.resource.gvr()));
+            work.end_turn();
+            filled(at, store).await?;
         }
+        self.lock().waiting.remove(&parent.key);
         let related = stores.select(states, &rules, &mut work).await?;
         Ok(FoundObjects { related, customized })
     }

@@ -1,7 +1,8 @@
 //! Hooks that are webhooks: one POST, one answer, within the webhook's time.
 //!
-//! Anything but an answer with status 200 is an error, except that being told to wait is none; a redirect is followed. Whether
-//! an answer depends on its request alone is not known, so a webhook is never pure.
+//! Anything but an answer with status 200 is an error, except that being told to wait is none, and being told that an earlier
+//! answer still holds; a redirect is followed. Whether an answer depends on its request alone is not known, so a webhook is
+//! never pure.
 
 mod answer;
 mod connector;
@@ -16,13 +17,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, LOCATION, PROXY_AUTHORIZATION, USER_AGENT};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, PROXY_AUTHORIZATION,
+    USER_AGENT,
+};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use metahook_core::api::SpecError;
-use metahook_core::api::endpoint::WebhookTarget;
+use metahook_core::api::endpoint::{EtagPolicy, WebhookTarget};
 use metahook_core::api::units::print_bytes;
+use metahook_core::hook::etag::{self, AnswerSource, KeptAnswer};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -47,6 +52,20 @@ pub(crate) struct Webhook {
     trust: TrustSource,
     pools: Arc<Pools>,
     meter: Arc<WebMeter>,
+}
+
+/// What is sent, again at each redirect.
+struct Message {
+    body: Bytes,
+    /// The answer that the webhook need not repeat.
+    kept: Option<Arc<KeptAnswer>>,
+}
+
+/// An answer, and the tag to keep it under.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct WebAnswer {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) tag: Option<Box<[u8]>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -123,39 +142,65 @@ impl Webhook {
         (!self.target.trust.is_empty()).then_some(changes)
     }
 
-    /// Sends a request and waits for the answer.
+    /// How its answers are kept, where they are.
+    pub(crate) fn etag(&self) -> Option<EtagPolicy> {
+        self.target.etag
+    }
+
+    /// Sends a request and waits for the answer. `kept`: an earlier answer, which the webhook need not repeat.
     ///
     /// # Errors
-    /// There is no complete answer with status 200 within the webhook's time.
-    pub(crate) async fn call(&self, request: Bytes, memory: &Reservation) -> Result<Vec<u8>, WebError> {
+    /// There is no complete answer with status 200 within the webhook's time, nor one that stands for the kept one.
+    pub(crate) async fn call(
+        &self,
+        request: Bytes,
+        kept: Option<Arc<KeptAnswer>>,
+        memory: &Reservation,
+    ) -> Result<WebAnswer, WebError> {
         let _in_flight = self.meter.begin();
         let budget = self.target.timeout;
-        let exchange = measured(&self.meter, self.exchange(request, memory));
+        let message = Message { body: request, kept };
+        let exchange = measured(&self.meter, self.exchange(&message, memory));
         timeout(budget, exchange).await.map_err(|_late| WebError::Timeout { host: self.host(), budget })?
     }
 
-    async fn exchange(&self, body: Bytes, memory: &Reservation) -> Result<Vec<u8>, WebError> {
-        let (head, body) = self.follow(body).await?.into_parts();
+    async fn exchange(&self, message: &Message, memory: &Reservation) -> Result<WebAnswer, WebError> {
+        let (head, body) = self.follow(message).await?.into_parts();
         if let Some(after) = busy(head.status, &head.headers, MAX_WEBHOOK_DELAY) {
             return Err(WebError::Busy { host: self.host(), after });
         }
-        if head.status != StatusCode::OK {
-            let body = answer::beginning(&head.headers, body).await;
-            return Err(WebError::Status { host: self.host(), code: head.status.as_u16(), body });
+        let tag = head.headers.get(ETAG).map(HeaderValue::as_bytes);
+        match etag::source(head.status.as_u16(), tag, message.kept.as_ref()) {
+            AnswerSource::Own(tag) => {
+                let bytes = answer::whole(&head.headers, body, MAX_ANSWER, memory).await;
+                let bytes = bytes.map_err(|error| self.broken_body(error))?;
+                Ok(WebAnswer { bytes, tag: tag.filter(|_| self.target.etag.is_some()).map(Into::into) })
+            }
+            AnswerSource::Kept(kept) => {
+                memory.charge(kept.body.len())?;
+                Ok(WebAnswer { bytes: kept.body.to_vec(), tag: None })
+            }
+            AnswerSource::Refused => {
+                let body = answer::beginning(&head.headers, body).await;
+                Err(WebError::Status { host: self.host(), code: head.status.as_u16(), body })
+            }
         }
+    }
+
+    fn broken_body(&self, error: BodyError) -> WebError {
         let host = self.host();
-        answer::whole(&head.headers, body, MAX_ANSWER, memory).await.map_err(|error| match error {
+        match error {
             BodyError::TooLong => WebError::TooLong { host },
             BodyError::MemoryShort(short) => short.into(),
             BodyError::Broken(error) => WebError::Broken { host, why: error_chain(&error) },
             BodyError::Packed(error) => {
                 WebError::Broken { host, why: format!("its gzip cannot be unpacked: {error}") }
             }
-        })
+        }
     }
 
     /// Sends the request, and what redirects ask for; returns the first answer that is none.
-    async fn follow(&self, body: Bytes) -> Result<Response<Incoming>, WebError> {
+    async fn follow(&self, message: &Message) -> Result<Response<Incoming>, WebError> {
         let trusted = self.trust.state.borrow().trusted.clone().ok_or_else(|| {
             let why = "its certificates and credentials are not known".to_owned();
             WebError::Connect { host: self.host(), why }
@@ -164,7 +209,7 @@ impl Webhook {
         for _ in 0..=MAX_REDIRECTS {
             let start = Instant::now();
             let pool = if hop.with_credentials { &trusted.pool } else { &trusted.elsewhere };
-            let request = self.request(&hop, &body, trusted.authorization.as_ref());
+            let request = self.request(&hop, message, trusted.authorization.as_ref());
             let answer = pool.request(request).await.map_err(|error| {
                 let host = self.host();
                 let why = error_chain(&error);
@@ -185,9 +230,15 @@ impl Webhook {
         Err(WebError::Broken { host: self.host(), why })
     }
 
-    fn request(&self, hop: &Hop, body: &Bytes, authorization: Option<&HeaderValue>) -> Request<Full<Bytes>> {
+    fn request(
+        &self,
+        hop: &Hop,
+        message: &Message,
+        authorization: Option<&HeaderValue>,
+    ) -> Request<Full<Bytes>> {
         let is_post = hop.method == Method::POST;
-        let mut request = Request::new(if is_post { Full::new(body.clone()) } else { Full::default() });
+        let body = if is_post { Full::new(message.body.clone()) } else { Full::default() };
+        let mut request = Request::new(body);
         *request.method_mut() = hop.method.clone();
         *request.uri_mut() = hop.uri.clone();
         let headers = request.headers_mut();
@@ -195,6 +246,11 @@ impl Webhook {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         if is_post {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(kept) = &message.kept
+            && let Ok(tag) = HeaderValue::from_bytes(&kept.tag)
+        {
+            headers.insert(IF_NONE_MATCH, tag);
         }
         if let Some(authorization) = authorization.filter(|_| hop.with_credentials) {
             headers.insert(AUTHORIZATION, authorization.clone());

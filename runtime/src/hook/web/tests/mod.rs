@@ -1,5 +1,6 @@
 //! A webhook is called over real connections: what it is asked, what is made of its answers, how it is reached.
 
+mod etags;
 mod trusted;
 mod ways;
 
@@ -78,10 +79,18 @@ fn webhook(spec: Value, metrics: &Metrics, at: SocketAddr) -> Result<Webhook, Sp
     reached(&target, &pools(at), meter)
 }
 
+impl Webhook {
+    /// Without an earlier answer.
+    async fn ask(&self, request: &'static str) -> Result<Vec<u8>, WebError> {
+        let answer = self.call(request.into(), None, &Reservation::default()).await;
+        answer.map(|answer| answer.bytes)
+    }
+}
+
 async fn answered(answer: impl Into<Vec<u8>>) -> Result<Vec<u8>, WebError> {
     let (at, _served) = server(vec![vec![answer.into()]]).await;
     let spec = json!({ "url": "http://hook.example/x?secret", "timeout": "300ms" });
-    webhook(spec, &Metrics::new(|| 0), at).unwrap().call("{}".into(), &Reservation::default()).await
+    webhook(spec, &Metrics::new(|| 0), at).unwrap().ask("{}").await
 }
 
 #[tokio::test]
@@ -92,10 +101,7 @@ async fn a_service_gets_one_post_and_its_connection_is_kept() {
     let spec = json!({ "service": { "name": "s", "namespace": "n", "port": at.port() }, "path": "/sync" });
     let webhook = webhook(spec, &metrics, at).unwrap();
     for request in [r#"{"parent":1}"#, r#"{"parent":2}"#] {
-        assert_eq!(
-            webhook.call(request.into(), &Reservation::default()).await.unwrap(),
-            br#"{"children":[]}"#
-        );
+        assert_eq!(webhook.ask(request).await.unwrap(), br#"{"children":[]}"#);
     }
     let (requests, _open) = served.await.unwrap();
     let expected = format!(
@@ -183,18 +189,10 @@ async fn a_broken_exchange_is_an_error() {
     let (at, _served) = server(vec![vec![]]).await;
     let spec = json!({ "url": "http://hook.example/" });
     let metrics = Metrics::new(|| 0);
-    let error = webhook(spec.clone(), &metrics, at)
-        .unwrap()
-        .call("{}".into(), &Reservation::default())
-        .await
-        .unwrap_err();
+    let error = webhook(spec.clone(), &metrics, at).unwrap().ask("{}").await.unwrap_err();
     assert_eq!(error.category(), "HookBroken", "{error}");
     let closed = TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap();
-    let error = webhook(spec, &metrics, closed)
-        .unwrap()
-        .call("{}".into(), &Reservation::default())
-        .await
-        .unwrap_err();
+    let error = webhook(spec, &metrics, closed).unwrap().ask("{}").await.unwrap_err();
     assert_eq!(error.category(), "HookConnect", "{error}");
     assert!(error.to_string().contains("hook.example cannot be reached: "), "{error}");
 }

@@ -65,12 +65,12 @@ async fn credentials_of_a_secret_are_sent_and_renewed() {
     let webhook = with_secret(spec, at, &known);
     let mut changes = webhook.trust.state.clone();
     assert!(!changes.borrow().is_known());
-    let error = webhook.call("{}".into(), &Reservation::default()).await.unwrap_err().to_string();
+    let error = webhook.ask("{}").await.unwrap_err().to_string();
     assert!(error.ends_with("its certificates and credentials are not known"), "{error}");
 
     known.send_replace(secret(1, &[("username", " Aladdin\n"), ("password", "open sesame\n")]));
     changes.wait_for(TrustState::is_known).await.unwrap();
-    webhook.call("{}".into(), &Reservation::default()).await.unwrap();
+    webhook.ask("{}").await.unwrap();
     // What cannot be used leaves the last good one in use.
     known.send_replace(secret(2, &[("username", "a:b"), ("password", "secret")]));
     let said = problem(&webhook).await;
@@ -78,10 +78,10 @@ async fn credentials_of_a_secret_are_sent_and_renewed() {
         said,
         "f.basicAuth.secretRef: the key \"username\" of the Secret n/s is a user with a colon, which cannot be sent"
     );
-    webhook.call("{}".into(), &Reservation::default()).await.unwrap();
+    webhook.ask("{}").await.unwrap();
     known.send_replace(secret(3, &[("username", "a"), ("password", "b")]));
     changes.wait_for(|state| state.problem.is_none()).await.unwrap();
-    webhook.call("{}".into(), &Reservation::default()).await.unwrap();
+    webhook.ask("{}").await.unwrap();
 
     let (requests, _open) = served.await.unwrap();
     let sent = |request: &String| {
@@ -99,7 +99,7 @@ async fn a_token_has_its_scheme() {
     let known = watch::Sender::new(secret(1, &[("k", "token\n")]));
     let key = json!({"name": "s", "namespace": "n", "key": "k"});
     let spec = json!({"url": "http://hook.example/", "authorization": {"type": "Token", "secretRef": key}});
-    with_secret(spec, at, &known).call("{}".into(), &Reservation::default()).await.unwrap();
+    with_secret(spec, at, &known).ask("{}").await.unwrap();
     let (requests, _open) = served.await.unwrap();
     assert!(requests[0].contains("\r\nauthorization: Token token\r\n"), "{}", requests[0]);
 }
@@ -181,8 +181,7 @@ async fn a_bundle_replaces_the_systems_authorities_and_its_own_servers_are_trust
         let at = tls_server_for(copy(served), &[], None, 1).await;
         let bundle = json!({ "inline": certificate(bundle) });
         let spec = json!({"url": "https://hook.example/", "timeout": "1m", "caBundle": bundle});
-        let answer =
-            webhook(spec, &Metrics::new(|| 0), at).unwrap().call("{}".into(), &Reservation::default()).await;
+        let answer = webhook(spec, &Metrics::new(|| 0), at).unwrap().ask("{}").await;
         match expected {
             Ok(()) => assert_eq!(answer.unwrap(), b"HTTP/1.1"),
             Err(check) => {
@@ -204,18 +203,11 @@ async fn a_client_certificate_is_shown_to_who_asks() {
     ));
     let url = json!({"url": "https://hook.example/", "timeout": "1m", "caBundle": bundle});
     let at = tls_server_for(copy(&server), &[], Some(&client), 3).await;
-    let error = webhook(url.clone(), &Metrics::new(|| 0), at)
-        .unwrap()
-        .call("{}".into(), &Reservation::default())
-        .await
-        .unwrap_err();
+    let error = webhook(url.clone(), &Metrics::new(|| 0), at).unwrap().ask("{}").await.unwrap_err();
     assert!(!error.to_string().is_empty());
     let mut spec = url;
     spec["clientTLS"] = secret_ref();
-    assert_eq!(
-        with_secret(spec, at, &known).call("{}".into(), &Reservation::default()).await.unwrap(),
-        b"HTTP/1.1"
-    );
+    assert_eq!(with_secret(spec, at, &known).ask("{}").await.unwrap(), b"HTTP/1.1");
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ fn of_pools(url: &str, pools: &Arc<Pools>) -> Webhook {
 /// Asks where each connection gets these answers; returns what came and what was asked.
 async fn asked(url: &str, connections: Vec<Vec<Vec<u8>>>) -> (Result<Vec<u8>, WebError>, Vec<String>) {
     let (at, served) = server(connections).await;
-    let answer = of_pools(url, &pools(at)).call("{}".into(), &Reservation::default()).await;
+    let answer = of_pools(url, &pools(at)).ask("{}").await;
     (answer, served.await.unwrap().0)
 }
 
@@ -41,7 +41,7 @@ async fn the_hooks_of_a_server_share_its_connections() {
     let pools = pools(at);
     let hooks = ["customize", "sync"].map(|path| of_pools(&format!("http://hook.example/{path}"), &pools));
     for (hook, expected) in hooks.iter().zip([b"1", b"2"]) {
-        assert_eq!(hook.call("{}".into(), &Reservation::default()).await.unwrap(), expected);
+        assert_eq!(hook.ask("{}").await.unwrap(), expected);
     }
     let (requests, _open) = served.await.unwrap();
     assert!(requests[0].starts_with("POST /customize ") && requests[1].starts_with("POST /sync "));
@@ -117,7 +117,7 @@ fn proxies(at: SocketAddr) -> Proxies {
 async fn a_proxy_is_asked_for_the_whole_url() {
     let (at, served) = server(vec![vec![http("200 OK", "", "x")]]).await;
     let pools = Pools::with(Resolver::At(at), proxies(at));
-    let answer = of_pools("http://far.example:81/x", &pools).call("{}".into(), &Reservation::default()).await;
+    let answer = of_pools("http://far.example:81/x", &pools).ask("{}").await;
     assert_eq!(answer.unwrap(), b"x");
     let (requests, _open) = served.await.unwrap();
     assert!(requests[0].starts_with("POST http://far.example:81/x "), "{}", requests[0]);
@@ -130,10 +130,7 @@ async fn a_proxy_makes_a_tunnel_for_tls_and_its_secrets_are_not_told() {
     let refuses = b"HTTP/1.1 407 No\r\n\r\n".to_vec();
     let (at, served) = server(vec![vec![refuses]]).await;
     let pools = Pools::with(Resolver::At(at), proxies(at));
-    let error = of_pools("https://far.example/x", &pools)
-        .call("{}".into(), &Reservation::default())
-        .await
-        .unwrap_err();
+    let error = of_pools("https://far.example/x", &pools).ask("{}").await.unwrap_err();
     let (requests, _open) = served.await.unwrap();
     assert!(requests[0].starts_with("CONNECT far.example:443 "), "{}", requests[0]);
     assert_eq!(header(&requests[0], "Proxy-Authorization"), Some("Basic dXNlcjpzZWNyZXQ="));
@@ -213,7 +210,7 @@ async fn over_tls(
     let at = tls_server(served, protocols).await;
     let trusted = trusted.iter().map(|(certificate, _)| certificate.clone()).collect();
     let pools = Pools::trusting(Resolver::At(at), Proxies::of(None), trusted);
-    of_pools("https://hook.example/", &pools).call("{}".into(), &Reservation::default()).await
+    of_pools("https://hook.example/", &pools).ask("{}").await
 }
 
 pub(super) fn copy((certificate, key): &Certified) -> Certified {
