@@ -121,7 +121,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
             sources: Arc::new(sources),
             seeds: Arc::new(seeds),
             policy: Arc::new(settings.hook_policy),
-            pools: Pools::new(),
+            pools: Pools::new(settings.options.max_webhook_answer),
         },
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, turns: Turns::default() },

@@ -13,6 +13,7 @@ use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::decorator;
 use metahook_core::hash::Fingerprint;
+use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::response::Mode;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
@@ -31,7 +32,13 @@ fn pass(
     observed: &[Value],
     (method, via): (UpdateMethod, Via),
 ) -> Result<String, String> {
-    let sync = HookConfig { version: HookVersion::V1, mode: Mode::Loose, settings: None, via };
+    let sync = HookConfig {
+        version: HookVersion::V1,
+        mode: Mode::Loose,
+        settings: None,
+        via,
+        max_memory: MAX_ANSWER_MEMORY,
+    };
     let config = ControllerConfig {
         name: "c".to_owned(),
         kind,

@@ -5,6 +5,7 @@
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
 use metahook_core::decorator::Decoration;
+use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode, Response};
 use serde_json::{Map, json};
@@ -29,8 +30,11 @@ fn read_of(kind: ControllerKind, via: Via, mode: Mode, answer: &str) -> Result<R
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    response::sync(answer.as_bytes(), ReadOptions { kind, via, mode, max_children: 10, deletes: false })
-        .map_err(|error| text(&error))
+    response::sync(
+        answer.as_bytes(),
+        ReadOptions { kind, via, mode, max_children: 10, max_memory: MAX_ANSWER_MEMORY, deletes: false },
+    )
+    .map_err(|error| text(&error))
 }
 
 /// An answer that is in order but for this field.
@@ -307,7 +311,8 @@ fn related_objects_are_deleted_for_modules_and_where_the_spec_lets_webhooks() {
                 ControllerKind::Composite => with("deleteRelated", list),
                 ControllerKind::Decorator => decorated("deleteRelated", list),
             };
-            let reading = ReadOptions { kind, via, mode, max_children: 10, deletes };
+            let reading =
+                ReadOptions { kind, via, mode, max_children: 10, max_memory: MAX_ANSWER_MEMORY, deletes };
             response::sync(answer.as_bytes(), reading).map_err(|error| error.to_string())
         };
         for (list, says) in [

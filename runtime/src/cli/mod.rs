@@ -84,6 +84,9 @@ pub struct Serve {
     /// Bytes of a request to a webhook; children beyond them are not shown.
     #[arg(long, value_name = "BYTES", default_value = "256Mi", value_parser = bytes)]
     pub max_webhook_request: u64,
+    /// Bytes of the answer of a webhook, unpacked; the values in it may take four times as much memory, and 128Mi at least.
+    #[arg(long, value_name = "BYTES", default_value = "32Mi", value_parser = bytes)]
+    pub max_webhook_answer: u64,
     /// Reconciles of a parent that its own writes trigger, before there is one every 10 s; another client's change to its spec, labels or annotations gives them all back.
     #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().max, value_parser = clap::value_parser!(u32).range(1..))]
     pub self_triggered_max: u32,
@@ -144,7 +147,6 @@ impl Serve {
     /// A hook has to see all children that it may ask for.
     fn observed(&self) -> Result<ObservedBounds, FlagError> {
         let default = ObservedBounds::default().children.max(self.max_children.saturating_mul(2));
-        let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
         let children = self.max_observed_children.map_or(default, |given| size(given.into()));
         if children < self.max_children {
             return Err(FlagError::FewerObserved);
@@ -163,6 +165,7 @@ impl Serve {
                 workers: usize::from(self.workers),
                 max_children: self.max_children,
                 observed,
+                max_webhook_answer: size(self.max_webhook_answer),
                 purity_check: self.purity_check,
                 self_triggered: SelfTriggerLimits {
                     max: self.self_triggered_max,
@@ -185,6 +188,10 @@ impl Serve {
             metrics: self.metrics_address.0,
         })
     }
+}
+
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// An address as Go writes it: the host may be left out; `0` is none.
@@ -247,6 +254,7 @@ mod tests {
     use clap::CommandFactory;
     use metahook_core::api::customize::CustomizeBounds;
     use metahook_core::api::policy::{BrakeLimits, HookPolicy, LimitBounds};
+    use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
     use super::*;
 
@@ -276,6 +284,13 @@ mod tests {
     }
 
     #[test]
+    fn the_answers_of_webhooks_are_bounded_as_the_flag_says() {
+        let answer = |flags: &[&str]| parse(flags).unwrap().options.max_webhook_answer;
+        assert_eq!(answer(&[]), DEFAULT_WEBHOOK_ANSWER);
+        assert_eq!(answer(&["--max-webhook-answer=256Mi"]), 256 << 20);
+    }
+
+    #[test]
     fn an_empty_kubeconfig_is_none() {
         assert_eq!(parse(&["--kubeconfig", ""]).unwrap().kubeconfig, None);
         assert_eq!(parse(&["--kubeconfig=x"]).unwrap().kubeconfig, Some("x".into()));
@@ -293,6 +308,8 @@ mod tests {
             ("--module-functions-max", "0"),
             ("--module-compile-timeout", "soon"),
             ("--mount-memory-max", "0"),
+            ("--max-webhook-answer", "0"),
+            ("--max-webhook-answer", "much"),
         ] {
             let error = parse(&[&format!("{flag}={value}")]).unwrap_err();
             assert!(error.contains(flag), "{error}");

@@ -80,6 +80,8 @@ pub struct Options {
     pub workers: usize,
     pub max_children: usize,
     pub observed: ObservedBounds,
+    /// Bytes of the answer of a webhook.
+    pub max_webhook_answer: usize,
     /// The hook is called for one in so many settled parents all the same; 0 is none.
     pub purity_check: u64,
     pub self_triggered: SelfTriggerLimits,

@@ -5,7 +5,7 @@ use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::hook::Via;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
-use metahook_core::hook::{ResponseError, customize};
+use metahook_core::hook::{MAX_ANSWER_MEMORY, ResponseError, customize};
 use serde_json::Value;
 
 const MAX_CHILDREN: usize = 3;
@@ -15,7 +15,14 @@ pub(crate) fn check(bytes: &[u8]) {
     for via in [Via::Wasm, Via::Webhook] {
         for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
             for deletes in [false, true] {
-                sync(bytes, |mode| ReadOptions { kind, via, mode, max_children: MAX_CHILDREN, deletes });
+                sync(bytes, |mode| ReadOptions {
+                    kind,
+                    via,
+                    mode,
+                    max_children: MAX_CHILDREN,
+                    max_memory: MAX_ANSWER_MEMORY,
+                    deletes,
+                });
             }
         }
         let [loose, strict] = [Mode::Loose, Mode::Strict]

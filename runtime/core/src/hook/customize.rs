@@ -10,7 +10,7 @@ use crate::api::customize::CustomizeBounds;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode as Mode;
 use crate::hook::read::{self, Fields, type_error};
-use crate::hook::{AnswerWarning, AnswerWarnings, ResponseError};
+use crate::hook::{AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, ResponseError};
 use crate::object::Object;
 use crate::object::id::{Gvr, is_api_version};
 use crate::object::selector::{Expression, LabelSelector, Selector, SelectorError};
@@ -66,7 +66,7 @@ pub fn rules(
     let path = || "relatedResources".to_owned();
     within(bytes.len(), bounds.bytes, path, ("bytes", "--customize-bytes-max"))?;
     let mut warnings = AnswerWarnings::default();
-    let mut answer = read::answer(bytes, via, "", &mut warnings)?;
+    let mut answer = read::answer(bytes, (via, MAX_ANSWER_MEMORY), "", &mut warnings)?;
     let items = answer.list("relatedResources")?.unwrap_or_default();
     answer.end(&mut warnings);
     if items.len() > MAX_RULES {

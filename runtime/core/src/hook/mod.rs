@@ -8,11 +8,21 @@ pub mod response;
 use serde_json::Value;
 
 use crate::api::ControllerKind;
+use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
 use crate::object::{ChildMap, Naming, Object};
 
 /// Memory that the values of an answer may take: far more than 10,000 large children need.
-pub(crate) const MAX_ANSWER_MEMORY: usize = 128 << 20;
+pub const MAX_ANSWER_MEMORY: usize = 128 << 20;
+
+/// Bytes of a webhook's answer, unless the user of the server says otherwise.
+pub const DEFAULT_WEBHOOK_ANSWER: usize = 32 << 20;
+
+/// Memory that the values of a webhook's answer may take where it may have so many bytes.
+pub fn webhook_answer_memory(max_answer: usize) -> usize {
+    const PER_BYTE: usize = MAX_ANSWER_MEMORY / DEFAULT_WEBHOOK_ANSWER;
+    max_answer.saturating_mul(PER_BYTE).max(MAX_ANSWER_MEMORY)
+}
 
 /// Events in one answer.
 pub(super) const MAX_EVENTS: usize = 10;
@@ -50,8 +60,11 @@ pub enum ResponseError {
         "the hook's answer: {path} has {found} keys, and {MAX_KEYS} are allowed: name only those that are to change"
     )]
     TooManyKeys { path: String, found: usize },
-    #[error("the hook's answer has so many values that reading it would take more than {} MiB", MAX_ANSWER_MEMORY >> 20)]
-    TooManyValues,
+    #[error("the hook's answer has so many values that reading it would take more than {} MiB{}", max >> 20, match via {
+        Via::Wasm => "",
+        Via::Webhook => ": answer with fewer, or raise --max-webhook-answer, of which this is the fourfold",
+    })]
+    TooManyValues { max: usize, via: Via },
     #[error("the hook's answer: {path} must be {expected}, not {found}")]
     Type { path: String, expected: &'static str, found: &'static str },
     #[error("the hook's answer: {path} must be {expected}")]

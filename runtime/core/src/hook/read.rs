@@ -10,7 +10,7 @@ use crate::api::ControllerKind;
 use crate::api::hook::Via;
 use crate::api::webhook::UnmarshallMode;
 use crate::decorator::Changes;
-use crate::hook::{AnswerWarning, AnswerWarnings, MAX_ANSWER_MEMORY, MAX_KEYS, ResponseError};
+use crate::hook::{AnswerWarning, AnswerWarnings, MAX_KEYS, ResponseError};
 use crate::json::size::tree_size;
 
 /// Options for reading an answer.
@@ -22,6 +22,8 @@ pub struct ReadOptions {
     pub mode: UnmarshallMode,
     /// Bound on the children in the answer of a module; webhooks have none, as with Metacontroller.
     pub max_children: usize,
+    /// Bound on the memory that its values take.
+    pub max_memory: usize,
     /// The spec lets hooks delete related objects. A module may ask for it anyway and gets an error that names the missing grant.
     pub deletes: bool,
 }
@@ -41,7 +43,7 @@ pub(crate) struct Fields {
 /// The answer is empty, incomplete, too large, or no object. `null` from a webhook is an object without fields.
 pub(crate) fn answer(
     bytes: &[u8],
-    via: Via,
+    (via, max_memory): (Via, usize),
     free: &str,
     warnings: &mut AnswerWarnings,
 ) -> Result<Fields, ResponseError> {
@@ -51,8 +53,8 @@ pub(crate) fn answer(
             Via::Webhook => ResponseError::EmptyBody,
         });
     }
-    if bytes.len() + tree_size(bytes) > MAX_ANSWER_MEMORY {
-        return Err(ResponseError::TooManyValues);
+    if bytes.len() + tree_size(bytes) > max_memory {
+        return Err(ResponseError::TooManyValues { max: max_memory, via });
     }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Node { path: &Path::Root, free, warnings: Some(warnings) }
@@ -283,7 +285,7 @@ mod tests {
 
     fn read(text: &str) -> (Value, Vec<String>) {
         let mut warnings = AnswerWarnings::default();
-        let fields = answer(text.as_bytes(), Via::Wasm, "children", &mut warnings).unwrap();
+        let fields = answer(text.as_bytes(), (Via::Wasm, 1 << 20), "children", &mut warnings).unwrap();
         (
             Value::Object(fields.members),
             warnings.finish(UnmarshallMode::Loose).unwrap().iter().map(ToString::to_string).collect(),

@@ -57,7 +57,7 @@ const MAX_REASON_BYTES: usize = 128;
 /// The answer is empty, incomplete, followed by more bytes, or has a field of another type, as each could be a mistake that
 /// deletes children. Of a module also: no `children`, or more than `max_children`.
 pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseError> {
-    let ReadOptions { kind, via, mode, max_children, deletes } = reading;
+    let ReadOptions { kind, via, mode, max_children, max_memory, deletes } = reading;
     let list = kind.children();
     let few_enough = |found: usize| match via {
         Via::Wasm if found > max_children => {
@@ -66,10 +66,10 @@ pub fn sync(bytes: &[u8], reading: ReadOptions) -> Result<Response, ResponseErro
         Via::Wasm | Via::Webhook => Ok(()),
     };
     let mut warnings = AnswerWarnings::default();
-    let mut answer = match read::answer(bytes, via, list, &mut warnings) {
-        Err(ResponseError::TooManyValues) => {
+    let mut answer = match read::answer(bytes, (via, max_memory), list, &mut warnings) {
+        Err(error @ ResponseError::TooManyValues { .. }) => {
             few_enough(read::count_children(bytes, kind))?;
-            return Err(ResponseError::TooManyValues);
+            return Err(error);
         }
         read => read?,
     };
@@ -218,13 +218,14 @@ mod tests {
     use super::*;
     use crate::api::hook::Via;
     use crate::api::webhook::UnmarshallMode;
-    use crate::hook::read;
+    use crate::hook::{MAX_ANSWER_MEMORY, read, webhook_answer_memory};
 
     const MAX: usize = 3;
 
     fn read(via: Via, mode: Mode, text: &str) -> Result<Response, String> {
-        let reading =
-            ReadOptions { kind: ControllerKind::Composite, via, mode, max_children: MAX, deletes: false };
+        let max_memory = MAX_ANSWER_MEMORY;
+        let kind = ControllerKind::Composite;
+        let reading = ReadOptions { kind, via, mode, max_children: MAX, max_memory, deletes: false };
         sync(text.as_bytes(), reading).map_err(|error| error.to_string())
     }
 
@@ -284,6 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn a_webhook_may_say_as_much_as_the_flag_allows() {
+        let text = format!(r#"{{"children":[],"status":{{"x":[{}]}}}}"#, vec!["0"; 1000].join(","));
+        let needs = text.len() + crate::json::size::tree_size(text.as_bytes());
+        let read = |via, max_memory| {
+            let (kind, mode) = (ControllerKind::Composite, Mode::Loose);
+            let reading = ReadOptions { kind, via, mode, max_children: MAX, max_memory, deletes: false };
+            sync(text.as_bytes(), reading).map(|_| ()).map_err(|error| error.to_string())
+        };
+        for via in [Via::Wasm, Via::Webhook] {
+            assert_eq!(read(via, needs), Ok(()));
+        }
+        let says = "the hook's answer has so many values that reading it would take more than 0 MiB";
+        assert_eq!(read(Via::Wasm, needs - 1).unwrap_err(), says);
+        let flag = ": answer with fewer, or raise --max-webhook-answer, of which this is the fourfold";
+        assert_eq!(read(Via::Webhook, needs - 1).unwrap_err(), format!("{says}{flag}"));
+        let memory = [1, 32 << 20, (32 << 20) + 1, 1 << 30, usize::MAX].map(webhook_answer_memory);
+        assert_eq!(memory, [128 << 20, 128 << 20, (128 << 20) + 4, 4 << 30, usize::MAX]);
+    }
+
+    #[test]
     fn an_event_named_twice_is_one_and_more_than_ten_are_refused() {
         let of = |reasons: &mut dyn Iterator<Item = usize>| {
             let events: Vec<_> = reasons.map(|reason| json!({ "reason": format!("R{reason}") })).collect();
@@ -298,7 +319,7 @@ mod tests {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
                         for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
-                let reading = ReadOptions { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, deletes: true };
+                let reading = ReadOptions { kind, via: Via::Webhook, mode: Mode::Strict, max_children: MAX, max_memory: MAX_ANSWER_MEMORY, deletes: true };
                 drop(sync(&bytes, reading));
             }
         }
@@ -307,7 +328,8 @@ mod tests {
     fn read_deletions(list: &Value, mode: UnmarshallMode) -> Result<Vec<Deletion>, String> {
         let mut warnings = AnswerWarnings::default();
         let text = json!({ "deleteRelated": list }).to_string();
-        let mut answer = read::answer(text.as_bytes(), Via::Wasm, "", &mut warnings).unwrap();
+        let mut answer =
+            read::answer(text.as_bytes(), (Via::Wasm, MAX_ANSWER_MEMORY), "", &mut warnings).unwrap();
         let read = deletions(&mut answer, &mut warnings).and_then(|read| warnings.finish(mode).map(|_| read));
         read.map_err(|error| error.to_string())
     }

@@ -10,8 +10,8 @@ use crate::api::selection::Selection;
 use crate::children::Owner;
 use crate::children::claims::{self, Claim, Maker};
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
-use crate::hook::MAX_REQUEST;
 use crate::hook::response::Mode;
+use crate::hook::{MAX_ANSWER_MEMORY, MAX_REQUEST, webhook_answer_memory};
 use crate::object::selector::{ChildSelectorError, Selector, child_selector};
 use crate::object::{ChildMap, Object};
 use crate::reconcile::shown::{ObservedBounds, ShownBounds};
@@ -55,6 +55,8 @@ pub struct HookConfig {
     pub mode: Mode,
     pub settings: Option<String>,
     pub via: Via,
+    /// Bound on the memory that the values of an answer take.
+    pub max_memory: usize,
 }
 
 impl ControllerConfig {
@@ -172,17 +174,19 @@ impl KindConfig {
 }
 
 impl HookConfig {
-    pub fn of(hook: &EnabledHook) -> Self {
-        let settings = match &hook.call {
-            Call::Wasm(wasm) => wasm.settings.as_ref().map(ToString::to_string),
-            Call::Webhook(_) => None,
+    /// `max_webhook_answer`: bytes that a webhook's answer may have.
+    pub fn of(hook: &EnabledHook, max_webhook_answer: usize) -> Self {
+        let (settings, max_memory) = match &hook.call {
+            Call::Wasm(wasm) => (wasm.settings.as_ref().map(ToString::to_string), MAX_ANSWER_MEMORY),
+            Call::Webhook(_) => (None, webhook_answer_memory(max_webhook_answer)),
         };
-        Self { version: hook.version, mode: hook.mode(), settings, via: hook.via() }
+        Self { version: hook.version, mode: hook.mode(), settings, via: hook.via(), max_memory }
     }
 
     /// A module's hook.
     pub fn wasm(version: HookVersion, settings: Option<String>) -> Self {
-        Self { version, mode: version.mode(), settings, via: Via::Wasm }
+        let (mode, via, max_memory) = (version.mode(), Via::Wasm, MAX_ANSWER_MEMORY);
+        Self { version, mode, settings, via, max_memory }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::hook::{AnswerWarning, ResponseError};
 use crate::json::size::tree_size;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::{ChildMap, Object};
-use crate::reconcile::config::{ControllerConfig, KindConfig};
+use crate::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use crate::reconcile::input::ReconcileInput;
 use crate::reconcile::manages_children;
 use crate::reconcile::rollout::RolloutState;
@@ -209,7 +209,8 @@ impl ControllerConfig {
         let hook = self.hook(input.hook);
         let (kind, max_children) = (self.kind.name(), self.max_children);
         let deletes = !self.deletions.is_empty();
-        response::sync(answer, ReadOptions { kind, via: hook.via, mode: hook.mode, max_children, deletes })
+        let HookConfig { via, mode, max_memory, .. } = *hook;
+        response::sync(answer, ReadOptions { kind, via, mode, max_children, max_memory, deletes })
     }
 
     /// The answers about older revisions, and those revisions that the hook fails about.

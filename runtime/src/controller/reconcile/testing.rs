@@ -14,6 +14,7 @@ use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::hash::Fingerprint;
+use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
@@ -269,7 +270,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             sources: Arc::new(HookSources::new(api.clone(), modules, MountMemory::new(0))),
             seeds: Arc::new(Seeds::new(SeedKey::default())),
             policy: Arc::default(),
-            pools: Pools::new(),
+            pools: Pools::new(DEFAULT_WEBHOOK_ANSWER),
         },
         options: Options {
             customize: CustomizeBounds::default(),
@@ -277,6 +278,7 @@ pub(super) fn context(api: ApiClient) -> Context {
             workers: 1,
             max_children: 10,
             observed: ObservedBounds::default(),
+            max_webhook_answer: DEFAULT_WEBHOOK_ANSWER,
             purity_check: 0,
             self_triggered: SelfTriggerLimits::default(),
             resync: None,

@@ -147,7 +147,9 @@ impl ControllerRunner {
                 selection: spec.selection(target, &self.object.key.name),
                 child_kinds: kinds.rules.clone(),
                 snapshot: snapshot.to_owned(),
-                hooks: common.hooks.map(|_, hook| HookConfig::of(hook)),
+                hooks: common
+                    .hooks
+                    .map(|_, hook| HookConfig::of(hook, self.context.options.max_webhook_answer)),
                 max_children: self.context.options.max_children,
                 observed: self.context.options.observed,
                 deletions: common.deletions.clone(),

@@ -11,9 +11,6 @@ use metahook_core::shorten;
 
 use crate::memory::{MemoryShort, Reservation};
 
-/// Bytes of an answer.
-pub(super) const MAX_ANSWER: usize = 32 << 20;
-
 /// Bytes of an answer with another status than 200.
 const MAX_ERROR_BODY: usize = 1024;
 

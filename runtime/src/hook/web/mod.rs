@@ -36,7 +36,7 @@ use crate::cluster::transport::{MAX_WEBHOOK_DELAY, busy};
 use crate::memory::{MemoryShort, Reservation};
 use crate::telemetry::error_chain;
 use crate::telemetry::metrics::WebMeter;
-use answer::{BodyError, MAX_ANSWER};
+use answer::BodyError;
 use connector::measured;
 pub(crate) use pools::Pools;
 use redirect::{Hop, MAX_REDIRECTS};
@@ -83,10 +83,10 @@ pub(crate) enum WebError {
     #[error(transparent)]
     MemoryShort(#[from] MemoryShort),
     #[error(
-        "the webhook at {host} answered with more than {}: make it answer with less",
-        print_bytes(MAX_ANSWER as u64)
+        "the webhook at {host} answered with more than {} (--max-webhook-answer): make it answer with less, or raise the flag",
+        print_bytes(*max as u64)
     )]
-    TooLong { host: String },
+    TooLong { host: String, max: usize },
 }
 
 impl WebError {
@@ -172,7 +172,7 @@ impl Webhook {
         let tag = head.headers.get(ETAG).map(HeaderValue::as_bytes);
         match etag::source(head.status.as_u16(), tag, message.kept.as_ref()) {
             AnswerSource::Own(tag) => {
-                let bytes = answer::whole(&head.headers, body, MAX_ANSWER, memory).await;
+                let bytes = answer::whole(&head.headers, body, self.pools.max_answer, memory).await;
                 let bytes = bytes.map_err(|error| self.broken_body(error))?;
                 Ok(WebAnswer { bytes, tag: tag.filter(|_| self.target.etag.is_some()).map(Into::into) })
             }
@@ -190,7 +190,7 @@ impl Webhook {
     fn broken_body(&self, error: BodyError) -> WebError {
         let host = self.host();
         match error {
-            BodyError::TooLong => WebError::TooLong { host },
+            BodyError::TooLong => WebError::TooLong { host, max: self.pools.max_answer },
             BodyError::MemoryShort(short) => short.into(),
             BodyError::Broken(error) => WebError::Broken { host, why: error_chain(&error) },
             BodyError::Packed(error) => {

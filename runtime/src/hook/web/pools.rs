@@ -12,6 +12,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::dns::GaiResolver;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use metahook_core::hash::Fingerprint;
+#[cfg(test)]
+use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, Error};
 
@@ -31,8 +33,10 @@ pub(super) type Pool = Arc<WebClient>;
 
 type WebClient = Client<Connector, Full<Bytes>>;
 
-/// The pools that all webhooks of the server share, one for each way to trust and to be trusted.
+/// The pools that all webhooks of the server share, one for each way to trust and to be trusted; the settings of all of them.
 pub(crate) struct Pools {
+    /// Bytes that an answer may have.
+    pub(super) max_answer: usize,
     resolver: Resolver,
     pub(super) proxies: Proxies,
     /// The authorities that the system trusts, read when the first webhook needs them.
@@ -41,12 +45,13 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    pub(crate) fn new() -> Arc<Self> {
-        Self::with(Resolver::System(GaiResolver::new()), Proxies::of_environment())
+    /// `max_answer`: bytes that an answer may have.
+    pub(crate) fn new(max_answer: usize) -> Arc<Self> {
+        Self::with(Resolver::System(GaiResolver::new()), Proxies::of_environment(), max_answer)
     }
 
-    pub(super) fn with(resolver: Resolver, proxies: Proxies) -> Arc<Self> {
-        Arc::new(Self { resolver, proxies, system: OnceLock::new(), in_use: Mutex::default() })
+    pub(super) fn with(resolver: Resolver, proxies: Proxies, max_answer: usize) -> Arc<Self> {
+        Arc::new(Self { max_answer, resolver, proxies, system: OnceLock::new(), in_use: Mutex::default() })
     }
 
     /// These certificates in place of the system's.
@@ -56,7 +61,7 @@ impl Pools {
         proxies: Proxies,
         certificates: Vec<CertificateDer<'static>>,
     ) -> Arc<Self> {
-        let pools = Self::with(resolver, proxies);
+        let pools = Self::with(resolver, proxies, DEFAULT_WEBHOOK_ANSWER);
         pools.system.get_or_init(|| certificates);
         pools
     }

@@ -30,6 +30,7 @@ use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::Via;
 use metahook_core::api::policy::Limits;
+use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::response::{self, Mode};
 use tokio::task::JoinSet;
@@ -229,6 +230,7 @@ impl Subject {
                 via: Via::Wasm,
                 mode: Mode::Loose,
                 max_children: MAX_CHILDREN,
+                max_memory: MAX_ANSWER_MEMORY,
                 deletes: true,
             };
             response::sync(&answer, reading)?;

@@ -21,6 +21,9 @@ use super::*;
 use crate::cluster::proxies::Proxies;
 use crate::telemetry::metrics::Metrics;
 
+/// Bytes of an answer.
+const MAX_ANSWER: usize = 1 << 20;
+
 /// Answers each connection's requests with these texts; then keeps the connection open, or closes it if there were no
 /// texts. Returns the requests.
 async fn server(connections: Vec<Vec<Vec<u8>>>) -> (SocketAddr, JoinHandle<(Vec<String>, Vec<TcpStream>)>) {
@@ -62,7 +65,7 @@ fn http(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 fn pools(at: SocketAddr) -> Arc<Pools> {
-    Pools::with(Resolver::At(at), Proxies::of(None))
+    Pools::with(Resolver::At(at), Proxies::of(None), MAX_ANSWER)
 }
 
 /// Its certificates and credentials are in the spec alone.
@@ -203,6 +206,8 @@ async fn an_answer_beyond_the_bound_is_not_read() {
     let error = answered(head).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the webhook at hook.example answered with more than 32Mi: make it answer with less"
+        "the webhook at hook.example answered with more than 1Mi (--max-webhook-answer): make it answer with less, or raise the flag"
     );
+    let longest = "x".repeat(MAX_ANSWER);
+    assert_eq!(answered(http("200 OK", "", &longest)).await.unwrap().len(), MAX_ANSWER);
 }
