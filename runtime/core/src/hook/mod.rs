@@ -126,48 +126,32 @@ pub struct Sync<'a> {
     pub finalizing: bool,
 }
 
-impl Sync<'_> {
-    /// # Guarantees
-    /// Every declared or related kind has its group, even an empty one. The same input gives the same bytes.
-    pub fn bytes(&self) -> Vec<u8> {
-        let mut out = String::with_capacity(self.capacity());
-        out.push('{');
-        push_field(&mut out, "controller", self.controller);
-        push_field(&mut out, self.kind.parent(), self.parent.json());
-        self.push_groups(self.kind.children(), self.children, &mut out);
-        self.push_groups("related", self.related, &mut out);
-        push_field(&mut out, "finalizing", if self.finalizing { "true" } else { "false" });
-        if let Some(settings) = self.settings {
-            push_field(&mut out, "settings", settings);
-        }
-        out.push('}');
-        out.into_bytes()
+/// A request whose size is counted, before it is put together.
+#[derive(Debug, Clone, Copy)]
+pub struct SizedRequest<'a> {
+    request: Sync<'a>,
+    /// Bytes of its parts and of the objects' names, without what stands between them.
+    size: usize,
+    /// Children and related objects that are shown.
+    objects: usize,
+}
+
+impl<'a> Sync<'a> {
+    pub fn bytes(self) -> Vec<u8> {
+        self.sized().bytes()
     }
 
-    /// The same, without putting together what is too large for a module.
-    ///
-    /// # Errors
-    /// The request, without what stands between objects and their names, has more bytes than a module may get.
-    pub fn bytes_for_module(&self) -> Result<Vec<u8>, RequestTooLarge> {
-        let size = self.size(0);
-        if size > MAX_REQUEST { Err(RequestTooLarge(size)) } else { Ok(self.bytes()) }
-    }
-
-    /// Bytes that there is room for, which is enough where few names need escapes.
-    pub fn capacity(&self) -> usize {
-        self.size(64) + 256
-    }
-
-    /// Bytes of the parts and of the objects' names, and so many for each object besides.
-    fn size(&self, each: usize) -> usize {
+    pub fn sized(self) -> SizedRequest<'a> {
         let home = &self.parent.key.namespace;
-        let shown = |objects: &ChildMap| {
-            let named = objects.objects().filter_map(|(_, o)| Some((self.naming.name(home, &o.key)?, o)));
-            named.map(|(name, object)| name.len() + object.json().len() + each).sum::<usize>()
-        };
         let settings = self.settings.map_or(0, str::len);
-        let rest = self.controller.len() + self.parent.json().len() + settings;
-        rest + shown(self.children) + shown(self.related)
+        let (mut size, mut objects) = (self.controller.len() + self.parent.json().len() + settings, 0);
+        for (_, object) in self.children.objects().chain(self.related.objects()) {
+            if let Some(name) = self.naming.name(home, &object.key) {
+                size += name.len() + object.json().len();
+                objects += 1;
+            }
+        }
+        SizedRequest { request: self, size, objects }
     }
 
     fn push_groups(&self, field: &str, objects: &ChildMap, out: &mut String) {
@@ -186,6 +170,39 @@ impl Sync<'_> {
             out.push('}');
         }
         out.push('}');
+    }
+}
+
+impl SizedRequest<'_> {
+    /// Bytes that there is room for, which is enough where few names need escapes.
+    pub fn capacity(&self) -> usize {
+        self.size + 64 * self.objects + 256
+    }
+
+    /// # Guarantees
+    /// Every declared or related kind has its group, even an empty one. The same input gives the same bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = String::with_capacity(self.capacity());
+        let request = &self.request;
+        out.push('{');
+        push_field(&mut out, "controller", request.controller);
+        push_field(&mut out, request.kind.parent(), request.parent.json());
+        request.push_groups(request.kind.children(), request.children, &mut out);
+        request.push_groups("related", request.related, &mut out);
+        push_field(&mut out, "finalizing", if request.finalizing { "true" } else { "false" });
+        if let Some(settings) = request.settings {
+            push_field(&mut out, "settings", settings);
+        }
+        out.push('}');
+        out.into_bytes()
+    }
+
+    /// The same, without putting together what is too large for a module.
+    ///
+    /// # Errors
+    /// The request, without what stands between objects and their names, has more bytes than a module may get.
+    pub fn bytes_for_module(&self) -> Result<Vec<u8>, RequestTooLarge> {
+        if self.size > MAX_REQUEST { Err(RequestTooLarge(self.size)) } else { Ok(self.bytes()) }
     }
 }
 
@@ -290,8 +307,9 @@ mod tests {
                 naming,
                 finalizing,
             };
-            assert!(request.size(0) <= request.bytes().len() && request.bytes().len() <= request.capacity());
-            request.size(0)
+            let sized = request.sized();
+            assert!(sized.size <= request.bytes().len() && request.bytes().len() <= sized.capacity());
+            sized.size
         };
         let long = format!("n/{}", "x".repeat(1001));
         // Once in the object, and once as its name.

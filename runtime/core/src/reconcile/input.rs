@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::hook::{HookName, Via};
 use crate::children::claims::{self, Claim, ClaimedObject};
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::hook::{self, RequestTooLarge, customize};
+use crate::hook::{self, RequestTooLarge, SizedRequest, customize};
 use crate::object::id::Resource;
 use crate::object::selector::{ChildSelectorError, Selector};
 use crate::object::{ChildMap, Object};
@@ -95,7 +95,41 @@ impl ReconcileInput {
         ParentState { parent: &self.parent, related: &self.related }
     }
 
-    /// The request to the hook about a state of the parent.
+    /// The request to the hook about a state of the parent, with its size.
+    pub fn sized_request<'a>(
+        &'a self,
+        config: &'a ControllerConfig,
+        state: ParentState<'a>,
+        children: &'a ChildMap,
+    ) -> SizedRequest<'a> {
+        let hook = config.hook(self.hook);
+        let request = hook::Sync {
+            kind: config.kind.name(),
+            controller: &config.snapshot,
+            parent: state.parent,
+            children,
+            related: &state.related.objects,
+            settings: hook.settings.as_deref(),
+            naming: hook.version.naming(),
+            finalizing: self.hook == HookName::Finalize,
+        };
+        request.sized()
+    }
+
+    /// # Errors
+    /// The request is too large for a module.
+    pub fn put_together(
+        &self,
+        config: &ControllerConfig,
+        request: SizedRequest<'_>,
+    ) -> Result<Vec<u8>, RequestTooLarge> {
+        match config.hook(self.hook).via {
+            Via::Wasm => request.bytes_for_module(),
+            Via::Webhook => Ok(request.bytes()),
+        }
+    }
+
+    /// The bytes of the request to the hook about a state of the parent.
     ///
     /// # Errors
     /// It is too large for a module.
@@ -105,40 +139,7 @@ impl ReconcileInput {
         state: ParentState<'_>,
         children: &ChildMap,
     ) -> Result<Vec<u8>, RequestTooLarge> {
-        let request = self.sync(config, state, children);
-        match config.hook(self.hook).via {
-            Via::Wasm => request.bytes_for_module(),
-            Via::Webhook => Ok(request.bytes()),
-        }
-    }
-
-    /// The memory that the request takes, also where it is too large.
-    pub fn request_size(
-        &self,
-        config: &ControllerConfig,
-        state: ParentState<'_>,
-        children: &ChildMap,
-    ) -> usize {
-        self.sync(config, state, children).capacity()
-    }
-
-    fn sync<'a>(
-        &'a self,
-        config: &'a ControllerConfig,
-        state: ParentState<'a>,
-        children: &'a ChildMap,
-    ) -> hook::Sync<'a> {
-        let hook = config.hook(self.hook);
-        hook::Sync {
-            kind: config.kind.name(),
-            controller: &config.snapshot,
-            parent: state.parent,
-            children,
-            related: &state.related.objects,
-            settings: hook.settings.as_deref(),
-            naming: hook.version.naming(),
-            finalizing: self.hook == HookName::Finalize,
-        }
+        self.put_together(config, self.sized_request(config, state, children))
     }
 
     /// A number that is the same for two reconciles exactly if they read the same. Objects are identified by uid, version,

@@ -152,10 +152,8 @@ impl Reconciler {
         };
         let mut rollout = RolloutState::of(config, parent, candidates);
         let mut states = vec![Arc::clone(parent)];
-        if let Some(rollout) = &rollout {
-            memory.charge(estimate::of_revisions(rollout, parent))?;
-        }
         if let Some(rollout) = rollout.as_ref().filter(|_| config.hooks.customize.is_some()) {
+            memory.charge(estimate::of_revisions(rollout, parent))?;
             states.extend(rollout.history()?.older.iter().map(|older| Arc::clone(&older.parent)));
         }
         // Cached answers of a module that gave two answers to one request are not used.
@@ -198,6 +196,10 @@ impl Reconciler {
     ) -> Result<(ReconcilePlan, Vec<HookAnswer>), ReconcileError> {
         let ReconcileInput { parent, hook, .. } = input;
         let config = &self.data.config;
+        // With a customize hook they are read before.
+        if let Some(rollout) = input.rollout.as_ref().filter(|_| config.hooks.customize.is_none()) {
+            memory.charge(estimate::of_revisions(rollout, parent))?;
+        }
         let latest = self.ask(hooks, input, input.state(), children, memory).await?;
         let older = self.ask_about_older(hooks, input, children, memory).await?;
         let histories = &self.parents.histories;
@@ -298,9 +300,11 @@ impl Reconciler {
         children: &ChildMap,
         memory: &Reservation,
     ) -> Result<HookAnswer, HookError> {
-        let size = input.request_size(&self.data.config, state, children);
+        let config = &self.data.config;
+        let request = input.sized_request(config, state, children);
+        let size = request.capacity();
         memory.charge(size)?;
-        let request = input.request(&self.data.config, state, children);
+        let request = input.put_together(config, request);
         let request =
             request.map_err(|too_large| HookError::Wasm(input.hook, CallError::Request(too_large)))?;
         let asked = Asked::of(state.parent, &input.parent);
