@@ -16,9 +16,13 @@ use crate::attacks::measure::{memory_at_most, metric, percentile, with_metrics};
 use crate::attacks::{form, is_long, related};
 use crate::wasm;
 
-/// The budget of the server, and what it may take beside it: caches, threads, what malloc keeps.
-const BUDGET_MIB: f64 = 512.0;
-const BESIDE_MIB: f64 = 200.0;
+/// The budget of the server in MiB: of the short form a quarter, for answers a quarter as large.
+fn budget() -> u32 {
+    form(128, 512)
+}
+
+/// What the server may take beside its budget, in MiB: caches, threads, what malloc keeps.
+const BESIDE_MIB: u32 = 200;
 
 /// Parents of each controller.
 const PARENTS: u32 = 5;
@@ -28,7 +32,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A server with a bounded budget, and a neighbour; gives back where its metrics are.
 async fn serve(test: &mut Fixture) -> Result<SocketAddr> {
-    test.server().flag("--memory-budget=512Mi");
+    test.server().flag(&format!("--memory-budget={}Mi", budget()));
     let metrics = with_metrics(test)?;
     related::serve(test).await?;
     Ok(metrics)
@@ -65,23 +69,25 @@ async fn beside(test: &mut Fixture, alone: f64, done: impl Fn() -> Result<bool>)
     let pid = test.server().pid()?;
     let beside = neighbours_until(test, "beside", done).await?;
     ensure!(test.server().pid()? == pid, "the server is another process");
-    memory_at_most(test, "memory", BUDGET_MIB + BESIDE_MIB)?;
+    memory_at_most(test, "memory", f64::from(budget() + BESIDE_MIB))?;
     if is_long() {
         return test.at_most("p99 of a neighbour's parents", beside / alone, "times", 2.0);
     }
-    // The server of the tests is not optimized, and one plan keeps a core busy for seconds.
+    // The server of the tests is not optimized.
     test.at_most("p99 of a neighbour's parents", beside, "s", 5.0)
 }
 
-/// All parents of attackers are refused by the API server, with so many bytes of status.
+/// The API server refuses statuses of so many bytes: all parents of the attackers fail.
 fn refused(metrics: SocketAddr, parents: u32) -> impl Fn() -> Result<bool> {
     move || Ok(metric(metrics, "metahook_parents_failing")? >= f64::from(parents))
 }
 
 pub(crate) async fn large_statuses_and_many_children_take_turns(test: &mut Fixture) -> Result<()> {
+    // More than the API server takes of a request.
+    let (count, width) = form((100_000, 30), (450_000, 6));
     let mut members = String::new();
-    for nth in 0..450_000 {
-        write!(members, r#""{nth:06}":0,"#)?;
+    for nth in 0..count {
+        write!(members, r#""{nth:0width$}":0,"#)?;
     }
     let status = format!(r#"{{"children":[],"status":{{{members}"last":0}}}}"#);
     let child = |nth| config_map(&format!("child-{nth:05}"), json!({}), json!({ "k": "v" }));
@@ -99,7 +105,7 @@ pub(crate) async fn large_statuses_and_many_children_take_turns(test: &mut Fixtu
     .await?;
     let metrics = serve(test).await?;
     let alone = neighbours_until(test, "alone", || Ok(true)).await?;
-    let controllers = form(3, 8);
+    let controllers = form(2, 8);
     for nth in 0..controllers {
         attack(test, &webhook, &format!("hog-{nth}"), PARENTS).await?;
     }
@@ -114,8 +120,9 @@ pub(crate) async fn large_statuses_and_many_children_take_turns(test: &mut Fixtu
     .await
 }
 
-pub(crate) async fn webhooks_with_answers_of_32_mib_take_turns(test: &mut Fixture) -> Result<()> {
-    let status = format!(r#"{{"children":[],"status":{{"is":"{}"}}}}"#, "x".repeat((32 << 20) - 100));
+pub(crate) async fn large_answers_of_webhooks_take_turns(test: &mut Fixture) -> Result<()> {
+    let status =
+        format!(r#"{{"children":[],"status":{{"is":"{}"}}}}"#, "x".repeat((form(8, 32) << 20) - 100));
     let status = bytes::Bytes::from(status);
     let webhook = Webhook::serve(move |_| Answer::text(status.clone())).await?;
     let metrics = serve(test).await?;
@@ -139,14 +146,13 @@ pub(crate) async fn parents_that_are_large_when_read_take_turns(test: &mut Fixtu
     let hook = || test.hook("labels").version("v2");
     let decorator = decorator.synced_by(hook()).finalized_by(hook());
     test.host_decorator(decorator).await?;
-    let count = form(2, PARENTS);
-    let many = vec![json!({ "": 0 }); 150_000];
-    for nth in 0..count {
+    let many = vec![json!({ "": 0 }); form(30_000, 150_000)];
+    for nth in 0..PARENTS {
         let parent = test.parent(&format!("large-{nth}")).labelled("row", "large");
         test.create(parent.with(json!({ "many": many }))).await?;
     }
     beside(test, alone, || Ok(true)).await?;
-    for nth in 0..count {
+    for nth in 0..PARENTS {
         let name = format!("large-{nth}");
         test.parents()
             .until(&name, "a label", |parent| parent["metadata"]["labels"]["large"] == "yes")
@@ -154,5 +160,5 @@ pub(crate) async fn parents_that_are_large_when_read_take_turns(test: &mut Fixtu
         test.parents().delete(&name).await?;
         test.parents().until_gone(&name).await?;
     }
-    memory_at_most(test, "memory at the end", BUDGET_MIB + BESIDE_MIB)
+    memory_at_most(test, "memory at the end", f64::from(budget() + BESIDE_MIB))
 }

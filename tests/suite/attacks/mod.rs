@@ -34,12 +34,6 @@ pub(crate) fn all() -> Vec<Test> {
     if is_long() {
         // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
         all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
-        // On a server that is not optimized each takes minutes.
-        all.extend(tests![memory::{
-            large_statuses_and_many_children_take_turns,
-            webhooks_with_answers_of_32_mib_take_turns,
-            parents_that_are_large_when_read_take_turns,
-        }]);
     }
     all
 }
@@ -55,6 +49,11 @@ fn by_hooks() -> Vec<Test> {
         },
         compilation::{
             modules_that_never_compile_delay_others_by_one_turn_each,
+        },
+        memory::{
+            large_statuses_and_many_children_take_turns,
+            large_answers_of_webhooks_take_turns,
+            parents_that_are_large_when_read_take_turns,
         },
         related::{
             ten_thousand_equal_rules_count_once,
