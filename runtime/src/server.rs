@@ -17,7 +17,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::named_objects::{InstallationKey, installation_key};
 use crate::controller::host::Host;
-use crate::controller::related::select::Turns;
+use crate::controller::turns::Turns;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};

@@ -6,6 +6,7 @@ pub(crate) mod host;
 mod reconcile;
 pub(crate) mod related;
 mod runner;
+pub(crate) mod turns;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -37,7 +38,7 @@ use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
 use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
 use decorator_conflicts::DecoratorCoordinator;
-use related::select::Turns;
+use turns::Turns;
 
 /// Parts of the server that all controllers share.
 #[derive(Clone)]
@@ -58,7 +59,6 @@ pub(crate) struct Cluster {
     pub(crate) stores: Arc<Stores>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) recorder: Recorder,
-    /// Of reconciles that select many related objects.
     pub(crate) turns: Turns,
 }
 

@@ -36,6 +36,7 @@ use crate::cluster::discovery::DiscoveryError;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{HookCaller, HookError};
 use crate::controller::related::{RelatedError, RelatedObjects};
+use crate::controller::turns::Turns;
 use crate::controller::{Context, ControllerData};
 use crate::memory::{MemoryShort, MemoryTooLarge, Reservation};
 use crate::store::Writer;
@@ -63,6 +64,7 @@ pub(crate) struct Reconciler {
     pub(crate) related: Arc<RelatedObjects>,
     children: ChildWriter,
     memory: ReconcileMemory,
+    turns: Turns,
 }
 
 /// The data of one reconcile, once it is planned.
@@ -179,7 +181,8 @@ impl Reconciler {
             manager: Arc::clone(&context.options.applying.manager),
         };
         let memory = ReconcileMemory::new(context.memory.clone());
-        Self { data, parents, hooks, related, children, memory }
+        let turns = context.cluster.turns.clone();
+        Self { data, parents, hooks, related, children, memory, turns }
     }
 
     /// The entry point of workers: the one place where a result becomes an outcome for the queue, an Event and a log line.

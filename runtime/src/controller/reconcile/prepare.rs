@@ -218,22 +218,24 @@ impl Reconciler {
         let bytes = older_bytes.iter().filter_map(|answer| answer.as_ref().ok().copied());
         let planning = estimate::of_answers(bytes.chain([&*latest.bytes]));
         memory.charge(planning)?;
-        let read = Cell::new(0);
-        let has_room = |more: usize| {
-            read.set(more);
-            memory.charge(more).is_ok()
-        };
         let answers = Answers { latest: &latest.bytes, older: &older_bytes };
-        let plan = tracing::debug_span!("plan").in_scope(|| {
-            let plan = config.plan_within(input, children, answers, past, &has_room);
-            plan.map_err(|error| ReconcileError::Answer(*hook, error))
+        let span = tracing::debug_span!("plan");
+        let planned = self.turns.work(planning, || {
+            let read = Cell::new(0);
+            let has_room = |more: usize| {
+                read.set(more);
+                memory.charge(more).is_ok()
+            };
+            let plan = span.in_scope(|| config.plan_within(input, children, answers, past, &has_room));
+            (plan.map_err(|error| ReconcileError::Answer(*hook, error)), read.get())
         });
+        let (plan, read) = planned.await;
         if memory.short_of().is_some() {
             return Err(MemoryShort.into());
         }
         let plan = plan?;
         // From here on the reservation only shrinks.
-        memory.refund(planning + read.get());
+        memory.refund(planning + read);
         memory.charge(plan.memory() + estimate::of_decoration(&plan, parent))?;
         memory.shrink();
         if !history.is_empty() {

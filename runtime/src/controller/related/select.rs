@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::num::NonZero;
 use std::sync::Arc;
 
 use metahook_core::object::Object;
@@ -12,9 +11,9 @@ use metahook_core::reconcile::config::HookConfig;
 use metahook_core::related::Related;
 use metahook_core::related::rule::{Asker, Finds, RelatedRule};
 use metahook_core::related::selection::Selection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::controller::related::{Customized, RelatedError, RelatedObjects, Wait};
+use crate::controller::turns::{Turn, Turns};
 use crate::store::Store;
 
 /// Objects, or rules, that are looked at before other tasks get their turn.
@@ -27,17 +26,6 @@ pub(super) type Placed = (usize, RelatedRule);
 const HEAVY_STEPS: usize = 10_000;
 const HEAVY_ANSWER: usize = 64 << 10;
 
-/// Turns of reconciles with much work: as many at a time as leave half of the cores to the others.
-#[derive(Clone)]
-pub(crate) struct Turns(Arc<Semaphore>);
-
-impl Default for Turns {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, NonZero::get);
-        Self(Arc::new(Semaphore::new((cores / 2).max(1))))
-    }
-}
-
 /// Work of one reconcile on its rules. A step is a rule, or an object that is looked at or found.
 pub(super) struct Work {
     steps: usize,
@@ -45,7 +33,7 @@ pub(super) struct Work {
     slice: usize,
     max: usize,
     turns: Turns,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Turn>,
 }
 
 /// The stores of a reconcile's rules.
@@ -70,8 +58,7 @@ impl Work {
 
     async fn take_turn(&mut self) {
         if self.turn.is_none() {
-            // The semaphore is never closed.
-            self.turn = Arc::clone(&self.turns.0).acquire_owned().await.ok();
+            self.turn = self.turns.take().await;
         }
     }
 
@@ -92,7 +79,10 @@ impl Work {
             if self.steps >= HEAVY_STEPS {
                 self.take_turn().await;
             }
-            tokio::task::yield_now().await;
+            match &mut self.turn {
+                Some(turn) => turn.pause().await,
+                None => tokio::task::yield_now().await,
+            }
         }
         Ok(())
     }
