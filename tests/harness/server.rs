@@ -28,7 +28,9 @@ pub struct Server {
 impl Server {
     pub fn new(program: PathBuf, kubeconfig: &Path, log: PathBuf) -> Self {
         let flags = vec!["serve".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
-        Self { variables: Vec::new(), program, flags, log, process: None }
+        // As the image has it.
+        let variables = vec!["MALLOC_ARENA_MAX=2".to_owned()];
+        Self { variables, program, flags, log, process: None }
     }
 
     /// Hosts only the controllers with this label (`key=value`).

@@ -60,6 +60,8 @@ impl Layout {
             "created": "1970-01-01T00:00:00Z",
             "config": {
                 "User": format!("{USER}:{USER}"),
+                // Else the C library keeps freed memory for each thread: see the book's page on limits.
+                "Env": ["MALLOC_ARENA_MAX=2"],
                 "Entrypoint": ["/usr/bin/metahook"],
                 "Cmd": ["serve", "--health-probe-bind-address=:8081"],
                 "WorkingDir": "/",
