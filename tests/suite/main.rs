@@ -39,7 +39,7 @@ use attacks::{
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
-    parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
+    mild_answers, parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
@@ -214,6 +214,11 @@ fn of_the_contract() -> Vec<Test> {
             the_status_is_replaced_whole_written_beside_failures_and_not_without_need,
             unmanaged_children_of_webhooks_are_created_once_and_reported,
             a_built_in_kind_with_a_status_can_be_a_parent,
+        },
+        mild_answers::{
+            annotations_that_are_no_strings_are_left_out_and_told_of,
+            a_child_in_another_version_is_created_once_and_its_copy_left,
+            a_child_without_its_namespace_fails_alone,
         },
         customize::{
             each_class_of_rules_finds_what_its_version_and_scopes_say,

@@ -13,6 +13,7 @@ pub(crate) mod decorators_together;
 pub(crate) mod hook_protocol;
 mod kinds;
 pub(crate) mod migration;
+pub(crate) mod mild_answers;
 pub(crate) mod parent_reconcile;
 pub(crate) mod policies;
 pub(crate) mod rolling_update;

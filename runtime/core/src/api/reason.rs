@@ -101,9 +101,11 @@ table! {
     FinalizerWaits = ("FinalizerWaits", Parents, Warning, "Put back what is missing, or give up the clean-up.");
     /// A webhook answered without a list of children, so all of them are deleted.
     MissingChildren = ("MissingChildren", Parents, Warning, "Answer with an empty list where that is meant.");
-    /// A webhook asked for a kind that the spec does not declare, or for another namespace.
+    /// A webhook asked for a kind that the spec does not declare, or declares in another version, or for another namespace.
     /// The server creates the object once and then leaves it alone.
     UnmanagedChild = ("UnmanagedChild", Parents, Warning, "Declare the kind.");
+    /// A webhook asked for an annotation that is no string. The server writes that child without any annotations of the answer.
+    AnnotationsLeftOut = ("AnnotationsLeftOut", Parents, Warning, "Answer with strings, or leave the annotation out.");
     /// The parent has more, or larger, children than a hook is shown. The rest is left as it is.
     ChildrenLeftOut = ("ChildrenLeftOut", Parents, Warning, "See [More children than a hook is shown](../composite.md#more-children-than-a-hook-is-shown).");
     /// Another controller makes children of the same kind for this parent. Each leaves the other's alone.

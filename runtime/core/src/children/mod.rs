@@ -108,6 +108,8 @@ pub enum Skip {
     BeingDeleted,
     /// It is there, or others like it are, and the hook was not shown them.
     LeftOut,
+    /// The answer names it in another version of its kind, or without its namespace.
+    Held,
     /// Another client keeps changing it back: its drift is corrected later.
     Flapping,
 }

@@ -12,6 +12,7 @@ use crate::api::webhook::UnmarshallMode;
 use crate::decorator::Changes;
 use crate::hook::{AnswerWarning, AnswerWarnings, MAX_KEYS, ResponseError};
 use crate::json::size::tree_size;
+use crate::json::type_of;
 
 /// Options for reading an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,17 +166,6 @@ impl Fields {
 
 pub(crate) fn type_error(path: &str, expected: &'static str, found: &Value) -> ResponseError {
     ResponseError::Type { path: path.to_owned(), expected, found: type_of(found) }
-}
-
-fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// Path of a value, printed only for an error or a warning.

@@ -12,6 +12,18 @@ use std::fmt::Write;
 
 use serde_json::{Map, Number, Value};
 
+/// The type of a value, for messages.
+pub(crate) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// # Guarantees
 /// Keys in byte order whatever map type `serde_json` was built with; no whitespace.
 pub fn to_go_string(value: &Value) -> String {

@@ -41,6 +41,9 @@ impl ChildWriter {
         if let Some((id, source)) = plan.problems.first() {
             results.add(Err(ReconcileError::Child { id: Box::new(id.clone()), source: *source }));
         }
+        if let Some(why) = &reconcile.plan.failed {
+            results.add(Err(ReconcileError::ChildFailed(why.clone())));
+        }
         let mut width = WriteConcurrency::after(reconcile.streaks.failures);
         for mut left in stages(&plan.ops) {
             while !left.is_empty() {

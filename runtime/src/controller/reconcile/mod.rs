@@ -18,6 +18,7 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
 use metahook_core::api::selection::waits_for_finalize;
 use metahook_core::children::Problem;
+use metahook_core::children::desired::DesiredError;
 use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
@@ -106,6 +107,8 @@ pub(crate) enum ReconcileError {
     Answer(HookName, #[source] AnswerError),
     #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
     Older { hook: HookName, revision: String, source: HookError },
+    #[error("a child, while the others are written")]
+    ChildFailed(#[source] DesiredError),
     #[error(transparent)]
     MemoryTooLarge(#[from] MemoryTooLarge),
     /// The reconcile is repeated.
@@ -144,6 +147,7 @@ impl ReconcileError {
             Self::Hook(error) => (error.category(), error.retry()),
             Self::Older { source, .. } => (source.category(), source.retry()),
             Self::Answer(_, error) => (answer_category(error), Retry::Loud),
+            Self::ChildFailed(_) => ("HookChildren", Retry::Loud),
             Self::MemoryTooLarge(_) => ("MemoryTooLarge", Retry::Loud),
             Self::MemoryShort(_) => ("MemoryShort", Retry::Quiet),
             Self::Revision(_) => ("Revision", Retry::Loud),

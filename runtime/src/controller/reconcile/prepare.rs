@@ -343,6 +343,11 @@ impl Reconciler {
             )
         });
         self.parents.record_new(parent, EventReason::MissingChildren, missing);
+        self.parents.record_new(
+            parent,
+            EventReason::AnnotationsLeftOut,
+            feedback.without_annotations.iter().map(|message| format!("The {hook} hook: {message}")),
+        );
         self.record_revisions(input, feedback);
         for odd in &feedback.warnings {
             tracing::debug!(%hook, "the hook's answer {odd}");

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod unmanaged;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +15,12 @@ use crate::api::ControllerKind;
 use crate::api::common::{ApplyStrategy, UpdateMethod};
 use crate::children::claims::ATTACHED_BY;
 use crate::json::lists::Lists;
-use crate::json::object_in;
+use crate::json::{object_in, type_of};
 use crate::object::Object;
 use crate::object::id::{Gvk, Key, ObjectId, Resource, is_api_version, is_dns_label};
 use crate::object::selector::{Selector, UID_LABEL};
+use crate::shorten;
+pub use unmanaged::{HeldChildren, UnmanagedChild, UnmanagedPolicy};
 
 /// Desired children by resource and name.
 pub type Desired = BTreeMap<Arc<Resource>, BTreeMap<Key, Value>>;
@@ -96,6 +99,9 @@ impl OwnerMark<'_> {
     }
 }
 
+/// Length of an annotation's key in a message.
+const MAX_KEY_LENGTH: usize = 100;
+
 /// Where a child stands in an answer: `children[3]`, `attachments[0]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
@@ -109,24 +115,6 @@ impl fmt::Display for At {
     }
 }
 
-/// What becomes of children that would be made and never seen again: of kinds that the spec does not declare, or out of
-/// their parent's reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnmanagedPolicy {
-    Refused,
-    Created,
-}
-
-/// A child that is created where it does not exist and then left alone.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UnmanagedChild {
-    pub gvk: Gvk,
-    pub key: Key,
-    pub body: Value,
-    /// Why it is unmanaged.
-    pub why: DesiredError,
-}
-
 /// What a hook asked for.
 #[derive(Debug, Default, PartialEq)]
 pub struct Wanted {
@@ -134,12 +122,19 @@ pub struct Wanted {
     /// The desired children in the order of the answer.
     pub sequence: Vec<ObjectId>,
     pub unmanaged: Vec<UnmanagedChild>,
+    pub held: HeldChildren,
+    /// The first child that cannot be written, where the others are written all the same.
+    pub failed: Option<DesiredError>,
+    /// The first child that goes without the annotations of the answer, and the number of all.
+    pub without_annotations: Option<(DesiredError, usize)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DesiredError {
     #[error("the hook's answer: {at}.{field} must be {expected}")]
     Field { at: At, field: &'static str, expected: &'static str },
+    #[error("the hook's answer: {at}.metadata.annotations{} must be {}, not {found}", place(key.as_ref()), if key.is_some() { "a string" } else { "an object of strings" })]
+    Annotations { at: At, key: Option<String>, found: &'static str },
     #[error(
         "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}", at.kind.declares()
     )]
@@ -157,7 +152,7 @@ pub enum DesiredError {
     )]
     ClusterScoped { at: At, gvk: Gvk },
     #[error(
-        "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in"
+        "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in: name one"
     )]
     NoNamespace { at: At },
     #[error("the hook's answer: {at} is {gvk} {key} a second time")]
@@ -203,13 +198,7 @@ fn add(
         return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
     };
     let name = text("metadata.name", metadata.get("name"))?;
-    if matches!(name.as_str(), "." | "..") || name.contains(['/', '%', '?', '#']) {
-        return Err(DesiredError::Field {
-            at,
-            field: "metadata.name",
-            expected: "a name without any of / % ? #",
-        });
-    }
+    check_name(at, &name)?;
     let given = given_namespace(at, metadata)?;
     let placed = match bounds.child_kinds.iter().find(|kind| kind.resource.gvk == gvk) {
         Some(kind) => namespace(parent, &kind.resource, at, &given)
@@ -220,7 +209,16 @@ fn add(
         (Ok(placed), _) => placed,
         (Err(why), UnmanagedPolicy::Created) if why.is_unmanaged() => {
             let home = &parent.key.namespace;
-            (if given.is_empty() { home.to_string() } else { given }, Err(why))
+            let namespace = if given.is_empty() { home.to_string() } else { given };
+            if let DesiredError::OtherVersion { .. } = why {
+                wanted.held.hold(&gvk, Key::new(&namespace, &name));
+            }
+            (namespace, Err(why))
+        }
+        (Err(why @ DesiredError::NoNamespace { .. }), UnmanagedPolicy::Created) => {
+            wanted.held.hold(&gvk, Key::new("", &name));
+            wanted.failed.get_or_insert(why);
+            return Ok(());
         }
         (Err(error), _) => return Err(error),
     };
@@ -228,8 +226,8 @@ fn add(
     if !namespace.is_empty() {
         metadata.insert("namespace".to_owned(), json!(namespace));
     }
+    wanted.check_annotations(at, metadata, bounds.unmanaged)?;
     mark(metadata, parent, bounds.mark);
-    strings(at, "metadata.annotations", metadata.get("annotations"))?;
     let labels = strings(at, "metadata.labels", metadata.get("labels"))?;
     if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
         return Err(DesiredError::Labels { gvk, key });
@@ -244,6 +242,32 @@ fn add(
             }
         }
         Err(why) => wanted.unmanaged.push(UnmanagedChild { gvk, key, body, why }),
+    }
+    Ok(())
+}
+
+impl Wanted {
+    /// Annotations that are none refuse the answer, or are left out.
+    fn check_annotations(
+        &mut self,
+        at: At,
+        metadata: &mut Map<String, Value>,
+        policy: UnmanagedPolicy,
+    ) -> Result<(), DesiredError> {
+        let Err(why) = annotations(at, metadata.get("annotations")) else { return Ok(()) };
+        if policy == UnmanagedPolicy::Refused {
+            return Err(why);
+        }
+        metadata.remove("annotations");
+        self.without_annotations.get_or_insert((why, 0)).1 += 1;
+        Ok(())
+    }
+}
+
+fn check_name(at: At, name: &str) -> Result<(), DesiredError> {
+    if matches!(name, "." | "..") || name.contains(['/', '%', '?', '#']) {
+        let expected = "a name without any of / % ? #";
+        return Err(DesiredError::Field { at, field: "metadata.name", expected });
     }
     Ok(())
 }
@@ -280,9 +304,12 @@ impl DesiredError {
     /// The API server would take it, but no reconcile would manage it.
     fn is_unmanaged(&self) -> bool {
         match self {
-            Self::Undeclared { .. } | Self::OtherNamespace { .. } | Self::ClusterScoped { .. } => true,
-            Self::Field { .. }
+            Self::Undeclared { .. }
             | Self::OtherVersion { .. }
+            | Self::OtherNamespace { .. }
+            | Self::ClusterScoped { .. } => true,
+            Self::Field { .. }
+            | Self::Annotations { .. }
             | Self::NoNamespace { .. }
             | Self::Twice { .. }
             | Self::Labels { .. } => false,
@@ -318,6 +345,25 @@ fn namespace(parent: &Object, resource: &Resource, at: At, given: &str) -> Resul
             Err(DesiredError::OtherNamespace { at, found: given.to_owned(), parent: home.to_owned() })
         }
     }
+}
+
+/// The values themselves stay out of messages.
+fn annotations(at: At, annotations: Option<&Value>) -> Result<(), DesiredError> {
+    let wrong = |key: Option<&String>, found| {
+        Err(DesiredError::Annotations { at, key: key.cloned(), found: type_of(found) })
+    };
+    match annotations {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Object(all)) => match all.iter().find(|(_, value)| !value.is_string()) {
+            Some((key, value)) => wrong(Some(key), value),
+            None => Ok(()),
+        },
+        Some(other) => wrong(None, other),
+    }
+}
+
+fn place(key: Option<&String>) -> String {
+    key.map(|key| format!("[{:?}]", shorten(key, MAX_KEY_LENGTH))).unwrap_or_default()
 }
 
 fn strings(

@@ -75,11 +75,11 @@ fn one_bad_child_refuses_the_whole_answer() {
         ),
         (
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": {"a": 1}}}),
-            "children[1].metadata.annotations must be an object of strings",
+            "children[1].metadata.annotations[\"a\"] must be a string, not a number",
         ),
         (
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "annotations": "a"}}),
-            "children[1].metadata.annotations must be an object of strings",
+            "children[1].metadata.annotations must be an object of strings, not a string",
         ),
         (
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"controller-uid": "z"}}}),
@@ -174,4 +174,54 @@ fn attachments_are_stamped_and_called_by_their_name() {
         let found = attach("n/p", of).unwrap_err();
         assert!(found.contains(says), "{found}");
     }
+}
+
+#[test]
+fn annotations_that_are_no_strings_are_left_out_for_webhooks() {
+    let pod = |name: &str, annotations: &Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}});
+    let long = json!({"k".repeat(300): true});
+    for (annotations, says) in [
+        (
+            json!({"a": null, "b": "kept?"}),
+            "children[1].metadata.annotations[\"a\"] must be a string, not null",
+        ),
+        (json!({"a": {"password": "s3cret"}}), "[\"a\"] must be a string, not an object"),
+        (json!([]), "children[1].metadata.annotations must be an object of strings, not a list"),
+        (long, "k…\"] must be a string, not a boolean"),
+    ] {
+        let children =
+            json!([pod("fine", &json!({"c": "d"})), pod("x", &annotations), pod("y", &annotations)]);
+        let wanted = try_as(UnmanagedPolicy::Created, "n/p", children.clone()).unwrap();
+        let pods = &wanted.desired[&resource("v1", "Pod")];
+        assert_eq!(pods[&Key::new("n", "fine")]["metadata"]["annotations"], json!({"c": "d"}));
+        for name in ["x", "y"] {
+            assert_eq!(pods[&Key::new("n", name)]["metadata"].get("annotations"), None, "all of them go");
+        }
+        let (why, count) = wanted.without_annotations.unwrap();
+        assert_eq!(count, 2);
+        let why = why.to_string();
+        assert!(why.contains(says) && !why.contains("s3cret") && why.len() < 250, "{why}");
+        assert_eq!(try_it("n/p", children).unwrap_err(), why, "a module's answer is refused");
+    }
+    let stamped = try_with(
+        OwnerMark::Attached("d"),
+        None,
+        UnmanagedPolicy::Created,
+        "n/p",
+        json!([pod("x", &json!({"a": null}))]),
+    )
+    .unwrap();
+    let pod = &stamped.desired[&resource("v1", "Pod")][&Key::new("n", "x")];
+    assert_eq!(pod["metadata"]["annotations"], json!({ATTACHED_BY: "d"}));
+}
+
+#[test]
+fn a_webhooks_child_without_its_namespace_fails_alone() {
+    let pod = |name: &str, namespace: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}});
+    let children = json!([pod("lost", ""), pod("fine", "m"), pod("lost too", "")]);
+    let wanted = try_as(UnmanagedPolicy::Created, "p", children.clone()).unwrap();
+    assert_eq!(wanted.desired[&resource("v1", "Pod")].keys().collect::<Vec<_>>(), [&Key::new("m", "fine")]);
+    let why = wanted.failed.unwrap().to_string();
+    assert!(why.contains("children[0].metadata.namespace is missing"), "{why}");
+    assert!(try_it("p", children).is_err());
 }

@@ -4,11 +4,15 @@
 //! and answers, the claims on children, and the mark on each child. An error in an answer (JSON, types, undeclared kinds, names
 //! twice, labels that do not match) refuses all of it before the first write.
 
+#[cfg(test)]
+mod tests;
+
+use std::mem;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::children::desired::{Desired, DesiredError, UnmanagedChild, Wanted, desired};
+use crate::children::desired::{Desired, DesiredError, HeldChildren, UnmanagedChild, Wanted, desired};
 use crate::children::plan::{is_as_wanted, to_read};
 use crate::children::write_history::PastWrites;
 use crate::children::{self, Op, Owner, Plan};
@@ -37,6 +41,10 @@ pub struct ReconcilePlan {
     /// The desired children that `children` is made from.
     pub desired: Desired,
     pub unmanaged: Vec<UnmanagedChild>,
+    /// Their observed copies, which no operation deletes.
+    pub held: HeldChildren,
+    /// A child that cannot be written; the others are, and the reconcile fails at its end.
+    pub failed: Option<DesiredError>,
     /// The decoration of the parent itself; for a CompositeController's parent only its status.
     pub decoration: Decoration,
     pub resync_after: Option<Duration>,
@@ -58,6 +66,8 @@ pub struct HookFeedback {
     pub warnings: Vec<AnswerWarning>,
     /// The number of children that are deleted because the answer has no list of children; 0 for a single child.
     pub missing_children: usize,
+    /// Children are written without the annotations of the answer.
+    pub without_annotations: Option<String>,
     /// Older revisions that the hook fails about, and how.
     pub left_out: Vec<(String, String)>,
 }
@@ -143,8 +153,8 @@ impl ControllerConfig {
             feedback: HookFeedback {
                 events: latest.events,
                 warnings: latest.warnings,
-                missing_children: 0,
                 left_out,
+                ..HookFeedback::default()
             },
             ..ReconcilePlan::default()
         };
@@ -156,7 +166,8 @@ impl ControllerConfig {
         if !manages_children(&input.parent, &self.selection, is_off) {
             return Ok(plan);
         }
-        let (owner, wanted) = (self.owner(&input.parent), self.wanted(input, latest.children)?);
+        let (owner, mut wanted) = (self.owner(&input.parent), self.wanted(input, latest.children)?);
+        plan.note_faults(&mut wanted);
         check_room(has_room, &to_read(owner, children, &wanted.desired, past))?;
         if in_rounds {
             plan.plan_round(owner, children, wanted.desired, past);
@@ -182,7 +193,7 @@ impl ControllerConfig {
             // As ever once a parent is finalized, what else the answer wants of its children does not count.
             plan.children.ops.retain(is_deletion);
         } else {
-            plan.unmanaged = wanted.unmanaged;
+            (plan.unmanaged, plan.failed) = (wanted.unmanaged, wanted.failed);
         }
         plan.note_missing_children(latest.forgot_children);
         Ok(plan)
@@ -252,6 +263,11 @@ fn check_room(has_room: &dyn Fn(usize) -> bool, children: &[&Object]) -> Result<
     if has_room(trees.sum()) { Ok(()) } else { Err(AnswerError::NoRoom) }
 }
 
+fn without_annotations((why, count): (DesiredError, usize)) -> String {
+    let others = if count > 1 { format!(", and so are {} others", count - 1) } else { String::new() };
+    format!("{why}: the child is written without any annotations of the answer{others}")
+}
+
 fn is_deletion(op: &Op) -> bool {
     matches!(op, Op::Delete { .. })
 }
@@ -261,6 +277,11 @@ impl ReconcilePlan {
     pub fn unwanted_children(&self) -> Vec<(&ObjectId, &Uid)> {
         let ops = self.children.ops.iter();
         ops.filter_map(|op| if let Op::Delete { id, uid } = op { Some((id, uid)) } else { None }).collect()
+    }
+
+    fn note_faults(&mut self, wanted: &mut Wanted) {
+        self.held = mem::take(&mut wanted.held);
+        self.feedback.without_annotations = wanted.without_annotations.take().map(without_annotations);
     }
 
     fn note_missing_children(&mut self, forgotten: bool) {
@@ -277,6 +298,7 @@ impl ReconcilePlan {
         past: PastWrites<'_>,
     ) {
         self.children = children::plan::children(owner, observed, &desired, past);
+        self.held.restrict(&mut self.children);
         self.desired = desired;
         self.resync_after = [self.resync_after, self.children.again].into_iter().flatten().min();
     }
@@ -292,129 +314,5 @@ impl ReconcilePlan {
         let condition = step.progress.condition(&input.parent.key.namespace, &history.latest.name);
         step::put_condition(self.decoration.status.get_or_insert_default(), condition);
         self.rollout_moves = matches!(step.progress, Progress::Moved(_));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::json;
-
-    use super::*;
-    use crate::api::common::Grant;
-    use crate::api::hook::Via;
-    use crate::api::{ControllerKind, selection};
-    use crate::children::claims::ATTACHED_BY;
-    use crate::children::last_applied::LAST_APPLIED;
-    use crate::children::write_history::WriteHistory;
-    use crate::object::Object;
-    use crate::object::id::Gvr;
-    use crate::object::selector::UID_LABEL;
-    use crate::object::testing::{Build, a, resource};
-    use crate::reconcile::input::InputParts;
-    use crate::reconcile::testing::{config, decorator, input, kept, no_past, parent, parts};
-    use crate::related::Related;
-
-    fn plan_for(
-        config: &ControllerConfig,
-        input: &ReconcileInput,
-        answer: &Value,
-    ) -> Result<ReconcilePlan, AnswerError> {
-        let answer = answer.to_string();
-        let answers = Answers { latest: answer.as_bytes(), older: &[] };
-        config.plan(input, &kept(config, input), answers, no_past(&WriteHistory::default()))
-    }
-
-    fn planned(
-        config: &ControllerConfig,
-        parent: Build,
-        pods: &[Arc<Object>],
-        answer: &Value,
-    ) -> ReconcilePlan {
-        plan_for(config, &input(config, parent, parts(), pods), answer).unwrap()
-    }
-
-    #[test]
-    fn a_parent_that_is_being_deleted_still_gets_its_status() {
-        let answer = json!({"status": {"a": 1}, "children": [{"kind": "Secret"}]});
-        let plan = |parent: Build| {
-            let config = config();
-            plan_for(&config, &input(&config, parent, parts(), &[]), &answer)
-        };
-        assert!(plan(parent()).is_err());
-        let plan = plan(parent().deleting()).unwrap();
-        let status = json!({"a": 1}).as_object().cloned();
-        assert_eq!((plan.children, plan.decoration.status), (Plan::default(), status));
-    }
-
-    #[test]
-    fn a_parent_is_finalized_when_nothing_is_left_to_delete() {
-        let plan = |config: &ControllerConfig, secret: Build| {
-            let mut related = Related::default();
-            related.objects.insert(&resource("v1", "Secret"), secret.object());
-            let input = input(config, parent(), InputParts { related, ..parts() }, &[]);
-            let secret =
-                json!({"apiVersion": "v1", "kind": "Secret", "namespace": "n", "name": "s", "uid": "u"});
-            let mut answer = json!({"finalized": true, "deleteRelated": [secret]});
-            answer[config.kind.name().children()] = json!([]);
-            plan_for(config, &input, &answer)
-                .map(|plan| (plan.deletions.len(), plan.finalized))
-                .map_err(|error| error.to_string())
-        };
-        let secret = || a("v1", "Secret", "n/s").uid("u");
-        for kind in [config().kind, KindConfig::Decorator] {
-            let mut config = ControllerConfig { kind, ..config() };
-            let refused = plan(&config, secret()).unwrap_err();
-            assert!(refused.contains("spec does not let its hooks delete such objects"), "{refused}");
-            config.hooks.sync.via = Via::Webhook;
-            assert_eq!(plan(&config, secret()), Ok((0, true)), "an unknown field");
-            config.deletions = vec![Grant { resource: Gvr::new("v1", "secrets"), any_namespace: false }];
-            assert_eq!(plan(&config, secret()), Ok((1, false)));
-            assert_eq!(plan(&config, secret().deleting()), Ok((0, true)));
-        }
-    }
-
-    #[test]
-    fn an_attachment_is_created_with_the_annotation() {
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}});
-        let plan = planned(&decorator(), parent(), &[], &json!({"attachments": [pod]})).children;
-        let [Op::Create { body, .. }] = plan.ops.as_slice() else { panic!("{plan:?}") };
-        let record = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"metacontroller.k8s.io/decorator-controller":"c"},"name":"x","namespace":"n"}}"#;
-        assert_eq!(body["metadata"]["annotations"], json!({ATTACHED_BY: "c", LAST_APPLIED: record}));
-        assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "p");
-        assert_eq!(body["metadata"].get("labels"), None);
-    }
-
-    #[test]
-    fn the_last_answer_decides_about_attachments() {
-        let finalizer = selection::finalizer(ControllerKind::Decorator, "c");
-        let going = |finalizers: Value| parent().deleting().with("metadata.finalizers", finalizers);
-        let ops = |config: &ControllerConfig, parent: Build, answer: Value| {
-            let pods = [a("v1", "Pod", "n/x")
-                .controlled_by("p")
-                .annotation(ATTACHED_BY, "c")
-                .label(UID_LABEL, "p")
-                .object()];
-            planned(config, parent, &pods, &answer).children.ops.len()
-        };
-        let last = || json!({"attachments": [], "finalized": true});
-        assert_eq!(ops(&decorator(), going(json!([finalizer])), last()), 1);
-        assert_eq!(ops(&decorator(), going(json!([finalizer, "orphan"])), last()), 0);
-        assert_eq!(ops(&decorator(), going(json!(["x"])), last()), 0, "it does not wait for us");
-        assert_eq!(ops(&decorator(), parent(), last()), 1, "it lives on");
-        let composite = ControllerConfig { kind: config().kind, ..decorator() };
-        assert_eq!(ops(&composite, going(json!([finalizer])), json!({"children": [], "finalized": true})), 0);
-    }
-
-    #[test]
-    fn a_decorator_leaves_the_status_without_an_answer() {
-        let decoration = |answer: Value| planned(&decorator(), parent(), &[], &answer).decoration;
-        assert_eq!(decoration(json!({"attachments": []})), Decoration::default());
-        let labels = [("a".to_owned(), None)].into();
-        assert_eq!(
-            decoration(json!({"attachments": [], "labels": {"a": null}, "status": {"b": 1}})),
-            Decoration { labels, status: json!({"b": 1}).as_object().cloned(), ..Decoration::default() }
-        );
     }
 }
