@@ -57,7 +57,7 @@ pub struct Serve {
     /// Host only controllers with these labels, for example `team=a,stage!=test`.
     #[arg(long, value_name = "SELECTOR", default_value = "", value_parser = selector)]
     pub target_label_selector: Selector,
-    /// Reconciles at once of each controller; of a DecoratorController, for each kind.
+    /// Reconciles at once of each controller, of all its kinds together.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
     /// Interval at which the server asks which kinds the API server serves.

@@ -15,7 +15,7 @@ use metahook_core::hash::FastMap;
 use metahook_core::pacing::RateLimiter;
 use metahook_core::pacing::lanes::{Cause, Lane, Lanes, NamespaceOf};
 use metahook_core::reconcile::outcome::{Outcome, Pace, SelfTriggerBudget, SelfTriggerLimits, Streaks};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -127,18 +127,36 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     }
 }
 
-/// Runs `count` workers until the queue is closed. A panic fails its key alone, and a run ends before its worker does.
-pub(crate) fn start_workers<K, W, F>(queue: &Arc<Queue<K>>, count: usize, work: W) -> JoinSet<()>
+/// Workers that the queues of one controller share.
+#[derive(Clone)]
+pub(crate) struct Workers {
+    count: usize,
+    at_once: Arc<Semaphore>,
+}
+
+impl Workers {
+    pub(crate) fn new(count: usize) -> Self {
+        Self { count, at_once: Arc::new(Semaphore::new(count)) }
+    }
+}
+
+/// Runs workers until the queue is closed. A panic fails its key alone, and a run ends before its worker does.
+///
+/// # Guarantees
+/// Of all queues that share the workers, at most their number of keys runs at once. Queues take turns, key by key.
+pub(crate) fn start_workers<K, W, F>(queue: &Arc<Queue<K>>, workers: &Workers, work: W) -> JoinSet<()>
 where
     K: Ord + Hash + Clone + Send + Sync + Display + 'static,
     W: Fn(K, Streaks) -> F + Clone + Send + 'static,
     F: Future<Output = Outcome> + Send,
 {
-    let mut workers = JoinSet::new();
-    for _ in 0..count {
-        let (queue, work) = (Arc::clone(queue), work.clone());
-        workers.spawn(async move {
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers.count {
+        let (queue, work, at_once) = (Arc::clone(queue), work.clone(), Arc::clone(&workers.at_once));
+        tasks.spawn(async move {
             while let Some((key, streaks)) = queue.next().await {
+                // Never closed, so that there is always a permit in the end.
+                let _permit = at_once.acquire().await;
                 let run = AssertUnwindSafe(work(key.clone(), streaks)).catch_unwind();
                 let outcome = run.await.unwrap_or_else(|_panic| {
                     tracing::error!(parent = %key, "a reconcile panicked: this is a bug in metahook");
@@ -150,7 +168,7 @@ where
             }
         });
     }
-    workers
+    tasks
 }
 
 /// The longest delay of a postponed key that changed while its worker ran.

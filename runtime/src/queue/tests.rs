@@ -1,8 +1,7 @@
 //! Tests of the queue: order, delays, throttling, streaks.
 
-use std::sync::Arc;
-
-use std::sync::LazyLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
@@ -322,7 +321,7 @@ async fn many_workers_see_every_key() {
     let work = move |key: u32, _| {
         std::future::ready(sender.send(key).map_or(Outcome::NextStep, |()| Outcome::Settled(None)))
     };
-    let _workers = start_workers(&queue, 4, work);
+    let _workers = start_workers(&queue, &Workers::new(4), work);
     (0..1000).for_each(|key| queue.add(key, Cause::Changed));
     let mut all = Vec::new();
     while all.len() < 1000 {
@@ -344,10 +343,40 @@ async fn a_panic_fails_its_own_key_alone() {
             Outcome::Settled(None)
         }
     };
-    let mut workers = start_workers(&queue, 1, work);
+    let mut workers = start_workers(&queue, &Workers::new(1), work);
     queue.add(1, Cause::Changed);
     queue.add(2, Cause::Changed);
     assert_eq!((seen.recv().await, seen.recv().await), (Some(2), Some(1)));
     queue.close();
     while workers.join_next().await.is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn queues_share_the_workers_of_their_controller_in_turns() {
+    let workers = Workers::new(2);
+    let (sender, mut seen) = mpsc::unbounded_channel();
+    let running = Arc::new(AtomicUsize::new(0));
+    let start = |name: &'static str, keys: u32| {
+        let (queue, sender, running) = (Arc::new(queue()), sender.clone(), Arc::clone(&running));
+        queue.add_all(&(0..keys).collect::<Vec<_>>(), Cause::Changed);
+        let work = move |_, _| {
+            let (sender, running) = (sender.clone(), Arc::clone(&running));
+            async move {
+                sender.send((name, running.fetch_add(1, Ordering::Relaxed) + 1)).unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                running.fetch_sub(1, Ordering::Relaxed);
+                Outcome::Settled(None)
+            }
+        };
+        (start_workers(&queue, &workers, work), queue)
+    };
+    let _queues = [start("many", 1000), start("few", 10)];
+    let (mut few, mut many, mut most) = (0, 0, 0);
+    while few < 10 {
+        let (name, running) = seen.recv().await.unwrap();
+        *if name == "few" { &mut few } else { &mut many } += 1;
+        most = most.max(running);
+    }
+    assert_eq!(most, 2, "as many as there are workers, and no more");
+    assert!(many <= 14, "the few waited for {many} of the many");
 }

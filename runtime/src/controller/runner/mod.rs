@@ -34,7 +34,7 @@ use crate::controller::runner::report::Reporter;
 use crate::controller::runner::requirements::Kinds;
 use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::controller::{Brake, ControllerData};
-use crate::queue::Throttle;
+use crate::queue::{Throttle, Workers};
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,8 +318,8 @@ impl ControllerRunner {
             };
             self.context.decorators.host(&self.object, parts.iter().map(target).collect());
         }
-        let workers = self.context.options.workers;
-        let workers = parts.iter().map(|part| part.begin(self.reason, workers, period)).collect();
+        let workers = Workers::new(self.context.options.workers);
+        let workers = parts.iter().map(|part| part.begin(self.reason, &workers, period)).collect();
         if let Some(decorator) = decorator {
             // Objects that it selected before and no longer does are forgotten; later changes are seen by reconciles.
             let selects = |uid: &_| parts.iter().any(|part| part.reconciler.parents.includes(uid));

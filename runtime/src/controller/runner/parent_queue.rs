@@ -25,7 +25,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
 use crate::controller::{Brake, Context};
-use crate::queue::{self, Queue, Throttle};
+use crate::queue::{self, Queue, Throttle, Workers};
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};
 
@@ -58,7 +58,12 @@ impl ParentQueue {
     }
 
     /// Starts the workers; they end with the queue.
-    pub(crate) fn begin(&self, reason: StartReason, count: usize, period: Option<Duration>) -> JoinSet<()> {
+    pub(crate) fn begin(
+        &self,
+        reason: StartReason,
+        workers: &Workers,
+        period: Option<Duration>,
+    ) -> JoinSet<()> {
         if let Some(Decorator { id, coordinator }) = &self.reconciler.parents.decorator {
             coordinator.works(id, &self.reconciler.data.parents, &self.queue);
         }
@@ -76,7 +81,7 @@ impl ParentQueue {
             let reconciler = Arc::clone(&reconciler);
             async move { reconciler.reconcile(&key, streaks).await }
         };
-        queue::start_workers(&self.queue, count, work)
+        queue::start_workers(&self.queue, workers, work)
     }
 
     /// Adds all parents, not all at once: as after a failure that lies in the past.
