@@ -120,6 +120,14 @@ impl ResyncRounds {
         Self { together, pause, left: together, round: 0 }
     }
 
+    /// When the first period of `total` parents begins, counted from the start of their controller, which reconciled them: each
+    /// has its first resync when one period is over, and not much before where they are few.
+    pub fn first_start(total: usize, period: Duration) -> Duration {
+        let Self { together, pause, .. } = Self::new(total, period);
+        let rounds = u32::try_from(total.div_ceil(together)).unwrap_or(u32::MAX);
+        period.saturating_sub(pause.saturating_mul(rounds))
+    }
+
     /// How many of those that wait may go now, and when the others may, counted from the beginning of the period.
     pub fn next(&mut self, waiting: usize) -> (usize, Duration) {
         let now = self.left.min(waiting);
@@ -195,7 +203,28 @@ mod tests {
         assert_eq!(over(18_001, Duration::from_mins(30)), (11, millis(1_000)));
     }
 
+    #[test]
+    fn the_first_resync_of_a_few_parents_comes_when_the_period_is_over() {
+        let first = |total| ResyncRounds::first_start(total, Duration::from_mins(30));
+        assert_eq!([0, 1, 2].map(first), [1800, 1799, 1798].map(Duration::from_secs));
+        assert!(first(18_001) < Duration::from_mins(3), "and of many it began long before");
+        assert_eq!(ResyncRounds::first_start(1_000, Duration::from_secs(1)), Duration::ZERO);
+    }
+
     proptest! {
+        #[test]
+        fn the_first_resync_of_each_parent_comes_within_one_period(total in 0..100_000_usize, seconds in 1..100_000_u64) {
+            let period = Duration::from_secs(seconds);
+            let (first, mut rounds) = (ResyncRounds::first_start(total, period), ResyncRounds::new(total, period));
+            let (mut waiting, mut last) = (total, Duration::ZERO);
+            while waiting > 0 {
+                let (now, next) = rounds.next(waiting);
+                waiting -= now;
+                last = if waiting > 0 { next } else { last };
+            }
+            prop_assert!(first + last <= period, "{:?}", first + last);
+        }
+
         #[test]
         fn all_have_had_their_turn_when_the_period_is_over_however_they_come(
             chunks in prop::collection::vec(0..300_usize, 0..50), more in 0..1_000_usize, seconds in 1..100_000_u64,

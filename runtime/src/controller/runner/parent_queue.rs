@@ -132,10 +132,11 @@ const RESYNC_CHUNK: usize = 128;
 /// Checks all parents once in each period. Those that need a reconcile are added evenly over the period; to check the
 /// settled ones costs next to nothing.
 async fn resync(reconciler: Arc<Reconciler>, queue: Arc<Queue<Key>>, period: Duration) {
-    let mut next = Instant::now() + period;
+    let mut next = Instant::now() + ResyncRounds::first_start(reconciler.parents.count(), period);
     loop {
         tokio::time::sleep_until(next).await;
-        let start = std::mem::replace(&mut next, Instant::now() + period);
+        let start = Instant::now();
+        next = start + period;
         let mut rounds = ResyncRounds::new(reconciler.parents.count(), period);
         let mut last = None;
         loop {
