@@ -56,6 +56,11 @@ impl ApplyError {
         matches!(self.why, Why::Exists(_) | Why::Unobserved)
     }
 
+    /// An object of that name exists already, and another owner has it.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self.why, Why::Exists(_))
+    }
+
     /// How the reconcile is retried. Neither a conflict with another client nor a busy API server is worth an Event: the
     /// watch event of the other write is on its way.
     pub(crate) fn retry(&self) -> Retry {

@@ -91,7 +91,7 @@ pub(crate) async fn an_attachment_taken_away_is_reported_and_left(test: &mut Fix
         maps.until(&of, "attached", |_| true).await?;
         taken.push(maps.merge(&of, &change).await?);
         let told = |event: &Value| text(event, "/message").contains("exists already");
-        test.until_event_on(&object, "SyncError", told).await?;
+        test.until_event_on(&object, "NameTaken", told).await?;
     }
     webhook.answer(json!({ "attachments": [] }));
     let healed = |dc: &Value| dc["status"]["failing"] == 0;

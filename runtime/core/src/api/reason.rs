@@ -104,6 +104,9 @@ table! {
     /// A webhook asked for a kind that the spec does not declare, or declares in another version, or for another namespace.
     /// The server creates the object once and then leaves it alone.
     UnmanagedChild = ("UnmanagedChild", Parents, Warning, "Declare the kind.");
+    /// An attachment is not made, since another owner has an object of that name. The server leaves that object alone, and tries
+    /// again when the parent is reconciled.
+    NameTaken = ("NameTaken", Parents, Warning, "Have the hook choose another name, or delete the object.");
     /// A webhook asked for an annotation that is no string. The server writes that child without any annotations of the answer.
     AnnotationsLeftOut = ("AnnotationsLeftOut", Parents, Warning, "Answer with strings, or leave the annotation out.");
     /// The parent has more, or larger, children than a hook is shown. The rest is left as it is.

@@ -221,7 +221,7 @@ impl Reconciler {
         // A write without effect teaches how the API server changes a value: a rollout may go on by that, once.
         let learned = self.data.config.kind.rolling().is_some() && !reconcile.streaks.self_triggered;
         match result {
-            WriteResult::Nothing => Changed::Nothing,
+            WriteResult::Nothing | WriteResult::Taken => Changed::Nothing,
             WriteResult::NoOp if !learned => Changed::Nothing,
             _ if reconcile.plan.rollout_moves => Changed::RolloutStep,
             WriteResult::NoOp | WriteResult::Wrote | WriteResult::Gone => Changed::Something,

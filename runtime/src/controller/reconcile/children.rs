@@ -14,15 +14,17 @@ use metahook_core::children::{Op, WriteConcurrency, stages};
 use metahook_core::json::difference::Difference;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
+use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::input::ReconcileInput;
 use serde_json::Value;
 
 use crate::cluster::discovery::Discovery;
 use crate::controller::ControllerData;
 use crate::controller::reconcile::parents::Parents;
-use crate::controller::reconcile::write::{ObjectWriter, WriteResult, WriteResults};
+use crate::controller::reconcile::write::{ObjectWriter, TAKEN_RETRY_DELAY, WriteResult, WriteResults};
 use crate::controller::reconcile::{Reconcile, ReconcileError};
 use crate::store::Store;
+use crate::telemetry::error_chain;
 
 pub(crate) struct ChildWriter {
     pub(crate) data: Arc<ControllerData>,
@@ -44,11 +46,15 @@ impl ChildWriter {
         if let Some(why) = &reconcile.plan.failed {
             results.add(Err(ReconcileError::ChildFailed(why.clone())));
         }
+        let mut taken = Vec::new();
         let mut width = WriteConcurrency::after(reconcile.streaks.failures);
         for mut left in stages(&plan.ops) {
             while !left.is_empty() {
                 let (now, later) = width.split(left);
-                let written = join_all(now.iter().map(|op| self.write(op, reconcile))).await;
+                let mut written = join_all(now.iter().map(|op| self.write(op, reconcile))).await;
+                for result in &mut written {
+                    self.leave_taken(result, &mut taken);
+                }
                 width.went(written.iter().all(Result::is_ok));
                 for result in written {
                     results.add(result);
@@ -56,9 +62,21 @@ impl ChildWriter {
                 left = later;
             }
         }
+        self.parents.record_new(&reconcile.parent, EventReason::NameTaken, taken_message(&taken));
         self.record_flapping(reconcile).await;
         self.create_unmanaged(reconcile, &mut results).await;
         results
+    }
+
+    /// Several decorated objects may want one attachment: the first one has it, and the others do not fail for it.
+    fn leave_taken(&self, result: &mut Result<WriteResult, ReconcileError>, taken: &mut Vec<String>) {
+        let KindConfig::Decorator = self.data.config.kind else { return };
+        if let Err(ReconcileError::Apply(error)) = result
+            && error.is_taken()
+        {
+            taken.push(error_chain(error));
+            *result = Ok(WriteResult::Taken);
+        }
     }
 
     /// Carries out one operation on a child, after its dry run.
@@ -208,6 +226,20 @@ impl ChildWriter {
             self.data.recorder.record(parent, EventReason::ValueFlapping, &message);
         }
     }
+}
+
+/// One message, whatever the order of the answers.
+fn taken_message(taken: &[String]) -> Option<String> {
+    let others = match taken.len() {
+        0 | 1 => String::new(),
+        count => format!("; the same goes for {} others", count - 1),
+    };
+    taken.iter().min().map(|first| {
+        format!(
+            "{first}. It is left as it is, and tried again {} minutes later{others}",
+            TAKEN_RETRY_DELAY.as_secs() / 60
+        )
+    })
 }
 
 /// Both values and their other managers; of Secrets only the paths.

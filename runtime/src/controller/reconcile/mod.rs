@@ -45,7 +45,7 @@ use crate::telemetry::error_chain;
 use children::ChildWriter;
 use memory::{Attempts, ReconcileMemory};
 use parents::Parents;
-use write::{ClaimError, ObjectWriter};
+use write::{ClaimError, ObjectWriter, TAKEN_RETRY_DELAY, WriteResult};
 
 const MAX_MESSAGE_LENGTH: usize = 2048;
 
@@ -253,6 +253,8 @@ impl Reconciler {
             Ok(Progress::Planned(reconcile)) => {
                 resync_after = reconcile.plan.resync_after;
                 let written = self.apply(&reconcile).await;
+                let again = matches!(written, Ok(WriteResult::Taken)).then_some(TAKEN_RETRY_DELAY);
+                resync_after = resync_after.into_iter().chain(again).min();
                 self.settle(&reconcile, &written);
                 if written.is_ok() {
                     let settled = reconcile.plan.children.ops.is_empty();

@@ -244,3 +244,12 @@ async fn a_child_that_fails_does_not_stop_the_others() {
     let result = scenario.apply(writes(ops)).await;
     assert_eq!(result, "Failed(5ms): PUT configmaps/owned, PUT configmaps/x");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attachment_whose_name_is_taken_is_no_failure() {
+    let answer = |path: &str| if path.ends_with("/configmaps") { Some(409) } else { Some(200) };
+    let create = || writes(vec![Op::Create { id: id(children()), body: body(&children(), "") }]);
+    let outcome = |kind| async move { Scenario::of(kind, answer).apply(create()).await };
+    assert_eq!(outcome(KindConfig::Decorator).await, "Settled(None): POST configmaps, GET configmaps/x");
+    assert_eq!(outcome(COMPOSITE).await, "Failed(5ms): POST configmaps, GET configmaps/x");
+}

@@ -1,6 +1,7 @@
 //! Writer of objects: operations, claims and finalizers, each with its answer in the store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
@@ -26,10 +27,15 @@ pub(crate) enum WriteResult {
     Nothing,
     /// The API server accepted the write and kept its object as it was, as it does with unknown fields.
     NoOp,
+    /// The name of an attachment is taken, so it was not made; the next reconcile after [`TAKEN_RETRY_DELAY`] tries again.
+    Taken,
     Wrote,
     /// The parent is gone: nothing else is done for it.
     Gone,
 }
+
+/// A name that was taken may be free after this time: the object that has it is another owner's, and may go at any time.
+pub(crate) const TAKEN_RETRY_DELAY: Duration = Duration::from_mins(10);
 
 /// One operation that was carried out.
 pub(crate) struct Written {
