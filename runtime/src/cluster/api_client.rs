@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::cluster::proxies::{Proxy, ProxyError};
+use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::sync::{OpenWatches, lock};
 use crate::telemetry::error_chain;
@@ -226,7 +227,7 @@ impl Answer {
         if text.is_empty() {
             text = self.body.chars().take(300).collect();
         }
-        format!("{} ({})", text, self.status.as_u16())
+        refusal(self.status.as_u16(), &text)
     }
 }
 

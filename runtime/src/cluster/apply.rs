@@ -1,10 +1,7 @@
 //! Operations of a plan carried out: one request each, and what its answer means for the store.
 
-use std::borrow::Cow;
-
 use http::{Method, StatusCode};
 use kube::core::ObjectMeta;
-use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
@@ -13,7 +10,8 @@ use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::{Answer, ApiClient, JSON_PATCH, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
+use crate::cluster::rights;
 
 /// Every write carries the name that Metacontroller's writes carry.
 pub(super) const FIELD_MANAGER: &str = "fieldManager=metacontroller";
@@ -38,6 +36,8 @@ pub(super) enum Why {
     Unobserved,
     #[error("{0}")]
     Refused(String),
+    #[error("{0}")]
+    Ungranted(String),
     #[error("it cannot become what is wanted, nor can it be made anew, so it is left as it is: {0}")]
     Unmakable(String),
     #[error(transparent)]
@@ -61,13 +61,20 @@ impl ApplyError {
         matches!(self.why, Why::Exists(_))
     }
 
+    /// A right is missing.
+    pub(crate) fn is_ungranted(&self) -> bool {
+        matches!(self.why, Why::Ungranted(_))
+    }
+
     /// How the reconcile is retried. Neither a conflict with another client nor a busy API server is worth an Event: the
     /// watch event of the other write is on its way.
     pub(crate) fn retry(&self) -> Retry {
         match &self.why {
             Why::Conflict(_) | Why::Unobserved => Retry::Quiet,
             Why::Unreachable(error) => error.retry(),
-            Why::Exists(_) | Why::Refused(_) | Why::Unmakable(_) | Why::Answer(_) => Retry::Loud,
+            Why::Exists(_) | Why::Refused(_) | Why::Ungranted(_) | Why::Unmakable(_) | Why::Answer(_) => {
+                Retry::Loud
+            }
         }
     }
 
@@ -191,7 +198,11 @@ fn accepted(answer: &Answer) -> Result<(), Why> {
     match answer.status {
         StatusCode::CONFLICT => Err(Why::Conflict(answer.message())),
         status if status.is_success() => Ok(()),
-        _ => Err(Why::Refused(answer.message())),
+        status => {
+            let message = answer.message();
+            let is_ungranted = rights::is_ungranted(status.as_u16(), &message);
+            Err(if is_ungranted { Why::Ungranted(message) } else { Why::Refused(message) })
+        }
     }
 }
 
@@ -231,7 +242,7 @@ fn is_final(body: &str) -> bool {
 }
 
 /// Tries of one rewrite, while other clients write the same object.
-const MAX_TRIES: usize = 4;
+pub(super) const MAX_TRIES: usize = 4;
 
 impl ApiClient {
     /// Events for the store: the object as written, or that this one is gone. An object that `change` leaves as
@@ -262,42 +273,6 @@ impl ApiClient {
     }
 }
 
-impl ApiClient {
-    /// Changes the finalizers of an object as it was seen, by one patch; where another client was faster, of the object as it
-    /// is then. The object is replaced where the server may not patch it. Events for the store as above.
-    pub(crate) async fn change_finalizers(
-        &self,
-        id: &ObjectId,
-        seen: &Object,
-        change: FinalizerChange<'_>,
-    ) -> Result<Vec<CacheEvent>, ApplyError> {
-        let path = format!("{}?{FIELD_MANAGER}", object_path(&id.resource, &id.key));
-        let failed = |why| ApplyError::new("patch", id, why);
-        let mut now = Cow::Borrowed(seen);
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let Some(steps) = change.patch(&now) else {
-                return Ok(vec![CacheEvent::Wrote(now.into_owned().into())]);
-            };
-            let answer = self.patch(JSON_PATCH, &path, &steps).await.map_err(|error| failed(error.into()))?;
-            let refused = match answer.status {
-                StatusCode::FORBIDDEN => {
-                    return self.rewrite(id, &seen.uid, |object| change.apply(object)).await;
-                }
-                // A test of the patch failed, or the API server refuses the object as it would be.
-                StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY if tries < MAX_TRIES => answer,
-                _ => return wrote_over(id, &seen.uid, &answer).map_err(failed),
-            };
-            match self.read(id).await?.filter(|found| found.uid == seen.uid) {
-                None => return Ok(gone(id, &seen.uid)),
-                Some(found) if found.version == now.version => return wrote(id, &refused).map_err(failed),
-                Some(found) => now = Cow::Owned(found),
-            }
-        }
-    }
-}
-
 /// Changes a list of the metadata; one that is not there is empty.
 pub(crate) fn list(object: &mut Value, field: &str, change: impl FnOnce(&mut Vec<Value>)) {
     let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
@@ -315,62 +290,7 @@ pub(crate) fn list(object: &mut Value, field: &str, change: impl FnOnce(&mut Vec
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use http::Response;
-    use metahook_core::object::id::{Gvk, Key, Resource};
-
     use super::*;
-    use crate::cluster::fake::{self, Requests};
-
-    /// What comes of a change of finalizers, and the requests that it takes. The object is at version 1 where it was seen, and
-    /// reads find `found`; the first patches are refused with `refusals`.
-    async fn changed(change: FinalizerChange<'_>, refusals: &'static [u16], found: Value) -> String {
-        let object = |more: &Value| {
-            let mut object = json!({"apiVersion": "e.com/v1", "kind": "P", "metadata": {
-                "name": "x", "uid": "u", "resourceVersion": "1", "finalizers": ["y", "ours"],
-            }});
-            for (field, value) in more.as_object().unwrap() {
-                object["metadata"][field] = value.clone();
-            }
-            object.to_string()
-        };
-        let (requests, patches, found) = (Requests::default(), AtomicUsize::new(0), object(&found));
-        let api = fake::recording(&requests, move |request| {
-            let refusal = (request.method() == Method::PATCH)
-                .then(|| refusals.get(patches.fetch_add(1, Ordering::Relaxed)))
-                .flatten();
-            Response::builder().status(*refusal.unwrap_or(&200)).body(found.clone()).ok()
-        });
-        let gvk = Gvk::new("e.com/v1", "P");
-        let resource = Resource { gvk, plural: "ps".into(), namespaced: false, has_status: true };
-        let id = ObjectId { resource: Arc::new(resource), key: Key::new("", "x") };
-        let seen = Object::parse(&object(&json!({})), None).unwrap();
-        let what = match api.change_finalizers(&id, &seen, change).await.as_deref() {
-            Ok([CacheEvent::Wrote(now)]) => format!("version {}", now.version.as_str()),
-            Ok(_) => "gone".to_owned(),
-            Err(error) => format!("{:?}", error.retry()),
-        };
-        format!("{what}: {}", requests.take().join(", ").replace(" /apis/e.com/v1/ps/x", ""))
-    }
-
-    #[tokio::test]
-    async fn finalizers_are_patched_and_replaced_only_where_patches_are_refused() {
-        let drop = || FinalizerChange::Remove(&|one| one == "ours");
-        let newer = || json!({"resourceVersion": "2"});
-        assert_eq!(changed(drop(), &[], newer()).await, "version 2: PATCH");
-        assert_eq!(changed(FinalizerChange::Add("ours"), &[], newer()).await, "version 1: ");
-        assert_eq!(changed(drop(), &[403], newer()).await, "version 2: PATCH, GET, PUT");
-        assert_eq!(changed(drop(), &[404], newer()).await, "gone: PATCH");
-        // Another client was faster: as often as it is so, up to a bound.
-        assert_eq!(changed(drop(), &[409], newer()).await, "version 2: PATCH, GET, PATCH");
-        assert_eq!(changed(drop(), &[422], newer()).await, "version 2: PATCH, GET, PATCH");
-        assert_eq!(changed(drop(), &[422], json!({})).await, "Loud: PATCH, GET", "nothing has changed");
-        assert_eq!(changed(drop(), &[409], json!({"uid": "v"})).await, "gone: PATCH, GET");
-        let deleting = json!({"resourceVersion": "2", "deletionTimestamp": "2026-11-22T18:00:00Z"});
-        assert_eq!(changed(FinalizerChange::Add("z"), &[422], deleting).await, "version 2: PATCH, GET");
-    }
 
     #[test]
     fn a_deletion_is_final_when_nothing_holds_the_object() {

@@ -17,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::rights::{UNGRANTED_DELAY, WatchFailure};
 use crate::cluster::transport::WATCH_TIMEOUT;
 use crate::telemetry::error_chain;
 
@@ -59,8 +60,8 @@ pub(crate) fn watch(
     })
 }
 
-/// How long to wait before a watch that broke is taken up again: 100 ms, doubled up to 30 s, and some more by chance, so
-/// that not all watches come at once. The beginning of a list is no success yet.
+/// How long to wait before a watch that broke is taken up again: 100 ms, doubled up to 30 s, or, where a right is missing, to
+/// [`UNGRANTED_DELAY`], and some more by chance, so that not all watches come at once. The beginning of a list is no success yet.
 #[derive(Default)]
 struct Pause(Duration);
 
@@ -72,8 +73,10 @@ impl Pause {
                 self.0 = Duration::ZERO;
                 None
             }
-            Some(Err(_)) => {
-                self.0 = (self.0 * 2).clamp(Duration::from_millis(100), Duration::from_secs(30));
+            Some(Err(error)) => {
+                let is_ungranted = WatchFailure::of(error).is_ungranted;
+                let max = if is_ungranted { UNGRANTED_DELAY * 4 / 5 } else { Duration::from_secs(30) };
+                self.0 = (self.0 * 2).clamp(Duration::from_millis(100), max);
                 let chance = jiff::Timestamp::now().subsec_nanosecond().unsigned_abs() % 256;
                 Some(self.0 + self.0 * chance / 1024)
             }
@@ -190,6 +193,17 @@ mod tests {
         assert!(waits[0] < Duration::from_millis(130) && waits[11] >= Duration::from_secs(30));
         assert_eq!(pause.after(Some(&Ok(CacheEvent::ListEnds))), None);
         assert!(pause.after(Some(&broken)).unwrap() < Duration::from_millis(130), "it worked in between");
+    }
+
+    #[test]
+    fn a_watch_without_its_right_is_tried_every_few_seconds() {
+        let mut pause = Pause::default();
+        let message = "pods is forbidden: User \"u\" cannot watch resource \"pods\"".to_owned();
+        let status = kube::core::Status { code: 403, message, ..kube::core::Status::default() };
+        let refused = Err(watcher::Error::WatchError(Box::new(status)));
+        let waits: Vec<_> = (0..12).map(|_| pause.after(Some(&refused)).unwrap()).collect();
+        assert!(waits[0] < Duration::from_millis(130), "{waits:?}");
+        assert!(waits[11] > Duration::from_secs(3) && waits[11] <= UNGRANTED_DELAY, "{waits:?}");
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Host {
                 &format!("Starting controller: {name}"),
             );
             let store = Arc::clone(context.controllers.of(kind));
-            let reporter = Reporter::start(context.cluster.api.clone(), store, &controller, stopped.clone());
+            let reporter = Reporter::start(&context.cluster, store, &controller, stopped.clone());
             ControllerRunner { context, kind, object: controller, reason, reporter, stop: stopped }
                 .run()
                 .await;

@@ -4,6 +4,8 @@
 //! except the one whose reconcile wrote it, which comes again by itself. The event that repeats the answer is then old.
 
 mod own_writes;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -20,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
@@ -196,9 +199,13 @@ impl Store {
 }
 
 impl State {
-    fn broke(&mut self, why: String) {
-        let times = self.trouble.as_ref().map_or(0, |before| before.times);
-        self.trouble = Some(Trouble { why, times: times.saturating_add(1), last: Instant::now() });
+    fn broke(&mut self, why: String, resource: &Resource) {
+        let times = self.trouble.as_ref().map_or(0, |before| before.times).saturating_add(1);
+        // A user reads of it once, and not of what passes by itself.
+        if times == MAX_BREAKS {
+            tracing::warn!(resource = %resource.gvk, error = why, "a watch keeps breaking; it is tried until it works");
+        }
+        self.trouble = Some(Trouble { why, times, last: Instant::now() });
     }
 
     fn apply(&mut self, event: CacheEvent, by: Option<&Writer>) {
@@ -238,8 +245,8 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, namespace: Option<&
             Ok(event) => event,
             Err(error) => {
                 let Some(store) = store.upgrade() else { return };
-                tracing::warn!(resource = %resource.gvk, error = error_chain(&error), "a watch broke; it is taken up again");
-                lock(&store.state).broke(error_chain(&error));
+                tracing::debug!(resource = %resource.gvk, "a watch broke; it is taken up again");
+                lock(&store.state).broke(WatchFailure::of(&error).why, resource);
                 continue;
             }
         };
@@ -278,123 +285,5 @@ async fn confirm(
             Ok(_) => state.apply(CacheEvent::Missing(object.key.clone(), object.uid.clone()), None),
             Err(error) => tracing::debug!(error = error_chain(&error), "a doubtful object could not be read"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use http::{Request, Response};
-    use kube::client::Body;
-    use metahook_core::object::id::Gvk;
-
-    use super::*;
-    use crate::cluster::fake;
-    use crate::cluster::transport::READ_TIMEOUT;
-
-    pub(super) fn config_maps() -> Arc<Resource> {
-        let gvk = Gvk::new("v1", "ConfigMap");
-        Arc::new(Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false })
-    }
-
-    fn answer(status: u16, body: &str) -> Option<Response<String>> {
-        Response::builder().status(status).body(body.to_owned()).ok()
-    }
-
-    fn forbidden() -> Option<Response<String>> {
-        answer(
-            403,
-            r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no right","reason":"Forbidden","code":403}"#,
-        )
-    }
-
-    fn list() -> Option<Response<String>> {
-        answer(
-            200,
-            r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}"#,
-        )
-    }
-
-    fn is_watch(request: &Request<Body>) -> bool {
-        request.uri().query().unwrap_or_default().contains("watch=")
-    }
-
-    /// Until it is so; the clock is none of ours.
-    async fn until(so: impl Fn() -> bool) {
-        let wait = async {
-            while !so() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(10), wait).await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn trouble_is_reported_while_it_lasts_before_the_first_list_and_after() {
-        let lists = Arc::new(AtomicUsize::new(0));
-        let watches = Arc::new(AtomicUsize::new(0));
-        let counted = (Arc::clone(&lists), Arc::clone(&watches));
-        // Five lists and eight watches fail; the ninth stays open.
-        let api = fake::answering(move |request| {
-            if is_watch(request) {
-                if counted.1.fetch_add(1, Ordering::Relaxed) < 8 { forbidden() } else { answer(200, "") }
-            } else if counted.0.fetch_add(1, Ordering::Relaxed) < 5 {
-                forbidden()
-            } else {
-                list()
-            }
-        });
-        let store = Stores::new(api).open(&config_maps());
-        until(|| store.trouble().is_some_and(|why| why.contains("ConfigMap cannot be listed"))).await;
-        store.synced().await;
-        assert_eq!(store.trouble(), None, "it could be listed");
-        until(|| store.trouble().is_some_and(|why| why.contains("cannot be watched"))).await;
-        until(|| watches.load(Ordering::Relaxed) == 9).await;
-        until(|| store.trouble().is_none()).await;
-        assert_eq!(lists.load(Ordering::Relaxed), 6);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_that_breaks_once_is_no_trouble() {
-        let watches = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&watches);
-        let api = fake::answering(move |request| match is_watch(request) {
-            true if counted.fetch_add(1, Ordering::Relaxed) == 0 => forbidden(),
-            true => answer(200, ""),
-            false => list(),
-        });
-        let store = Stores::new(api).open(&config_maps());
-        until(|| watches.load(Ordering::Relaxed) == 2).await;
-        assert_eq!(store.trouble(), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn lists_and_watches_that_are_swallowed_are_asked_for_again_and_told() {
-        let (lists, watches) = <(AtomicUsize, AtomicUsize)>::default();
-        let api = fake::answering(move |request| {
-            let counter = if is_watch(request) { &watches } else { &lists };
-            let nth = counter.fetch_add(1, Ordering::Relaxed);
-            if is_watch(request) { (nth > 2).then(|| answer(200, ""))? } else { (nth > 0).then(list)? }
-        });
-        let (start, store) = (Instant::now(), Stores::new(api).open(&config_maps()));
-        let told = |what: &str| store.trouble().is_some_and(|why| why.contains(what));
-        until(|| told("ConfigMap cannot be listed: no list within 10 s")).await;
-        store.synced().await;
-        let took = start.elapsed();
-        assert!(took > READ_TIMEOUT && took < READ_TIMEOUT * 2, "{took:?}");
-        until(|| told("cannot be watched") && told("nothing came from the API server within 60 s")).await;
-        assert!(start.elapsed() < READ_TIMEOUT * 5, "{:?}", start.elapsed());
-        until(|| store.trouble().is_none()).await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_panic_does_not_leave_a_store_deaf() {
-        let lists = AtomicUsize::new(0);
-        let api = fake::answering(move |request| {
-            assert!(lists.fetch_add(1, Ordering::Relaxed) > 0, "a bug");
-            if is_watch(request) { answer(200, "") } else { list() }
-        });
-        Stores::new(api).open(&config_maps()).synced().await;
     }
 }

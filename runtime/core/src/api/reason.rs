@@ -91,6 +91,8 @@ table! {
     ImpureHook = ("ImpureHook", Controllers, Warning, "Decide from the request alone.");
     /// Two DecoratorControllers want a label, annotation or status of one object to be different. The older one decides.
     DecoratorsConflict = ("DecoratorsConflict", Controllers, Warning, "Change one of the hooks.");
+    /// The server may not write the status of controllers. The controller works all the same. Recorded once.
+    StatusForbidden = ("StatusForbidden", Controllers, Warning, "Let the server update the resource that the message names.");
     /// After a change of the hooks or of the spec, deletions beyond the threshold wait. The message names both versions,
     /// counts and examples.
     DeletionsHeld = ("DeletionsHeld", Controllers, Warning, "See [Deletions after a change](../operations.md#deletions-after-a-change).");

@@ -101,6 +101,13 @@ pub fn resync_delay(nth: usize, total: usize) -> Duration {
     Duration::from_nanos(place.saturating_mul(MAX_INTERVAL.min(MAX_DELAY / late)))
 }
 
+/// Parents whose writes the API server refuses for want of a right are tried again so soon at the latest, as a user may grant it
+/// at any time: of `failing` parents of a controller five in a second.
+pub fn ungranted_delay(failing: usize) -> Duration {
+    let failing = u32::try_from(failing).unwrap_or(u32::MAX);
+    (Duration::from_secs(1) / 5).saturating_mul(failing).max(Duration::from_secs(4))
+}
+
 /// The reconciles of one resync period: so many together, and as many after each pause, until all are through at its end.
 #[derive(Debug)]
 pub struct ResyncRounds {
@@ -193,6 +200,15 @@ mod tests {
     fn over(total: usize, period: Duration) -> (usize, Duration) {
         let ResyncRounds { together, pause, .. } = ResyncRounds::new(total, period);
         (together, pause)
+    }
+
+    #[test]
+    fn what_waits_for_a_right_is_tried_every_few_seconds_and_not_all_at_once() {
+        assert_eq!(
+            [0, 1, 20, 21, 5_000].map(|n| ungranted_delay(n).as_millis()),
+            [4_000, 4_000, 4_000, 4_200, 1_000_000]
+        );
+        assert!(ungranted_delay(usize::MAX) > Duration::from_hours(1), "another delay counts then");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::object::selector::ChildSelectorError;
+use metahook_core::pacing::ungranted_delay;
 use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Pace, Retry, Streaks};
 use metahook_core::reconcile::plan::{AnswerError, ReconcilePlan};
 use metahook_core::rollout::revisions::RevisionError;
@@ -141,6 +142,16 @@ impl Reconcile {
 }
 
 impl ReconcileError {
+    /// A right is missing.
+    fn is_ungranted(&self) -> bool {
+        match self {
+            Self::Apply(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Apply(error)) => {
+                error.is_ungranted()
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn failure(&self) -> Failure {
         let (category, retry) = match self {
             Self::Selector(_) => ("Selector", Retry::Loud),
@@ -269,16 +280,35 @@ impl Reconciler {
                 Err(error)
             }
         };
+        Some(self.finish(&parent, result, resync_after, streaks, accepted.is_noted()))
+    }
+
+    /// Log line, Events and outcome of a reconcile. `wrote`: also in vain.
+    fn finish(
+        &self,
+        parent: &Object,
+        result: Result<Changed, ReconcileError>,
+        resync_after: Option<Duration>,
+        streaks: Streaks,
+        wrote: bool,
+    ) -> Outcome {
+        let is_ungranted = result.as_ref().is_err_and(ReconcileError::is_ungranted);
         let result = result.map_err(|error| error.failure());
-        self.log(key, &result);
+        self.log(&parent.key, &result);
         let exhausted = matches!((&result, streaks.next), (Ok(Changed::Something), Pace::At(_)));
         let warning = exhausted.then(|| THROTTLED.to_owned());
-        self.parents.record_new(&parent, EventReason::Throttled, warning);
+        self.parents.record_new(parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
-            self.data.recorder.record(&parent, EventReason::SyncError, &message);
+            self.data.recorder.record(parent, EventReason::SyncError, &message);
         }
-        self.record_wait(&parent, streaks, &result);
-        Some(Outcome::of(&result, resync_after, streaks, accepted.is_noted()))
+        self.record_wait(parent, streaks, &result);
+        match Outcome::of(&result, resync_after, streaks, wrote) {
+            Outcome::Failed(delay) if is_ungranted => {
+                let failing = self.parents.settled().failing().len();
+                Outcome::Failed(delay.min(ungranted_delay(failing)))
+            }
+            outcome => outcome,
+        }
     }
 
     /// Records that a parent which is being deleted waits for a clean-up that fails for long.

@@ -254,7 +254,7 @@ impl Scenario {
 }
 
 /// The server around a controller.
-pub(super) fn context(api: ApiClient) -> Context {
+pub(in crate::controller) fn context(api: ApiClient) -> Context {
     let modules = RuntimeSettings {
         concurrency: 1,
         limits: LimitBounds::default(),

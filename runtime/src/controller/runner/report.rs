@@ -17,13 +17,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::api_client::ApiClient;
-use crate::controller::Brake;
 use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::status_writer::{StatusWriter, seen};
+use crate::controller::{Brake, Cluster};
 use crate::store::Store;
 
 /// Writer of a running controller's status.
@@ -34,7 +33,7 @@ pub(crate) struct Reporter {
 
 impl Reporter {
     pub(crate) fn start(
-        api: ApiClient,
+        cluster: &Cluster,
         store: Arc<Store>,
         controller: &Object,
         stop: CancellationToken,
@@ -46,7 +45,7 @@ impl Reporter {
             deletions: stored.deletions,
             ..Report::default()
         });
-        let writer = StatusWriter::new(api, store, controller);
+        let writer = StatusWriter::new(cluster, store, controller);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
         Self { report, task }
     }
