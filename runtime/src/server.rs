@@ -51,6 +51,8 @@ pub struct Settings {
     pub modules: ModuleSettings,
     /// How many requests to the API server there may be; `None` is any number.
     pub rate: Option<Rate>,
+    /// How many Events about one object with one reason there may be.
+    pub events: Rate,
     /// Lists and watches of which nothing comes for so long are asked for again.
     pub read_timeout: Duration,
     /// Where probes are answered.
@@ -103,7 +105,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         let page = move |path: String| std::future::ready(http::scrape(&path, &metrics));
         tokio::spawn(http::serve(listener, page, background.clone()));
     }
-    let (recorder, events) = Recorder::start(api.clone(), background.clone());
+    let (recorder, events) = Recorder::start(api.clone(), settings.events, background.clone());
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));

@@ -36,6 +36,12 @@ pub struct MetacontrollerFlags {
     /// Requests to the API server at once, before the limit per second holds.
     #[arg(long, value_name = "N")]
     pub client_go_burst: Option<u32>,
+    /// Events per second about one object with one reason, once those of --events-burst are written; 0 is one in 5 minutes.
+    #[arg(long, value_name = "N", value_parser = events_qps, default_value = "0")]
+    pub events_qps: f64,
+    /// Events at once about one object with one reason; 0 is 25.
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    pub events_burst: u32,
     /// Not served: run one replica.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub leader_election: bool,
@@ -44,9 +50,7 @@ pub struct MetacontrollerFlags {
 }
 
 /// Flags that are accepted, and have no effect.
-const IGNORED: [&str; 8] = [
-    "events-qps",
-    "events-burst",
+const IGNORED: [&str; 6] = [
     "pprof-address",
     "leader-election-resource-lock",
     "leader-election-namespace",
@@ -77,6 +81,13 @@ impl FromArgMatches for IgnoredFlags {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+fn events_qps(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if f64::is_finite(rate) && rate >= 0.0 => Ok(rate),
+        _ => Err("write a number of Events per second from 0 on, such as 0.0033".to_owned()),
     }
 }
 
@@ -118,6 +129,11 @@ impl MetacontrollerFlags {
     /// How many requests there may be.
     pub(super) fn rate(&self) -> Result<Option<Rate>, FlagError> {
         Rate::of(self.client_go_qps, self.client_go_burst).map_err(FlagError::Rate)
+    }
+
+    /// How many Events about one object with one reason there may be.
+    pub(super) fn events(&self) -> Rate {
+        Rate::of_events(Some(self.events_qps), Some(self.events_burst))
     }
 
     /// Flags without effect.
@@ -209,12 +225,12 @@ mod tests {
     #[test]
     fn flags_are_written_as_go_writes_them() {
         let serve = serve(
-            "metacontroller -workers 7 -zap-devel -leader-election=true --zap-encoder json -events-qps=0.1",
+            "metacontroller -workers 7 -zap-devel -leader-election=true --zap-encoder json -pprof-address=:6060",
         )
         .unwrap();
         assert_eq!(serve.workers, 7);
         assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
-        assert_eq!(serve.metacontroller_flags.warnings().len(), 2, "no leader, and --events-qps");
+        assert_eq!(serve.metacontroller_flags.warnings().len(), 2, "no leader, and --pprof-address");
     }
 
     #[test]
@@ -227,6 +243,19 @@ mod tests {
         let refused = rate("metacontroller --client-go-burst=0").unwrap_err().to_string();
         assert!(refused.starts_with("--client-go-qps and --client-go-burst: "), "{refused}");
         assert!(serve("metacontroller --client-go-qps=many").is_err());
+    }
+
+    #[test]
+    fn events_are_limited_as_the_flags_say() {
+        let events = |line: &str| serve(line).map(|serve| serve.settings().unwrap().events);
+        assert_eq!(events("metacontroller"), Ok(Rate::OF_EVENTS));
+        assert_eq!(events("metacontroller --events-qps=0 --events-burst=0"), Ok(Rate::OF_EVENTS));
+        let rate = Rate { per_second: 0.5, burst: 7 };
+        assert_eq!(events("metacontroller -events-qps 0.5 -events-burst 7"), Ok(rate));
+        for wrong in ["--events-qps=-1", "--events-qps=inf", "--events-qps=x", "--events-burst=-1"] {
+            let refused = events(&format!("metacontroller {wrong}")).unwrap_err();
+            assert!(refused.contains(wrong.split('=').next().unwrap()), "{refused}");
+        }
     }
 
     #[test]

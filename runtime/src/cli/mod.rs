@@ -183,6 +183,7 @@ impl Serve {
             memory_budget: self.memory_budget,
             modules: self.modules.settings(cores),
             rate: self.metacontroller_flags.rate()?,
+            events: self.metacontroller_flags.events(),
             read_timeout: self.api_read_timeout,
             probes: self.health_probe_bind_address.0,
             metrics: self.metrics_address.0,

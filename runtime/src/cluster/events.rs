@@ -10,6 +10,7 @@ use metahook_core::api::reason::{EventKind, EventReason};
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::response::HookEvent;
 use metahook_core::object::Object;
+use metahook_core::pacing::Rate;
 use metahook_core::shorten;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -22,9 +23,6 @@ use crate::sync::lock;
 use crate::telemetry::{error_chain, timestamp};
 
 const COMPONENT: &str = "metacontroller";
-/// Per object and reason: this many at once, then one per `REFILL_INTERVAL`.
-const BURST: u32 = 25;
-const REFILL_INTERVAL: Duration = Duration::from_mins(5);
 /// So many objects and reasons are remembered.
 const MAX_BUDGETS: usize = 10_000;
 /// An Event that has not been repeated for this long is written anew.
@@ -67,9 +65,14 @@ struct Note {
 
 impl Recorder {
     /// The recorder, and the task behind it, which ends once `stop` is called and the last note is written.
-    pub(crate) fn start(api: ApiClient, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    /// `rate`: of the Events about one object with one reason.
+    pub(crate) fn start(
+        api: ApiClient,
+        rate: Rate,
+        stop: CancellationToken,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
         let line = Arc::<Line>::default();
-        (Self { line: Arc::clone(&line) }, tokio::spawn(write_all(api, line, stop)))
+        (Self { line: Arc::clone(&line) }, tokio::spawn(write_all(api, line, Memory::new(rate), stop)))
     }
 
     pub(crate) fn record(&self, about: &Object, reason: EventReason, message: &str) {
@@ -116,8 +119,7 @@ impl Waiting {
     }
 }
 
-async fn write_all(api: ApiClient, line: Arc<Line>, stop: CancellationToken) {
-    let mut memory = Memory::default();
+async fn write_all(api: ApiClient, line: Arc<Line>, mut memory: Memory, stop: CancellationToken) {
     loop {
         let next = lock(&line.waiting).next();
         let Some(note) = next else {
@@ -208,8 +210,8 @@ impl Note {
 }
 
 /// Events written lately. Bounded by count and by time: nothing is remembered for longer than `REPEAT_TIMEOUT`.
-#[derive(Default)]
 struct Memory {
+    rate: Rate,
     written: BTreeMap<Fingerprint, Written>,
     budgets: BTreeMap<(String, &'static str), Budget>,
     serial: u64,
@@ -239,21 +241,25 @@ struct Budget {
 }
 
 impl Budget {
-    fn left(&self, now: Instant) -> f64 {
-        let refill = now.duration_since(self.at).as_secs_f64() / REFILL_INTERVAL.as_secs_f64();
-        (self.left + refill).min(f64::from(BURST))
+    fn left(&self, now: Instant, rate: Rate) -> f64 {
+        let refill = now.duration_since(self.at).as_secs_f64() * rate.per_second;
+        (self.left + refill).min(f64::from(rate.burst))
     }
 }
 
 impl Memory {
+    fn new(rate: Rate) -> Self {
+        Self { rate, written: BTreeMap::new(), budgets: BTreeMap::new(), serial: 0, cleaned: None }
+    }
+
     fn allows(&mut self, note: &Note, now: Instant) -> bool {
-        let whose = note.budget();
+        let (whose, rate) = (note.budget(), self.rate);
         if !self.budgets.contains_key(&whose) && self.budgets.len() >= MAX_BUDGETS {
             let until = oldest_tenth(self.budgets.values().map(|budget| budget.at));
             self.budgets.retain(|_, budget| until.is_none_or(|until| budget.at > until));
         }
-        let budget = self.budgets.entry(whose).or_insert(Budget { left: f64::from(BURST), at: now });
-        *budget = Budget { left: budget.left(now), at: now };
+        let budget = self.budgets.entry(whose).or_insert(Budget { left: f64::from(rate.burst), at: now });
+        *budget = Budget { left: budget.left(now, rate), at: now };
         let allowed = budget.left >= 1.0;
         if allowed {
             budget.left -= 1.0;
@@ -275,7 +281,8 @@ impl Memory {
         }
         self.cleaned = Some(now);
         self.written.retain(|_, written| now.duration_since(written.last) < REPEAT_TIMEOUT);
-        self.budgets.retain(|_, budget| budget.left(now) < f64::from(BURST));
+        let rate = self.rate;
+        self.budgets.retain(|_, budget| budget.left(now, rate) < f64::from(rate.burst));
     }
 }
 
@@ -327,18 +334,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_about_one_object_does_not_displace_others() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::new(Rate::OF_EVENTS);
         let allowed = (0..100).filter(|_| memory.allows(&note("a"), Instant::now())).count();
         assert_eq!(allowed, 25);
         assert!(memory.allows(&note("b"), Instant::now()));
-        tokio::time::advance(REFILL_INTERVAL).await;
+        tokio::time::advance(Duration::from_mins(5)).await;
         assert!(memory.allows(&note("a"), Instant::now()));
         assert!(!memory.allows(&note("a"), Instant::now()));
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_rate_and_the_burst_are_those_of_the_flags() {
+        let mut memory = Memory::new(Rate { per_second: 2.0, burst: 3 });
+        let mut allowed = || (0..100).filter(|_| memory.allows(&note("a"), Instant::now())).count();
+        assert_eq!(allowed(), 3);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(allowed(), 2);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(allowed(), 3, "never more than the burst");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn frequent_reasons_and_those_of_hooks_leave_errors_alone() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::new(Rate::OF_EVENTS);
         for _ in 0..100 {
             memory.allows(&note("a"), Instant::now());
             memory.allows(&Note { reason: "SyncError".to_owned().into(), ..note("a") }, Instant::now());
@@ -351,7 +369,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_remembered_is_bounded() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::new(Rate::OF_EVENTS);
         for number in 0..=MAX_BUDGETS {
             tokio::time::advance(Duration::from_nanos(1)).await;
             assert!(memory.allows(&note(&number.to_string()), Instant::now()));
@@ -362,7 +380,7 @@ mod tests {
             memory.wrote(&note(&number.to_string()), String::new(), Instant::now());
         }
         assert!(memory.written.len() <= MAX_WRITTEN, "{}", memory.written.len());
-        tokio::time::advance(REFILL_INTERVAL).await;
+        tokio::time::advance(Duration::from_mins(5)).await;
         memory.forget(Instant::now());
         assert!(memory.budgets.is_empty(), "a full budget costs nothing");
     }

@@ -17,6 +17,7 @@ use metahook_core::hash::Fingerprint;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_core::pacing::Rate;
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
 use metahook_core::reconcile::outcome::{Outcome, Retry, SelfTriggerLimits, Streaks};
 use metahook_core::reconcile::plan::ReconcilePlan;
@@ -287,7 +288,7 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
         memory: MemoryBudget::new(512 << 20),
         cluster: Cluster {
             discovery: Arc::new(Discovery::new(api.clone())),
-            recorder: Recorder::start(api.clone(), CancellationToken::new()).0,
+            recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,
             api,
             stores,
             turns: Turns::default(),
