@@ -11,6 +11,7 @@
 //! - [`reconcile`]: these in a row: what a reconcile reads, asks and decides, and how it goes on
 //! - [`settled`]: parents that need no call of a hook until something changes
 //! - [`pacing`]: delays of requests and resyncs
+//! - [`leader_election`]: which of several servers writes, and until when
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -23,6 +24,7 @@ pub mod decorator;
 pub mod hash;
 pub mod hook;
 pub mod json;
+pub mod leader_election;
 pub mod object;
 pub mod pacing;
 pub mod reconcile;
