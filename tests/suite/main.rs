@@ -398,6 +398,7 @@ fn of_hooks() -> Vec<Test> {
         crds::{
             webhook_and_wasm_side_by_side_are_refused,
             a_hook_has_version_v1_unless_it_says_otherwise,
+            certificates_and_credentials_have_keys_unless_the_spec_names_them,
         },
     ]
 }

@@ -80,6 +80,7 @@ pub struct CaBundle {
 pub struct OptionalKeyRef {
     pub name: String,
     pub namespace: String,
+    #[schemars(extend("default" = "ca.crt"))]
     pub key: Option<String>,
 }
 
@@ -94,7 +95,9 @@ pub struct KeyRef {
 #[serde(rename_all = "camelCase")]
 pub struct ClientTls {
     pub secret_ref: ObjectName,
+    #[schemars(extend("default" = "tls.crt"))]
     pub cert_key: Option<String>,
+    #[schemars(extend("default" = "tls.key"))]
     pub private_key_key: Option<String>,
 }
 
@@ -102,6 +105,7 @@ pub struct ClientTls {
 #[serde(rename_all = "camelCase")]
 pub struct Authorization {
     #[serde(rename = "type")]
+    #[schemars(extend("default" = "Bearer"))]
     pub scheme: Option<String>,
     pub secret_ref: KeyRef,
 }
@@ -110,7 +114,9 @@ pub struct Authorization {
 #[serde(rename_all = "camelCase")]
 pub struct BasicAuth {
     pub secret_ref: ObjectName,
+    #[schemars(extend("default" = "username"))]
     pub username_key: Option<String>,
+    #[schemars(extend("default" = "password"))]
     pub password_key: Option<String>,
 }
 
