@@ -140,10 +140,10 @@ impl Scenario {
             let path = request.uri().path();
             response(request.method(), path, answers(path))
         });
-        Self { requests, reconciler: Self::over(kind, api) }
+        Self { requests, reconciler: Self::over(kind, api).reconciler }
     }
 
-    fn over(kind: KindConfig, api: ApiClient) -> Arc<Reconciler> {
+    fn over(kind: KindConfig, api: ApiClient) -> ParentQueue {
         let context = context(api);
         let stores = &context.cluster.stores;
         let sync = HookConfig::wasm(HookVersion::V1, None);
@@ -191,7 +191,7 @@ impl Scenario {
             seeds: Arc::clone(&context.hooks.seeds),
         };
         let throttle = Throttle::new(SelfTriggerLimits::default());
-        ParentQueue::new(hooks, None, &context, false, throttle).reconciler
+        ParentQueue::new(hooks, None, &context, false, throttle)
     }
 
     pub(super) fn data(&self) -> &ControllerData {
@@ -298,7 +298,12 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
 
 /// The related objects of a controller over this API server.
 pub(in crate::controller) fn related(api: ApiClient) -> Arc<RelatedObjects> {
-    Arc::clone(&Scenario::over(COMPOSITE, api).related)
+    Arc::clone(&Scenario::over(COMPOSITE, api).reconciler.related)
+}
+
+/// The queue of a controller over this API server.
+pub(in crate::controller) fn parent_queue(api: ApiClient) -> ParentQueue {
+    Scenario::over(COMPOSITE, api)
 }
 
 pub(super) fn retry(retry: Retry) -> String {

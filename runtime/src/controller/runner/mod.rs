@@ -328,7 +328,8 @@ impl ControllerRunner {
         workers
     }
 
-    /// Keeps the report up to date and syncs all parents anew when a module or a mount changes.
+    /// Keeps the report up to date and syncs parents anew: all when a module or a mount changes, those that fail when the
+    /// certificates or credentials of a webhook do.
     async fn follow(&self, parts: &[ParentQueue], hooks: &Hooks, mut modules: Modules, brake: &Brake) {
         let mut last_held = None;
         let mut clock = tokio::time::interval(Duration::from_secs(1));
@@ -345,6 +346,8 @@ impl ControllerRunner {
                     self.report_module(&modules, name, true);
                     if hooks.renew(|version| version_changed(brake, version, parts)) {
                         parts.iter().for_each(ParentQueue::sync_all);
+                    } else if modules.has_new_trust(name) {
+                        parts.iter().for_each(ParentQueue::sync_failing);
                     }
                 }
             }

@@ -107,6 +107,11 @@ impl Modules {
         Some(name)
     }
 
+    /// The hook is a webhook whose certificates or credentials changed, and nothing is wrong with them.
+    pub(crate) fn has_new_trust(&self, name: HookName) -> bool {
+        matches!(self.states.get(&name), Some(NeedState::Trust(state)) if state.problem.is_none())
+    }
+
     /// All hooks can be called.
     fn are_loaded(&self) -> bool {
         self.changes.iter().all(|(name, _)| self.states.get(name).is_some_and(NeedState::is_met))

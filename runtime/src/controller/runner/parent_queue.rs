@@ -93,6 +93,15 @@ impl ParentQueue {
         }
     }
 
+    /// Adds the parents whose last reconcile failed, not all at once: their cause may be gone.
+    pub(crate) fn sync_failing(&self) {
+        let keys: Vec<_> = self.reconciler.parents.settled().failing().keys().cloned().collect();
+        let total = keys.len();
+        for (nth, key) in keys.into_iter().enumerate() {
+            self.queue.add_after(key, resync_delay(nth, total));
+        }
+    }
+
     async fn tend(&self) -> StopReason {
         tokio::select! {
             () = self.tasks.broken() => StopReason::Broken,
@@ -222,5 +231,34 @@ impl Trigger {
             keys.retain(|key| parents.get(key).is_some_and(|parent| data.config.selection.includes(parent)));
             keys
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metahook_core::reconcile::outcome::{Outcome, Streaks};
+
+    use super::*;
+    use crate::cluster::fake;
+    use crate::controller::reconcile::testing;
+
+    #[tokio::test(start_paused = true)]
+    async fn parents_that_fail_run_at_once_where_the_cause_may_be_gone() {
+        let part = testing::parent_queue(fake::answering(|_| None));
+        let [failing, postponed] = ["failing", "postponed"].map(|name| Key::new("n", name));
+        let hour = Duration::from_hours(1);
+        for (key, outcome) in [(&failing, Outcome::Failed(hour)), (&postponed, Outcome::Postponed(hour))] {
+            part.queue.add(key.clone(), Cause::Changed);
+            assert_eq!(part.queue.next().await.map(|(key, _)| key).as_ref(), Some(key));
+            part.queue.done(key, outcome);
+        }
+        part.reconciler.parents.settled().fail(&failing, "HookConnect");
+        let start = Instant::now();
+        part.sync_failing();
+        assert_eq!(part.queue.next().await, Some((failing.clone(), Streaks::default())));
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        part.queue.done(&failing, Outcome::Settled(None));
+        assert_eq!(part.queue.next().await.map(|(key, _)| key), Some(postponed));
+        assert!(start.elapsed() >= hour);
     }
 }
