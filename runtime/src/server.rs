@@ -91,6 +91,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
     }
+    // Controllers may be listed much later: their definitions or the right to list them may be missing for as long.
+    ready.send_replace(true);
     let memory = memory_budget(&settings);
     let InstallationKey { key, lasting } = installation_key(&api).await?;
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
@@ -101,9 +103,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let compilations = Arc::clone(&modules);
     let metrics = Metrics::new(move || compilations.compilations()).with_server(&api.watches, &memory);
     if let Some(listener) = scrapes {
-        let metrics = metrics.clone();
-        let page = move |path: String| std::future::ready(http::scrape(&path, &metrics));
-        tokio::spawn(http::serve(listener, page, background.clone()));
+        tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
     }
     let (recorder, events) = Recorder::start(api.clone(), settings.events, background.clone());
     let discovery = Arc::new(Discovery::new(api.clone()));
@@ -129,7 +129,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         cluster: Cluster { api, stores, discovery, recorder, turns: Turns::default() },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
-    Host::new(context, settings.selector).run(&ready, stop).await;
+    Host::new(context, settings.selector).run(stop).await;
     background.cancel();
     // Both end at the token, and Events still to be written must not hold the end; a panic in them has been printed.
     drop(tokio::time::timeout(EVENTS_TIMEOUT, events).await);

@@ -25,7 +25,7 @@ pub struct MetacontrollerFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub zap_devel: bool,
     /// Apply strategy of children where the controller names none.
-    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy())]
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
     pub apply_strategy: ApplyStrategy,
     /// Field manager of server-side apply.
     #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = field_manager)]
@@ -272,6 +272,7 @@ mod tests {
             ),
             Applying { strategy: server, manager: "me".into() }
         );
+        assert_eq!(applying("metacontroller --apply-strategy="), applying("metacontroller"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::{Args, Parser, Subcommand};
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::units;
@@ -51,7 +51,7 @@ impl Cli {
 
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Kubeconfig of the API server; else $KUBECONFIG, ~/.kube/config, or the Pod's service account.
+    /// Kubeconfig of the API server; else $KUBECONFIG, the Pod's service account, or ~/.kube/config.
     #[arg(long, value_name = "FILE", value_parser = clap::builder::OsStringValueParser::new().map(PathBuf::from))]
     pub kubeconfig: Option<PathBuf>,
     /// Host only controllers with these labels, for example `team=a,stage!=test`.
@@ -224,11 +224,12 @@ fn selector(text: &str) -> Result<Selector, String> {
     Selector::parse(text).map_err(|error| error.to_string())
 }
 
-fn apply_strategy() -> impl TypedValueParser<Value = ApplyStrategy> {
-    PossibleValuesParser::new(["dynamic-apply", "server-side-apply"]).map(|text| match text.as_str() {
-        "server-side-apply" => ApplyStrategy::ServerSideApply,
-        _ => ApplyStrategy::DynamicApply,
-    })
+fn apply_strategy(text: &str) -> Result<ApplyStrategy, String> {
+    match text {
+        "dynamic-apply" | "" => Ok(ApplyStrategy::DynamicApply),
+        "server-side-apply" => Ok(ApplyStrategy::ServerSideApply),
+        _ => Err("write dynamic-apply or server-side-apply".to_owned()),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -26,7 +26,7 @@ pub struct Rbac {
     #[arg(long, value_name = "NAME", default_value = "metacontroller")]
     pub server_account: String,
     /// The server's --apply-strategy, for controllers that name none.
-    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy())]
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
     pub apply_strategy: ApplyStrategy,
 }
 

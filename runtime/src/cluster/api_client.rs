@@ -103,7 +103,7 @@ impl ApiClient {
                     .await
                     .map_err(ConnectError::Kubeconfig)?
             }
-            None => Config::infer().await.map_err(ConnectError::Infer)?,
+            None => Self::infer().await?,
         };
         let proxy = Proxy::of_config(&config)?;
         config
@@ -112,6 +112,15 @@ impl ApiClient {
         let transport =
             Transport::connect(&config, proxy.as_ref(), read_timeout).map_err(ConnectError::Client)?;
         Ok(Self::new(transport, &config.default_namespace, rate))
+    }
+
+    /// A Pod is itself before it is the user of its image: `~/.kube/config` comes last.
+    async fn infer() -> Result<Config, ConnectError> {
+        let is_named = std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
+        match Config::incluster() {
+            Ok(config) if !is_named => Ok(config),
+            Ok(_) | Err(_) => Config::infer().await.map_err(ConnectError::Infer),
+        }
     }
 
     pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {

@@ -11,7 +11,6 @@ use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -45,18 +44,16 @@ impl Host {
         Self { context, selector, hosted: BTreeMap::new(), ends: CancellationToken::new() }
     }
 
-    /// Hosts what the cluster asks for until `stop`; is `ready` once it knows what that is; ends all of it before it returns.
-    pub(crate) async fn run(mut self, ready: &watch::Sender<bool>, stop: CancellationToken) {
+    /// Hosts what the cluster asks for until `stop`; ends all of it before it returns.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         tokio::spawn(stale_finalizers::clean_up_all(self.context.clone(), self.ends.clone()));
         let controllers = Arc::clone(&self.context.controllers);
-        let mut listed = std::pin::pin!(controllers.synced());
         let mut composites = controllers.of(ControllerKind::Composite).listen();
         let mut decorators = controllers.of(ControllerKind::Decorator).listen();
         let mut complaints = tokio::time::interval(Duration::from_secs(10));
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = &mut listed, if !*ready.borrow() => drop(ready.send_replace(true)),
                 change = composites.recv() => match change {
                     Some(change) => self.take_in(ControllerKind::Composite, &change),
                     None => break,

@@ -110,7 +110,7 @@ pub(crate) struct Health {
     /// The runtime that does the server's work.
     runtime: Handle,
     heartbeat: watch::Receiver<Instant>,
-    /// The server knows what to host.
+    /// The API server has answered.
     ready: watch::Receiver<bool>,
 }
 
@@ -149,14 +149,15 @@ impl Health {
     }
 
     async fn page(self, path: String) -> Response<String> {
-        match path.as_str() {
+        // With a slash at the end, too, as with Metacontroller.
+        match path.strip_suffix('/').unwrap_or(&path) {
             "/healthz" => alive(self.heartbeat.borrow().elapsed()),
             "/readyz" => {
                 let ready = self.runtime.spawn(async move { *self.ready.borrow() });
                 match tokio::time::timeout(READY_TIMEOUT, ready).await {
                     Ok(Ok(true)) => text(StatusCode::OK, "ok"),
                     Ok(Ok(false)) => {
-                        text(StatusCode::SERVICE_UNAVAILABLE, "the controllers have not been listed yet")
+                        text(StatusCode::SERVICE_UNAVAILABLE, "the API server has not answered yet")
                     }
                     Ok(Err(_)) | Err(_) => {
                         text(StatusCode::SERVICE_UNAVAILABLE, "the server's runtime does not answer")
@@ -174,6 +175,12 @@ fn alive(silence: Duration) -> Response<String> {
     }
     let problem = format!("the server's runtime has run no task for {} s", silence.as_secs());
     text(StatusCode::SERVICE_UNAVAILABLE, &problem)
+}
+
+/// Answers scrapes until `stop`.
+pub(crate) async fn serve_metrics(listener: TcpListener, metrics: Metrics, stop: CancellationToken) {
+    let page = move |path: String| std::future::ready(scrape(&path, &metrics));
+    serve(listener, page, stop).await;
 }
 
 /// Page of metrics.
@@ -228,7 +235,10 @@ mod tests {
         assert_eq!(ask(address, "/healthz").await, "HTTP/1.1 200 OK");
         assert_eq!(ask(address, "/readyz").await, "HTTP/1.1 503 Service Unavailable");
         ready.send_replace(true);
-        assert_eq!(ask(address, "/readyz").await, "HTTP/1.1 200 OK");
+        for path in ["/readyz", "/readyz/", "/healthz/"] {
+            assert_eq!(ask(address, path).await, "HTTP/1.1 200 OK", "{path}");
+        }
+        assert_eq!(ask(address, "/readyz//").await, "HTTP/1.1 404 Not Found");
         assert_eq!(ask(address, "/").await, "HTTP/1.1 404 Not Found");
         stop.cancel();
         while TcpStream::connect(address).is_ok() {

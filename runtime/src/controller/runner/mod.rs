@@ -375,7 +375,9 @@ impl ControllerRunner {
         }
     }
 
+    /// Tells of something wrong with the controller, by an Event and in the log.
     pub(crate) fn warn(&self, reason: EventReason, message: &str) {
+        tracing::warn!(controller = %self.object.key, reason = reason.as_str(), "{message}");
         self.context.cluster.recorder.record(&self.object, reason, message);
     }
 }
