@@ -101,7 +101,8 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
     })?);
     let compilations = Arc::clone(&modules);
-    let metrics = Metrics::new(move || compilations.compilations()).with_server(&api.watches, &memory);
+    let metrics =
+        Metrics::new(move || compilations.compilations()).with_server(&api.requests, &api.watches, &memory);
     if let Some(listener) = scrapes {
         tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
     }

@@ -11,6 +11,7 @@ pub mod figures;
 pub mod fixture;
 pub mod folder;
 pub mod kubectl;
+pub mod metrics;
 pub mod node;
 pub mod objects;
 mod pki;

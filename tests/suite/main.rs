@@ -38,8 +38,8 @@ use attacks::{
 };
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, migration,
-    mild_answers, parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
+    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, metrics,
+    migration, mild_answers, parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
@@ -260,6 +260,9 @@ fn of_the_protocol() -> Vec<Test> {
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
+        metrics::{
+            dashboards_find_the_metrics_of_controllers_written_in_go,
         },
         webhook_etag::{
             an_answer_that_the_webhook_leaves_out_is_the_one_it_gave_last,

@@ -9,7 +9,7 @@ use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, config_map, has_condition, text};
 use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Webhook};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -97,6 +97,12 @@ pub(crate) async fn calls_made_and_skipped_are_metrics(test: &mut Fixture) -> Re
 /// A free address. Until the server takes it, another process of this machine could, which is unlikely.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The text of a scrape, without the head of the answer.
+pub(crate) async fn scrape_text(address: SocketAddr) -> Result<String> {
+    let answer = scrape(address).await?;
+    Ok(answer.split_once("\r\n\r\n").context("no head")?.1.to_owned())
 }
 
 pub(crate) async fn scrape(address: SocketAddr) -> Result<String> {

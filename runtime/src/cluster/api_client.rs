@@ -24,6 +24,7 @@ use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::sync::{OpenWatches, lock};
 use crate::telemetry::error_chain;
+use crate::telemetry::standard::RequestCounts;
 
 /// No write or read of a single object takes this long on a healthy API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,6 +37,7 @@ pub(crate) struct ApiClient {
     limit: Option<Arc<Limit>>,
     /// Of all accounts together.
     pub(crate) watches: OpenWatches,
+    pub(crate) requests: RequestCounts,
 }
 
 /// Rate limit that all requests but watches share.
@@ -126,14 +128,16 @@ impl ApiClient {
     pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {
         let limit = |rate| Limit { start: Instant::now(), limiter: Mutex::new(RateLimiter::new(rate)) };
         let (client, watches) = (transport.client(namespace), OpenWatches::default());
-        Self { client, transport, limit: rate.map(limit).map(Arc::new), watches }
+        let requests = transport.requests.clone();
+        Self { client, transport, limit: rate.map(limit).map(Arc::new), watches, requests }
     }
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
         let transport = self.transport.acting_as(&account.user());
         let client = transport.client(self.client.default_namespace());
-        Self { client, transport, limit: self.limit.clone(), watches: self.watches.clone() }
+        let (watches, requests) = (self.watches.clone(), self.requests.clone());
+        Self { client, transport, limit: self.limit.clone(), watches, requests }
     }
 
     /// Waits until the API server answers: six tries, five seconds apart.

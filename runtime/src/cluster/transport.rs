@@ -23,6 +23,7 @@ use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 use crate::cluster::proxies::Proxy;
 use crate::sync::lock;
+use crate::telemetry::standard::{RequestCounts, method_name};
 
 /// A list or a watch that the API server leaves unanswered for this long is asked for again, and so is a list of which no
 /// further byte comes. The API server itself gives up after this long.
@@ -71,6 +72,8 @@ pub(super) struct Transport {
     /// Locked only while it takes a request: it is ready at once, or has failed.
     service: Arc<Mutex<HttpService>>,
     user: Option<Arc<str>>,
+    /// Of all accounts together.
+    pub(super) requests: RequestCounts,
     /// Of lists and watches.
     read_timeout: Duration,
 }
@@ -84,11 +87,15 @@ impl Transport {
         proxy: Option<&Proxy>,
         read_timeout: Duration,
     ) -> Result<Self, kube::Error> {
-        Ok(Self::new(service(config, proxy)?, read_timeout))
+        let url = &config.cluster_url;
+        let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+        let requests = RequestCounts::new(&format!("{}:{port}", url.host().unwrap_or_default()));
+        Ok(Self { requests, ..Self::new(service(config, proxy)?, read_timeout) })
     }
 
     pub(super) fn new(service: HttpService, read_timeout: Duration) -> Self {
-        Self { service: Arc::new(Mutex::new(service)), user: None, read_timeout }
+        let requests = RequestCounts::default();
+        Self { service: Arc::new(Mutex::new(service)), user: None, requests, read_timeout }
     }
 
     pub(super) fn acting_as(&self, user: &str) -> Self {
@@ -118,6 +125,13 @@ impl Transport {
             // Never as ourselves instead.
             request.headers_mut().insert(IMPERSONATE, HeaderValue::from_str(user)?);
         }
+        let method = method_name(request.method());
+        let answer = self.exchange(request).await;
+        self.requests.count(method, answer.as_ref().ok().map(Response::status));
+        answer
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<RawAnswer, BoxError> {
         let mut request = Some(request);
         let answer = poll_fn(|context| {
             let mut service = lock(&self.service);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::reason::EventReason;
@@ -79,6 +79,7 @@ impl Host {
     }
 
     fn take_in(&mut self, kind: ControllerKind, change: &Change) {
+        let start = Instant::now();
         let Some(key) = change.key().cloned() else { return };
         self.hosted.retain(|_, hosted| !hosted.has_ended());
         let now = self.context.controllers.get(kind, &key.name);
@@ -91,6 +92,7 @@ impl Host {
             (Some(object), before) => Some(self.begin(kind, object, before)),
         };
         self.hosted.extend(next.map(|hosted| (key, hosted)));
+        self.context.metrics.took_in(kind, start.elapsed());
     }
 
     /// Starts a controller, once the one of that name before it has ended.

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 pub(super) struct Entry {
     /// Where it is queued.
     pub(super) place: Option<Place>,
+    pub(super) queued_at: Option<Instant>,
     pub(super) running: bool,
     /// The strongest cause to run again that came while it was running.
     pub(super) meanwhile: Option<Cause>,

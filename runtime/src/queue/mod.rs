@@ -1,6 +1,7 @@
 //! Work queue of parents: each key is queued once, never runs on two workers, and runs at once or after a delay.
 
 mod entry;
+mod figures;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -21,6 +22,8 @@ use tokio::time::Instant;
 
 use crate::sync::lock;
 use entry::Entry;
+use figures::Counts;
+pub(crate) use figures::{BUCKETS, QueueFigures, Times};
 
 /// # Guarantees
 /// A key that is added while its worker runs is handed out again afterwards. The earliest of several delays counts. A key whose
@@ -56,8 +59,14 @@ impl Throttle {
 impl<K: Ord + Hash + Clone> Queue<K> {
     pub(crate) fn new(throttle: Throttle, namespace_of: NamespaceOf<K>) -> Self {
         let lanes = Lanes::new(namespace_of);
-        let keys =
-            Keys { lanes, due: BTreeSet::new(), entries: FastMap::default(), throttle, sweep_at: None };
+        let keys = Keys {
+            lanes,
+            due: BTreeSet::new(),
+            entries: FastMap::default(),
+            throttle,
+            sweep_at: None,
+            counts: Counts::default(),
+        };
         Self { keys: Mutex::new(keys), closed: AtomicBool::new(false), wake: Notify::new() }
     }
 
@@ -118,6 +127,10 @@ impl<K: Ord + Hash + Clone> Queue<K> {
     /// Gives a key back that [`Queue::next`] handed out. No worker is woken: this one asks for the next key.
     pub(crate) fn done(&self, key: &K, outcome: Outcome) {
         lock(&self.keys).done(key, outcome, Instant::now());
+    }
+
+    pub(crate) fn figures(&self) -> QueueFigures {
+        lock(&self.keys).counts.figures(Instant::now())
     }
 
     /// No key is handed out any more.
@@ -184,6 +197,7 @@ struct Keys<K> {
     entries: FastMap<K, Entry>,
     throttle: Throttle,
     sweep_at: Option<Instant>,
+    counts: Counts<K>,
 }
 
 impl<K: Ord + Hash + Clone> Keys<K> {
@@ -232,8 +246,8 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     fn push_at(&mut self, pace: Pace, key: K, cause: Cause, now: Instant) -> bool {
         let budget = self.entries.or_default(&key).budget;
         match self.throttle.pace(budget, now).max(pace) {
-            Pace::AtOnce => self.enqueue(key, Lane::Of(cause)),
-            Pace::Throttled => self.enqueue(key, Lane::Throttled),
+            Pace::AtOnce => self.enqueue(key, Lane::Of(cause), now),
+            Pace::Throttled => self.enqueue(key, Lane::Throttled, now),
             Pace::At(at) => {
                 self.hold(key, self.throttle.start.checked_add(at), now);
                 true
@@ -242,13 +256,16 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     /// Queues a key that is not running. A stronger cause moves it to a better lane.
-    fn enqueue(&mut self, key: K, lane: Lane) -> bool {
+    fn enqueue(&mut self, key: K, lane: Lane, now: Instant) -> bool {
         let entry = self.entries.or_default(&key);
         if let Some(place) = entry.place {
             if place.lane <= lane {
                 return false;
             }
             self.lanes.remove(place);
+        } else {
+            entry.queued_at = Some(now);
+            self.counts.queued();
         }
         entry.place = Some(self.lanes.push(lane, key));
         true
@@ -275,6 +292,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     /// Takes a key back that was handed out.
     fn done(&mut self, key: &K, outcome: Outcome, now: Instant) {
         let time = self.throttle.time(now);
+        self.counts.ended(key, now);
         let Some(entry) = self.entries.get_mut(key) else { return };
         entry.running = false;
         let meanwhile = entry.meanwhile.take();
@@ -285,7 +303,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let at = |delay: Duration| now.checked_add(delay);
         match outcome {
             Outcome::FollowUp => _ = self.push(key.clone(), follow_up, now),
-            Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up)),
+            Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up), now),
             Outcome::Settled(delay) | Outcome::InVain(delay) => {
                 self.delay(key.clone(), delay.and_then(at));
                 if let Some(cause) = meanwhile {
@@ -321,6 +339,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
     }
 
     fn set_due(&mut self, key: K, at: Instant) {
+        self.counts.delayed();
         if let Some(before) = self.entries.or_default(&key).due.replace(at) {
             self.due.remove(&(before, key.clone()));
         }
@@ -347,7 +366,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
                 // It waited for this as for a change.
                 (true, true) => entry.note(Cause::Changed),
                 (true, false) => entry.note(Cause::Periodic),
-                (false, true) => _ = self.enqueue(key, Lane::Of(Cause::Periodic)),
+                (false, true) => _ = self.enqueue(key, Lane::Of(Cause::Periodic), now),
                 (false, false) => _ = self.push(key, Cause::Periodic, now),
             }
         }
@@ -371,6 +390,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         let entry = self.entries.or_default(&key);
         entry.place = None;
         entry.running = true;
+        self.counts.began(&key, entry.queued_at.take(), now);
         let reset_at = entry.reset_at.take();
         if reset_at.is_some() {
             (entry.failures, entry.self_triggered) = (0, false);

@@ -380,3 +380,23 @@ async fn queues_share_the_workers_of_their_controller_in_turns() {
     assert_eq!(most, 2, "as many as there are workers, and no more");
     assert!(many <= 14, "the few waited for {many} of the many");
 }
+
+#[tokio::test(start_paused = true)]
+async fn figures_tell_of_waits_and_runs() {
+    let queue = queue();
+    queue.add(1, Cause::Changed);
+    queue.add(1, Cause::Changed);
+    queue.add(2, Cause::Changed);
+    let QueueFigures { depth, adds, .. } = queue.figures();
+    assert_eq!((depth, adds), (2, 2), "a key that is queued is not added again");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(now(&queue).await, Some(1));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let figures = queue.figures();
+    assert_eq!((figures.depth, figures.unfinished, figures.longest), (1, 3.0, 3.0));
+    assert_eq!((figures.waits.count, figures.waits.sum, figures.waits.buckets[9]), (1, 2.0, 1));
+    queue.done(&1, Outcome::Failed(Duration::from_secs(5)));
+    let figures = queue.figures();
+    assert_eq!((figures.works.count, figures.works.sum, figures.works.buckets[9]), (1, 3.0, 1));
+    assert_eq!((figures.retries, figures.unfinished, figures.longest), (1, 0.0, 0.0));
+}

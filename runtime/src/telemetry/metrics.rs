@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use http::StatusCode;
+use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
 use metahook_core::pacing::memory::MemoryFigures;
@@ -13,38 +13,28 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::memory::MemoryBudget;
+use crate::queue::QueueFigures;
 use crate::sync::{OpenWatches, lock};
+use crate::telemetry::standard::{self, HostMeter, QueueMeter, RequestCounts};
+use crate::telemetry::webhooks;
+pub(crate) use crate::telemetry::webhooks::WebMeter;
+use crate::telemetry::{Labels, labels};
 
 /// Content type of a scrape.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Prometheus' own.
-const DURATION_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-
-/// A moment in the making of a connection, measured from the start of the exchange that it is made for.
-pub(crate) type Moment = &'static str;
-
-pub(crate) const DNS_START: Moment = "dns_start";
-pub(crate) const DNS_DONE: Moment = "dns_done";
-pub(crate) const TLS_START: Moment = "tls_handshake_start";
-pub(crate) const TLS_DONE: Moment = "tls_handshake_done";
-
-/// The metrics of moments: their short name, help, moments and buckets.
-const CONNECTING: [(&str, &str, [Moment; 2], [f64; 4]); 2] = [
-    ("dns", "Time until a webhook's host was looked up", [DNS_START, DNS_DONE], [0.005, 0.01, 0.025, 0.05]),
-    ("tls", "Time until a webhook's TLS was agreed on", [TLS_START, TLS_DONE], [0.05, 0.1, 0.25, 0.5]),
-];
 
 /// All controllers that run, and their webhooks. One that ended is gone from the next scrape.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     controllers: Arc<Meters<Meter>>,
     webhooks: Arc<Meters<WebMeter>>,
+    queues: Arc<Meters<QueueMeter>>,
+    host: Arc<HostMeter>,
+    requests: RequestCounts,
     /// Modules compiled so far.
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
     watches: OpenWatches,
@@ -59,22 +49,6 @@ pub(crate) struct Meter {
     labels: [(&'static str, String); 2],
     counts: Mutex<ControllerMetrics>,
 }
-
-/// Counts of one webhook of one controller, under Metacontroller's names.
-pub(crate) struct WebMeter {
-    hook: HookName,
-    labels: [(&'static str, String); 3],
-    codes: Mutex<BTreeMap<u16, u64>>,
-    durations: Histogram,
-    connecting: BTreeMap<Moment, Histogram>,
-    in_flight: Gauge,
-}
-
-/// An exchange that is under way until this is dropped.
-pub(crate) struct InFlight<'a>(&'a Gauge);
-
-/// Labels by name.
-type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 impl<T> Meters<T> {
     fn add(&self, meter: T) -> Arc<T> {
@@ -101,16 +75,25 @@ impl Metrics {
         Self {
             controllers: Arc::default(),
             webhooks: Arc::default(),
+            queues: Arc::default(),
+            host: Arc::default(),
+            requests: RequestCounts::default(),
             compilations: Arc::new(compilations),
             watches: OpenWatches::default(),
             memory: Arc::new(MemoryFigures::default),
         }
     }
 
-    /// The same, with the watches of a client of the API server and the memory budget.
-    pub(crate) fn with_server(self, watches: &OpenWatches, memory: &MemoryBudget) -> Self {
+    /// The same, with the requests and watches of a client of the API server and the memory budget.
+    pub(crate) fn with_server(
+        self,
+        requests: &RequestCounts,
+        watches: &OpenWatches,
+        memory: &MemoryBudget,
+    ) -> Self {
         let memory = memory.clone();
-        Self { watches: watches.clone(), memory: Arc::new(move || memory.figures()), ..self }
+        let (requests, watches) = (requests.clone(), watches.clone());
+        Self { requests, watches, memory: Arc::new(move || memory.figures()), ..self }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -119,21 +102,27 @@ impl Metrics {
     }
 
     pub(crate) fn webhook(&self, kind: &str, name: &str, hook: HookName, url: &str) -> Arc<WebMeter> {
-        let connecting = CONNECTING
-            .into_iter()
-            .flat_map(|(.., moments, buckets)| moments.map(|moment| (moment, Histogram::new(buckets))));
-        self.webhooks.add(WebMeter {
-            hook,
-            labels: [
-                ("controller_name", name.to_owned()),
-                ("controller_type", kind.to_owned()),
-                ("url", without_secrets(url)),
-            ],
-            codes: Mutex::default(),
-            durations: Histogram::new(DURATION_BUCKETS),
-            connecting: connecting.collect(),
-            in_flight: Gauge::default(),
-        })
+        self.webhooks.add(WebMeter::new(kind, name, hook, url))
+    }
+
+    /// A queue of a controller; it is in the scrapes as long as the meter is held.
+    pub(crate) fn queue(
+        &self,
+        kind: ControllerKind,
+        name: &str,
+        figures: impl Fn() -> QueueFigures + Send + Sync + 'static,
+    ) -> Arc<QueueMeter> {
+        self.queues.add(QueueMeter { name: format!("{}-{name}", kind.as_str()), figures: Box::new(figures) })
+    }
+
+    /// The server took a change of a controller in.
+    pub(crate) fn took_in(&self, kind: ControllerKind, took: Duration) {
+        self.host.took_in(kind, took);
+    }
+
+    /// A controller is refused.
+    pub(crate) fn refused(&self, kind: ControllerKind) {
+        self.host.refused(kind);
     }
 
     /// The text that a scrape gets.
@@ -152,41 +141,20 @@ impl Meter {
     }
 }
 
-impl WebMeter {
-    pub(crate) fn begin(&self) -> InFlight<'_> {
-        self.in_flight.inc();
-        InFlight(&self.in_flight)
-    }
-
-    pub(crate) fn answered(&self, code: StatusCode, took: Duration) {
-        *lock(&self.codes).entry(code.as_u16()).or_default() += 1;
-        self.durations.observe(took.as_secs_f64());
-    }
-
-    pub(crate) fn connecting(&self, moment: Moment, after: Duration) {
-        if let Some(histogram) = self.connecting.get(moment) {
-            histogram.observe(after.as_secs_f64());
-        }
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_controllers(&mut encoder)?;
         let meters = self.webhooks.all();
         for hook in [HookName::Sync, HookName::Finalize, HookName::Customize] {
-            let meters: Vec<_> = meters.iter().filter(|meter| meter.hook == hook).collect();
+            let meters: Vec<_> = meters.iter().filter(|meter| meter.is_of(hook)).collect();
             if !meters.is_empty() {
-                encode_webhooks(&mut encoder, hook, &meters)?;
+                webhooks::encode(&mut encoder, hook, &meters)?;
             }
         }
-        Ok(())
+        standard::encode_queues(&mut encoder, &self.queues.all())?;
+        self.host.encode(&mut encoder)?;
+        standard::encode_requests(&mut encoder, &self.requests)?;
+        standard::encode_process(&mut encoder)
     }
 }
 
@@ -261,47 +229,6 @@ impl Metrics {
     }
 }
 
-fn encode_webhooks(
-    encoder: &mut DescriptorEncoder<'_>,
-    hook: HookName,
-    meters: &[&Arc<WebMeter>],
-) -> fmt::Result {
-    const POST: (&str, &str) = ("method", "post");
-    let name = format!("metacontroller_{hook}_requests");
-    let mut family = encoder.encode_descriptor(&name, "Answers of webhooks", None, MetricType::Counter)?;
-    for meter in meters {
-        for (code, sum) in &*lock(&meter.codes) {
-            let code = code.to_string();
-            let labels = labels(&meter.labels, &[("code", &code), POST]);
-            ConstCounter::new(*sum).encode(family.encode_family(&labels)?)?;
-        }
-    }
-    let name = format!("metacontroller_{hook}_request_duration_histogram_seconds");
-    let help = "Time from a request to the head of its answer";
-    let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
-    for meter in meters {
-        meter.durations.encode(family.encode_family(&labels(&meter.labels, &[POST]))?)?;
-    }
-    for (step, help, moments, _) in CONNECTING {
-        let name = format!("metacontroller_{hook}_{step}_duration_histogram_seconds");
-        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Histogram)?;
-        for meter in meters {
-            for (moment, histogram) in meter.connecting.iter().filter(|(moment, _)| moments.contains(moment))
-            {
-                let labels = labels(&meter.labels, &[("event", moment)]);
-                histogram.encode(family.encode_family(&labels)?)?;
-            }
-        }
-    }
-    let name = format!("metacontroller_{hook}_in_flight_requests");
-    let mut family =
-        encoder.encode_descriptor(&name, "Requests that are under way", None, MetricType::Gauge)?;
-    for meter in meters {
-        meter.in_flight.encode(family.encode_family(&labels(&meter.labels, &[]))?)?;
-    }
-    Ok(())
-}
-
 fn describe<'a>(
     encoder: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
@@ -313,20 +240,6 @@ fn describe<'a>(
         MetricKind::Histogram => MetricType::Histogram,
     };
     encoder.encode_descriptor(name, metric.meaning(), None, kind)
-}
-
-/// A URL without user-info, query and fragment.
-fn without_secrets(url: &str) -> String {
-    let place = url.split(['?', '#']).next().unwrap_or_default();
-    let (scheme, rest) = place.split_once("://").unwrap_or(("", place));
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    if scheme.is_empty() { format!("{host}{path}") } else { format!("{scheme}://{host}{path}") }
-}
-
-fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)]) -> Labels<'a> {
-    own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
 }
 
 fn pairs(map: &BTreeMap<&'static str, u64>) -> Vec<(&'static str, u64)> {
@@ -344,18 +257,6 @@ mod tests {
     use metahook_core::controller_metrics::{Called, OK};
 
     use super::*;
-
-    #[test]
-    fn urls_in_metrics_have_no_secrets() {
-        for (url, shown) in [
-            ("http://s.n:80/sync", "http://s.n:80/sync"),
-            ("https://user:p@ss@h/a/b?token=x#y", "https://h/a/b"),
-            ("http://h?token=x/@y", "http://h"),
-            ("http://h/@a", "http://h/@a"),
-        ] {
-            assert_eq!(without_secrets(url), shown);
-        }
-    }
 
     #[test]
     fn a_scrape_holds_the_counts_of_running_controllers() {

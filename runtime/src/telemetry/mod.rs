@@ -2,6 +2,9 @@
 
 pub(crate) mod http;
 pub(crate) mod metrics;
+mod process;
+pub(crate) mod standard;
+pub(crate) mod webhooks;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -24,6 +27,13 @@ pub enum LogError {
     Level(String, #[source] tracing_subscriber::filter::ParseError),
     #[error("logging has been set up already")]
     Twice(#[source] Box<dyn Error + Send + Sync>),
+}
+
+/// Labels by name.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+fn labels<'a>(own: &'a [(&'static str, String)], more: &[(&'static str, &'a str)]) -> Labels<'a> {
+    own.iter().map(|(name, value)| (*name, value.as_str())).chain(more.iter().copied()).collect()
 }
 
 pub(crate) fn start_log(format: Format, level: &str) -> Result<(), LogError> {

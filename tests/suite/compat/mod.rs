@@ -12,6 +12,7 @@ pub(crate) mod decorator_object;
 pub(crate) mod decorators_together;
 pub(crate) mod hook_protocol;
 mod kinds;
+pub(crate) mod metrics;
 pub(crate) mod migration;
 pub(crate) mod mild_answers;
 pub(crate) mod parent_reconcile;

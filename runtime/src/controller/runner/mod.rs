@@ -247,6 +247,7 @@ impl ControllerRunner {
     /// Says why the controller does not run.
     fn refuse(&self, reason: ConditionReason, message: &str) {
         self.stand_aside();
+        self.context.metrics.refused(self.kind);
         self.reporter.change(|report| report.ready = Finding::new(reason, message));
         self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
     }

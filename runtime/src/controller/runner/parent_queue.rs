@@ -28,11 +28,14 @@ use crate::controller::{Brake, Context};
 use crate::queue::{self, Queue, Throttle, Workers};
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};
+use crate::telemetry::standard::QueueMeter;
 
 pub(crate) struct ParentQueue {
     pub(crate) reconciler: Arc<Reconciler>,
     pub(crate) queue: Arc<Queue<Key>>,
     pub(crate) tasks: Arc<Tasks>,
+    /// Held for the scrapes.
+    _meter: Arc<QueueMeter>,
 }
 
 impl ParentQueue {
@@ -45,6 +48,9 @@ impl ParentQueue {
         throttle: Throttle,
     ) -> Self {
         let queue = Arc::new(Queue::new(throttle, |key: &Key| &key.namespace));
+        let figures = Arc::clone(&queue);
+        let config = &hooks.data.config;
+        let meter = context.metrics.queue(config.kind.name(), &config.name, move || figures.figures());
         let tasks = Arc::new(Tasks::default());
         let related = RelatedObjects::new(
             hooks.clone(),
@@ -54,7 +60,7 @@ impl ParentQueue {
             (context.options.customize, restricted),
         );
         let reconciler = Reconciler::new(hooks, Arc::new(related), decorator, context);
-        Self { reconciler: Arc::new(reconciler), queue, tasks }
+        Self { reconciler: Arc::new(reconciler), queue, tasks, _meter: meter }
     }
 
     /// Starts the workers; they end with the queue.

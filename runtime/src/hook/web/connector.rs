@@ -24,7 +24,7 @@ use tower::{BoxError, Service};
 
 use crate::cluster::proxies::{Proxies, Proxy};
 use crate::hook::web::tls::TlsError;
-use crate::telemetry::metrics::{DNS_DONE, DNS_START, Moment, TLS_DONE, TLS_START, WebMeter};
+use crate::telemetry::webhooks::{DNS_DONE, DNS_START, Moment, TLS_DONE, TLS_START, WebMeter};
 
 tokio::task_local! {
     /// The exchange for which a connection is made.
