@@ -114,7 +114,7 @@ pub(crate) async fn many_restless_parents_share_a_rate(test: &mut Fixture) -> Re
         try_join_all(some.iter().map(create)).await?;
     }
     // All have had their first ten once the server writes no faster than the rate.
-    until("the server writes less often", PATIENCE * 15, async || {
+    until("the server writes less often", PATIENCE * form(15, 60), async || {
         let total = measure::metric(metrics, "metahook_writes_total")?;
         let writes = measure::writes_per_second(metrics, Duration::from_secs(1)).await?;
         let ends = total >= count(UNTHROTTLED * parents) && writes <= RATE * 1.5;
