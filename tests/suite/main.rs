@@ -270,6 +270,7 @@ fn of_the_protocol() -> Vec<Test> {
         },
         webhook_trust::{
             certificates_and_credentials_of_a_webhook_follow_their_objects,
+            a_webhook_that_the_bundle_does_not_trust_is_called_once_it_does,
         },
     ]
 }

@@ -88,3 +88,33 @@ pub(crate) async fn certificates_and_credentials_of_a_webhook_follow_their_objec
     }
     Ok(())
 }
+
+/// The error names the host and the check that failed; parents heal when the bundle is put right.
+pub(crate) async fn a_webhook_that_the_bundle_does_not_trust_is_called_once_it_does(
+    test: &mut Fixture,
+) -> Result<()> {
+    let [right, wrong] =
+        ["right", "wrong"].map(|which| test.plane().scratch().join(format!("{}-{which}.pem", test.name())));
+    let answer = json!({ "children": [config_map("child", json!({}), json!({}))] });
+    let hook = Webhook::serve_tls(&right, move |_| answer.clone().into()).await?;
+    let _other = Webhook::serve_tls(&wrong, |_| json!({}).into()).await?;
+    let [right, wrong] = [fs::read_to_string(&right)?, fs::read_to_string(&wrong)?];
+    test.define_kind().await?;
+    let place = test.config_maps();
+    test.make(&place, config_map("authority", json!({}), json!({ "ca.crt": wrong }))).await?;
+    test.serve()?;
+    let bundle = json!({ "configMapRef": { "name": "authority", "namespace": test.name() } });
+    let sync = Hook::webhook(&hook.url("/sync")).with("caBundle", bundle);
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(sync)).await?;
+    test.create(test.parent("a")).await?;
+    // The two authorities have one name.
+    let says = |event: &Value| {
+        let message = text(event, "/message");
+        message.contains("TLS with 127.0.0.1: its certificate") && message.contains("(BadSignature)")
+    };
+    test.until_event("a", "SyncError", says).await?;
+    ensure!(hook.count() == 0, "called without trust: {:?}", hook.asked());
+    place.merge("authority", &json!({ "data": { "ca.crt": right } })).await?;
+    place.until("child", "made", |_| true).await?;
+    Ok(())
+}
