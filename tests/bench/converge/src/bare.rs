@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::api::{Api, Kind, Made};
 use crate::bodies;
 use crate::cluster::Cluster;
 use crate::crowd;
 use crate::observer::{Object, Observer};
-use crate::ours::{LATENCIES, name};
+use crate::ours::{BACKLOG, FRESH, LATENCIES, name};
 use crate::report::percentile;
 
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct Bare {
     pub(crate) recreate: Duration,
     /// Two writes, one after the other.
     pub(crate) two_p50: Duration,
+    /// The same two while all others are recreated.
+    pub(crate) storm_two_p99: Duration,
 }
 
 /// Leaves nothing behind but a namespace.
@@ -38,9 +41,9 @@ pub(crate) async fn measure(cluster: &Cluster, namespace: &str, parents: usize) 
     let (end, _) = observed.until(parents, |parent| parent.has_converged(1)).await?;
     let create = end - start;
     let two_p50 = one_by_one(&api).await?;
-    let recreate = recreate_all(&api, parents).await?;
+    let (recreate, storm) = recreate_all(&api, parents).await?;
     cluster.empty(&api).await?;
-    Ok(Bare { create, recreate, two_p50 })
+    Ok(Bare { create, recreate, two_p50, storm_two_p99: percentile(storm, 99) })
 }
 
 /// Parent, Pod, status; how long the first two took.
@@ -61,21 +64,31 @@ async fn one_by_one(api: &Api) -> Result<Duration> {
     Ok(percentile(times, 50))
 }
 
-async fn recreate_all(api: &Api, parents: usize) -> Result<Duration> {
+/// New parents in the same namespace, as long as the others are recreated.
+async fn fresh(api: &Api) -> Result<Vec<Duration>> {
+    sleep(BACKLOG).await;
+    let mut times = Vec::new();
+    for number in 0..FRESH {
+        times.push(create(api, &format!("fresh-{number}")).await?);
+    }
+    Ok(times)
+}
+
+async fn recreate_all(api: &Api, parents: usize) -> Result<(Duration, Vec<Duration>)> {
     let pods: BTreeMap<_, _> = api.all(Kind::Pod).await?.into_iter().collect();
     let mut observed = Observer::of(api, Kind::Parent).await?;
     let mut new_pods = Observer::of(api, Kind::Pod).await?;
     let (start, each, before) = (Instant::now(), api.clone(), pods.clone());
-    crowd::each(parents, move |number| {
+    let storm = crowd::each(parents, move |number| {
         let (api, name) = (each.clone(), name(number));
         let uid = before.get(&name).cloned().unwrap_or_default();
         async move { recreate(&api, &name, &uid).await }
-    })
-    .await?;
+    });
+    let ((), fresh) = tokio::try_join!(storm, fresh(api))?;
     let (converged, _) = observed.until(parents, |parent| parent.has_converged(2)).await?;
     let is_new = |pod: &Object| pods.get(&pod.metadata.name) != Some(&pod.metadata.uid);
     let (made, _) = new_pods.until(parents, is_new).await?;
-    Ok(converged.max(made) - start)
+    Ok((converged.max(made) - start, fresh))
 }
 
 /// Patch, delete, create, status.

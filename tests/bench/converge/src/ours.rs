@@ -21,7 +21,9 @@ use crate::usage;
 pub(crate) const LATENCIES: usize = 200;
 
 /// Parents made one by one while all others are recreated.
-const FRESH: usize = 40;
+pub(crate) const FRESH: usize = 40;
+/// From the begin of the storm until there is a backlog.
+pub(crate) const BACKLOG: Duration = Duration::from_millis(300);
 
 /// How long a server is watched that has nothing to do.
 const IDLE: Duration = Duration::from_secs(10);
@@ -122,8 +124,7 @@ async fn to_pod(api: &Api, pods: &mut Observer, name: &str) -> Result<Duration> 
 /// New parents in the same namespace, as long as the others are recreated.
 async fn fresh(api: &Api) -> Result<Vec<Duration>> {
     let mut pods = Observer::of(api, Kind::Pod).await?;
-    // By then there is a backlog.
-    sleep(Duration::from_millis(300)).await;
+    sleep(BACKLOG).await;
     let mut times = Vec::new();
     for number in 0..FRESH {
         times.push(to_pod(api, &mut pods, &format!("fresh-{number}")).await?);

@@ -29,6 +29,8 @@ pub(crate) struct Figures {
     storm_to_pod_p99_ms: f64,
     /// Of the median of an idle server.
     storm_to_pod_ratio: f64,
+    /// Of two bare writes while all others are recreated by bare writes, p99 as well.
+    storm_to_pod_of_bare: f64,
     idle_resync_us_per_parent: f64,
     #[serde(skip)]
     kb_per_parent: f64,
@@ -66,6 +68,7 @@ impl Report {
             recreate_cpu_s: of(|pair| pair.recreate_cpu_s),
             storm_to_pod_p99_ms: of(|pair| pair.storm_to_pod_p99_ms),
             storm_to_pod_ratio: of(|pair| pair.storm_to_pod_ratio),
+            storm_to_pod_of_bare: of(|pair| pair.storm_to_pod_of_bare),
             idle_resync_us_per_parent: of(|pair| pair.idle_resync_us_per_parent),
             kb_per_parent: of(|pair| pair.kb_per_parent),
             writes_per_parent: of(|pair| pair.writes_per_parent),
@@ -116,6 +119,7 @@ impl Report {
                 format!("{}", all.storm_to_pod_ratio),
                 Some((all.storm_to_pod_ratio, 10.0)),
             ),
+            row("    of the p99 of two bare writes", format!("{}", all.storm_to_pod_of_bare), None),
             row(
                 "CPU of a look at a settled parent",
                 format!("{} µs", all.idle_resync_us_per_parent),
@@ -145,6 +149,7 @@ impl Figures {
             recreate_cpu_s: rounded(ours.recreate_cpu),
             storm_to_pod_p99_ms: millis(ours.storm_to_pod_p99),
             storm_to_pod_ratio: ratio(ours.storm_to_pod_p99, ours.to_pod_p50),
+            storm_to_pod_of_bare: ratio(ours.storm_to_pod_p99, bare.storm_two_p99),
             idle_resync_us_per_parent: rounded(ours.idle_resync_us),
             kb_per_parent: rounded((ours.memory_mb - ours.memory_before_mb) * 1000.0 / count(parents)),
             writes_per_parent: rounded(ours.writes),
@@ -186,6 +191,7 @@ mod tests {
         create: Duration::from_secs(4),
         recreate: Duration::from_secs(5),
         two_p50: Duration::from_millis(4),
+        storm_two_p99: Duration::from_millis(60),
     };
 
     fn ours(create: u64) -> Ours {
@@ -216,7 +222,8 @@ mod tests {
                 "parents": 2000, "bound_s": 4.0, "converge_s": 6.0, "ratio": 1.5, "cpu_ms_per_parent": 0.5,
                 "rss_mb": 40.0, "create_to_pod_p50_ms": 6.0, "create_to_pod_p99_ms": 9.0,
                 "create_to_pod_ratio": 1.5, "recreate_s": 10.0, "recreate_ratio": 2.0, "recreate_cpu_s": 1.5,
-                "storm_to_pod_p99_ms": 90.0, "storm_to_pod_ratio": 15.0, "idle_resync_us_per_parent": 0.5,
+                "storm_to_pod_p99_ms": 90.0, "storm_to_pod_ratio": 15.0, "storm_to_pod_of_bare": 1.5,
+                "idle_resync_us_per_parent": 0.5,
             })
         );
         let table = report.table();
