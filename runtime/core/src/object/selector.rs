@@ -82,14 +82,12 @@ impl Selector {
         Ok(Self(all.into()))
     }
 
-    /// Parses the text form of `kubectl -l`: `a=b,c!=d,e in (f,g),h,!i`.
+    /// Parses the text form of `kubectl -l`: `a=b,c!=d,e in (f,g),h,!i`. Numbers are not compared: `a>1` is refused.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        split_outside_parentheses(text)
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-            .map(parse_one)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let parts = split_outside_parentheses(text).map(str::trim).filter(|part| !part.is_empty());
+        let all: Vec<_> = parts.map(parse_one).collect::<Result<_, _>>()?;
+        all.iter().try_for_each(Requirement::check)?;
+        Ok(Self(all.into()))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -311,9 +309,28 @@ mod tests {
 
     #[test]
     fn malformed_text_is_refused() {
-        for text in ["a in 1", "a in (1", "a b", "=1", "a=b=c", "a near (1)", "!"] {
+        for text in ["a in 1", "a in (1", "a b", "=1", "a=b=c", "a near (1)", "!", "-a=1", "a=-1"] {
             assert!(Selector::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn comparisons_of_numbers_are_refused() {
+        for text in ["a>1", "a<1", "a > 1", "a=>1", "a=<1", "a in (<1)", "b=1,a>1"] {
+            assert!(Selector::parse(text).is_err(), "{text}");
+        }
+        for (operator, value) in
+            [("Gt", "1"), ("Lt", "1"), (">", "1"), ("<", "1"), ("In", ">1"), ("NotIn", "<1")]
+        {
+            let values = Some(vec![value.to_owned()]);
+            let expression = Expression { key: "a".into(), operator: operator.into(), values };
+            let selector = LabelSelector { match_expressions: Some(vec![expression]), ..Default::default() };
+            let error = Selector::of(&selector).unwrap_err().to_string();
+            let named = if operator.ends_with("In") { value } else { operator };
+            assert!(error.contains(&format!("{named:?}")), "{error}");
+        }
+        let selector = LabelSelector { match_labels: Some(labels(&[("a", ">1")])), ..Default::default() };
+        assert!(Selector::of(&selector).is_err());
     }
 
     #[test]
