@@ -38,7 +38,7 @@ table! {
     Writes = ("writes", MetricKind::Counter, "operation");
     /// Parents that the controller is responsible for.
     Parents = ("parents", MetricKind::Gauge, "");
-    /// Parents for which there is nothing to do.
+    /// Parents for which the last reconcile had nothing to write.
     ParentsSettled = ("parents_settled", MetricKind::Gauge, "");
     /// Parents whose last reconcile failed.
     ParentsFailing = ("parents_failing", MetricKind::Gauge, "");

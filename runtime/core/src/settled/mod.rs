@@ -19,7 +19,9 @@ use crate::object::id::Key;
 pub struct SettledParents {
     /// Nothing is to be done about these until a reconcile reads something else.
     settled: FastMap<Key, SettledState>,
-    /// The last reconcile of these failed, by category. No parent is in both.
+    /// The last reconcile of these wrote nothing; a webhook is called at each trigger all the same.
+    at_rest: BTreeSet<Key>,
+    /// The last reconcile of these failed, by category. No parent is in two of the three.
     failing: BTreeMap<Key, &'static str>,
     /// The last reconcile of these delayed their status.
     status_due: BTreeSet<Key>,
@@ -162,9 +164,16 @@ impl SettledParents {
         }
     }
 
+    /// A reconcile ended with nothing to do, after a call of a webhook: the next one calls it again.
+    pub fn rest(&mut self, parent: &Key) {
+        self.unsettle(parent);
+        self.at_rest.insert(parent.clone());
+    }
+
     /// A reconcile ended well, and the next one has to run in full.
     pub fn unsettle(&mut self, parent: &Key) {
         self.settled.remove(parent);
+        self.at_rest.remove(parent);
         self.failing.remove(parent);
         self.checks.remove(parent);
     }
@@ -206,8 +215,9 @@ impl SettledParents {
         self.hook.filter(|(called, _)| *called == hook).map(|(_, purity)| purity)
     }
 
+    /// How many parents the last reconcile had nothing to write for, of those whose hooks are pure or webhooks.
     pub fn settled(&self) -> usize {
-        self.settled.len()
+        self.settled.len() + self.at_rest.len()
     }
 
     /// Parents whose last reconcile failed, with the category.
@@ -248,6 +258,24 @@ mod tests {
             assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Nothing);
         }
         assert_eq!(all.settled(), 1);
+    }
+
+    #[test]
+    fn a_parent_of_a_webhook_is_at_rest_and_costs_a_call() {
+        let (mut all, key) = (SettledParents::new(0), Key::new("n", "p"));
+        all.rest(&key);
+        assert_eq!(all.settled(), 1);
+        assert_eq!(all.hook_need(&key, print("seen")), HookNeed::Call);
+        assert!(!all.is_settled(&key, revision(0)));
+        assert_eq!(all.settled(), 1, "until its reconcile has ended");
+        all.fail(&key, "HookConnect");
+        assert_eq!((all.settled(), all.failing().len()), (0, 1));
+        all.rest(&key);
+        assert_eq!((all.settled(), all.failing().len()), (1, 0));
+        all.settle(&key, state("answer"));
+        assert_eq!(all.settled(), 1, "counted once");
+        all.forget(&key);
+        assert_eq!(all.settled(), 0);
     }
 
     #[test]

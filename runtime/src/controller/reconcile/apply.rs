@@ -234,11 +234,11 @@ impl Reconciler {
         let key = &reconcile.parent.key;
         match written {
             // A drift that is corrected later keeps the parent from settling.
-            Ok(WriteResult::Nothing)
-                if reconcile.pure == Some(true) && reconcile.plan.children.again.is_none() =>
-            {
-                settled.settle(key, reconcile.state);
-            }
+            Ok(WriteResult::Nothing) if reconcile.plan.children.again.is_none() => match reconcile.pure {
+                Some(true) => settled.settle(key, reconcile.state),
+                Some(false) => settled.unsettle(key),
+                None => settled.rest(key),
+            },
             Ok(_) => settled.unsettle(key),
             // `log` stores failures with their category.
             Err(_) => {}
