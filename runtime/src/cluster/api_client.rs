@@ -1,5 +1,6 @@
 //! Client of the API server: its connection, requests and answers as bytes, and the paths of objects.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -98,14 +99,15 @@ impl ApiClient {
         rate: Option<Rate>,
         read_timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let mut config = match kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
-                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                    .await
-                    .map_err(ConnectError::Kubeconfig)?
-            }
-            None => Self::infer().await?,
+        let mut config = if let Some(path) = kubeconfig {
+            let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(ConnectError::Kubeconfig)?
+        } else {
+            let named = std::env::var_os("KUBECONFIG");
+            let found = infer(named.as_deref(), Config::incluster().ok(), Config::infer()).await;
+            found.map_err(ConnectError::Infer)?
         };
         let proxy = Proxy::of_config(&config)?;
         config
@@ -114,15 +116,6 @@ impl ApiClient {
         let transport =
             Transport::connect(&config, proxy.as_ref(), read_timeout).map_err(ConnectError::Client)?;
         Ok(Self::new(transport, &config.default_namespace, rate))
-    }
-
-    /// A Pod is itself before it is the user of its image: `~/.kube/config` comes last.
-    async fn infer() -> Result<Config, ConnectError> {
-        let is_named = std::env::var_os("KUBECONFIG").is_some_and(|path| !path.is_empty());
-        match Config::incluster() {
-            Ok(config) if !is_named => Ok(config),
-            Ok(_) | Err(_) => Config::infer().await.map_err(ConnectError::Infer),
-        }
     }
 
     pub(super) fn new(transport: Transport, namespace: &str, rate: Option<Rate>) -> Self {
@@ -244,6 +237,20 @@ impl Answer {
     }
 }
 
+/// The way to the API server where no file is named by flag. A Pod is itself before it is the user of its image: the
+/// environment's kubeconfig comes first, then the Pod's service account, then `~/.kube/config`, which `elsewhere` finds.
+async fn infer<E>(
+    environment: Option<&OsStr>,
+    in_cluster: Option<Config>,
+    elsewhere: impl Future<Output = Result<Config, E>>,
+) -> Result<Config, E> {
+    let is_named = environment.is_some_and(|path| !path.is_empty());
+    match in_cluster {
+        Some(config) if !is_named => Ok(config),
+        Some(_) | None => elsewhere.await,
+    }
+}
+
 /// The path of one object.
 pub(crate) fn object_path(resource: &Resource, key: &Key) -> String {
     format!("{}/{}", list_path(resource, &key.namespace), segment(&key.name))
@@ -290,6 +297,20 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
+
+    #[tokio::test]
+    async fn a_pods_service_account_comes_before_the_kubeconfig_of_its_home() {
+        let config = |host: &str| Config::new(format!("https://{host}").parse().unwrap());
+        let infer = async |environment: Option<&str>, in_cluster: Option<&str>| {
+            let elsewhere = async { Ok::<_, ()>(config("elsewhere")) };
+            let found = infer(environment.map(OsStr::new), in_cluster.map(config), elsewhere).await;
+            found.unwrap().cluster_url.host().unwrap().to_owned()
+        };
+        assert_eq!(infer(None, Some("pod")).await, "pod");
+        assert_eq!(infer(Some(""), Some("pod")).await, "pod");
+        assert_eq!(infer(Some("/file"), Some("pod")).await, "elsewhere");
+        assert_eq!(infer(None, None).await, "elsewhere");
+    }
 
     #[tokio::test]
     async fn a_busy_api_server_is_no_refusal() {
