@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use acceptance::api::POD;
+use acceptance::api::{POD, SERVICE_ACCOUNT};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{condition, has_condition, is_true, text, uid};
+use acceptance::objects::{Hook, condition, has_condition, is_true, text, uid};
+use acceptance::webhook::Webhook;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+
+use crate::mounts::reach_as;
+use crate::settling::{free_address, get};
 
 /// A controller of the tutorial, ready.
 async fn hosted(test: &mut Fixture) -> Result<()> {
@@ -141,5 +145,62 @@ pub(crate) async fn a_limit_above_what_the_server_allows_is_refused_naming_both(
     let cc = test.until_controller("not ready: InvalidSpec", says).await?;
     let why = condition(&cc, "Ready").map_or("", |ready| text(ready, "/message"));
     ensure!(why.contains("1Gi") && why.contains("512Mi"), "{why}");
+    until_warning(test, "1Gi").await
+}
+
+/// Waits for a warning about the test's controller in the server's log.
+async fn until_warning(test: &mut Fixture, about: &str) -> Result<()> {
+    let name = test.name().to_owned();
+    let is = |line: &str| line.contains("WARN") && line.contains(&name) && line.contains(about);
+    test.server().until_log("the warning", |log| log.lines().any(is)).await.map(drop)
+}
+
+pub(crate) async fn a_controller_of_a_kind_that_is_not_served_is_in_the_log(
+    test: &mut Fixture,
+) -> Result<()> {
+    let hook = Webhook::answering(json!({})).await?;
+    test.serve()?;
+    test.host(test.controller().synced_by(Hook::webhook(&hook.url("/sync")))).await?;
+    until_warning(test, "greetings").await
+}
+
+/// At rest, a webhook's parents count as settled. Once no server selects the controller, nothing is known of them.
+pub(crate) async fn a_controller_that_leaves_the_servers_selection_says_so(test: &mut Fixture) -> Result<()> {
+    let hook = Webhook::answering(json!({ "status": { "said": "so" } })).await?;
+    test.define_kind().await?;
+    test.serve()?;
+    test.host(test.controller().synced_by(Hook::webhook(&hook.url("/sync")))).await?;
+    test.create(test.parent("a")).await?;
+    let at_rest = |cc: &Value| {
+        let status = &cc["status"];
+        is_true(cc, "Ready") && status["parents"] == 1 && status["settled"] == 1 && status["failing"] == 0
+    };
+    let hosted = test.until_controller("one parent at rest", at_rest).await?;
+    let labels = hosted["metadata"]["labels"].clone();
+    let mut none = labels.clone();
+    none.as_object_mut().into_iter().flatten().for_each(|(_, value)| *value = Value::Null);
+    let name = test.name().to_owned();
+    test.controllers().merge(&name, &json!({ "metadata": { "labels": none } })).await?;
+    let left =
+        |cc: &Value| has_condition(cc, "Ready", "False", "NotSelected") && cc["status"]["parents"].is_null();
+    let left = test.until_controller("not selected, without counts", left).await?;
+    ensure!(left["status"]["settled"].is_null() && left["status"]["failing"].is_null(), "{}", left["status"]);
+    test.controllers().merge(&name, &json!({ "metadata": { "labels": labels } })).await?;
+    test.until_controller("one parent at rest again", at_rest).await?;
+    Ok(())
+}
+
+/// The definitions of controllers, or the right to list them, may come later: a rollout of the server goes on.
+pub(crate) async fn the_server_is_ready_before_controllers_can_be_listed(test: &mut Fixture) -> Result<()> {
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "limited" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    reach_as(test, "limited").await?;
+    let address = free_address()?;
+    test.server().flag(&format!("--health-probe-bind-address={address}"));
+    test.serve()?;
+    let is_told = |log: &str| log.contains("controllers cannot be listed");
+    test.server().until_log("that controllers cannot be listed", is_told).await?;
+    let answer = get(address, "/readyz").await?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     Ok(())
 }

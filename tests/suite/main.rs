@@ -136,6 +136,9 @@ fn of_controllers() -> Vec<Test> {
             a_controller_without_the_servers_label_is_left_alone,
             a_controller_without_a_sync_hook_says_so,
             a_limit_above_what_the_server_allows_is_refused_naming_both,
+            a_controller_of_a_kind_that_is_not_served_is_in_the_log,
+            a_controller_that_leaves_the_servers_selection_says_so,
+            the_server_is_ready_before_controllers_can_be_listed,
         },
         composite::{
             a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_label,

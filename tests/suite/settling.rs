@@ -106,8 +106,14 @@ pub(crate) async fn scrape_text(address: SocketAddr) -> Result<String> {
 }
 
 pub(crate) async fn scrape(address: SocketAddr) -> Result<String> {
+    get(address, "/metrics").await
+}
+
+/// The whole answer to a GET.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await?;
     Ok(text)

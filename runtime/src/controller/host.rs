@@ -99,6 +99,7 @@ impl Host {
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
         let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
+        let selector = self.selector.clone();
         let reason = if before.is_some() { StartReason::Anew } else { StartReason::First };
         let ended = before.map(|before| self.ended(kind, before));
         let task = tokio::spawn(async move {
@@ -112,7 +113,7 @@ impl Host {
                 &format!("Starting controller: {name}"),
             );
             let store = Arc::clone(context.controllers.of(kind));
-            let reporter = Reporter::start(&context.cluster, store, &controller, stopped.clone());
+            let reporter = Reporter::start(&context.cluster, store, &controller, selector, stopped.clone());
             ControllerRunner { context, kind, object: controller, reason, reporter, stop: stopped }
                 .run()
                 .await;

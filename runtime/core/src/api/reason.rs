@@ -204,6 +204,8 @@ table! {
     InvalidSpec = ("InvalidSpec", ConditionType::Ready, false);
     /// There is no enabled sync hook. A finalize hook is called all the same, for parents that go.
     NoSyncHook = ("NoSyncHook", ConditionType::Ready, false);
+    /// The labels no longer match `--target-label-selector` of the server that ran the controller. No server has taken it over.
+    NotSelected = ("NotSelected", ConditionType::Ready, false);
     /// Every module and mount is loaded, and certificates and credentials of webhooks are.
     Loaded = ("Loaded", ConditionType::ModulesLoaded, true);
     /// All hooks are webhooks that need nothing of the cluster.

@@ -22,7 +22,7 @@ pub struct ControllerStatus {
     pub hooks: BTreeMap<String, HookStatus>,
     /// Objects this controller is responsible for.
     pub parents: Option<i64>,
-    /// Parents for which there is nothing to do until something changes.
+    /// Parents for which the last reconcile had nothing to write.
     pub settled: Option<i64>,
     /// Parents whose last reconcile failed.
     pub failing: Option<i64>,
@@ -145,6 +145,40 @@ pub enum Finding {
     },
 }
 
+/// The status that a server leaves behind on a controller that it no longer selects. `None` where the status is another one
+/// than the server wrote last: then another server has taken the controller over, and says how it stands.
+pub fn released(
+    written: Option<&ControllerStatus>,
+    now: &ControllerStatus,
+    deletions: DeletionStatus,
+    time: &str,
+) -> Option<ControllerStatus> {
+    if written != Some(now) {
+        return None;
+    }
+    let ready = Finding::new(
+        ConditionReason::NotSelected,
+        "the controller's labels do not match --target-label-selector of the server that ran it: its parents are no longer reconciled, unless another server selects it",
+    );
+    let report = Report {
+        generation: now.observed_generation.unwrap_or_default(),
+        ready,
+        deletions,
+        ..Report::default()
+    };
+    let next = next(now, &report, time)?;
+    Some(ControllerStatus { parents: None, settled: None, failing: None, ..next })
+}
+
+/// Whether a server that no longer selects the controller wrote this status.
+pub fn is_released(status: &ControllerStatus) -> bool {
+    let reason = ConditionReason::NotSelected;
+    status
+        .conditions
+        .iter()
+        .any(|one| one.kind == reason.condition().as_str() && one.reason == reason.as_str())
+}
+
 impl Finding {
     pub fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
         Self::Known { reason, message: shorten(&message.into(), MAX_MESSAGE) }
@@ -241,6 +275,28 @@ mod tests {
         let third = next(&second, &report(Finding::new(ConditionReason::Running, "")), "t3").unwrap();
         assert_eq!(third.conditions[0].last_transition_time, "t3");
         assert_eq!(third.conditions[1].last_transition_time, "t1");
+    }
+
+    #[test]
+    fn a_controller_that_is_not_selected_says_so_unless_another_server_has_it() {
+        let deletions = DeletionStatus { accepted: Some("sha256:a".to_owned()), deleted: None };
+        let last = DeletionStatus { deleted: Some(2), ..deletions.clone() };
+        let counts = ParentCounts { parents: 3, settled: 2, failing: 1 };
+        let running = Report { counts, deletions, ..report(Finding::new(ConditionReason::Running, "")) };
+        let ours = next(&ControllerStatus::default(), &running, "t1").unwrap();
+        assert!(!is_released(&ours));
+        let left = released(Some(&ours), &ours, last.clone(), "t2").unwrap();
+        assert!(is_released(&left));
+        let ready = &left.conditions[0];
+        assert_eq!((ready.status.as_str(), ready.last_transition_time.as_str()), ("False", "t2"));
+        assert!(left.conditions[1..].iter().all(|one| one.status == "Unknown"));
+        assert_eq!((left.parents, left.settled, left.failing), (None, None, None));
+        assert_eq!((&left.deletions, left.observed_generation), (&last, Some(1)));
+        // A server that takes it over has written something of its own, or this one never wrote.
+        let theirs = next(&left, &running, "t3").unwrap();
+        assert_eq!(released(Some(&ours), &theirs, last.clone(), "t4"), None);
+        assert_eq!(released(None, &ours, last, "t4"), None);
+        assert!(!is_released(&theirs));
     }
 
     #[test]

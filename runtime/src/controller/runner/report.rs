@@ -11,6 +11,7 @@ use metahook_core::api::status::{self, DeletionStatus, Finding, ParentCounts, Re
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
+use metahook_core::object::selector::Selector;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::settled::Purity;
 use tokio::sync::watch;
@@ -32,10 +33,12 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
+    /// `selector`: of the controllers that the server hosts.
     pub(crate) fn start(
         cluster: &Cluster,
         store: Arc<Store>,
         controller: &Object,
+        selector: Selector,
         stop: CancellationToken,
     ) -> Self {
         // A server that starts goes on from what the one before it accepted.
@@ -45,7 +48,7 @@ impl Reporter {
             deletions: stored.deletions,
             ..Report::default()
         });
-        let writer = StatusWriter::new(cluster, store, controller);
+        let writer = StatusWriter::new(cluster, store, controller, selector);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
         Self { report, task }
     }

@@ -10,6 +10,7 @@ use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
+use metahook_core::object::selector::Selector;
 use metahook_core::pacing::{Rate, RateLimiter};
 use serde::Deserialize;
 use serde_json::json;
@@ -36,6 +37,10 @@ const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Changes that come together are written together.
 const WRITE_DELAY: Duration = Duration::from_millis(200);
 
+/// A server that no longer selects a controller may say so after another one took it over, whose status is then written again
+/// within this time.
+const REWRITE_INTERVAL: Duration = Duration::from_secs(5);
+
 /// A change is written soon, a status that keeps changing seldom.
 const WRITE_RATE: Rate = Rate { per_second: 0.1, burst: 6 };
 
@@ -46,20 +51,30 @@ pub(super) struct StatusWriter {
     store: Arc<Store>,
     key: Key,
     uid: Uid,
+    /// Which controllers the server hosts.
+    selector: Selector,
+    /// The status as this server wrote it last, or found it to be what it would write.
+    written: Option<ControllerStatus>,
 }
 
 impl StatusWriter {
-    pub(super) fn new(cluster: &Cluster, store: Arc<Store>, controller: &Object) -> Self {
+    pub(super) fn new(cluster: &Cluster, store: Arc<Store>, controller: &Object, selector: Selector) -> Self {
         let (api, recorder) = (cluster.api.clone(), cluster.recorder.clone());
-        Self { api, recorder, store, key: controller.key.clone(), uid: controller.uid.clone() }
+        let (key, uid) = (controller.key.clone(), controller.uid.clone());
+        Self { api, recorder, store, key, uid, selector, written: None }
     }
 
     /// Ends after the reporter.
-    pub(super) async fn run(self, mut report: watch::Receiver<Report>, stop: CancellationToken) {
+    pub(super) async fn run(mut self, mut report: watch::Receiver<Report>, stop: CancellationToken) {
         let is_dropped = self.write_changes(&mut report, &stop).await;
         // The last reconciles may delete children, too.
         while report.changed().await.is_ok() {}
         let last = report.borrow().clone();
+        if self.is_released() {
+            // Nothing else depends on it: where the API server does not take it in time, the status stays as it is.
+            drop(tokio::time::timeout(LAST_WRITE_TIMEOUT, self.release(&last)).await);
+            return;
+        }
         if is_dropped || self.now().is_none_or(|object| seen(&object).deletions == last.deletions) {
             return;
         }
@@ -70,12 +85,18 @@ impl StatusWriter {
     }
 
     /// Writes each change a moment later, until the reporter is gone; whether the API server drops what is written.
-    async fn write_changes(&self, report: &mut watch::Receiver<Report>, stop: &CancellationToken) -> bool {
+    async fn write_changes(
+        &mut self,
+        report: &mut watch::Receiver<Report>,
+        stop: &CancellationToken,
+    ) -> bool {
         let (mut written, mut dropped, mut ungranted) = (true, false, false);
         let (start, mut limiter) = (Instant::now(), RateLimiter::new(WRITE_RATE));
+        let mut rewrites = tokio::time::interval(REWRITE_INTERVAL);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return dropped,
+                _ = rewrites.tick(), if written => if !self.is_overwritten() { continue },
                 changed = report.changed(), if !dropped && !ungranted => if changed.is_err() { return dropped },
                 () = tokio::time::sleep(retry_delay(dropped, ungranted)), if !written => {}
             }
@@ -85,8 +106,10 @@ impl StatusWriter {
                 () = stop.cancelled() => return dropped,
                 () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
             }
-            let (now, key) = (report.borrow_and_update().clone(), &self.key);
-            written = match self.write(&now).await {
+            let now = report.borrow_and_update().clone();
+            let result = self.write(&now).await;
+            let key = &self.key;
+            written = match result {
                 Ok(true) => {
                     (dropped, ungranted) = (false, false);
                     true
@@ -127,26 +150,65 @@ impl StatusWriter {
         self.store.get(&self.key).filter(|object| object.uid == self.uid)
     }
 
+    /// The controller is there, and its labels do not match.
+    fn is_released(&self) -> bool {
+        self.now().is_some_and(|object| !self.selector.matches(&object.labels))
+    }
+
+    /// A server that had the controller before has said that it does not select it.
+    fn is_overwritten(&self) -> bool {
+        self.now().is_some_and(|object| status::is_released(&seen(&object)))
+    }
+
+    /// Says that the server no longer selects the controller: once, and not over the status of a server that does.
+    async fn release(&mut self, last: &Report) {
+        while self.is_released() {
+            let Some(object) = self.now() else { return };
+            let (written, deletions) = (self.written.as_ref(), last.deletions.clone());
+            let Some(status) = status::released(written, &seen(&object), deletions, &timestamp()) else {
+                return;
+            };
+            match self.put(&object, &status).await {
+                Ok(_) => return,
+                // Another version of it has come, or comes.
+                Err(error) => {
+                    tracing::debug!(controller = %self.key, error = error_chain(&error), "the status of a controller that is not selected could not be written; it is tried again");
+                    tokio::time::sleep(WRITE_DELAY).await;
+                }
+            }
+        }
+    }
+
     /// `Ok(false)`: the API server took the write and dropped what was in it.
-    async fn write(&self, report: &Report) -> Result<bool, ApplyError> {
+    async fn write(&mut self, report: &Report) -> Result<bool, ApplyError> {
         let Some(object) = self.now() else {
             return Ok(true);
         };
-        let Some(status) = status::next(&seen(&object), report, &timestamp()) else {
+        let before = seen(&object);
+        let Some(status) = status::next(&before, report, &timestamp()) else {
+            self.written = Some(before);
             return Ok(true);
         };
+        self.put(&object, &status).await
+    }
+
+    async fn put(&mut self, object: &Object, status: &ControllerStatus) -> Result<bool, ApplyError> {
         let body = json!({
             "apiVersion": object.gvk.api_version(),
             "kind": &*object.gvk.kind,
             "metadata": {"name": &*self.key.name, "uid": object.uid.as_str(), "resourceVersion": object.version.as_str()},
-            "status": as_stored(&status),
+            "status": as_stored(status),
         });
         let id = ObjectId { resource: Arc::clone(&self.store.resource), key: self.key.clone() };
         let known = self.api.carry_out(&Op::Status { id, body }).await?;
-        let kept = known.iter().all(|event| match event {
-            CacheEvent::Wrote(object) => !seen(object).conditions.is_empty(),
-            _ => true,
-        });
+        let mut kept = true;
+        for event in &known {
+            if let CacheEvent::Wrote(object) = event {
+                let stored = seen(object);
+                kept = !stored.conditions.is_empty();
+                self.written = Some(stored);
+            }
+        }
         self.store.observe_write(known);
         Ok(kept)
     }
@@ -171,100 +233,4 @@ pub(super) fn seen(object: &Object) -> ControllerStatus {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-    use metahook_core::api::status::DeletionStatus;
-    use metahook_core::object::id::Resource;
-
-    use super::*;
-    use crate::cluster::fake;
-    use crate::controller::reconcile::testing::context;
-    use crate::controller::runner::report::Reporter;
-    use crate::store::Stores;
-
-    fn controller() -> Object {
-        let controller = json!({
-            "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
-            "metadata": {"name": "c", "uid": "u", "resourceVersion": "1"},
-        });
-        Object::parse(&controller.to_string(), None).unwrap()
-    }
-
-    /// A reporter over this API server.
-    fn reporter(api: ApiClient, stop: &CancellationToken) -> Reporter {
-        let controller = controller();
-        let resource = Resource {
-            gvk: controller.gvk.clone(),
-            plural: "compositecontrollers".into(),
-            namespaced: false,
-            has_status: true,
-        };
-        let store = Stores::new(api.clone()).open(&Arc::new(resource));
-        store.observe_write(vec![CacheEvent::Applied(controller.clone())]);
-        Reporter::start(&context(api).cluster, store, &controller, stop.clone())
-    }
-
-    /// The writes of a status after a change that is followed by the end at once.
-    async fn last_writes(change: impl FnOnce(&mut Report)) -> usize {
-        let writes = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&writes);
-        let api = fake::answering(move |request| {
-            let is_write = *request.method() == http::Method::PUT;
-            is_write.then(|| counted.fetch_add(1, Ordering::Relaxed));
-            None
-        });
-        let stop = CancellationToken::new();
-        let reporter = reporter(api, &stop);
-        reporter.change(change);
-        stop.cancel();
-        reporter.ended().await;
-        writes.load(Ordering::Relaxed)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_status_that_may_not_be_written_is_told_once_and_written_soon_after_the_grant() {
-        let (events, refused) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let (is_granted, written) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
-        let seen = (Arc::clone(&events), Arc::clone(&refused), Arc::clone(&is_granted), Arc::clone(&written));
-        let api = fake::answering(move |request| {
-            let (status, message) = match (request.method().as_str(), seen.2.load(Ordering::Relaxed)) {
-                ("POST", _) => {
-                    seen.0.fetch_add(1, Ordering::Relaxed);
-                    (201, "")
-                }
-                ("PUT", false) => {
-                    seen.1.fetch_add(1, Ordering::Relaxed);
-                    (403, "x is forbidden: User \"u\" cannot update resource \"compositecontrollers/status\"")
-                }
-                ("PUT", true) => {
-                    seen.3.store(true, Ordering::Relaxed);
-                    (200, "")
-                }
-                _ => return None,
-            };
-            let mut body: serde_json::Value = serde_json::from_str(controller().json()).unwrap();
-            body["message"] = json!(message);
-            http::Response::builder().status(status).body(body.to_string()).ok()
-        });
-        let stop = CancellationToken::new();
-        let reporter = reporter(api, &stop);
-        reporter.change(|report| report.counts.parents = 3);
-        tokio::time::sleep(Duration::from_mins(1)).await;
-        let tries = refused.load(Ordering::Relaxed);
-        assert!((10..30).contains(&tries), "{tries}");
-        assert_eq!(events.load(Ordering::Relaxed), 1, "told once");
-        is_granted.store(true, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        assert!(written.load(Ordering::Relaxed));
-        stop.cancel();
-        reporter.ended().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_last_deletions_are_written_before_the_end_and_nothing_else() {
-        let deletions = DeletionStatus { deleted: Some(3), ..DeletionStatus::default() };
-        assert_eq!(last_writes(|report| report.deletions = deletions).await, 1);
-        assert_eq!(last_writes(|report| report.counts.parents = 3).await, 0);
-    }
-}
+mod tests;

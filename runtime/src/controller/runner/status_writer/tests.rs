@@ -1,0 +1,178 @@
+//! Statuses against a scripted API server: written once, tried again, put right, left behind.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use metahook_core::api::status::DeletionStatus;
+use metahook_core::object::id::Resource;
+
+use super::*;
+use crate::cluster::fake;
+use crate::controller::reconcile::testing::context;
+use crate::controller::runner::report::Reporter;
+use crate::store::Stores;
+
+fn controller() -> Object {
+    stored(1, "a", &json!({}))
+}
+
+/// The controller in a version, with a label and a status.
+fn stored(version: u64, team: &str, status: &serde_json::Value) -> Object {
+    let metadata =
+        json!({"name": "c", "uid": "u", "resourceVersion": version.to_string(), "labels": {"team": team}});
+    let controller = json!({
+        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
+        "metadata": metadata, "status": status,
+    });
+    Object::parse(&controller.to_string(), None).unwrap()
+}
+
+/// A reporter over this API server.
+fn reporter(api: ApiClient, stop: &CancellationToken) -> Reporter {
+    reporter_and_store(api, stop).0
+}
+
+fn reporter_and_store(api: ApiClient, stop: &CancellationToken) -> (Reporter, Arc<Store>) {
+    let controller = controller();
+    let resource = Resource {
+        gvk: controller.gvk.clone(),
+        plural: "compositecontrollers".into(),
+        namespaced: false,
+        has_status: true,
+    };
+    let store = Stores::new(api.clone()).open(&Arc::new(resource));
+    store.observe_write(vec![CacheEvent::Applied(controller.clone())]);
+    let selector = Selector::parse("team=a").unwrap();
+    let cluster = context(api).cluster;
+    (Reporter::start(&cluster, Arc::clone(&store), &controller, selector, stop.clone()), store)
+}
+
+/// The number of statuses that a server writes to a controller that leaves its selection with this status, the last one
+/// that it wrote being another or the same.
+async fn writes_to_one_that_leaves(wrote: serde_json::Value, left_with: &serde_json::Value) -> usize {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let api = fake::answering(move |request| {
+        if *request.method() != http::Method::PUT {
+            return None;
+        }
+        let number = counted.fetch_add(1, Ordering::Relaxed) as u64;
+        let team = if number == 0 { "a" } else { "b" };
+        Some(http::Response::new(stored(2 + 2 * number, team, &wrote).json().to_owned()))
+    });
+    let stop = CancellationToken::new();
+    let (reporter, store) = reporter_and_store(api, &stop);
+    reporter.change(|report| report.counts.parents = 3);
+    while writes.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(WRITE_DELAY).await;
+    }
+    store.observe_write(vec![CacheEvent::Applied(stored(3, "b", left_with))]);
+    stop.cancel();
+    reporter.ended().await;
+    writes.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_leaves_the_selection_says_so_where_no_other_server_has_it() {
+    let status = |reason: &str| {
+        let ready = json!({
+            "type": "Ready", "status": "True", "reason": reason, "message": "", "lastTransitionTime": "t",
+        });
+        json!({"observedGeneration": 0, "conditions": [ready], "parents": 3})
+    };
+    let ours = status("Running");
+    assert_eq!(writes_to_one_that_leaves(ours.clone(), &ours).await, 2);
+    assert_eq!(writes_to_one_that_leaves(ours, &status("ParentsFailing")).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_server_says_of_a_controller_that_this_one_has_is_put_right() {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let of = |reason: &str| {
+        let ready = json!({
+            "type": "Ready", "status": "False", "reason": reason, "message": "", "lastTransitionTime": "t",
+        });
+        json!({"conditions": [ready]})
+    };
+    let (ours, theirs) = (of("InvalidSpec"), of("NotSelected"));
+    let api = fake::answering(move |request| {
+        if *request.method() != http::Method::PUT {
+            return None;
+        }
+        let number = counted.fetch_add(1, Ordering::Relaxed) as u64;
+        Some(http::Response::new(stored(2 + 2 * number, "a", &ours).json().to_owned()))
+    });
+    let stop = CancellationToken::new();
+    let (reporter, store) = reporter_and_store(api, &stop);
+    reporter.change(|report| report.counts.parents = 3);
+    tokio::time::sleep(2 * REWRITE_INTERVAL).await;
+    let before = writes.load(Ordering::Relaxed);
+    store.observe_write(vec![CacheEvent::Applied(stored(3, "a", &theirs))]);
+    tokio::time::sleep(2 * REWRITE_INTERVAL).await;
+    assert_eq!((before, writes.load(Ordering::Relaxed)), (1, 2));
+    stop.cancel();
+    reporter.ended().await;
+}
+
+/// The writes of a status after a change that is followed by the end at once.
+async fn last_writes(change: impl FnOnce(&mut Report)) -> usize {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let api = fake::answering(move |request| {
+        let is_write = *request.method() == http::Method::PUT;
+        is_write.then(|| counted.fetch_add(1, Ordering::Relaxed));
+        None
+    });
+    let stop = CancellationToken::new();
+    let reporter = reporter(api, &stop);
+    reporter.change(change);
+    stop.cancel();
+    reporter.ended().await;
+    writes.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_may_not_be_written_is_told_once_and_written_soon_after_the_grant() {
+    let (events, refused) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (is_granted, written) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let seen = (Arc::clone(&events), Arc::clone(&refused), Arc::clone(&is_granted), Arc::clone(&written));
+    let api = fake::answering(move |request| {
+        let (status, message) = match (request.method().as_str(), seen.2.load(Ordering::Relaxed)) {
+            ("POST", _) => {
+                seen.0.fetch_add(1, Ordering::Relaxed);
+                (201, "")
+            }
+            ("PUT", false) => {
+                seen.1.fetch_add(1, Ordering::Relaxed);
+                (403, "x is forbidden: User \"u\" cannot update resource \"compositecontrollers/status\"")
+            }
+            ("PUT", true) => {
+                seen.3.store(true, Ordering::Relaxed);
+                (200, "")
+            }
+            _ => return None,
+        };
+        let mut body: serde_json::Value = serde_json::from_str(controller().json()).unwrap();
+        body["message"] = json!(message);
+        http::Response::builder().status(status).body(body.to_string()).ok()
+    });
+    let stop = CancellationToken::new();
+    let reporter = reporter(api, &stop);
+    reporter.change(|report| report.counts.parents = 3);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let tries = refused.load(Ordering::Relaxed);
+    assert!((10..30).contains(&tries), "{tries}");
+    assert_eq!(events.load(Ordering::Relaxed), 1, "told once");
+    is_granted.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(written.load(Ordering::Relaxed));
+    stop.cancel();
+    reporter.ended().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_deletions_are_written_before_the_end_and_nothing_else() {
+    let deletions = DeletionStatus { deleted: Some(3), ..DeletionStatus::default() };
+    assert_eq!(last_writes(|report| report.deletions = deletions).await, 1);
+    assert_eq!(last_writes(|report| report.counts.parents = 3).await, 0);
+}
