@@ -16,7 +16,7 @@ use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
-use metahook_core::reconcile::outcome::SelfTriggerLimits;
+use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::shown::ObservedBounds;
 
 use crate::cluster::transport::READ_TIMEOUT;

@@ -22,8 +22,8 @@ use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::lanes::Cause;
+use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::ControllerConfig;
-use metahook_core::reconcile::outcome::SelfTriggerLimits;
 use metahook_core::reconcile::shown::ObservedBounds;
 
 use crate::cluster::api_client::ApiClient;

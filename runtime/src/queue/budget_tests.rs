@@ -1,8 +1,10 @@
 //! Tests of the queue: what is charged to which budget.
 
+use metahook_core::pacing::self_triggered::{Pace, SelfTriggerLimits};
 use metahook_core::reconcile::outcome::Changed;
 
-use super::tests::{never_settles, now, queue};
+use super::keys::SWEEP_INTERVAL;
+use super::tests::{is_empty, never_settles, now, queue};
 use super::*;
 
 /// Two keys, each added by the other's writes, over ten minutes: the reconciles in the first second, and those after it.
@@ -32,6 +34,25 @@ async fn two_keys_that_never_settle_are_throttled() {
     let pace = |streaks: Streaks| Outcome::of(&Ok(Changed::Something), None, streaks, true);
     let (at_once, later) = two(pace).await;
     assert!((40..=48).contains(&at_once) && later <= 130, "{at_once} and {later}");
+}
+
+/// Each of them comes so rarely that time refills its budget.
+#[tokio::test(start_paused = true)]
+async fn however_many_keys_never_settle_they_share_a_rate() {
+    let (queue, start, keys) = (queue(), Instant::now(), 2_000);
+    (0..keys).for_each(|key| queue.add(key, Cause::Created));
+    let (mut count, mut unthrottled) = (0, 0);
+    while start.elapsed() < Duration::from_mins(10) {
+        let (key, _) = queue.next().await.unwrap();
+        count += 1;
+        if start.elapsed() < Duration::from_secs(1) {
+            unthrottled += 1;
+        }
+        assert!(count < 40_000, "for ever, at once");
+        queue.done(&key, Outcome::FollowUp);
+    }
+    let rate = SelfTriggerLimits::default().rate;
+    assert!(unthrottled >= 11 * keys && count - unthrottled <= 600 * rate, "{unthrottled} of {count}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,5 +109,23 @@ async fn a_key_that_failed_for_long_recovers_at_once() {
         queue.next().await.unwrap();
         queue.done(&1, Outcome::FollowUp);
         assert_eq!(never_settles(&queue, 8, || ()).await, [0; 8], "{outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_key_leaves_the_others_alone_and_idle_keys_cost_nothing() {
+    let queue = queue();
+    queue.add(1, Cause::Created);
+    never_settles(&queue, 17, || ()).await;
+    queue.add(2, Cause::Periodic);
+    assert_eq!(now(&queue).await, Some(2));
+    queue.done(&2, Outcome::Settled(None));
+    let (key, streaks) = queue.next().await.unwrap();
+    assert_eq!((key, streaks.failures, streaks.self_triggered), (1, 0, true));
+    assert_ne!(streaks.next, Pace::AtOnce);
+    queue.done(&1, Outcome::Settled(None));
+    for (time, idle) in [(Duration::from_secs(150), false), (SWEEP_INTERVAL * 2, true)] {
+        assert!(tokio::time::timeout(time, queue.next()).await.is_err());
+        assert_eq!(is_empty(&queue), idle, "a budget is forgotten once it is full");
     }
 }

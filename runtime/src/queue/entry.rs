@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use metahook_core::pacing::lanes::{Cause, Place};
-use metahook_core::reconcile::outcome::{Outcome, SelfTriggerBudget};
+use metahook_core::pacing::self_triggered::SelfTriggerBudget;
+use metahook_core::reconcile::outcome::Outcome;
 use tokio::time::Instant;
 
 /// One key.
@@ -39,7 +40,8 @@ impl Entry {
             Outcome::NextStep => self.budget.refund(),
             // The others in a row are bounded by their delays.
             Outcome::Failed(_) if self.failures == 0 => self.budget.charge(time),
-            Outcome::Settled(_) | Outcome::Failed(_) | Outcome::Postponed(_) => {}
+            Outcome::Settled(_) => self.budget.settled(),
+            Outcome::Failed(_) | Outcome::Postponed(_) => {}
         }
         match outcome {
             Outcome::FollowUp => (self.failures, self.self_triggered) = (0, !changed),

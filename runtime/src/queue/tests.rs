@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock};
 
 use tokio::sync::mpsc;
 
+use metahook_core::pacing::self_triggered::{Pace, SelfTriggerLimits};
+
 use super::*;
 
 const BEFORE: Streaks = Streaks { failures: 0, self_triggered: false, next: Pace::AtOnce };
@@ -14,9 +16,8 @@ pub(super) fn queue() -> Queue<u32> {
     Queue::new(Throttle::new(SelfTriggerLimits { max: 20, rate: 20 }), |_| &NONE)
 }
 
-fn is_empty(queue: &Queue<u32>) -> bool {
-    let keys = lock(&queue.keys);
-    keys.entries.is_empty() && keys.due.is_empty()
+pub(super) fn is_empty(queue: &Queue<u32>) -> bool {
+    lock(&queue.keys).are_forgotten()
 }
 
 pub(super) async fn now(queue: &Queue<u32>) -> Option<u32> {
@@ -128,24 +129,6 @@ async fn a_key_that_settles_between_its_echoes_is_throttled() {
         queue.add(1, Cause::Related);
     }
     assert!((20..=28).contains(&wrote), "{wrote}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_throttled_key_leaves_the_others_alone_and_idle_keys_cost_nothing() {
-    let queue = queue();
-    queue.add(1, Cause::Created);
-    never_settles(&queue, 17, || ()).await;
-    queue.add(2, Cause::Periodic);
-    assert_eq!(now(&queue).await, Some(2));
-    queue.done(&2, Outcome::Settled(None));
-    let (key, streaks) = queue.next().await.unwrap();
-    assert_eq!((key, streaks.failures, streaks.self_triggered), (1, 0, true));
-    assert_ne!(streaks.next, Pace::AtOnce);
-    queue.done(&1, Outcome::Settled(None));
-    for (time, idle) in [(Duration::from_secs(150), false), (SWEEP_INTERVAL * 2, true)] {
-        assert!(tokio::time::timeout(time, queue.next()).await.is_err());
-        assert_eq!(is_empty(&queue), idle, "a budget is forgotten once it is full");
-    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,8 @@
-//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues, the memory budget.
+//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues, the budgets of memory and of self-triggered reconciles.
 
 pub mod lanes;
 pub mod memory;
+pub mod self_triggered;
 pub mod turns;
 
 use std::time::Duration;

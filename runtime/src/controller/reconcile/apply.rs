@@ -11,9 +11,10 @@ use metahook_core::decorator::{self, status};
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Uid};
+use metahook_core::pacing::self_triggered::Pace;
 use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::has_finalizer;
-use metahook_core::reconcile::outcome::{Changed, Pace, StatusTiming, WrittenSoFar, status_timing};
+use metahook_core::reconcile::outcome::{Changed, StatusTiming, WrittenSoFar, status_timing};
 use metahook_core::related::deletion;
 use serde_json::{Map, Value};
 
