@@ -37,14 +37,24 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
         types(&kubectl, "apply --server-side -k manifests").await?;
     }
     types(&kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=60s").await?;
+    grant(test, &kubectl).await?;
     tutorial(&kubectl).await?;
     println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(&plane).await?);
     killed(&plane, &kubectl).await
 }
 
+/// The manifests grant nothing of the tutorial.
+async fn grant(test: &mut Fixture, kubectl: &Kubectl) -> Result<()> {
+    types(kubectl, "create namespace hello").await?;
+    let controller = paths::workspace().join("guests/hello/controller.yaml");
+    let (roles, _) = test.server().run(&["rbac".as_ref(), controller.as_os_str()]).await?;
+    let file = test.plane().scratch().join("roles.json");
+    std::fs::write(&file, roles)?;
+    types(kubectl, &format!("apply --server-side -f {}", file.display())).await.map(drop)
+}
+
 async fn tutorial(kubectl: &Kubectl) -> Result<()> {
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
-    types(kubectl, "create namespace hello").await?;
     kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
     types(kubectl, "apply -f guests/hello/crd.yaml -f guests/hello/controller.yaml").await?;
     types(kubectl, "wait --for=condition=Ready --timeout=60s cc/hello-controller").await?;
