@@ -12,6 +12,7 @@ use crate::control_plane::ControlPlane;
 use crate::figures::{Bound, Figure};
 use crate::objects::{self, Composite, Decorator, Hook, Parent};
 use crate::paths;
+use crate::rights;
 use crate::server::Server;
 
 /// Controllers with this label and the test's name as its value belong to the test.
@@ -33,6 +34,7 @@ pub struct Fixture {
     /// Bounds of time are so many times as large.
     patience: f64,
     undo: Vec<Undo>,
+    has_least_rights: bool,
 }
 
 enum Undo {
@@ -58,12 +60,22 @@ impl Fixture {
             figures: Vec::new(),
             patience: PATIENCE,
             undo: Vec::new(),
+            has_least_rights: false,
         };
         let namespaces = Objects::cluster_wide(&fixture.client, &api::NAMESPACE);
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": fixture.name } });
         fixture.make(&namespaces, namespace).await?;
         Ok(fixture)
+    }
+
+    /// From its start on the server has the rights of the manifests, and for each controller that the test hosts those that
+    /// `metahook rbac` prints. What the API server refuses it fails the test.
+    pub async fn with_least_rights(&mut self) -> Result<()> {
+        let kubeconfig = rights::account(self).await?;
+        self.server.reach_by(&kubeconfig);
+        self.has_least_rights = true;
+        Ok(())
     }
 
     /// Unique among all tests: the namespace, the first part of the parents' group, the controller's name.
@@ -133,9 +145,11 @@ impl Fixture {
         Objects::within(&self.client, kind, namespace)
     }
 
-    /// Objects in the namespace of all servers that run outside of the cluster.
+    /// Objects in the namespace of the test's server: `default`, that of all servers outside of the cluster, or the test's own
+    /// where the server has least rights.
     pub fn within_default(&self, kind: &Kind) -> Objects {
-        Objects::within(&self.client, kind, "default")
+        let own = if self.has_least_rights { self.name() } else { "default" };
+        Objects::within(&self.client, kind, own)
     }
 
     /// A controller of the test's own kind, with generated selectors, that its server hosts.
@@ -176,6 +190,13 @@ impl Fixture {
         Ok(made)
     }
 
+    /// Creates an object that is deleted after all others: those that are undone before may need it.
+    pub(crate) async fn keep(&mut self, place: &Objects, object: Value) -> Result<()> {
+        self.make(place, object).await?;
+        self.undo.rotate_right(1);
+        Ok(())
+    }
+
     /// Puts a module into a `ConfigMap` of the test's namespace, or another one in its place.
     pub async fn store(&mut self, config_map: &str, wasm: &[u8]) -> Result<()> {
         let place = self.config_maps();
@@ -189,11 +210,18 @@ impl Fixture {
     }
 
     pub async fn host(&mut self, controller: Composite) -> Result<Value> {
-        self.make(&self.controllers(), controller.json()).await
+        self.host_json(&self.controllers(), controller.json()).await
     }
 
     pub async fn host_decorator(&mut self, controller: Decorator) -> Result<Value> {
-        self.make(&self.decorators(), controller.json()).await
+        self.host_json(&self.decorators(), controller.json()).await
+    }
+
+    async fn host_json(&mut self, place: &Objects, controller: Value) -> Result<Value> {
+        if self.has_least_rights {
+            rights::grant(self, &controller).await?;
+        }
+        self.make(place, controller).await
     }
 
     pub async fn create(&mut self, parent: Parent) -> Result<Value> {
@@ -275,6 +303,9 @@ impl Fixture {
     /// Undoes everything, the last thing first; a server that has ended unasked is an error.
     pub async fn tear_down(&mut self) -> Result<()> {
         let mut result = self.server.runs();
+        if self.has_least_rights {
+            result = result.and(rights::nothing_was_refused(self.server.log()));
+        }
         while let Some(undo) = self.undo.pop() {
             let undone = match undo {
                 Undo::Delete(place, name) => place.delete(&name).await,
@@ -295,6 +326,9 @@ impl Fixture {
 /// Makes known what has to be known before the controllers start: our kinds, those of guests, and one for a test.
 pub async fn prepare(plane: &ControlPlane) -> Result<()> {
     let kubectl = plane.kubectl();
+    for file in ["manifests/namespace.yaml", "manifests/rbac.yaml"] {
+        kubectl.run(&["apply", "--server-side", "-f", file]).await?;
+    }
     let files = ["-f", "manifests/crds", "-f", "guests/hello/crd.yaml", "-f", "guests/immortal/crd.yaml"];
     kubectl.run(&[&["apply", "--server-side"][..], &files].concat()).await?;
     define(&plane.client().await?, &known_kind()).await?;

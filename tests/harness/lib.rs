@@ -17,6 +17,7 @@ pub mod objects;
 mod pki;
 pub mod process;
 pub mod proxy;
+pub mod rights;
 pub mod server;
 pub mod wait;
 pub mod webhook;

@@ -53,6 +53,7 @@ fn all() -> Vec<Test> {
         of_decorators(),
         of_controllers(),
         of_the_contract(),
+        of_least_rights(),
         of_the_protocol(),
         of_children(),
         of_accounts(),
@@ -140,24 +141,6 @@ fn of_controllers() -> Vec<Test> {
             a_controller_that_leaves_the_servers_selection_says_so,
             the_server_is_ready_before_controllers_can_be_listed,
         },
-        composite::{
-            a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_label,
-            the_status_is_what_the_hook_says_and_the_generation_it_saw,
-            a_changed_parent_has_its_pod_deleted_and_made_anew,
-            a_deleted_parent_has_its_pod_collected,
-            a_child_that_a_user_deletes_is_made_again,
-            a_child_that_the_hook_no_longer_wants_is_deleted,
-            in_place_a_child_keeps_what_others_added_and_loses_what_the_hook_dropped,
-            without_a_method_a_child_that_is_there_is_left_as_it_is,
-            a_matching_orphan_is_adopted_and_a_child_that_stops_matching_is_released,
-            a_parent_kind_that_is_defined_later_is_served_then,
-            a_parent_kind_that_loses_its_status_stops_the_controller_until_it_is_back,
-            a_finalizer_left_by_metacontroller_comes_off,
-            a_status_that_the_api_server_drops_ends_in_a_settled_parent,
-            parents_are_resynced_as_often_as_the_spec_says,
-            an_undeclared_child_kind_refuses_the_response_before_any_write,
-            two_controllers_leave_each_others_children_alone,
-        },
     ]
 }
 
@@ -223,6 +206,9 @@ fn of_the_contract() -> Vec<Test> {
             a_child_in_another_version_is_created_once_and_its_copy_left,
             a_child_without_its_namespace_fails_alone,
         },
+        rolling_update::{
+            each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
+        },
         customize::{
             each_class_of_rules_finds_what_its_version_and_scopes_say,
             a_change_queues_every_parent_that_sees_it,
@@ -235,19 +221,65 @@ fn of_the_contract() -> Vec<Test> {
             a_customize_hook_that_gives_two_answers_is_named,
             related_objects_are_read_with_the_rights_of_the_controllers_account,
         },
+    ]
+}
+
+/// The server of these may do what it needs, and nothing else.
+fn of_least_rights() -> Vec<Test> {
+    let tests = tests![
+        composite::{
+            a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_label,
+            the_status_is_what_the_hook_says_and_the_generation_it_saw,
+            a_changed_parent_has_its_pod_deleted_and_made_anew,
+            a_deleted_parent_has_its_pod_collected,
+            a_child_that_a_user_deletes_is_made_again,
+            a_child_that_the_hook_no_longer_wants_is_deleted,
+            in_place_a_child_keeps_what_others_added_and_loses_what_the_hook_dropped,
+            without_a_method_a_child_that_is_there_is_left_as_it_is,
+            a_matching_orphan_is_adopted_and_a_child_that_stops_matching_is_released,
+            a_parent_kind_that_is_defined_later_is_served_then,
+            a_parent_kind_that_loses_its_status_stops_the_controller_until_it_is_back,
+            a_finalizer_left_by_metacontroller_comes_off,
+            a_status_that_the_api_server_drops_ends_in_a_settled_parent,
+            parents_are_resynced_as_often_as_the_spec_says,
+            an_undeclared_child_kind_refuses_the_response_before_any_write,
+            two_controllers_leave_each_others_children_alone,
+        },
         rolling_update::{
             a_rollout_of_many_children_is_not_held_up,
             in_place_one_child_after_the_other_is_updated_as_far_as_the_gate_is_open,
             recreated_children_go_one_after_the_other_and_come_back_as_they_were_until_then,
             a_rollout_outlives_its_server_and_changes_of_size_and_goes_back,
-            each_state_of_a_parent_has_the_related_objects_that_it_asks_for,
             a_parent_that_goes_in_the_middle_is_finalized_in_all_its_states,
             a_parent_is_settled_until_a_user_changes_its_revisions,
             what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },
-    ]
+        modules::{
+            a_missing_config_map_is_reported_and_heals,
+            a_missing_key_is_reported_and_heals,
+            a_broken_module_is_reported_and_heals,
+            a_module_with_another_digest_than_pinned_is_refused_and_heals,
+            a_module_from_elsewhere_or_without_a_pin_is_refused_where_the_server_wants_it_so,
+            the_status_names_digest_and_size_of_the_module,
+            after_a_bad_module_the_last_good_one_goes_on_serving,
+            after_its_config_map_is_gone_a_module_goes_on_serving,
+            a_changed_module_syncs_parents_that_did_not_change,
+        },
+        decorator_finalizers::{
+            the_last_answer_still_decides_about_attachments,
+            without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
+            foreground_deletion_leaves_attachments_to_itself,
+            an_object_that_stops_matching_is_finalized_while_it_lives,
+            what_the_finalize_hook_says_of_the_status_is_written,
+            a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
+            an_object_waits_for_its_finalize_hook,
+            an_object_that_is_gone_leaves_nothing_behind,
+            a_server_killed_in_the_middle_neither_doubles_nor_forgets,
+        },
+    ];
+    tests.into_iter().map(Test::with_least_rights).collect()
 }
 
 /// Section 2 of the contract.
@@ -327,17 +359,6 @@ fn of_decorators() -> Vec<Test> {
             a_decorator_changes_neither_spec_nor_data,
             what_is_refused_of_the_object_holds_up_its_attachments,
         },
-        decorator_finalizers::{
-            the_last_answer_still_decides_about_attachments,
-            without_a_finalize_hook_an_object_that_goes_is_synced_and_keeps_its_attachments,
-            foreground_deletion_leaves_attachments_to_itself,
-            an_object_that_stops_matching_is_finalized_while_it_lives,
-            what_the_finalize_hook_says_of_the_status_is_written,
-            a_decorators_finalizer_comes_off_with_its_hook_and_with_its_controller,
-            an_object_waits_for_its_finalize_hook,
-            an_object_that_is_gone_leaves_nothing_behind,
-            a_server_killed_in_the_middle_neither_doubles_nor_forgets,
-        },
     ]
 }
 
@@ -365,17 +386,6 @@ fn of_hooks() -> Vec<Test> {
             controllers_that_never_settle_on_one_object_are_throttled,
             a_restarted_server_gives_hooks_the_same_random_numbers,
             calls_made_and_skipped_are_metrics,
-        },
-        modules::{
-            a_missing_config_map_is_reported_and_heals,
-            a_missing_key_is_reported_and_heals,
-            a_broken_module_is_reported_and_heals,
-            a_module_with_another_digest_than_pinned_is_refused_and_heals,
-            a_module_from_elsewhere_or_without_a_pin_is_refused_where_the_server_wants_it_so,
-            the_status_names_digest_and_size_of_the_module,
-            after_a_bad_module_the_last_good_one_goes_on_serving,
-            after_its_config_map_is_gone_a_module_goes_on_serving,
-            a_changed_module_syncs_parents_that_did_not_change,
         },
         packed::{
             a_module_of_several_parts_is_applied_served_and_replaced,

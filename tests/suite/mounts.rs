@@ -6,7 +6,8 @@ use acceptance::api::{CONFIG_MAP, Kind, SECRET, SERVICE_ACCOUNT};
 use acceptance::expected_messages as expected;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text};
-use anyhow::{Context, Result, bail, ensure};
+use acceptance::rights::kubeconfig_of;
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -211,12 +212,7 @@ async fn limited(test: &mut Fixture) -> Result<()> {
 
 /// The server reaches the API server as a `ServiceAccount` of the test's namespace.
 pub(crate) async fn reach_as(test: &mut Fixture, account: &str) -> Result<()> {
-    let token = test.plane().kubectl().run(&["create", "token", account, "-n", test.name()]).await?;
-    let admin = fs::read_to_string(test.plane().kubeconfig())?;
-    let (before, rest) = admin.split_once("token: ").context("a kubeconfig without a token")?;
-    let (_, after) = rest.split_once('}').context("a kubeconfig without an end of its token")?;
-    let file = test.plane().scratch().join(format!("{}-kubeconfig", test.name()));
-    fs::write(&file, format!("{before}token: {token}}}{after}"))?;
+    let file = kubeconfig_of(test.plane(), test.name(), account).await?;
     test.server().reach_by(&file);
     Ok(())
 }

@@ -36,12 +36,19 @@ pub(crate) struct Test {
     pub(crate) title: &'static str,
     pub(crate) body: Body,
     pub(crate) on_a_node: bool,
+    /// The server may do what the manifests and `metahook rbac` allow, and no more.
+    pub(crate) has_least_rights: bool,
 }
 
 impl Test {
     /// The same on a control plane with a node; skipped where there can be none.
     pub(crate) fn on_a_node(self) -> Self {
         Self { on_a_node: true, ..self }
+    }
+
+    /// The same with a server that has no right but those that it needs.
+    pub(crate) fn with_least_rights(self) -> Self {
+        Self { has_least_rights: true, ..self }
     }
 }
 
@@ -58,6 +65,7 @@ macro_rules! tests {
             title: concat!(stringify!($module), "::", stringify!($name)),
             body: |fixture| Box::pin(crate::$module::$name(fixture)),
             on_a_node: false,
+            has_least_rights: false,
         },)*)*]
     };
 }
@@ -206,7 +214,13 @@ async fn one(test: Test, planes: &ControlPlanes, alone: bool) -> (Vec<Figure>, R
 
 async fn on(test: Test, fixture: &mut Fixture) -> Result<()> {
     let limit = attacks::form(LIMIT, LONG_LIMIT);
-    let body = AssertUnwindSafe((test.body)(fixture)).catch_unwind();
+    let body = async {
+        if test.has_least_rights {
+            fixture.with_least_rights().await?;
+        }
+        (test.body)(fixture).await
+    };
+    let body = AssertUnwindSafe(body).catch_unwind();
     let result = match tokio::time::timeout(limit, body).await {
         Ok(Ok(result)) => result,
         Ok(Err(panic)) => Err(anyhow!("panicked: {}", message(panic.as_ref()))),
