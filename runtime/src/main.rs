@@ -16,6 +16,7 @@ async fn server() -> ExitCode {
     let ended = match Cli::read(std::env::args_os()).command {
         Command::Serve(serve) => run(*serve).await,
         Command::Rbac(rbac) => rbac.run(std::io::stdout(), std::io::stderr()).map_err(Into::into),
+        Command::Crds(crds) => crds.run(std::io::stdout(), std::io::stderr()).await.map_err(Into::into),
         Command::Pack(pack) => pack.run(std::io::stdout(), std::io::stderr()).await.map_err(Into::into),
     };
     match ended {

@@ -1,5 +1,6 @@
 //! Command line: flags to settings, and the only reader of arguments and environment.
 
+pub mod crds;
 mod hook_flags;
 mod metacontroller_flags;
 pub mod pack;
@@ -40,6 +41,8 @@ pub enum Command {
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.
     Rbac(rbac::Rbac),
+    /// Print or apply the CustomResourceDefinitions of controllers.
+    Crds(crds::Crds),
 }
 
 impl Cli {

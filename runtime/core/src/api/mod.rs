@@ -4,6 +4,7 @@ pub mod common;
 pub mod composite;
 pub mod customize;
 pub mod decorator;
+pub mod definition;
 pub mod endpoint;
 pub mod hook;
 pub mod mount;

@@ -1,0 +1,187 @@
+//! CustomResourceDefinitions: created or replaced, then waited for until the API server serves them.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use metahook_core::api::definition::{Deleting, is_established, replacement};
+use metahook_core::object::id::{Gvk, Key, Resource};
+use serde_json::Value;
+
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
+
+/// Another client may write between our read and our write, but hardly so many times in a row.
+const MAX_ATTEMPTS: usize = 5;
+
+/// The API server needs a second at most.
+const ESTABLISHED_TIMEOUT: Duration = Duration::from_mins(1);
+
+const ESTABLISHED_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Applied {
+    Created,
+    Replaced,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("CustomResourceDefinition {name}")]
+pub struct DefinitionError {
+    name: String,
+    #[source]
+    why: Why,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Why {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("the answer cannot be read")]
+    Answer(#[from] serde_json::Error),
+    #[error(transparent)]
+    Deleting(#[from] Deleting),
+    #[error("another client changed it at each of {MAX_ATTEMPTS} attempts: try again")]
+    Conflict,
+    #[error("it is not served after {} s: {why}", ESTABLISHED_TIMEOUT.as_secs())]
+    NotEstablished { why: String },
+}
+
+fn definitions() -> Resource {
+    Resource {
+        gvk: Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+        plural: "customresourcedefinitions".into(),
+        namespaced: false,
+        has_status: true,
+    }
+}
+
+/// Makes the stored definition ours, whoever wrote it, and waits until it is served.
+pub(crate) async fn apply_definition(
+    api: &ApiClient,
+    name: &str,
+    ours: &Value,
+) -> Result<Applied, DefinitionError> {
+    let applied = async {
+        let applied = write(api, name, ours).await?;
+        established(api, name).await.map(|()| applied)
+    };
+    applied.await.map_err(|why| DefinitionError { name: name.to_owned(), why })
+}
+
+async fn write(api: &ApiClient, name: &str, ours: &Value) -> Result<Applied, Why> {
+    let path = object_path(&definitions(), &Key::new("", name));
+    for _ in 0..MAX_ATTEMPTS {
+        let found = api.get(&path).await?;
+        let (answer, applied) = if found.status == StatusCode::NOT_FOUND {
+            let path = list_path(&definitions(), "");
+            (api.send(Method::POST, &path, Some(ours)).await?, Applied::Created)
+        } else {
+            let body = replacement(object(&found)?, ours)?;
+            (api.send(Method::PUT, &path, Some(&body)).await?, Applied::Replaced)
+        };
+        match answer.status {
+            // Created, changed or deleted by another client since we read it.
+            StatusCode::CONFLICT => {}
+            StatusCode::NOT_FOUND if applied == Applied::Replaced => {}
+            _ => return object(&answer).map(|_written| applied),
+        }
+    }
+    Err(Why::Conflict)
+}
+
+async fn established(api: &ApiClient, name: &str) -> Result<(), Why> {
+    let path = object_path(&definitions(), &Key::new("", name));
+    let start = tokio::time::Instant::now();
+    loop {
+        let Err(why) = is_established(&object(&api.get(&path).await?)?) else { return Ok(()) };
+        if start.elapsed() >= ESTABLISHED_TIMEOUT {
+            return Err(Why::NotEstablished { why });
+        }
+        tokio::time::sleep(ESTABLISHED_INTERVAL).await;
+    }
+}
+
+fn object(answer: &Answer) -> Result<Value, Why> {
+    if !answer.status.is_success() {
+        return Err(Why::Refused(answer.message()));
+    }
+    Ok(serde_json::from_str(&answer.body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Response;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake::{self, Requests};
+    use crate::telemetry::error_chain;
+
+    const NAME: &str = "c.example.com";
+
+    fn ours() -> Value {
+        json!({ "metadata": { "name": NAME }, "spec": { "group": "example.com" } })
+    }
+
+    fn answer(status: u16, body: &Value) -> Option<Response<String>> {
+        Response::builder().status(status).body(body.to_string()).ok()
+    }
+
+    fn stored(served: &str) -> Value {
+        let conditions = json!([{ "type": "Established", "status": served, "message": "not yet" }]);
+        json!({ "metadata": { "name": NAME }, "spec": {}, "status": { "conditions": conditions } })
+    }
+
+    #[tokio::test]
+    async fn one_that_is_missing_is_created_and_one_that_is_there_replaced() {
+        for (there, written, applied) in [
+            (false, "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", Applied::Created),
+            (
+                true,
+                "PUT /apis/apiextensions.k8s.io/v1/customresourcedefinitions/c.example.com",
+                Applied::Replaced,
+            ),
+        ] {
+            let (requests, reads) = (Requests::default(), AtomicUsize::new(0));
+            let api = fake::recording(&requests, move |request| {
+                let first = request.method() == Method::GET && reads.fetch_add(1, Ordering::SeqCst) == 0;
+                if first && !there { answer(404, &json!({})) } else { answer(200, &stored("True")) }
+            });
+            assert_eq!(apply_definition(&api, NAME, &ours()).await.unwrap(), applied);
+            assert_eq!(requests.take()[1], written);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_conflict_is_tried_again_and_not_for_ever() {
+        let requests = Requests::default();
+        let api = fake::recording(&requests, |request| {
+            answer(if request.method() == Method::GET { 200 } else { 409 }, &stored("True"))
+        });
+        let error = error_chain(&apply_definition(&api, NAME, &ours()).await.unwrap_err());
+        assert!(error.contains("at each of 5 attempts"), "{error}");
+        assert_eq!(requests.take().len(), 2 * MAX_ATTEMPTS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_never_served_says_why() {
+        let api = fake::answering(|_| answer(200, &stored("False")));
+        let error = error_chain(&apply_definition(&api, NAME, &ours()).await.unwrap_err());
+        assert_eq!(error, "CustomResourceDefinition c.example.com: it is not served after 60 s: not yet");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_names_the_definition_and_the_reason() {
+        let refusal = json!({ "message": "User \"a\" cannot get resource" });
+        let api = fake::answering(move |_| answer(403, &refusal));
+        let error = error_chain(&apply_definition(&api, NAME, &ours()).await.unwrap_err());
+        assert!(
+            error.starts_with("CustomResourceDefinition c.example.com: User \"a\" cannot get"),
+            "{error}"
+        );
+    }
+}
