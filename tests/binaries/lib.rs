@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod elapsed;
 pub mod go;
+pub mod helm;
 mod needs;
 pub mod node;
 pub mod paths;

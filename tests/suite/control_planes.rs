@@ -6,6 +6,7 @@ use std::time::Instant;
 use acceptance::cluster::Binaries;
 use acceptance::control_plane::ControlPlane;
 use acceptance::fixture;
+use acceptance::helm::find_or_build as find_or_build_helm;
 use acceptance::node::{Missing, Parts};
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, anyhow};
@@ -23,6 +24,8 @@ pub(crate) struct ControlPlanes {
     plain: Plane,
     /// Tried once: what went wrong goes wrong for every test.
     with_node: OnceCell<Result<Result<Plane, Missing>, String>>,
+    /// Tried once, too.
+    helm: OnceCell<Result<(), String>>,
 }
 
 impl ControlPlanes {
@@ -30,7 +33,7 @@ impl ControlPlanes {
         let start = Instant::now();
         let plane = ControlPlane::start_with(&Binaries::find_or_build()?, fixture::prepare).await?;
         eprintln!("control plane ready after {}", elapsed(start));
-        Ok(Self { plain: Plane::of(plane).await?, with_node: OnceCell::new() })
+        Ok(Self { plain: Plane::of(plane).await?, with_node: OnceCell::new(), helm: OnceCell::new() })
     }
 
     pub(crate) fn plain(&self) -> Plane {
@@ -48,6 +51,16 @@ impl ControlPlanes {
             .get_or_init(async || start_with_node().await.map_err(|why| format!("{why:#}")))
             .await;
         started.clone().map_err(|why| anyhow!(why))
+    }
+
+    /// Builds Helm if need be; else why it cannot be built, in one line.
+    pub(crate) async fn helm(&self) -> Result<(), String> {
+        let build = async || {
+            let built = tokio::task::spawn_blocking(find_or_build_helm).await;
+            let built = built.map_err(Into::into).and_then(|built| built);
+            built.map(drop).map_err(|why| format!("{why:#}").replace('\n', "; "))
+        };
+        self.helm.get_or_init(build).await.clone()
     }
 
     /// Keeps all logs; not while a test still runs.

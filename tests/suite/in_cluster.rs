@@ -53,7 +53,7 @@ async fn grant(test: &mut Fixture, kubectl: &Kubectl) -> Result<()> {
     types(kubectl, &format!("apply --server-side -f {}", file.display())).await.map(drop)
 }
 
-async fn tutorial(kubectl: &Kubectl) -> Result<()> {
+pub(crate) async fn tutorial(kubectl: &Kubectl) -> Result<()> {
     let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
     kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
     types(kubectl, "apply -f guests/hello/crd.yaml -f guests/hello/controller.yaml").await?;

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod attacks;
+mod chart;
 mod compat;
 mod composite;
 mod config_restart;
@@ -36,6 +37,7 @@ use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, related,
 };
+use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, metrics,
@@ -48,6 +50,7 @@ use runner::{Test, Wanted, What, tests};
 fn all() -> Vec<Test> {
     [
         on_a_node(),
+        of_the_chart(),
         of_bounds(),
         attacks::all(),
         of_decorators(),
@@ -83,6 +86,26 @@ fn on_a_node() -> Vec<Test> {
         },
     ];
     tests.into_iter().map(Test::on_a_node).collect()
+}
+
+/// Skipped where Helm cannot be built.
+fn of_the_chart() -> Vec<Test> {
+    let on_a_node = tests![
+        chart_node::{
+            the_chart_is_installed_hosts_controllers_and_leaves_nothing_behind,
+            the_chart_takes_over_from_metacontroller_with_its_definitions,
+        },
+    ];
+    let tests = tests![
+        chart_values::{
+            value_sets_become_what_the_api_server_accepts_under_the_same_names,
+            wrong_values_are_refused_with_their_names,
+        },
+        chart_releases::{
+            a_release_of_metacontroller_is_upgraded_in_place_and_rolled_back,
+        },
+    ];
+    on_a_node.into_iter().map(Test::on_a_node).chain(tests).map(Test::with_helm).collect()
 }
 
 fn of_bounds() -> Vec<Test> {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use acceptance::figures::Figure;
 use acceptance::fixture::Fixture;
-use acceptance::node::Missing;
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::FutureExt;
@@ -38,6 +37,7 @@ pub(crate) struct Test {
     pub(crate) on_a_node: bool,
     /// The server may do what the manifests and `metahook rbac` allow, and no more.
     pub(crate) has_least_rights: bool,
+    pub(crate) with_helm: bool,
 }
 
 impl Test {
@@ -50,12 +50,18 @@ impl Test {
     pub(crate) fn with_least_rights(self) -> Self {
         Self { has_least_rights: true, ..self }
     }
+
+    /// Skipped where Helm can neither be found nor built.
+    pub(crate) fn with_helm(self) -> Self {
+        Self { with_helm: true, ..self }
+    }
 }
 
 /// How a test ended that did not fail.
 enum Ended {
     Passed,
-    Skipped(Missing),
+    /// Why.
+    Skipped(String),
 }
 
 /// Lists functions as tests: `tests![composite::{a_sentence, another}]`.
@@ -66,6 +72,7 @@ macro_rules! tests {
             body: |fixture| Box::pin(crate::$module::$name(fixture)),
             on_a_node: false,
             has_least_rights: false,
+            with_helm: false,
         },)*)*]
     };
 }
@@ -172,7 +179,7 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
             let (figures, result) = one(test, &planes, alone).await;
             let how = match &result {
                 Ok(Ended::Passed) => "ok".to_owned(),
-                Ok(Ended::Skipped(missing)) => format!("ignored, no node: {missing}"),
+                Ok(Ended::Skipped(why)) => format!("ignored, {why}"),
                 Err(_) => "FAILED".to_owned(),
             };
             println!("test {} ... {how} ({})", test.title, elapsed(start));
@@ -196,9 +203,14 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
 async fn one(test: Test, planes: &ControlPlanes, alone: bool) -> (Vec<Figure>, Result<Ended>) {
     let plane = match planes.get(test.on_a_node).await {
         Ok(Ok(plane)) => plane,
-        Ok(Err(missing)) => return (Vec::new(), Ok(Ended::Skipped(missing))),
+        Ok(Err(missing)) => return (Vec::new(), Ok(Ended::Skipped(format!("no node: {missing}")))),
         Err(why) => return (Vec::new(), Err(why)),
     };
+    if test.with_helm
+        && let Err(why) = planes.helm().await
+    {
+        return (Vec::new(), Ok(Ended::Skipped(format!("no Helm: {why}"))));
+    }
     let Plane { plane, client } = plane;
     match Fixture::new(plane, client, test.title).await {
         Ok(mut fixture) => {

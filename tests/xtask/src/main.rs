@@ -8,6 +8,7 @@
 mod attack;
 mod bench;
 mod cargo;
+mod chart;
 mod check;
 mod children;
 mod demo;
@@ -57,6 +58,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Tests the Helm chart: lints and renders it, installs and upgrades releases; with the Helm that it builds
+    Chart(chart::Options),
     /// Makes the server an OCI image, without Docker
     Image,
 }
@@ -91,6 +94,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Attack(options) => attack::run(&options)?,
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => cargo::become_program("crds", check.then_some("--check"))?,
+        Command::Chart(options) => return chart::run(&options),
         Command::Image => image::build()?,
     }
     Ok(true)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use binaries::cluster::Binaries;
 use binaries::elapsed::{elapsed, readable};
+use binaries::helm;
 use binaries::node::Parts;
 use clap::{Args, ValueEnum};
 
@@ -44,6 +45,13 @@ enum Part {
 
 const ALL: [Part; 5] = [Part::Check, Part::Unit, Part::Sandbox, Part::Acceptance, Part::Fuzz];
 
+impl Options {
+    /// Acceptance tests with this in their name.
+    pub(crate) fn acceptance(filter: &str, repeat: u32, install: bool) -> Self {
+        Self { only: vec![Part::Acceptance], repeat, install, filter: Some(filter.to_owned()) }
+    }
+}
+
 /// How one part ended, once.
 struct Row {
     name: String,
@@ -80,7 +88,11 @@ fn plan(parts: &[Part]) -> Vec<(&'static str, String)> {
     for part in parts {
         if *part == Part::Acceptance {
             let kubernetes = Binaries::usual_time().unwrap_or_default();
-            plan.push(("build", format!("Kubernetes: {kubernetes}; server and guests: two minutes at most")));
+            let helm = helm::usual_time().unwrap_or_default();
+            plan.push((
+                "build",
+                format!("Kubernetes: {kubernetes}; Helm: {helm}; server and guests: two minutes at most"),
+            ));
         }
         plan.push((part.name(), part.usual_time()));
     }
@@ -177,6 +189,9 @@ fn build_for_acceptance(options: &Options) -> Result<()> {
         // with a filter the first test that wants a node looks for its parts
         if let Err(missing) = Parts::find_or_build(may_install(options.install))? {
             println!("no node, so tests that need one are skipped: {}", missing.with_hint());
+        }
+        if let Err(why) = helm::find_or_build() {
+            println!("no Helm, so the chart's tests are skipped: {why:#}");
         }
     }
     // The server comes with the sandbox tests, with the features that the tests build their dependencies with.

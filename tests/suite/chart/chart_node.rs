@@ -1,0 +1,192 @@
+//! The chart on a node, where its job runs: CustomResourceDefinitions are made and upgraded, controllers survive a
+//! take-over, and nothing is left of a release that is uninstalled as documented.
+
+use std::fs;
+use std::path::Path;
+
+use acceptance::control_plane::ControlPlane;
+use acceptance::fixture::Fixture;
+use acceptance::helm::Helm;
+use acceptance::kubectl::Kubectl;
+use acceptance::node::Image;
+use acceptance::oci::{self, Effort, Layout};
+use acceptance::paths;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
+
+use crate::chart::{CHART, METACONTROLLER, full_name};
+use crate::in_cluster::tutorial;
+use crate::tutorial::{prints, types};
+
+const RELEASE: &str = "metacontroller";
+
+/// Longer than all waits of a release that works.
+const TIMEOUT: &str = "--timeout=100s";
+
+const FINALIZERS: &str = "-n hello get helloworld your-name -o=jsonpath={.metadata.finalizers}";
+
+/// A control plane with a node that can pull the server's image.
+async fn node(test: &Fixture) -> Result<(ControlPlane, Helm)> {
+    let parts = test.plane().parts().context("this test needs a node")?.clone();
+    let folder = tempfile::tempdir()?;
+    Layout::of_server(&paths::server()?, Effort::Little)?.write(folder.path())?;
+    let image = Image::layout(oci::NAME, folder.path());
+    let plane = ControlPlane::start_with_node(&parts, &[image], async |_| Ok(())).await?;
+    let helm = Helm::new(plane.kubeconfig(), &plane.scratch().join("helm")).await?;
+    Ok((plane, helm))
+}
+
+pub(crate) async fn the_chart_is_installed_hosts_controllers_and_leaves_nothing_behind(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (plane, helm) = node(test).await?;
+    let kubectl = plane.kubectl();
+    // Server and job have to fit into the strictest of namespaces.
+    types(&kubectl, "create namespace metacontroller").await?;
+    types(&kubectl, "label namespace metacontroller pod-security.kubernetes.io/enforce=restricted").await?;
+    helm.run(&["install", RELEASE, CHART, "-n", "metacontroller", "--wait", TIMEOUT]).await?;
+    types(&kubectl, "create namespace hello").await?;
+    tutorial(&kubectl).await?;
+    let finalize = r#"--patch={"spec":{"hooks":{"finalize":{"wasm":{"configMap":{"namespace":"hello","name":"hello-hook"}}}}}}"#;
+    kubectl.run(&["patch", "cc", "hello-controller", "--type=merge", finalize]).await?;
+    prints(&kubectl, FINALIZERS, |all| all.contains("compositecontroller-hello-controller")).await?;
+
+    // As the book has it.
+    types(&kubectl, "delete compositecontrollers,decoratorcontrollers --all").await?;
+    let records =
+        "-n metacontroller wait --for=delete configmap -l metahook.dev/record=finalizers --timeout=60s";
+    types(&kubectl, records).await?;
+    ensure!(!types(&kubectl, FINALIZERS).await?.contains("metacontroller.io"), "a finalizer is left");
+    helm.run(&["uninstall", RELEASE, "-n", "metacontroller", "--wait", TIMEOUT]).await?;
+    for kinds in [
+        "clusterrole,clusterrolebinding",
+        "-n metacontroller statefulset,job,pod,role,rolebinding,serviceaccount",
+    ] {
+        let line = format!("get {kinds} -l app.kubernetes.io/instance={RELEASE} -o name");
+        let left =
+            prints(&kubectl, &line, |left| left.is_empty() || left.starts_with("No resources found")).await;
+        left.context("the release is uninstalled")?;
+    }
+    types(&kubectl, "-n hello delete helloworld your-name --timeout=30s").await?;
+    let crds = "get crd -o name";
+    let left = types(&kubectl, crds).await?;
+    ensure!(left.contains("compositecontrollers.metacontroller.k8s.io"), "controllers would be gone: {left}");
+
+    // What the release left behind is no obstacle to the next one.
+    helm.run(&["install", RELEASE, CHART, "-n", "metacontroller", "--wait", TIMEOUT]).await?;
+    Ok(())
+}
+
+pub(crate) async fn the_chart_takes_over_from_metacontroller_with_its_definitions(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (plane, helm) = node(test).await?;
+    let (kubectl, name) = (plane.kubectl(), full_name(RELEASE));
+    let chart = plane.scratch().join("metacontroller");
+    write_chart(&kubectl, &chart).await?;
+    let chart = chart.display().to_string();
+    let (repository, tag) = oci::NAME.split_once(':').context("an image has a tag")?;
+    let image = format!("image.repository={repository},image.tag={tag}");
+    let line = [
+        "install",
+        RELEASE,
+        &chart,
+        "-n",
+        "metacontroller",
+        "--create-namespace",
+        "--set",
+        &image,
+        "--wait",
+        TIMEOUT,
+    ];
+    helm.run(&line).await?;
+    let before = controllers(&kubectl).await?;
+    let uids = format!(
+        "-n metacontroller get statefulset/{name} crd/compositecontrollers.metacontroller.k8s.io crd/decoratorcontrollers.metacontroller.k8s.io crd/controllerrevisions.metacontroller.k8s.io -o=jsonpath={{.items[*].metadata.uid}}"
+    );
+    let (before_uids, wasm) = (
+        types(&kubectl, &uids).await?,
+        "get crd compositecontrollers.metacontroller.k8s.io -o=jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.hooks.properties.sync.properties.wasm.type}",
+    );
+    ensure!(types(&kubectl, wasm).await?.is_empty(), "the definitions are not those of Metacontroller");
+
+    helm.run(&["upgrade", RELEASE, CHART, "-n", "metacontroller", "--wait", TIMEOUT]).await?;
+    ensure!(types(&kubectl, &uids).await? == before_uids, "something was made anew");
+    ensure!(types(&kubectl, wasm).await? == "object", "the definitions are not ours");
+    ensure!(controllers(&kubectl).await? == before, "a controller or a parent is not as it was");
+    let jobs = types(&kubectl, "-n metacontroller get jobs -o name").await?;
+    ensure!(jobs.is_empty() || jobs.starts_with("No resources found"), "{jobs}");
+
+    // The controller that Metacontroller had takes a module now.
+    let module = format!("--from-file=hook.wasm={}", paths::guest("hello")?.display());
+    kubectl.run(&["-n", "hello", "create", "configmap", "hello-hook", &module]).await?;
+    types(&kubectl, "replace -f guests/hello/controller.yaml").await?;
+    types(&kubectl, "wait --for=condition=Ready --timeout=60s cc/hello-controller").await?;
+    prints(&kubectl, "-n hello logs your-name", |log| log == "Hello, Your Name!").await?;
+    Ok(())
+}
+
+/// A controller with a parent; their identities. The webhook is nowhere.
+async fn controllers(kubectl: &Kubectl) -> Result<String> {
+    let crd = types(kubectl, "get crd helloworlds.example.com --ignore-not-found -o name").await?;
+    if crd.is_empty() {
+        types(kubectl, "create namespace hello").await?;
+        types(kubectl, "apply -f guests/hello/crd.yaml").await?;
+        types(kubectl, "wait --for=condition=Established --timeout=30s crd/helloworlds.example.com").await?;
+        types(kubectl, "-n hello apply -f guests/hello/hello.yaml").await?;
+        types(kubectl, "apply -f tests/suite/chart/controller.yaml").await?;
+    }
+    let controller = types(kubectl, "get cc hello-controller -o=jsonpath={.metadata.uid}{.spec}").await?;
+    let parent =
+        types(kubectl, "-n hello get helloworld your-name -o=jsonpath={.metadata.uid}{.spec}").await?;
+    Ok(format!("{controller} {parent}"))
+}
+
+/// The chart of Metacontroller's shapes, with definitions as they are without ours: in `crds/`, so they belong to no release.
+async fn write_chart(kubectl: &Kubectl, into: &Path) -> Result<()> {
+    let from = paths::workspace().join(METACONTROLLER);
+    for folder in ["templates", "crds"] {
+        fs::create_dir_all(into.join(folder))?;
+    }
+    for file in ["Chart.yaml", "values.yaml", "templates/release.yaml"] {
+        fs::copy(from.join(file), into.join(file)).with_context(|| format!("cannot copy {file}"))?;
+    }
+    let printed = types(kubectl, "create --dry-run=client -o json -f manifests/crds").await?;
+    // One object after the other.
+    for definition in serde_json::Deserializer::from_str(&printed).into_iter::<Value>() {
+        let mut definition = definition?;
+        let version = &mut definition["spec"]["versions"][0];
+        if let Some(version) = version.as_object_mut() {
+            version.remove("additionalPrinterColumns");
+        }
+        let fields = &mut version["schema"]["openAPIV3Schema"];
+        strip(fields);
+        if fields["properties"]["status"].is_object() {
+            fields["properties"]["status"] = json!({ "type": "object" });
+        }
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        fs::write(into.join("crds").join(format!("{name}.yaml")), definition.to_string())?;
+    }
+    Ok(())
+}
+
+/// Takes out what only our definitions have.
+fn strip(schema: &mut Value) {
+    const OURS: [&str; 6] =
+        ["wasm", "serviceAccountRef", "applyStrategy", "deletionBrake", "relatedDeletion", "relatedKinds"];
+    let Value::Object(members) = schema else { return };
+    members.remove("x-kubernetes-validations");
+    if let Some(Value::Object(properties)) = members.get_mut("properties") {
+        properties.retain(|name, _| !OURS.contains(&name.as_str()));
+    }
+    each(members);
+}
+
+fn each(members: &mut Map<String, Value>) {
+    for (name, member) in members {
+        match member {
+            Value::Object(all) if name == "properties" => all.values_mut().for_each(strip),
+            other => strip(other),
+        }
+    }
+}

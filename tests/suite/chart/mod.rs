@@ -1,0 +1,47 @@
+//! The Helm chart: what is rendered of its values, and releases on a real control plane and node.
+
+pub(crate) mod chart_node;
+pub(crate) mod chart_releases;
+pub(crate) mod chart_values;
+
+use acceptance::fixture::Fixture;
+use acceptance::helm::Helm;
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// In the checkout's folder.
+const CHART: &str = "manifests/helm";
+
+/// A release of Metacontroller's shapes.
+const METACONTROLLER: &str = "tests/suite/chart/metacontroller";
+
+/// The first part of the names of what a release makes, where its values say nothing else.
+fn full_name(release: &str) -> String {
+    format!("{release}-metacontroller-helm")
+}
+
+async fn helm(test: &Fixture) -> Result<Helm> {
+    let plane = test.plane();
+    Helm::new(plane.kubeconfig(), &plane.scratch().join(format!("helm-{}", test.name()))).await
+}
+
+/// Objects by kind and name.
+struct Rendered(Vec<Value>);
+
+impl Rendered {
+    fn find(&self, kind: &str, name: &str) -> Option<&Value> {
+        self.0.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    }
+
+    fn get(&self, kind: &str, name: &str) -> Result<&Value> {
+        self.find(kind, name).with_context(|| format!("no {kind} {name}, but {:?}", self.names()))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name =
+            |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', "");
+        let mut names: Vec<String> = self.0.iter().map(name).collect();
+        names.sort();
+        names
+    }
+}
