@@ -16,7 +16,7 @@ use crate::paths;
 const KUBERNETES: [&str; 2] = ["kubelet", "kube-scheduler"];
 
 /// Of `tests/node`, without cgo; the last parts are the programs' names.
-const STATIC: [&str; 7] = [
+const STATIC: [&str; 8] = [
     "github.com/containerd/containerd/v2/cmd/containerd",
     "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
     "github.com/containernetworking/plugins/plugins/ipam/host-local",
@@ -24,6 +24,7 @@ const STATIC: [&str; 7] = [
     "./apiserver-forwarder",
     "./pause",
     "./registry",
+    "./services",
 ];
 
 const RUNC: &str = "github.com/opencontainers/runc";
@@ -136,7 +137,7 @@ fn module() -> PathBuf {
 fn fingerprint() -> Result<String> {
     let module = module();
     let mut files = vec![module.join("go.sum"), module.join("go.mod")];
-    for program in ["apiserver-forwarder", "pause", "registry"] {
+    for program in ["apiserver-forwarder", "pause", "registry", "services"] {
         let folder = module.join(program);
         let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
         files.extend(entries.flatten().map(|entry| entry.path()));

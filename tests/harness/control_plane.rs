@@ -168,7 +168,7 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    fn log(&self, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.logs().join(format!("{name}.log"))
     }
 
@@ -230,7 +230,8 @@ impl ControlPlane {
         self.ready("the node Ready", || is_ready(&nodes)).await
     }
 
-    fn run(&mut self, name: &str, program: &Path, flags: &[String]) -> Result<()> {
+    /// Runs a program as long as the control plane: on the node, if there is one.
+    pub(crate) fn run(&mut self, name: &str, program: &Path, flags: &[String]) -> Result<()> {
         let log = self.log(name);
         let process = match &self.node {
             None => Process::start(name, program, flags, &log)?,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 
 use binaries::node::{BUSYBOX, Parts};
 
+use super::services::{DNS, DOMAIN};
 use super::{ADDRESS, Image, NAME};
 use crate::pki::Authority;
 
@@ -79,6 +80,8 @@ failSwapOn: false
 protectKernelDefaults: true # it refuses settings that inside.sh has forgotten, where else it would change the host's
 makeIPTablesUtilChains: false
 resolvConf: "{resolv}"
+clusterDNS: ["{DNS}"] # only where a test routes Services does it answer
+clusterDomain: {DOMAIN}
 volumePluginDir: "{plugins}" # else a folder is made in the host's /usr
 oomScoreAdj: 0 # a lower one needs CAP_SYS_RESOURCE
 # However full the host's disk is, nothing is evicted and no image is removed.

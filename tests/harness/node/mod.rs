@@ -3,6 +3,7 @@
 //! One kill ends it all, and nothing of it is left on the host: no process, mount, cgroup, network or file.
 
 pub(crate) mod config;
+pub mod services;
 
 use std::fs;
 use std::io::Write;
