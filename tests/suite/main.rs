@@ -24,6 +24,7 @@ mod packed;
 mod purity;
 mod related_deletion;
 mod runner;
+mod services;
 mod settling;
 mod table;
 mod tutorial;
@@ -72,6 +73,9 @@ fn on_a_node() -> Vec<Test> {
     let tests = tests![
         in_cluster::{
             the_server_runs_as_a_pod_and_comes_back_after_kill_9,
+        },
+        services::{
+            hooks_of_metacontrollers_users_run_unchanged_behind_services,
         },
         node::{
             the_tutorials_pods_run_to_completion_and_their_logs_can_be_read,
