@@ -183,6 +183,8 @@ fn two_dashes(argument: OsString) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
@@ -201,6 +203,82 @@ mod tests {
         let serve = serve(chart).unwrap();
         assert_eq!(serve.log_level(), "info,metahook=debug");
         assert_eq!(serve.settings().unwrap().probes, Some(([0_u16; 8], 8081).into()));
+    }
+
+    #[test]
+    fn the_arguments_that_its_users_give_are_taken() {
+        let users = "metacontroller --zap-log-level=4 --zap-devel=false --zap-encoder=json --zap-stacktrace-level=error --discovery-interval=1m --cache-flush-interval=10m --metrics-address=:9999 --client-go-qps=150 --client-go-burst=300 --workers=50 --events-qps=0.0033 --events-burst=25 --pprof-address=:6060";
+        let serve = serve(users).unwrap();
+        assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "info,metahook=debug"));
+        let warnings = serve.metacontroller_flags.warnings();
+        assert!(
+            matches!(warnings.as_slice(), [one] if one.ends_with(": --pprof-address, --zap-stacktrace-level")),
+            "{warnings:?}"
+        );
+        let settings = serve.settings().unwrap();
+        assert_eq!(settings.options.workers, 50);
+        assert_eq!(settings.options.discovery_interval, Duration::from_mins(1));
+        assert_eq!(settings.options.resync, Some(Duration::from_mins(10)));
+        assert_eq!(settings.rate, Some(Rate { per_second: 150.0, burst: 300 }));
+        assert_eq!(settings.events, Rate { per_second: 0.0033, burst: 25 });
+        assert_eq!(settings.metrics, Some(([0_u16; 8], 9999).into()));
+        assert_eq!(settings.probes, Some(([0_u16; 8], 8081).into()));
+    }
+
+    /// Its limit on requests to the API server is the one default that differs.
+    #[test]
+    fn a_flag_that_is_given_its_default_changes_nothing() {
+        let settings = |line: &str| serve(line).unwrap().settings().unwrap();
+        let default = settings("metacontroller");
+        for flag in [
+            "discovery-interval=30s",
+            "cache-flush-interval=30m",
+            "metrics-address=:9999",
+            "workers=5",
+            "events-qps=0.0033333333333333335",
+            "events-burst=25",
+            "pprof-address=0",
+            "leader-election=false",
+            "leader-election-resource-lock=leases",
+            "leader-election-namespace=",
+            "leader-election-id=metacontroller",
+            "health-probe-bind-address=:8081",
+            "target-label-selector=",
+            "apply-strategy=dynamic-apply",
+            "apply-strategy-ssa-field-manager=metacontroller",
+            "kubeconfig=",
+            "zap-devel=false",
+            "zap-encoder=json",
+            "zap-log-level=info",
+            "zap-stacktrace-level=error",
+            "zap-time-encoding=rfc3339",
+        ] {
+            for dashes in ["-", "--"] {
+                assert_eq!(settings(&format!("metacontroller {dashes}{flag}")), default, "{flag}");
+            }
+        }
+        assert_eq!(default.rate, None);
+    }
+
+    #[test]
+    fn each_level_and_format_of_its_log_is_taken() {
+        let log = |flags: &str| {
+            let serve = serve(&format!("metacontroller {flags}")).unwrap();
+            (serve.log_format(), serve.log_level())
+        };
+        for (flags, format, level) in [
+            ("--zap-log-level=debug", Format::Json, "debug"),
+            ("--zap-log-level=info", Format::Json, "info"),
+            ("--zap-log-level=error", Format::Json, "error"),
+            ("--zap-log-level=panic", Format::Json, "error"),
+            ("--zap-log-level=0", Format::Json, "info"),
+            ("--zap-log-level=7", Format::Json, "info,metahook=debug"),
+            ("--zap-devel", Format::Text, "debug"),
+            ("--zap-devel --zap-encoder=json --zap-log-level=info", Format::Json, "info"),
+            ("--zap-encoder=console", Format::Text, "info"),
+        ] {
+            assert_eq!(log(flags), (format, level.to_owned()), "{flags}");
+        }
     }
 
     #[test]

@@ -146,6 +146,47 @@ fn without_secrets(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::Metrics;
+
+    #[test]
+    fn each_hook_has_every_metric_with_its_labels_and_buckets() {
+        let metrics = Metrics::new(|| 0);
+        let labels = r#"controller_name="c",controller_type="DecoratorController",url="http://h/x""#;
+        let buckets = |name: &str, more: &str, text: &str| -> Vec<String> {
+            let of = |line: &str| {
+                let rest = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?;
+                let (bound, rest) = rest.split_once("\",")?;
+                rest.starts_with(&format!("{labels},{more}}} ")).then(|| bound.to_owned())
+            };
+            text.lines().filter_map(of).collect()
+        };
+        for hook in [HookName::Sync, HookName::Finalize, HookName::Customize] {
+            let meter = metrics.webhook("DecoratorController", "c", hook, "http://h/x");
+            meter.answered(StatusCode::OK, Duration::ZERO);
+            let _under_way = meter.begin();
+            let text = metrics.text();
+            for line in [
+                format!(r#"metacontroller_{hook}_requests_total{{{labels},code="200",method="post"}} 1"#),
+                format!("metacontroller_{hook}_in_flight_requests{{{labels}}} 1"),
+            ] {
+                assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");
+            }
+            let durations = format!("metacontroller_{hook}_request_duration_histogram_seconds");
+            assert_eq!(
+                buckets(&durations, r#"method="post""#, &text),
+                ["0.005", "0.01", "0.025", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "+Inf"]
+            );
+            for (step, event, expected) in [
+                ("dns", "dns_start", ["0.005", "0.01", "0.025", "0.05", "+Inf"]),
+                ("dns", "dns_done", ["0.005", "0.01", "0.025", "0.05", "+Inf"]),
+                ("tls", "tls_handshake_start", ["0.05", "0.1", "0.25", "0.5", "+Inf"]),
+                ("tls", "tls_handshake_done", ["0.05", "0.1", "0.25", "0.5", "+Inf"]),
+            ] {
+                let name = format!("metacontroller_{hook}_{step}_duration_histogram_seconds");
+                assert_eq!(buckets(&name, &format!(r#"event="{event}""#), &text), expected, "{name}");
+            }
+        }
+    }
 
     #[test]
     fn urls_in_metrics_have_no_secrets() {
