@@ -141,6 +141,49 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     Ok(())
 }
 
+/// The account is named before it may do anything: until then all stays as it was.
+pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
+    test: &mut Fixture,
+) -> Result<()> {
+    let answer = |number: &str| {
+        let child = config_map("child", json!({}), json!({ "number": number }));
+        wasm::answers(&json!({ "status": {}, "children": [child] }))
+    };
+    let made = |number: &'static str| move |child: &Value| child["data"]["number"] == number;
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "greeter" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    test.define_kind().await?;
+    test.store("first", &answer("1")?).await?;
+    test.store("second", &answer("3")?).await?;
+    test.serve()?;
+    let name = short(test);
+    let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
+    test.host(controller.synced_by(test.hook("first"))).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child", "made", made("1")).await?;
+
+    let place = json!({ "namespace": test.name(), "name": "greeter" });
+    let hook = json!({ "sync": { "wasm": { "configMap": { "namespace": test.name(), "name": "second" } } } });
+    let spec = json!({ "spec": { "serviceAccountRef": place, "hooks": hook } });
+    let changed = test.controllers().merge(&name, &spec).await?;
+    let refused =
+        format!("User \"system:serviceaccount:{}:greeter\" cannot get resource \"configmaps\"", test.name());
+    let says = |event: &Value| text(event, "/message").contains(&refused);
+    test.until_event_on(&changed, "RightsMissing", says).await?;
+    test.store("first", &answer("2")?).await?;
+    test.config_maps().until("child", "updated as before", made("2")).await?;
+
+    let roles = roles(test, &changed).await?;
+    grant(test, &roles, "-writes").await?;
+    grant(test, &roles, "-hooks").await?;
+    test.config_maps().until("child", "updated by the new account", made("3")).await?;
+    until_controller(test, "its new spec", |cc| {
+        is_true(cc, "Ready") && cc["status"]["observedGeneration"] == cc["metadata"]["generation"]
+    })
+    .await?;
+    Ok(())
+}
+
 /// The finalizer is put on and taken off with the account's rights, and so is the rest when a webhook decides.
 pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_account(
     test: &mut Fixture,

@@ -1,5 +1,6 @@
 //! The API server: the only folder that speaks to it.
 
+pub(crate) mod access;
 pub(crate) mod api_client;
 pub(crate) mod apply;
 pub(crate) mod definitions;

@@ -10,7 +10,8 @@ use crate::telemetry::error_chain;
 /// A right may be granted at any time: what needs it is tried again this much later at the latest.
 pub(crate) const UNGRANTED_DELAY: Duration = Duration::from_secs(4);
 
-const ROLES: &str = "grant it: `metahook rbac` prints the roles that controllers need";
+/// What to do about it.
+pub(super) const ROLES: &str = "grant it: `metahook rbac` prints the roles that controllers need";
 
 /// Whether a refusal is one of RBAC, which names account, verb and resource. Quotas and admission refuse with the same status.
 pub(crate) fn is_ungranted(status: u16, message: &str) -> bool {

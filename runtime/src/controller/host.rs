@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
+use metahook_core::api::access::{Reads, to_start};
+use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
@@ -14,6 +17,8 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::access;
+use crate::cluster::rights::UNGRANTED_DELAY;
 use crate::controller::Context;
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::stale_finalizers;
@@ -36,6 +41,8 @@ struct Hosted {
     /// `None`: it ends.
     spec: Option<Value>,
     stop: CancellationToken,
+    /// The one before it runs until the account of this one may read what it starts with.
+    waits: Arc<AtomicBool>,
     task: JoinHandle<()>,
 }
 
@@ -101,10 +108,20 @@ impl Host {
         let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
         let selector = self.selector.clone();
         let reason = if before.is_some() { StartReason::Anew } else { StartReason::First };
+        let needs = before.as_ref().filter(|before| before.goes_on_until(&spec)).and(to_start(kind, &object));
+        let waits = Arc::new(AtomicBool::new(needs.is_some()));
+        let waiting = Arc::clone(&waits);
         let ended = before.map(|before| self.ended(kind, before));
         let task = tokio::spawn(async move {
+            if let Some((account, needs)) = needs {
+                stopped.run_until_cancelled(granted(&context, &controller, &account, &needs)).await;
+                waiting.store(stopped.is_cancelled(), Ordering::Relaxed);
+            }
             if let Some(ended) = ended {
                 ended.await;
+            }
+            if waiting.load(Ordering::Relaxed) {
+                return;
             }
             let name = controller.key.to_string();
             context.cluster.recorder.record(
@@ -118,13 +135,13 @@ impl Host {
                 .run()
                 .await;
         });
-        Hosted { object, spec: Some(spec), stop, task }
+        Hosted { object, spec: Some(spec), stop, waits, task }
     }
 
     /// Stops a controller that has no successor yet; one that comes while it ends waits for it.
     fn end(&self, kind: ControllerKind, before: Hosted) -> Hosted {
-        let (object, stop) = (Arc::clone(&before.object), before.stop.clone());
-        Hosted { object, spec: None, stop, task: tokio::spawn(self.ended(kind, before)) }
+        let (object, stop, waits) = (Arc::clone(&before.object), before.stop.clone(), Arc::default());
+        Hosted { object, spec: None, stop, waits, task: tokio::spawn(self.ended(kind, before)) }
     }
 
     /// Stops a controller and waits for its last reconcile; its finalizers come off the parents that it leaves.
@@ -166,6 +183,13 @@ impl Hosted {
             })
     }
 
+    /// It runs, or one before it does, and a controller with this spec acts as another account.
+    fn goes_on_until(&self, spec: &Value) -> bool {
+        let account = |spec: &Value| spec.get("serviceAccountRef").cloned();
+        let waits = self.waits.load(Ordering::Relaxed);
+        self.spec.as_ref().is_some_and(|before| waits || account(before) != account(spec))
+    }
+
     fn has_ended(&self) -> bool {
         self.spec.is_none() && self.task.is_finished()
     }
@@ -174,6 +198,29 @@ impl Hosted {
         if let Err(error) = self.task.await {
             tracing::error!(controller = %self.object.key, error = error_chain(&error), "a controller did not end by itself: this is a bug in metahook");
         }
+    }
+}
+
+/// Returns when the account may read what a controller of its starts with.
+async fn granted(context: &Context, controller: &Object, account: &ServiceAccountRef, needs: &[Reads]) {
+    let api = context.cluster.api.acting_as(account);
+    let mut said = None;
+    loop {
+        match access::missing(&api, account, needs).await {
+            Ok(None) => return,
+            Ok(Some(missing)) => {
+                let message = format!("The controller goes on with its spec before this one: {missing}");
+                if said.as_ref() != Some(&message) {
+                    tracing::warn!(controller = %controller.key, reason = EventReason::RightsMissing.as_str(), "{message}");
+                    context.cluster.recorder.record(controller, EventReason::RightsMissing, &message);
+                    said = Some(message);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(controller = %controller.key, error = error_chain(&error), "the API server does not say what an account may do; it is asked again");
+            }
+        }
+        tokio::time::sleep(UNGRANTED_DELAY).await;
     }
 }
 

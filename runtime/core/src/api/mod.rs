@@ -1,5 +1,6 @@
 //! Our API objects: their types as stored, and the checked forms that a running controller reads.
 
+pub mod access;
 pub mod common;
 pub mod composite;
 pub mod customize;

@@ -93,6 +93,19 @@ impl RequiredRights {
         format!("{}-{whose}", self.name)
     }
 
+    pub(super) fn account(&self) -> Option<&ServiceAccountRef> {
+        self.account.as_ref()
+    }
+
+    /// Resource, namespace and name of the ConfigMaps and Secrets that the spec names.
+    pub(super) fn named_objects(&self) -> impl Iterator<Item = (&'static str, &str, &str)> {
+        self.objects.iter().flat_map(|(namespace, Objects { config_maps, secrets })| {
+            let config_maps = config_maps.iter().map(|name| ("configmaps", name));
+            let all = config_maps.chain(secrets.iter().map(|name| ("secrets", name)));
+            all.map(move |(resource, name)| (resource, namespace.as_str(), name.as_str()))
+        })
+    }
+
     /// Roles and their bindings; `server` is the account that the server runs as.
     pub fn roles(&self, server: &ServiceAccountRef) -> Vec<Value> {
         let account = self.account.as_ref().unwrap_or(server);

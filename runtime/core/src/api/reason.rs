@@ -93,6 +93,9 @@ table! {
     DecoratorsConflict = ("DecoratorsConflict", Controllers, Warning, "Change one of the hooks.");
     /// The server may not write the status of controllers. The controller works all the same. Recorded once.
     StatusForbidden = ("StatusForbidden", Controllers, Warning, "Let the server update the resource that the message names.");
+    /// The spec names another ServiceAccount, which may not read what the controller starts with. The controller goes on with
+    /// its spec before that, until the account may.
+    RightsMissing = ("RightsMissing", Controllers, Warning, "Grant what the message names: `metahook rbac` prints it.");
     /// After a change of the hooks or of the spec, deletions beyond the threshold wait. The message names both versions,
     /// counts and examples.
     DeletionsHeld = ("DeletionsHeld", Controllers, Warning, "See [Deletions after a change](../operations.md#deletions-after-a-change).");
