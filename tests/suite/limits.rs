@@ -6,7 +6,8 @@ use std::io::Write;
 use acceptance::api::CONFIG_MAP;
 use acceptance::expected_messages;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{config_map, text, uid};
+use acceptance::objects::{Hook, config_map, text, uid};
+use acceptance::webhook::{Answer, Webhook};
 use anyhow::{Result, ensure};
 use flate2::{Compression, GzBuilder};
 use serde_json::{Value, json};
@@ -249,6 +250,40 @@ pub(crate) async fn an_answer_may_have_as_many_children_as_the_flag_says(test: &
         Row::fails("children-over", Wat::default().prints(two).wasm()?, &expected_messages::children(2, 1)),
     ];
     come(test, &rows).await
+}
+
+/// At the bound the answer is carried out; above it nothing is, and what there is stays.
+pub(crate) async fn a_webhook_may_answer_with_as_many_bytes_as_the_flag_says(
+    test: &mut Fixture,
+) -> Result<()> {
+    const LONGEST: usize = 64 * KI;
+    let answers = |bytes: usize, is: &str| {
+        let answer = json!({ "children": [config_map("child", json!({}), json!({ "is": is }))] }).to_string();
+        let spaces = " ".repeat(bytes - answer.len());
+        Answer::text(answer + &spaces)
+    };
+    let hook = Webhook::answering(answers(LONGEST, "at the bound")).await?;
+    test.define_kind().await?;
+    test.server().flag("--max-webhook-answer=64Ki");
+    test.serve()?;
+    let sync = Hook::webhook(&hook.url("/sync"));
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(sync)).await?;
+    test.create(test.parent("a")).await?;
+    let child = test.config_maps();
+    child.until("child", "made at the bound", |child| child["data"]["is"] == "at the bound").await?;
+
+    hook.answer(answers(LONGEST + 1, "above it"));
+    test.parents().merge("a", &json!({ "spec": { "who": "touched" } })).await?;
+    let why = format!(
+        "Sync error: sync hook: the webhook at {} answered with more than 64Ki (--max-webhook-answer): make it answer with less, or raise the flag",
+        hook.address()
+    );
+    test.until_event("a", "SyncError", |event| event["message"] == why).await?;
+    ensure!(child.get("child").await?["data"]["is"] == "at the bound", "a refused answer was carried out");
+
+    hook.answer(answers(LONGEST, "at the bound again"));
+    child.until("child", "changed again", |child| child["data"]["is"] == "at the bound again").await?;
+    Ok(())
 }
 
 /// A parent whose 33 children have a million bytes each, and then one child more, which is left out.

@@ -133,6 +133,7 @@ fn of_bounds() -> Vec<Test> {
             a_module_that_is_not_compiled_in_time_is_refused,
             a_module_that_takes_too_much_memory_to_compile_is_refused,
             an_answer_may_have_as_many_children_as_the_flag_says,
+            a_webhook_may_answer_with_as_many_bytes_as_the_flag_says,
         },
     ]
 }
