@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use metahook_core::api::policy::HookPolicy;
+use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
 use tokio::sync::watch;
@@ -15,7 +16,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
+use crate::cluster::leases::{ElectionTask, LeaseLost};
 use crate::cluster::named_objects::{InstallationKey, installation_key};
+use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::controller::host::Host;
 use crate::controller::turns::Turns;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
@@ -38,6 +41,8 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     /// Which controllers to host, by their labels.
     pub selector: Selector,
+    /// Takes part in an election, and writes only while it leads.
+    pub election: Option<Election>,
     pub options: Options,
     pub hook_concurrency: usize,
     /// Hooks get other random numbers at each call.
@@ -61,8 +66,18 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
 }
 
+/// The Lease by which one of several servers leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// That of the server's Pod, or of the kubeconfig, when absent.
+    pub namespace: Option<String>,
+    pub name: String,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    #[error(transparent)]
+    Lost(#[from] LeaseLost),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
@@ -79,14 +94,11 @@ pub enum ServeError {
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
     let (background, ready) = (CancellationToken::new(), watch::Sender::new(false));
     if let Some(address) = settings.probes {
-        let listener = http::bind("--health-probe-bind-address", address).await?;
-        let health = Health::of_this_runtime(ready.subscribe(), background.clone());
-        health.serve(listener, background.clone()).map_err(ServeError::Probes)?;
+        answer_probes(address, &ready, &background).await?;
     }
     let scrapes = settings.metrics.map(|address| http::bind("--metrics-address", address));
     let scrapes = OptionFuture::from(scrapes).await.transpose()?;
-    let api =
-        ApiClient::connect(settings.kubeconfig.as_deref(), settings.rate, settings.read_timeout).await?;
+    let api = connect(&settings).await?;
     tokio::select! {
         reached = api.wait_until_reachable() => reached?,
         () = stop.cancelled() => return Ok(()),
@@ -94,18 +106,17 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     // Controllers may be listed much later: their definitions or the right to list them may be missing for as long.
     ready.send_replace(true);
     let memory = memory_budget(&settings);
-    let InstallationKey { key, lasting } = installation_key(&api).await?;
+    let InstallationKey { key, lasting } = installation_key(&api.for_leases()).await?;
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
         limits: settings.hook_policy.limits,
         modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
     })?);
-    let compilations = Arc::clone(&modules);
-    let metrics =
-        Metrics::new(move || compilations.compilations()).with_server(&api.requests, &api.watches, &memory);
+    let metrics = server_metrics(&api, &modules, &memory);
     if let Some(listener) = scrapes {
         tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
     }
+    let mut election = ElectionTask::start(&api);
     let (recorder, events) = Recorder::start(api.clone(), settings.events, background.clone());
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
@@ -130,13 +141,50 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         cluster: Cluster { api, stores, discovery, recorder, turns: Turns::default() },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
-    Host::new(context, settings.selector).run(stop).await;
+    tokio::select! {
+        () = Host::new(context, settings.selector).run(stop) => {}
+        // What is under way is dropped: another server may lead.
+        lost = election.lost() => return Err(lost.into()),
+    }
     background.cancel();
     // Both end at the token, and Events still to be written must not hold the end; a panic in them has been printed.
     drop(tokio::time::timeout(EVENTS_TIMEOUT, events).await);
     freshness.await.unwrap_or_default();
+    // The Lease is held until the last write has ended.
+    election.end().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+async fn answer_probes(
+    address: SocketAddr,
+    ready: &watch::Sender<bool>,
+    stop: &CancellationToken,
+) -> Result<(), ServeError> {
+    let listener = http::bind("--health-probe-bind-address", address).await?;
+    let health = Health::of_this_runtime(ready.subscribe(), stop.clone());
+    health.serve(listener, stop.clone()).map_err(ServeError::Probes)
+}
+
+/// The client of the API server; that of a server that takes part in an election writes nothing before it leads.
+async fn connect(settings: &Settings) -> Result<ApiClient, ServeError> {
+    let Settings { kubeconfig, rate, read_timeout, election, .. } = settings;
+    let api = ApiClient::connect(kubeconfig.as_deref(), *rate, *read_timeout).await?;
+    let Some(Election { namespace, name }) = election else { return Ok(api) };
+    let namespace = namespace.as_deref().unwrap_or(api.client.default_namespace());
+    let candidate = Candidate::new(Key::new(namespace, name))?;
+    Ok(api.gated(WriteGate::standby(candidate)))
+}
+
+/// Metrics, with those of the server as a whole.
+fn server_metrics(api: &ApiClient, modules: &Arc<ModuleRegistry>, memory: &MemoryBudget) -> Metrics {
+    let (compilations, gate) = (Arc::clone(modules), api.gate().clone());
+    let metrics =
+        Metrics::new(move || compilations.compilations()).with_server(&api.requests, &api.watches, memory);
+    match gate.candidate().map(|candidate| Arc::clone(&candidate.lease.name)) {
+        Some(lease) => metrics.with_election(&lease, move || gate.is_open()),
+        None => metrics,
+    }
 }
 
 /// The budget of all reconciles. Compilations are processes of their own, in the same cgroup.

@@ -228,6 +228,11 @@ impl Fixture {
         self.make(&self.parents(), parent.json()).await
     }
 
+    /// One more server with the flags that the test's server has so far, which ends with the test.
+    pub fn second_server(&self) -> Server {
+        self.server.another(&self.plane.logs().join(format!("{}-second.log", self.name)))
+    }
+
     /// Starts the server.
     pub fn serve(&mut self) -> Result<()> {
         self.undo.push(Undo::StopServer);

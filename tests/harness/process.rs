@@ -32,6 +32,9 @@ exit "$code"
 pub enum Signal {
     Term,
     Kill,
+    /// It does nothing until it is to go on.
+    Stop,
+    Continue,
 }
 
 /// A running command, its log file, and the pipe whose end ends it.
@@ -84,6 +87,8 @@ impl Process {
         let line = match signal {
             Signal::Term => "TERM\n",
             Signal::Kill => "KILL\n",
+            Signal::Stop => "STOP\n",
+            Signal::Continue => "CONT\n",
         };
         if let Some(control) = &mut self.control {
             drop(control.write_all(line.as_bytes()));

@@ -33,6 +33,17 @@ impl Server {
         Self { variables, program, flags, log, process: None }
     }
 
+    /// One with the same flags and a log of its own, not started.
+    pub fn another(&self, log: &Path) -> Self {
+        Self {
+            variables: self.variables.clone(),
+            program: self.program.clone(),
+            flags: self.flags.clone(),
+            log: log.to_owned(),
+            process: None,
+        }
+    }
+
     /// Hosts only the controllers with this label (`key=value`).
     pub fn only(mut self, selector: &str) -> Self {
         self.flags.extend(["--target-label-selector".to_owned(), selector.to_owned()]);
@@ -73,6 +84,18 @@ impl Server {
     /// kill -9.
     pub async fn kill(&mut self) -> Result<ExitStatus> {
         self.end(Signal::Kill).await
+    }
+
+    /// Sends it a signal, and waits for nothing.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.process.as_mut().context("the server does not run")?.signal(signal);
+        Ok(())
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn until_ended(&mut self) -> Result<ExitStatus> {
+        let mut process = self.process.take().context("the server does not run")?;
+        process.wait(PATIENCE).await.with_context(|| process.tail(30))
     }
 
     async fn end(&mut self, signal: Signal) -> Result<ExitStatus> {

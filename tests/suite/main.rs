@@ -15,6 +15,7 @@ mod hook_failures;
 mod hostile_hooks;
 mod immortal;
 mod in_cluster;
+mod leader_election;
 mod lifecycle;
 mod limits;
 mod modules;
@@ -157,6 +158,11 @@ fn of_controllers() -> Vec<Test> {
             a_malformed_selector_is_reported_and_heals,
             ten_changes_in_a_row_end_with_pods_that_are_newer_than_the_last,
             with_an_account_it_restarts_pods_where_that_one_may_and_nowhere_else,
+        },
+        leader_election::{
+            a_standby_writes_nothing_and_takes_over_from_a_leader_that_is_killed,
+            sigterm_ends_the_leaders_writes_and_hands_the_lease_over,
+            a_leader_that_pauses_past_its_lease_writes_nothing_more,
         },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,

@@ -3,12 +3,14 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::children::desired::Applying;
 use metahook_core::pacing::Rate;
 
 use crate::cli::{FlagError, apply_strategy};
+use crate::server::Election;
 use crate::telemetry::Format;
 
 /// Flags that Metacontroller's manifests and charts pass. Differences are logged at start.
@@ -42,22 +44,24 @@ pub struct MetacontrollerFlags {
     /// Events at once about one object with one reason; 0 is 25.
     #[arg(long, value_name = "N", default_value_t = 25)]
     pub events_burst: u32,
-    /// Not served: run one replica.
+    /// Only the server that holds the Lease writes; the others stand by, with caches filled and modules loaded.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub leader_election: bool,
+    /// What the leader holds; there are only leases.
+    #[arg(long, value_name = "LOCK", default_value = "leases", value_parser = ["leases"])]
+    pub leader_election_resource_lock: String,
+    /// Namespace of the Lease; the Pod's or the kubeconfig's when empty.
+    #[arg(long, value_name = "NAMESPACE", default_value = "")]
+    pub leader_election_namespace: String,
+    /// Name of the Lease.
+    #[arg(long, value_name = "NAME", default_value = "metacontroller", value_parser = NonEmptyStringValueParser::new())]
+    pub leader_election_id: String,
     #[command(flatten)]
     pub ignored: IgnoredFlags,
 }
 
 /// Flags that are accepted, and have no effect.
-const IGNORED: [&str; 6] = [
-    "pprof-address",
-    "leader-election-resource-lock",
-    "leader-election-namespace",
-    "leader-election-id",
-    "zap-stacktrace-level",
-    "zap-time-encoding",
-];
+const IGNORED: [&str; 3] = ["pprof-address", "zap-stacktrace-level", "zap-time-encoding"];
 
 /// The ignored flags that were given.
 #[derive(Debug)]
@@ -136,15 +140,15 @@ impl MetacontrollerFlags {
         Rate::of_events(Some(self.events_qps), Some(self.events_burst))
     }
 
+    pub(super) fn election(&self) -> Option<Election> {
+        let namespace = Some(&self.leader_election_namespace).filter(|namespace| !namespace.is_empty());
+        let name = self.leader_election_id.clone();
+        self.leader_election.then(|| Election { namespace: namespace.cloned(), name })
+    }
+
     /// Flags without effect.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.leader_election {
-            warnings.push(
-                "--leader-election: this version of metahook elects no leader, so run one replica only"
-                    .to_owned(),
-            );
-        }
         let ignored: Vec<_> = self.ignored.0.iter().map(|name| format!("--{name}")).collect();
         if !ignored.is_empty() {
             warnings.push(format!(
@@ -308,7 +312,21 @@ mod tests {
         .unwrap();
         assert_eq!(serve.workers, 7);
         assert_eq!((serve.log_format(), serve.log_level().as_str()), (Format::Json, "debug"));
-        assert_eq!(serve.metacontroller_flags.warnings().len(), 2, "no leader, and --pprof-address");
+        assert_eq!(serve.metacontroller_flags.warnings().len(), 1, "--pprof-address");
+    }
+
+    #[test]
+    fn a_leader_is_elected_where_a_flag_says_so() {
+        let election = |line: &str| serve(line).unwrap().settings().unwrap().election;
+        assert_eq!(election("metacontroller --leader-election-id=x"), None);
+        let usual = Election { namespace: None, name: "metacontroller".to_owned() };
+        assert_eq!(election("metacontroller --leader-election"), Some(usual));
+        let named = "metacontroller --leader-election --leader-election-resource-lock=leases --leader-election-namespace=n --leader-election-id=x";
+        let named_election = Election { namespace: Some("n".to_owned()), name: "x".to_owned() };
+        assert_eq!(election(named), Some(named_election));
+        let lock = serve("metacontroller --leader-election-resource-lock=endpoints").unwrap_err();
+        assert!(lock.contains("--leader-election-resource-lock") && lock.contains("leases"), "{lock}");
+        assert!(serve("metacontroller --leader-election-id=").is_err());
     }
 
     #[test]

@@ -163,6 +163,7 @@ impl Serve {
         Ok(Settings {
             kubeconfig: self.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
             selector: self.target_label_selector,
+            election: self.metacontroller_flags.election(),
             options: Options {
                 applying: self.metacontroller_flags.applying(),
                 workers: usize::from(self.workers),

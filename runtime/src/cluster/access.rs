@@ -1,6 +1,5 @@
 //! Access reviews: whether an account may read what a controller of its starts with.
 
-use http::Method;
 use metahook_core::api::access::Reads;
 use metahook_core::api::policy::ServiceAccountRef;
 use serde_json::{Value, json};
@@ -23,7 +22,7 @@ pub(crate) async fn missing(
     });
     let questions = needs.iter().map(|one| (one.review(), Some(one)));
     for (question, asked) in std::iter::once((can_act, None)).chain(questions) {
-        let answer = api.send(Method::POST, REVIEWS, Some(&question)).await?;
+        let answer = api.ask(REVIEWS, &question).await?;
         if !answer.status.is_success() {
             return Ok(Some(answer.message()));
         }

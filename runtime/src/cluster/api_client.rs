@@ -23,6 +23,7 @@ use tower::BoxError;
 use crate::cluster::proxies::{Proxy, ProxyError};
 use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
+use crate::cluster::write_gate::{NotLeading, WriteGate};
 use crate::sync::{OpenWatches, lock};
 use crate::telemetry::error_chain;
 use crate::telemetry::standard::RequestCounts;
@@ -36,6 +37,7 @@ pub(crate) struct ApiClient {
     pub(crate) client: Client,
     transport: Transport,
     limit: Option<Arc<Limit>>,
+    gate: WriteGate,
     /// Of all accounts together.
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
@@ -72,6 +74,8 @@ pub enum Unreachable {
     Text(#[source] std::string::FromUtf8Error),
     #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
     Timeout,
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
     #[error("the API server is busy and wants to be asked again after {} s", after.as_secs())]
     Busy { after: Duration },
 }
@@ -122,15 +126,29 @@ impl ApiClient {
         let limit = |rate| Limit { start: Instant::now(), limiter: Mutex::new(RateLimiter::new(rate)) };
         let (client, watches) = (transport.client(namespace), OpenWatches::default());
         let requests = transport.requests.clone();
-        Self { client, transport, limit: rate.map(limit).map(Arc::new), watches, requests }
+        let limit = rate.map(limit).map(Arc::new);
+        Self { client, transport, limit, gate: WriteGate::open(), watches, requests }
+    }
+
+    /// The same, whose writes pass this gate alone.
+    pub(crate) fn gated(self, gate: WriteGate) -> Self {
+        Self { gate, ..self }
+    }
+
+    /// The same, for the Lease that opens the gate: neither the gate nor the rate limit holds it up.
+    pub(crate) fn for_leases(&self) -> Self {
+        Self { limit: None, gate: WriteGate::open(), ..self.clone() }
+    }
+
+    pub(crate) fn gate(&self) -> &WriteGate {
+        &self.gate
     }
 
     /// The same, with the rights of a ServiceAccount instead of ours.
     pub(crate) fn acting_as(&self, account: &ServiceAccountRef) -> Self {
         let transport = self.transport.acting_as(&account.user());
         let client = transport.client(self.client.default_namespace());
-        let (watches, requests) = (self.watches.clone(), self.requests.clone());
-        Self { client, transport, limit: self.limit.clone(), watches, requests }
+        Self { client, transport, ..self.clone() }
     }
 
     /// Waits until the API server answers: six tries, five seconds apart.
@@ -144,17 +162,18 @@ impl ApiClient {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.send(Method::GET, path, None).await
+        self.exchange(Method::GET, path, "application/json", None).await
     }
 
-    /// Sends JSON; every status is an answer, but one that only asks to come later.
-    pub(crate) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Answer, Unreachable> {
-        self.exchange(method, path, "application/json", body).await
+    /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
+    /// the gate is checked last.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
+        self.exchange(method, path, "application/json", Some(body)).await
+    }
+
+    /// Sends a question, which changes nothing: whoever leads, it is answered.
+    pub(crate) async fn ask(&self, path: &str, question: &Value) -> Result<Answer, Unreachable> {
+        Self { gate: WriteGate::open(), ..self.clone() }.send(Method::POST, path, question).await
     }
 
     /// `kind`: the content type of the patch.
@@ -170,7 +189,9 @@ impl ApiClient {
         body: Option<&Value>,
     ) -> Result<Answer, Unreachable> {
         let body = body.map(serde_json::to_vec).transpose().map_err(Unreachable::Print)?;
-        let request = Request::builder()
+        // All writes come through here: kube's client only lists and watches.
+        let gate = (!method.is_safe()).then(|| self.gate.clone());
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(ACCEPT, "application/json")
@@ -180,6 +201,12 @@ impl ApiClient {
         if let Some(Limit { start, limiter }) = self.limit.as_deref() {
             let wait = lock(limiter).take(start.elapsed());
             tokio::time::sleep(wait).await;
+        }
+        if let Some(gate) = gate {
+            if !gate.is_open() {
+                return Err(NotLeading.into());
+            }
+            request.extensions_mut().insert(gate);
         }
         let exchange = async {
             let (head, body) = self.transport.send(request).await.map_err(Unreachable::Send)?.into_parts();
@@ -204,7 +231,8 @@ impl Unreachable {
             | Self::Send(_)
             | Self::Body(_)
             | Self::Text(_)
-            | Self::Timeout => Retry::Loud,
+            | Self::Timeout
+            | Self::NotLeading(_) => Retry::Loud,
         }
     }
 }
@@ -297,6 +325,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
+    use crate::cluster::write_gate::Candidate;
 
     #[tokio::test]
     async fn a_pods_service_account_comes_before_the_kubeconfig_of_its_home() {
@@ -329,6 +358,45 @@ mod tests {
         }
         let api = fake::answering(|_| Response::builder().status(503).body("{}".to_owned()).ok());
         assert_eq!(api.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_are_sent_while_the_gate_is_open_and_reads_always() {
+        let requests = fake::Requests::default();
+        let candidate = Candidate { identity: "a".to_owned(), lease: Key::new("n", "l") };
+        let gate = WriteGate::standby(candidate);
+        let api = fake::recording(&requests, |_| Some(Response::new("{}".to_owned()))).gated(gate.clone());
+        let account = ServiceAccountRef { namespace: "n".to_owned(), name: "s".to_owned() };
+        let sent = async |api: &ApiClient| {
+            let body = Value::Null;
+            let write = api.send(Method::DELETE, "/x", &body).await.is_ok();
+            let patch = api.patch(JSON_PATCH, "/x", &body).await;
+            let is_kept = patch.is_err_and(|error| matches!(error, Unreachable::NotLeading(_)));
+            assert_eq!(write, !is_kept);
+            assert!(api.get("/x").await.is_ok());
+            requests.take().len()
+        };
+        assert_eq!((sent(&api).await, sent(&api.acting_as(&account)).await), (1, 1));
+        assert_eq!(sent(&api.for_leases()).await, 3);
+        gate.extend(Instant::now() + Duration::from_secs(10));
+        assert_eq!((sent(&api).await, sent(&api.acting_as(&account)).await), (3, 3));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!((sent(&api).await, sent(&api.acting_as(&account)).await), (1, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_waited_for_the_rate_limit_until_the_gate_was_closed_is_not_sent() {
+        let requests = fake::Requests::default();
+        let gate = WriteGate::standby(Candidate { identity: "a".to_owned(), lease: Key::new("n", "l") });
+        let mut api =
+            fake::recording(&requests, |_| Some(Response::new("{}".to_owned()))).gated(gate.clone());
+        let limiter = Mutex::new(RateLimiter::new(Rate { per_second: 0.05, burst: 1 }));
+        api.limit = Some(Arc::new(Limit { start: Instant::now(), limiter }));
+        gate.extend(Instant::now() + Duration::from_secs(10));
+        assert!(api.send(Method::POST, "/x", &Value::Null).await.is_ok());
+        let late = api.send(Method::POST, "/x", &Value::Null).await;
+        assert!(matches!(late, Err(Unreachable::NotLeading(_))));
+        assert_eq!(requests.take(), ["POST /x"]);
     }
 
     #[test]

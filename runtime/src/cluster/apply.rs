@@ -135,7 +135,7 @@ impl ApiClient {
             return self.apply_new(id, body, manager).await;
         }
         let path = format!("{}?{FIELD_MANAGER}", list_path(&id.resource, &id.key.namespace));
-        let answer = self.send(Method::POST, &path, Some(body)).await?;
+        let answer = self.send(Method::POST, &path, body).await?;
         if answer.status == StatusCode::CONFLICT && answer.reason() == "AlreadyExists" {
             return Ok(None);
         }
@@ -143,7 +143,7 @@ impl ApiClient {
     }
 
     async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<CacheEvent>, Why> {
-        let answer = self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), Some(body)).await?;
+        let answer = self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), body).await?;
         // The object, or only its status subresource?
         if answer.status == StatusCode::NOT_FOUND && self.is_gone(id).await? {
             let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
@@ -180,7 +180,7 @@ impl ApiClient {
             "propagationPolicy": "Background",
         });
         let path = object_path(&id.resource, &id.key);
-        let answer = self.send(Method::DELETE, &path, Some(&options)).await?;
+        let answer = self.send(Method::DELETE, &path, &options).await?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok((gone(id, uid), true));
         }

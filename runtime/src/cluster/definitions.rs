@@ -76,10 +76,10 @@ async fn write(api: &ApiClient, name: &str, ours: &Value) -> Result<Applied, Why
         let found = api.get(&path).await?;
         let (answer, applied) = if found.status == StatusCode::NOT_FOUND {
             let path = list_path(&definitions(), "");
-            (api.send(Method::POST, &path, Some(ours)).await?, Applied::Created)
+            (api.send(Method::POST, &path, ours).await?, Applied::Created)
         } else {
             let body = replacement(object(&found)?, ours)?;
-            (api.send(Method::PUT, &path, Some(&body)).await?, Applied::Replaced)
+            (api.send(Method::PUT, &path, &body).await?, Applied::Replaced)
         };
         match answer.status {
             // Created, changed or deleted by another client since we read it.

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::{ApiClient, MERGE_PATCH};
 use crate::cluster::fair_line::FairLine;
+use crate::cluster::write_gate::WriteGate;
 use crate::sync::lock;
 use crate::telemetry::{error_chain, timestamp};
 
@@ -37,6 +38,7 @@ const MAX_NAME: usize = 253;
 #[derive(Clone)]
 pub(crate) struct Recorder {
     line: Arc<Line>,
+    gate: WriteGate,
 }
 
 /// The Events that wait, and their bell.
@@ -72,7 +74,9 @@ impl Recorder {
         stop: CancellationToken,
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let line = Arc::<Line>::default();
-        (Self { line: Arc::clone(&line) }, tokio::spawn(write_all(api, line, Memory::new(rate), stop)))
+        let gate = api.gate().clone();
+        let task = tokio::spawn(write_all(api, Arc::clone(&line), Memory::new(rate), stop));
+        (Self { line, gate }, task)
     }
 
     pub(crate) fn record(&self, about: &Object, reason: EventReason, message: &str) {
@@ -84,6 +88,10 @@ impl Recorder {
     }
 
     fn send(&self, about: &Object, kind: EventKind, reason: Cow<'static, str>, message: &str) {
+        // A server that stands by leaves Events to the leader.
+        if !self.gate.is_open() {
+            return;
+        }
         let namespace = if about.key.namespace.is_empty() { "default" } else { &about.key.namespace };
         let note = Note {
             involved: json!({
@@ -151,7 +159,7 @@ async fn write(api: &ApiClient, memory: &mut Memory, note: Note, now: Instant) {
     let unique = format!(".{:x}.{:x}", jiff::Timestamp::now().as_nanosecond(), memory.serial);
     let name = event_name(involved, &unique);
     let event = note.event(&name, &time);
-    match api.send(Method::POST, &list, Some(&event)).await {
+    match api.send(Method::POST, &list, &event).await {
         Ok(answer) if answer.status.is_success() => {
             memory.wrote(&note, name, now);
         }

@@ -8,12 +8,14 @@ pub(crate) mod discovery;
 pub(crate) mod events;
 mod fair_line;
 mod finalizers;
+pub(crate) mod leases;
 pub(crate) mod named_objects;
 pub(crate) mod proxies;
 pub(crate) mod rights;
 mod server_side;
 pub(crate) mod transport;
 pub(crate) mod watch;
+pub(crate) mod write_gate;
 
 /// Scripted API server for tests: a program answers each request.
 #[cfg(test)]

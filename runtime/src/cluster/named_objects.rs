@@ -275,10 +275,15 @@ pub(crate) async fn apply_config_map(
     applied.map_err(|why| ConfigMapError { verb: "apply", key: key.clone(), why })
 }
 
-/// One that is gone already is as good.
+/// Deletes it as it is now: what another server makes of it meanwhile stays. One that is gone already is as good.
 pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), ConfigMapError> {
+    let Some(ConfigMap { metadata, .. }) = read_config_map(api, key).await? else { return Ok(()) };
+    let options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions",
+        "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+    });
     let path = object_path(&Kind::ConfigMap.resource(), key);
-    let why = match api.send(Method::DELETE, &path, None).await {
+    let why = match api.send(Method::DELETE, &path, &options).await {
         Ok(Answer { status, .. }) if status.is_success() || status == StatusCode::NOT_FOUND => {
             return Ok(());
         }
@@ -319,7 +324,7 @@ async fn stored_key(api: &ApiClient, fresh: SeedKey) -> Result<SeedKey, Why> {
         "immutable": true,
         "data": {SEED_FIELD: ByteString(fresh.to_vec())},
     });
-    let made = api.send(Method::POST, &list_path(&secrets, namespace), Some(&secret)).await?;
+    let made = api.send(Method::POST, &list_path(&secrets, namespace), &secret).await?;
     match made.status {
         // Another server was faster.
         StatusCode::CONFLICT => key_in(&api.get(&path).await?, namespace),

@@ -67,7 +67,7 @@ impl ApiClient {
             }
             Op::Replace { body, .. } => {
                 let path = format!("{}?{FIELD_MANAGER}&dryRun=All", object_path(&id.resource, &id.key));
-                self.send(Method::PUT, &path, Some(body)).await
+                self.send(Method::PUT, &path, body).await
             }
             Op::Create { .. }
             | Op::HandOver { .. }
@@ -94,7 +94,7 @@ impl ApiClient {
     pub(crate) async fn try_making(&self, op: &Op, version: Option<&str>) -> Result<(), ApplyError> {
         let Op::Recreate { id, body, .. } = op else { return Ok(()) };
         let path = format!("{}?{FIELD_MANAGER}&dryRun=All", list_path(&id.resource, &id.key.namespace));
-        let made = self.send(Method::POST, &path, Some(body)).await.map_err(Why::from);
+        let made = self.send(Method::POST, &path, body).await.map_err(Why::from);
         let made = made.and_then(|answer| match answer.status {
             status if status.is_success() => Ok(()),
             status if is_due_to_the_old_object(status.as_u16(), &answer.body) => Ok(()),

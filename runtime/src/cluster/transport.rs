@@ -22,6 +22,7 @@ use tower::util::{BoxService, option_layer};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
 use crate::cluster::proxies::Proxy;
+use crate::cluster::write_gate::{GatedBody, WriteGate};
 use crate::sync::lock;
 use crate::telemetry::standard::{RequestCounts, method_name};
 
@@ -55,7 +56,12 @@ fn layers<C>(config: &Config, connector: C) -> Result<HttpService, kube::Error>
 where
     C: Connect + Clone + Send + Sync + 'static,
 {
-    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, GatedBody<Body>>(connector);
+    // Each write has a body, which is sent last of all: credentials and a connection may have been waited for.
+    let client = client.map_request(|request: Request<Body>| {
+        let gate = request.extensions().get::<WriteGate>().cloned();
+        request.map(|body| GatedBody { body, gate })
+    });
     let service = config.extra_headers_layer()?.layer(client.map_err(BoxError::from));
     let service = option_layer(config.auth_layer()?).layer(service);
     let service = config.base_uri_layer().layer(service);

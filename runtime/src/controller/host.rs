@@ -130,8 +130,10 @@ impl Host {
                 &format!("Starting controller: {name}"),
             );
             let store = Arc::clone(context.controllers.of(kind));
+            let stands_by = AtomicBool::new(!context.cluster.api.gate().is_open());
             let reporter = Reporter::start(&context.cluster, store, &controller, selector, stopped.clone());
-            ControllerRunner { context, kind, object: controller, reason, reporter, stop: stopped }
+            let object = controller;
+            ControllerRunner { context, kind, object, reason, stands_by, reporter, stop: stopped }
                 .run()
                 .await;
         });

@@ -9,7 +9,7 @@ mod runner;
 pub(crate) mod turns;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
@@ -178,6 +178,11 @@ pub(crate) struct Brake {
 impl Brake {
     pub(crate) fn new(state: DeletionBrake) -> Self {
         Self { state: Mutex::new(state), started: Instant::now() }
+    }
+
+    /// Takes the place of a state that was read while another server led.
+    pub(crate) fn set(&self, state: Self) {
+        *lock(&self.state) = state.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     }
 
     /// The second argument is the time since the controller is hosted.

@@ -39,7 +39,11 @@ pub(crate) struct Metrics {
     compilations: Arc<dyn Fn() -> u64 + Send + Sync>,
     watches: OpenWatches,
     memory: Arc<dyn Fn() -> MemoryFigures + Send + Sync>,
+    election: Option<Leads>,
 }
+
+/// The name of the Lease of a leader election, and whether this server leads.
+type Leads = (Arc<str>, Arc<dyn Fn() -> bool + Send + Sync>);
 
 /// Meters, as long as their owners hold them.
 struct Meters<T>(Mutex<Vec<Weak<T>>>);
@@ -81,6 +85,7 @@ impl Metrics {
             compilations: Arc::new(compilations),
             watches: OpenWatches::default(),
             memory: Arc::new(MemoryFigures::default),
+            election: None,
         }
     }
 
@@ -94,6 +99,11 @@ impl Metrics {
         let memory = memory.clone();
         let (requests, watches) = (requests.clone(), watches.clone());
         Self { requests, watches, memory: Arc::new(move || memory.figures()), ..self }
+    }
+
+    /// The same, of a server that takes part in a leader election.
+    pub(crate) fn with_election(self, lease: &str, leads: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { election: Some((lease.into(), Arc::new(leads))), ..self }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -154,6 +164,9 @@ impl Collector for Metrics {
         standard::encode_queues(&mut encoder, &self.queues.all())?;
         self.host.encode(&mut encoder)?;
         standard::encode_requests(&mut encoder, &self.requests)?;
+        if let Some((lease, leads)) = &self.election {
+            standard::encode_election(&mut encoder, lease, leads())?;
+        }
         standard::encode_process(&mut encoder)
     }
 }
@@ -261,6 +274,7 @@ mod tests {
     #[test]
     fn a_scrape_holds_the_counts_of_running_controllers() {
         let metrics = Metrics::new(|| 3);
+        let metrics = metrics.with_election("metacontroller", || true);
         let meter = metrics.meter("CompositeController", "c");
         let took = Duration::from_micros(30);
         meter.counts().called(Called { hook: HookName::Sync, result: OK, took, memory: 5, instructions: 7 });
@@ -278,6 +292,7 @@ mod tests {
             format!(r#"metahook_hook_call_duration_seconds_bucket{{le="+Inf",{labels}}} 1"#),
             "metahook_module_compilations_total 3".to_owned(),
             "metahook_watches 0".to_owned(),
+            r#"leader_election_master_status{name="metacontroller"} 1"#.to_owned(),
             "# EOF".to_owned(),
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in\n{text}");

@@ -220,6 +220,13 @@ pub(super) fn encode_requests(
     Ok(())
 }
 
+pub(super) fn encode_election(encoder: &mut DescriptorEncoder<'_>, lease: &str, leads: bool) -> fmt::Result {
+    let help = "1 where this server leads, 0 where it stands by";
+    let name = "leader_election_master_status";
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(i64::from(leads)).encode(family.encode_family(&[("name", lease)])?)
+}
+
 pub(super) fn encode_process(encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for figure in process::figures() {
         let kind = if figure.is_counter { MetricType::Counter } else { MetricType::Gauge };

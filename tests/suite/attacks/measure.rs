@@ -117,7 +117,7 @@ pub(crate) fn percentile(mut took: Vec<Duration>, percent: usize) -> Duration {
 }
 
 /// The page at a path: head and body.
-fn get(address: SocketAddr, path: &str) -> Result<String> {
+pub(crate) fn get(address: SocketAddr, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PROBE_TIMEOUT)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n")?;

@@ -165,6 +165,7 @@ pub enum ConditionType {
     Pure,
     ChildrenStable,
     DeletionsHeld,
+    SingleWriter,
     /// The children of a parent follow its latest revision.
     Updated,
 }
@@ -178,6 +179,7 @@ impl ConditionType {
             Self::Pure => "Pure",
             Self::ChildrenStable => "ChildrenStable",
             Self::DeletionsHeld => "DeletionsHeld",
+            Self::SingleWriter => "SingleWriter",
             Self::Updated => "Updated",
         }
     }
@@ -264,6 +266,8 @@ table! {
     /// After a change of the hooks or of the spec, reconciles ask for more deletions than the threshold lets through.
     /// The message names both versions, counts, examples, and how to let them go on.
     ThresholdExceeded = ("ThresholdExceeded", ConditionType::DeletionsHeld, true);
+    /// Of the servers of a leader election the one that the message names writes; the others stand by.
+    LeaderElected = ("LeaderElected", ConditionType::SingleWriter, true);
 }
 
 impl ConditionReason {

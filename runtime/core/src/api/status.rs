@@ -93,6 +93,8 @@ pub struct Report {
     pub pure: Finding,
     pub stable: Finding,
     pub held: Finding,
+    /// There is no such condition where it is unknown.
+    pub writer: Finding,
     pub hooks: BTreeMap<String, HookStatus>,
     pub counts: ParentCounts,
     pub deletions: DeletionStatus,
@@ -230,16 +232,20 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
             observed_generation: Some(report.generation),
         }
     };
+    let mut conditions = vec![
+        condition(ConditionType::Ready, &report.ready()),
+        condition(ConditionType::ModulesLoaded, &report.modules),
+        condition(ConditionType::KindsServed, &report.kinds),
+        condition(ConditionType::Pure, &report.pure),
+        condition(ConditionType::ChildrenStable, &report.stable),
+        condition(ConditionType::DeletionsHeld, &report.held),
+    ];
+    if report.writer != Finding::Unknown {
+        conditions.push(condition(ConditionType::SingleWriter, &report.writer));
+    }
     let next = ControllerStatus {
         observed_generation: Some(report.generation),
-        conditions: vec![
-            condition(ConditionType::Ready, &report.ready()),
-            condition(ConditionType::ModulesLoaded, &report.modules),
-            condition(ConditionType::KindsServed, &report.kinds),
-            condition(ConditionType::Pure, &report.pure),
-            condition(ConditionType::ChildrenStable, &report.stable),
-            condition(ConditionType::DeletionsHeld, &report.held),
-        ],
+        conditions,
         hooks: report.hooks.clone(),
         parents: Some(report.counts.parents),
         settled: Some(report.counts.settled),
@@ -263,6 +269,21 @@ mod tests {
             next(&ControllerStatus::default(), &report(Finding::new(ConditionReason::Running, "")), "t1")
                 .unwrap();
         assert_eq!(next(&first, &report(Finding::new(ConditionReason::Running, "")), "t2"), None);
+    }
+
+    #[test]
+    fn a_new_leader_is_written_and_nothing_where_none_is_elected() {
+        let leader = |who: &str| Report {
+            writer: Finding::new(ConditionReason::LeaderElected, who),
+            ..report(Finding::Unknown)
+        };
+        let first = next(&ControllerStatus::default(), &leader("a leads"), "t1").unwrap();
+        let second = next(&first, &leader("b leads"), "t2").unwrap();
+        let condition = second.conditions.last().unwrap();
+        assert_eq!((&*condition.kind, &*condition.status), ("SingleWriter", "True"));
+        assert_eq!((&*condition.message, &*condition.last_transition_time), ("b leads", "t1"));
+        let alone = next(&second, &report(Finding::Unknown), "t3").unwrap();
+        assert!(alone.conditions.iter().all(|one| one.kind != "SingleWriter"));
     }
 
     #[test]

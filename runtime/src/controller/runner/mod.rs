@@ -5,11 +5,13 @@ pub(super) mod parent_queue;
 pub(super) mod report;
 mod requirements;
 pub(super) mod stale_finalizers;
+mod standby;
 mod status_writer;
 mod waiting_parents;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -51,6 +53,8 @@ pub(crate) struct ControllerRunner {
     pub(crate) kind: ControllerKind,
     pub(crate) object: Arc<Object>,
     pub(crate) reason: StartReason,
+    /// It has not worked yet, and it was started when another server may have led.
+    pub(crate) stands_by: AtomicBool,
     pub(crate) reporter: Reporter,
     pub(crate) stop: CancellationToken,
 }
@@ -270,6 +274,11 @@ impl ControllerRunner {
             },
             () = self.kinds_change(spec, &kinds) => return StopReason::Anew,
         }
+        let reason = tokio::select! {
+            reason = self.lead(spec, &brake) => reason,
+            () = self.stop.cancelled() => return StopReason::Stopped,
+            () = self.kinds_change(spec, &kinds) => return StopReason::Anew,
+        };
         let name = &self.object.key;
         self.context.cluster.recorder.record(
             &self.object,
@@ -291,7 +300,7 @@ impl ControllerRunner {
         }
         let period = common.resync_period.or(self.context.options.resync);
         let tasks: Vec<_> = parts.iter().map(|part| part.tasks.until_dropped()).collect();
-        let mut workers = self.begin(&parts, period);
+        let mut workers = self.begin(&parts, reason, period);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.kinds_change(spec, &kinds) => StopReason::Anew,
@@ -310,7 +319,12 @@ impl ControllerRunner {
     }
 
     /// Starts the workers; from now on other decorators wait for the reconciles of this one.
-    fn begin(&self, parts: &[ParentQueue], period: Option<Duration>) -> Vec<JoinSet<()>> {
+    fn begin(
+        &self,
+        parts: &[ParentQueue],
+        reason: StartReason,
+        period: Option<Duration>,
+    ) -> Vec<JoinSet<()>> {
         let decorator = parts.first().and_then(|part| part.reconciler.parents.decorator.as_ref());
         if decorator.is_some() {
             let target = |part: &ParentQueue| {
@@ -320,7 +334,7 @@ impl ControllerRunner {
             self.context.decorators.host(&self.object, parts.iter().map(target).collect());
         }
         let workers = Workers::new(self.context.options.workers);
-        let workers = parts.iter().map(|part| part.begin(self.reason, &workers, period)).collect();
+        let workers = parts.iter().map(|part| part.begin(reason, &workers, period)).collect();
         if let Some(decorator) = decorator {
             // Objects that it selected before and no longer does are forgotten; later changes are seen by reconciles.
             let selects = |uid: &_| parts.iter().any(|part| part.reconciler.parents.includes(uid));

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::write_gate::Candidate;
 use crate::controller::hooks::Hook;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::ControllerRunner;
@@ -43,9 +44,16 @@ impl Reporter {
     ) -> Self {
         // A server that starts goes on from what the one before it accepted.
         let stored = store.get(&controller.key).map(|object| seen(&object)).unwrap_or_default();
+        let leader = |candidate: &Candidate| {
+            let Candidate { identity, lease } = candidate;
+            let message = format!("{identity} leads: it holds the Lease {lease}");
+            Finding::new(ConditionReason::LeaderElected, message)
+        };
         let report = watch::Sender::new(Report {
             generation: controller.generation,
             deletions: stored.deletions,
+            // A status that is written is the leader's.
+            writer: cluster.api.gate().candidate().map(leader).unwrap_or_default(),
             ..Report::default()
         });
         let writer = StatusWriter::new(cluster, store, controller, selector);
@@ -60,6 +68,13 @@ impl Reporter {
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Report)) {
         changed(&self.report, change);
+    }
+
+    /// Goes on from what the leader before this server accepted.
+    pub(crate) fn read_again(&self, controller: Option<&Object>) {
+        if let Some(controller) = controller {
+            self.change(|report| report.deletions = seen(controller).deletions);
+        }
     }
 
     /// The deletion brake as the server before this one, or the controller with the spec before this one, left it.

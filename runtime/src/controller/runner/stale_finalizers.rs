@@ -43,6 +43,7 @@ impl StaleFinalizers {
         let accounts = self.account.iter().map(|account| self.context.cluster.api.acting_as(account));
         let clients: Vec<ApiClient> = accounts.chain([self.context.cluster.api.clone()]).collect();
         let removal = async {
+            self.context.cluster.api.gate().opened().await;
             self.context.controllers.synced().await;
             for api in clients.iter().cycle() {
                 let Err(error) = self.once(api).await else { return };
@@ -167,6 +168,10 @@ pub(crate) async fn clean_up(
     finalized: Finalized,
     stop: CancellationToken,
 ) {
+    // The leader does that; the next one begins with `clean_up_all`.
+    if !context.cluster.api.gate().is_open() {
+        return;
+    }
     let removals = finalized.into_iter().filter_map(|(parents, account)| {
         let now = context.controllers.get(kind, &name);
         let is_left = !now.is_some_and(|now| is_about(kind, &now, &parents));
@@ -189,6 +194,10 @@ pub(crate) async fn clean_up(
 /// Cleans up after all controllers that were deleted while no server ran.
 pub(crate) async fn clean_up_all(context: Context, stop: CancellationToken) {
     let api = &context.cluster.api;
+    tokio::select! {
+        () = api.gate().opened() => {}
+        () = stop.cancelled() => return,
+    }
     let listed = labelled_config_maps(api, api.client.default_namespace(), selection::RECORD_LABEL).await;
     let records = listed.unwrap_or_else(|error| {
         tracing::warn!(error = error_chain(&error), "finalizers of controllers that were deleted while no server ran are not known: let the server list ConfigMaps in its namespace");

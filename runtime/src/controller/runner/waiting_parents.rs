@@ -42,6 +42,8 @@ impl WaitingParents {
 
     /// Goes on until it is dropped.
     pub(super) async fn run(self) {
+        // The leader tells.
+        self.context.cluster.api.gate().opened().await;
         let mut reports = self.report.subscribe();
         loop {
             let problem = reports.borrow_and_update().problem().map(str::to_owned);

@@ -69,6 +69,9 @@ impl StatusWriter {
         let is_dropped = self.write_changes(&mut report, &stop).await;
         // The last reconciles may delete children, too.
         while report.changed().await.is_ok() {}
+        if !self.api.gate().is_open() {
+            return;
+        }
         let last = report.borrow().clone();
         if self.is_released() {
             // Nothing else depends on it: where the API server does not take it in time, the status stays as it is.
@@ -91,6 +94,10 @@ impl StatusWriter {
         stop: &CancellationToken,
     ) -> bool {
         let (mut written, mut dropped, mut ungranted) = (true, false, false);
+        tokio::select! {
+            () = stop.cancelled() => return dropped,
+            () = self.api.gate().opened() => {}
+        }
         let (start, mut limiter) = (Instant::now(), RateLimiter::new(WRITE_RATE));
         let mut rewrites = tokio::time::interval(REWRITE_INTERVAL);
         loop {

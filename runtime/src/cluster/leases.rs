@@ -1,0 +1,338 @@
+//! Leader election at the API server: reads, takes, renews and gives up the Lease, and opens the gate of writes while it is held.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use metahook_core::leader_election::{LeaderElector, Lease, Record, Step, Timing};
+use metahook_core::object::id::{Gvk, Key, Resource};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::api_client::{ApiClient, Unreachable, list_path, object_path};
+use crate::cluster::write_gate::{Candidate, WriteGate};
+use crate::telemetry::error_chain;
+
+/// A request for the Lease that takes longer is given up, so that there is time for another one.
+const LEASE_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The task of a server's election, where it takes part in one.
+pub(crate) struct ElectionTask {
+    task: Option<JoinHandle<Result<(), LeaseLost>>>,
+    drained: CancellationToken,
+}
+
+impl ElectionTask {
+    /// For the gate of this client.
+    pub(crate) fn start(api: &ApiClient) -> Self {
+        let drained = CancellationToken::new();
+        let election = api.gate().candidate().map(|candidate| LeaderElection::new(api, candidate));
+        Self { task: election.map(|election| tokio::spawn(election.run(drained.clone()))), drained }
+    }
+
+    /// Ends when the Lease is lost, or the task panicked.
+    pub(crate) async fn lost(&mut self) -> LeaseLost {
+        match &mut self.task {
+            Some(task) => drop(task.await),
+            None => std::future::pending().await,
+        }
+        LeaseLost
+    }
+
+    /// All writes have ended: gives the Lease up. One that is lost meanwhile had closed the gate.
+    pub(crate) async fn end(self) {
+        self.drained.cancel();
+        if let Some(task) = self.task {
+            drop(task.await);
+        }
+    }
+}
+
+/// One server of an election.
+struct LeaderElection {
+    /// Not held up by the gate that it opens, nor by the rate limit.
+    api: ApiClient,
+    gate: WriteGate,
+    lease: Key,
+    resource: Resource,
+    identity: String,
+    elector: LeaderElector,
+    timing: Timing,
+    start: Instant,
+    /// As they were logged last.
+    logged: Logged,
+}
+
+#[derive(Default)]
+struct Logged {
+    holder: Option<String>,
+    leads: bool,
+    problem: Option<String>,
+}
+
+/// This server led, and does no longer.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "leader election lost: the Lease was not renewed within {} s, so another server may lead; this one ends, to stand by when it is started again",
+    Timing::default().renew_deadline.as_secs()
+)]
+pub struct LeaseLost;
+
+#[derive(Debug, thiserror::Error)]
+enum LeaseError {
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("another server was faster")]
+    Conflict,
+    #[error("{verb} of the Lease is refused: {message}; let the server get, create and update Leases there")]
+    Refused { verb: &'static str, message: String },
+    #[error("the API server's answer is no Lease")]
+    NoLease,
+    #[error("no answer within {} s", LEASE_REQUEST_TIMEOUT.as_secs())]
+    Timeout,
+}
+
+impl LeaderElection {
+    fn new(api: &ApiClient, Candidate { identity, lease }: &Candidate) -> Self {
+        let timing = Timing::default();
+        Self {
+            api: api.for_leases(),
+            gate: api.gate().clone(),
+            lease: lease.clone(),
+            resource: Resource {
+                gvk: Gvk::new("coordination.k8s.io/v1", "Lease"),
+                plural: "leases".into(),
+                namespaced: true,
+                has_status: false,
+            },
+            elector: LeaderElector::new(identity.clone(), timing),
+            identity: identity.clone(),
+            timing,
+            start: Instant::now(),
+            logged: Logged::default(),
+        }
+    }
+
+    /// Takes part until `end`, when all writes have ended: then it gives the Lease up.
+    ///
+    /// # Errors
+    /// The Lease is lost. The gate is closed.
+    async fn run(mut self, end: CancellationToken) -> Result<(), LeaseLost> {
+        tracing::info!(lease = %self.lease, identity = self.identity, "attempting to acquire leader lease");
+        let lost = tokio::select! {
+            biased;
+            () = end.cancelled() => false,
+            () = self.hold() => true,
+        };
+        self.gate.close();
+        if lost {
+            tracing::error!(lease = %self.lease, "leader election lost");
+            return Err(LeaseLost);
+        }
+        if let Some(step) = self.elector.release(&now_text()) {
+            match self.request(&step).await {
+                Ok(_) => tracing::info!(lease = %self.lease, "the leader lease is given up"),
+                Err(error) => {
+                    tracing::info!(
+                        error = error_chain(&error),
+                        "the leader lease is not given up: another server takes it when it ends"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends when the Lease is lost.
+    async fn hold(&mut self) {
+        loop {
+            let sent = self.start.elapsed();
+            let step = self.elector.step(sent, &now_text());
+            match &step {
+                Step::Lost => return,
+                Step::Wait => self.pause().await,
+                Step::Read | Step::Create(_) | Step::Update(..) => {
+                    let answer = self.request(&step).await;
+                    let now = self.start.elapsed();
+                    let failed = answer.is_err();
+                    match (&step, answer) {
+                        (_, Err(error)) => {
+                            self.elector.failed();
+                            self.log_problem(&error);
+                        }
+                        (Step::Read, Ok(lease)) => self.elector.observe(lease, now),
+                        (_, Ok(None)) => self.elector.failed(),
+                        (_, Ok(Some(lease))) => self.elector.wrote(lease, sent, now),
+                    }
+                    self.tell();
+                    if failed || step != Step::Read {
+                        self.pause().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the gate until the deadline; logs who leads, where that changed.
+    fn tell(&mut self) {
+        if let Some(until) = self.elector.write_until() {
+            self.gate.extend(self.start + until);
+            self.logged.problem = None;
+            if !std::mem::replace(&mut self.logged.leads, true) {
+                tracing::info!(lease = %self.lease, identity = self.identity, "Successfully acquired lease");
+            }
+        }
+        let holder = self.elector.holder();
+        if holder != self.logged.holder.as_deref() {
+            self.logged.holder = holder.map(str::to_owned);
+            if let Some(holder) = holder {
+                tracing::info!(lease = %self.lease, leader = holder, "new leader elected");
+            }
+        }
+    }
+
+    fn log_problem(&mut self, error: &LeaseError) {
+        let text = error_chain(error);
+        if self.logged.problem.as_deref() != Some(&text) {
+            tracing::warn!(lease = %self.lease, error = text, "the leader lease could not be used; it is tried again");
+            self.logged.problem = Some(text);
+        }
+    }
+
+    /// Until the next try; a leader's ends with its deadline.
+    async fn pause(&self) {
+        let retry = Instant::now() + self.timing.retry;
+        let until = self.elector.write_until().map_or(retry, |until| retry.min(self.start + until));
+        tokio::time::sleep_until(until).await;
+    }
+
+    /// `Ok(None)`: there is no Lease.
+    async fn request(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
+        let last = Instant::now() + LEASE_REQUEST_TIMEOUT;
+        let until = self.elector.write_until().map_or(last, |until| last.min(self.start + until));
+        tokio::time::timeout_at(until, self.exchange(step)).await.map_err(|_elapsed| LeaseError::Timeout)?
+    }
+
+    async fn exchange(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
+        let Key { namespace, name } = &self.lease;
+        let body = |record: &Record, version: Option<&str>| record.lease(namespace, name, version);
+        let path = object_path(&self.resource, &self.lease);
+        let (verb, answer) = match step {
+            Step::Create(record) => {
+                let list = list_path(&self.resource, namespace);
+                ("create", self.api.send(Method::POST, &list, &body(record, None)).await?)
+            }
+            Step::Update(record, version) => {
+                ("update", self.api.send(Method::PUT, &path, &body(record, Some(version))).await?)
+            }
+            Step::Read | Step::Wait | Step::Lost => ("get", self.api.get(&path).await?),
+        };
+        match answer.status {
+            StatusCode::NOT_FOUND if *step == Step::Read => Ok(None),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(LeaseError::Conflict),
+            status if status.is_success() => Lease::parse(&answer.body).map(Some).ok_or(LeaseError::NoLease),
+            _ => Err(LeaseError::Refused { verb, message: answer.message() }),
+        }
+    }
+}
+
+impl Candidate {
+    /// With a name that no other server has, nor this one when it is started again.
+    pub(crate) fn new(lease: Key) -> Result<Self, getrandom::Error> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)?;
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = if host.trim().is_empty() { "metahook" } else { host.trim() };
+        Ok(Self { identity: format!("{host}_{:016x}", u64::from_be_bytes(random)), lease })
+    }
+}
+
+/// As Leases spell times.
+fn now_text() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::Response;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake::{self, Requests};
+
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+
+    fn gate() -> WriteGate {
+        WriteGate::standby(Candidate { identity: "a".to_owned(), lease: Key::new("n", "l") })
+    }
+
+    fn held_by(holder: &str) -> String {
+        json!({"metadata": {"resourceVersion": "1"}, "spec": {"holderIdentity": holder}}).to_string()
+    }
+
+    /// Takes part in an election where the Lease is missing, and is `a`'s once it is made.
+    fn election(requests: &Requests, renewals: Option<u16>) -> (LeaderElection, WriteGate) {
+        let is_made = AtomicBool::new(false);
+        let api = fake::recording(requests, move |request| {
+            let status = match *request.method() {
+                Method::GET if is_made.load(Ordering::Relaxed) => Some(200),
+                Method::GET => Some(404),
+                Method::POST => {
+                    is_made.store(true, Ordering::Relaxed);
+                    Some(201)
+                }
+                _ => renewals,
+            };
+            status.and_then(|status| Response::builder().status(status).body(held_by("a")).ok())
+        });
+        let gate = gate();
+        let api = api.gated(gate.clone());
+        (LeaderElection::new(&api, gate.candidate().unwrap()), gate)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_whose_renewals_are_not_answered_ends_at_its_deadline() {
+        for answer in [None, Some(500), Some(409)] {
+            let (election, gate) = election(&Requests::default(), answer);
+            let start = Instant::now();
+            let lost = tokio::spawn(election.run(CancellationToken::new()));
+            gate.opened().await;
+            assert!(gate.is_open());
+            assert!(lost.await.unwrap().is_err(), "{answer:?}");
+            assert_eq!(start.elapsed().as_secs(), 10, "{answer:?}");
+            assert!(!gate.is_open());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_renews_its_lease_and_gives_it_up_at_the_end() {
+        let (requests, end) = (Requests::default(), CancellationToken::new());
+        let (election, gate) = election(&requests, Some(200));
+        let leads = tokio::spawn(election.run(end.clone()));
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert!(gate.is_open());
+        let renewals = requests.take().split_off(2);
+        assert_eq!(renewals, vec![format!("PUT {LEASES}/l"); 30]);
+        end.cancel();
+        assert!(leads.await.unwrap().is_ok() && !gate.is_open());
+        assert_eq!(requests.take(), [format!("PUT {LEASES}/l")], "it has no holder any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_may_not_use_leases_stands_by_until_it_ends() {
+        let requests = Requests::default();
+        let api = fake::recording(&requests, |_| {
+            let body = json!({"message": "forbidden"}).to_string();
+            Response::builder().status(403).body(body).ok()
+        });
+        let (gate, end) = (gate(), CancellationToken::new());
+        let election = LeaderElection::new(&api.gated(gate.clone()), gate.candidate().unwrap());
+        let stands_by = tokio::spawn(election.run(end.clone()));
+        assert!(tokio::time::timeout(Duration::from_hours(1), gate.opened()).await.is_err());
+        assert!((1700..1900).contains(&requests.take().len()), "every two seconds");
+        end.cancel();
+        assert!(stands_by.await.unwrap().is_ok() && requests.take().is_empty());
+    }
+}

@@ -1,0 +1,204 @@
+//! Leader election: of two servers with the same controllers one writes, and the other one is ready to.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use acceptance::api::{Kind, Objects, POD};
+use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::{condition, is_true, text, uid};
+use acceptance::process::Signal;
+use acceptance::proxy::{Fate, Proxy, Write};
+use acceptance::server::Server;
+use acceptance::wait::{PATIENCE, until};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::attacks::measure::{get, metric};
+use crate::settling::free_address;
+
+const ACQUIRED: &str = "Successfully acquired lease";
+const PARENTS: usize = 20;
+
+/// Two servers, each with a proxy that records its writes; the test's own leads.
+struct Servers {
+    first: Proxy,
+    standby: Server,
+    second: Proxy,
+    /// Metrics of both.
+    metrics: [SocketAddr; 2],
+    /// Probes of the standby.
+    probes: SocketAddr,
+}
+
+/// What only the leader may write: the Lease is how it becomes one, and the Secret is the installation's, made once.
+fn is_of_a_leader(write: &Write) -> bool {
+    !write.path.contains("/leases") && !write.path.ends_with("/secrets")
+}
+
+/// The Leases of the test.
+fn leases(test: &Fixture) -> Objects {
+    test.within(&Kind::new("coordination.k8s.io", "v1", "Lease", "leases"))
+}
+
+async fn holder(test: &Fixture) -> Result<String> {
+    let lease = leases(test).find("metacontroller").await?.context("there is no Lease")?;
+    Ok(text(&lease, "/spec/holderIdentity").to_owned())
+}
+
+/// The controller, its hook `hello`, and two servers, of which the second one has a proxy and a log of its own.
+async fn two_servers(test: &mut Fixture) -> Result<Servers> {
+    test.define_kind().await?;
+    test.store("hello-hook", &guest("hello")?).await?;
+    let first = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
+    let second = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
+    first.count(is_of_a_leader);
+    second.count(is_of_a_leader);
+    let namespace = format!("--leader-election-namespace={}", test.name());
+    for flag in ["--leader-election", &namespace] {
+        test.server().flag(flag);
+    }
+    let mut standby = test.second_server();
+    let metrics = [free_address()?, free_address()?];
+    let probes = free_address()?;
+    test.server().flag(&format!("--metrics-address={}", metrics[0]));
+    test.server().reach_by(first.kubeconfig());
+    standby.flag(&format!("--metrics-address={}", metrics[1]));
+    standby.flag(&format!("--health-probe-bind-address={probes}"));
+    standby.reach_by(second.kubeconfig());
+    test.serve()?;
+    test.server().until_log("the first leads", |log| log.contains(ACQUIRED)).await?;
+    standby.start()?;
+    let hook = test.hook("hello-hook");
+    test.host(test.controller().making(&POD, "Recreate").synced_by(hook)).await?;
+    for number in 0..PARENTS {
+        test.create(test.parent(&format!("p{number}")).greeting("World")).await?;
+    }
+    test.until_controller("ready", |cc| is_true(cc, "Ready")).await?;
+    settled(test).await?;
+    standby.until_log("the other stands by", |log| log.contains("new leader elected")).await?;
+    // Its module is loaded.
+    until("a warm standby", PATIENCE, async || {
+        let compiled = metric(metrics[1], "metahook_module_compilations_total").unwrap_or_default();
+        Ok(if compiled > 0.0 { Ok(()) } else { Err("no module is loaded".to_owned()) })
+    })
+    .await?;
+    ensure!(second.writes().is_empty(), "the standby wrote {:?}", second.writes());
+    Ok(Servers { first, standby, second, metrics, probes })
+}
+
+async fn settled(test: &Fixture) -> Result<()> {
+    let counted =
+        |all: &[Value]| all.len() == PARENTS && all.iter().all(|parent| parent["status"]["pods"] == 1);
+    test.parents().until_all("all parents with a Pod each", counted).await.map(drop)
+}
+
+async fn greet(test: &Fixture, who: &str) -> Result<()> {
+    for number in 0..PARENTS {
+        test.parents().merge(&format!("p{number}"), &json!({ "spec": { "who": who } })).await?;
+    }
+    Ok(())
+}
+
+/// Each parent has one Pod, which greets as it should.
+async fn until_greeted(test: &Fixture, who: &str) -> Result<()> {
+    let hello = format!("Hello, {who}!");
+    let is_new = |pod: &Value| text(pod, "/spec/containers/0/command/1") == hello;
+    let all_new = |all: &[Value]| all.len() == PARENTS && all.iter().all(is_new);
+    test.pods().until_all("all Pods made anew", all_new).await?;
+    settled(test).await
+}
+
+async fn uids(test: &Fixture) -> Result<BTreeSet<String>> {
+    Ok(test.pods().list().await?.iter().map(|pod| uid(pod).to_owned()).collect())
+}
+
+/// The condition of the controller names the holder of the Lease.
+async fn until_named(test: &Fixture) -> Result<String> {
+    let leader = holder(test).await?;
+    let is_named = |cc: &Value| {
+        is_true(cc, "SingleWriter")
+            && condition(cc, "SingleWriter").is_some_and(|is| text(is, "/message").contains(&leader))
+    };
+    test.until_controller("the leader in its condition", is_named).await?;
+    Ok(leader)
+}
+
+pub(crate) async fn a_standby_writes_nothing_and_takes_over_from_a_leader_that_is_killed(
+    test: &mut Fixture,
+) -> Result<()> {
+    let servers = two_servers(test).await?;
+    let leads = |of: usize| metric(servers.metrics[of], "leader_election_master_status");
+    ensure!((leads(0)?, leads(1)?) == (1.0, 0.0), "{:?} {:?}", leads(0), leads(1));
+    get(servers.probes, "/readyz").context("the standby is not ready")?;
+    let (before, leader) = (uids(test).await?, until_named(test).await?);
+    test.server().kill().await?;
+    servers.standby.until_log("it takes over", |log| log.contains(ACQUIRED)).await?;
+    ensure!(until_named(test).await? != leader, "the dead one still leads");
+    ensure!((leads(0).is_err(), leads(1)?) == (true, 1.0), "{:?}", leads(1));
+    ensure!(uids(test).await? == before, "the new leader made Pods anew");
+    greet(test, "You").await?;
+    until_greeted(test, "You").await?;
+    ensure!(uids(test).await?.is_disjoint(&before), "a Pod is an old one");
+    test.server().start()?;
+    let stands_by = |log: &str| log.matches("new leader elected").count() == 2;
+    test.server().until_log("the first stands by", stands_by).await?;
+    ensure!((leads(0)?, leads(1)?) == (0.0, 1.0), "{:?} {:?}", leads(0), leads(1));
+    Ok(())
+}
+
+pub(crate) async fn sigterm_ends_the_leaders_writes_and_hands_the_lease_over(
+    test: &mut Fixture,
+) -> Result<()> {
+    let mut servers = two_servers(test).await?;
+    let leader = until_named(test).await?;
+    greet(test, "You").await?;
+    let ended = test.server().stop().await?;
+    ensure!(ended.success(), "{ended}");
+    let written = servers.first.writes().len();
+    // One that is not handed over would be its own for 15 seconds more.
+    ensure!(holder(test).await? != leader, "the Lease is still its own");
+    until_greeted(test, "You").await?;
+    ensure!(until_named(test).await? != leader, "the old one still leads");
+    ensure!(servers.first.writes().len() == written, "it wrote after its end");
+    ensure!(!servers.second.writes().is_empty(), "the proxy of the standby records nothing");
+    servers.standby.stop().await?;
+    ensure!(holder(test).await?.is_empty(), "the last one kept the Lease");
+    test.server().start()?;
+    test.server().until_log("the first leads again", |log| log.matches(ACQUIRED).count() == 2).await?;
+    Ok(())
+}
+
+pub(crate) async fn a_leader_that_pauses_past_its_lease_writes_nothing_more(
+    test: &mut Fixture,
+) -> Result<()> {
+    let mut servers = two_servers(test).await?;
+    // There are always some under way, and hardly ever is one just being sent.
+    servers.first.meddle(|request| {
+        let is_slow = !request.method().is_safe() && !request.uri().path().contains("/leases");
+        if is_slow { Fate::Delay(Duration::from_millis(100)) } else { Fate::Pass }
+    });
+    greet(test, "You").await?;
+    let count = servers.first.writes().len();
+    test.pods().until_all("writes", |_| servers.first.writes().len() > count).await?;
+    test.server().signal(Signal::Stop)?;
+    servers.standby.until_log("the other leads", |log| log.contains(ACQUIRED)).await?;
+    until_greeted(test, "You").await?;
+    let (old, pods) = (servers.first.writes().len(), uids(test).await?);
+    test.server().signal(Signal::Continue)?;
+    let ended = test.server().until_ended().await?;
+    ensure!(!ended.success(), "a leader that lost its Lease ended well");
+    let late = servers.first.writes().split_off(old);
+    ensure!(late.is_empty(), "writes past the lease: {late:?}");
+    ensure!(uids(test).await? == pods, "a Pod was made twice");
+    // It stands by when it is started again.
+    test.server().start()?;
+    greet(test, "Again").await?;
+    until_greeted(test, "Again").await?;
+    ensure!(
+        servers.first.writes().len() == old,
+        "a server that stands by wrote {:?}",
+        servers.first.writes()
+    );
+    servers.standby.stop().await.map(drop)
+}
