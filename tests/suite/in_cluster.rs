@@ -40,7 +40,30 @@ pub(crate) async fn the_server_runs_as_a_pod_and_comes_back_after_kill_9(test: &
     grant(test, &kubectl).await?;
     tutorial(&kubectl).await?;
     println!("memory of the server in its Pod, while it hosts the tutorial: {}", memory(&plane).await?);
-    killed(&plane, &kubectl).await
+    killed(&plane, &kubectl).await?;
+    replicated(&plane, &kubectl).await
+}
+
+/// With the manifests' component for leader election there are two Pods: when the leader's goes, the other one goes on.
+async fn replicated(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
+    let folder = plane.scratch().join("two-replicas");
+    std::fs::create_dir(&folder)?;
+    // Kustomize takes relative paths alone.
+    let up = "../".repeat(folder.canonicalize()?.components().count() - 1);
+    let manifests = format!("{up}{}/manifests", paths::workspace().strip_prefix("/")?.display());
+    let kustomization = format!("resources: [{manifests}]\ncomponents: [{manifests}/leader-election]\n");
+    std::fs::write(folder.join("kustomization.yaml"), kustomization)?;
+    types(kubectl, &format!("apply --server-side -k {}", folder.display())).await?;
+    types(kubectl, "-n metacontroller rollout status statefulset/metacontroller --timeout=120s").await?;
+    let holder = "-n metacontroller get lease metacontroller -o=jsonpath={.spec.holderIdentity}";
+    let leader = prints(kubectl, holder, |holder| holder.starts_with("metacontroller-")).await?;
+    let pod = leader.split('_').next().unwrap_or_default();
+    types(kubectl, &format!("-n metacontroller delete pod {pod} --wait=false")).await?;
+    prints(kubectl, holder, |holder| holder.starts_with("metacontroller-") && holder != leader).await?;
+    let patch = r#"--patch={"spec":{"who":"The Other"}}"#;
+    kubectl.run(&["-n", "hello", "patch", "helloworld", "your-name", "--type=merge", patch]).await?;
+    prints(kubectl, "-n hello logs your-name", |log| log == "Hello, The Other!").await?;
+    Ok(())
 }
 
 /// The manifests grant nothing of the tutorial.
