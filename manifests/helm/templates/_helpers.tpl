@@ -117,3 +117,8 @@ limits:
 {{- end }}
 {{- toYaml $args }}
 {{- end }}
+
+{{/* "true" where the arguments ask for leader election. */}}
+{{- define "metacontroller.electsLeader" -}}
+{{- if regexMatch "--?leader-election( |=true|$)" (join " " .Values.commandArgs) }}true{{ end -}}
+{{- end }}

@@ -208,6 +208,9 @@ fn two_replicas(made: &Rendered, names: &Names) -> Result<()> {
     let budget = made.get("PodDisruptionBudget", &names.full)?;
     ensure!(budget["spec"]["minAvailable"] == 1 && budget["spec"]["maxUnavailable"].is_null(), "{budget}");
     ensure!(budget["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == RELEASE, "{budget}");
+    let rules = made.get("Role", &format!("{}-seed", names.full))?["rules"].clone();
+    let leases = json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"] });
+    ensure!(rules.as_array().is_some_and(|rules| rules.contains(&leases)), "{rules}");
     Ok(())
 }
 
