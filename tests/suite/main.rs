@@ -42,8 +42,9 @@ use attacks::{
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
-    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, hook_protocol, metrics,
-    migration, mild_answers, parent_reconcile, policies, rolling_update, webhook_etag, webhook_trust,
+    decorator_finalizers, decorator_hooks, decorator_object, decorators_together, event_rows, hook_protocol,
+    metrics, migration, mild_answers, parent_reconcile, policies, rolling_update, webhook_etag,
+    webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
@@ -329,6 +330,11 @@ fn of_the_protocol() -> Vec<Test> {
             a_module_and_a_webhook_serve_one_controller,
             what_a_hook_says_of_its_parent_becomes_an_event,
             an_answer_without_children_deletes_them_for_a_webhook_only,
+        },
+        event_rows::{
+            more_than_ten_similar_events_about_a_parent_become_one,
+            what_goes_well_is_no_event,
+            the_life_of_a_controller_is_told_in_metacontrollers_words,
         },
         metrics::{
             dashboards_find_the_metrics_of_controllers_written_in_go,

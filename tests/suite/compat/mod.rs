@@ -10,6 +10,7 @@ pub(crate) mod decorator_finalizers;
 pub(crate) mod decorator_hooks;
 pub(crate) mod decorator_object;
 pub(crate) mod decorators_together;
+pub(crate) mod event_rows;
 pub(crate) mod hook_protocol;
 mod kinds;
 pub(crate) mod metrics;

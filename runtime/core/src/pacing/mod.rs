@@ -1,5 +1,7 @@
-//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues, the budgets of memory and of self-triggered reconciles.
+//! Pacing: the rate limiter, the spreading of resyncs, the lanes of queues, what Events are written, the budgets of memory and of
+//! self-triggered reconciles.
 
+pub mod events;
 pub mod lanes;
 pub mod memory;
 pub mod self_triggered;
