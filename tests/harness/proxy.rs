@@ -30,6 +30,7 @@ pub struct Write {
     pub method: Method,
     /// Without the query.
     pub path: String,
+    pub body: Bytes,
     /// What the API server answered, as far as it was asked and has.
     pub status: Option<StatusCode>,
 }
@@ -287,16 +288,16 @@ fn length(frame: &Frame<Bytes>) -> usize {
 }
 
 async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
-    let write = written(&request);
     let Ok(request) = onwards(request).await else {
         return saying(StatusCode::BAD_REQUEST, "the request broke off");
     };
+    let write = written(&request);
     let place = match write.and_then(|write| shared.told().come(write)) {
         None => None,
         Some(Ok(place)) => Some(place),
         Some(Err(Held)) => return std::future::pending().await,
     };
-    let answered = match shared.client.send(request).await {
+    let answered = match shared.client.send(request.map(client::Body::from)).await {
         Ok(answered) => answered,
         Err(why) => return saying(StatusCode::BAD_GATEWAY, &format!("the API server: {why}")),
     };
@@ -312,21 +313,21 @@ async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
 }
 
 /// What a request changes, if it may change anything.
-fn written(request: &Request<Incoming>) -> Option<Write> {
-    let method = request.method().clone();
+fn written(request: &Request<Bytes>) -> Option<Write> {
+    let (method, body) = (request.method().clone(), request.body().clone());
     let path = request.uri().path().to_owned();
-    (!method.is_safe()).then_some(Write { method, path, status: None })
+    (!method.is_safe()).then_some(Write { method, path, body, status: None })
 }
 
 /// The request as it goes on. Where it goes to and who asks is the client's affair.
-async fn onwards(request: Request<Incoming>) -> Result<Request<client::Body>> {
+async fn onwards(request: Request<Incoming>) -> Result<Request<Bytes>> {
     let (mut head, body) = request.into_parts();
     hop_by_hop(&mut head.headers);
     for name in [header::HOST, header::CONTENT_LENGTH, header::AUTHORIZATION] {
         head.headers.remove(name);
     }
     let body = body.collect().await?.to_bytes();
-    Ok(Request::from_parts(head, client::Body::from(body)))
+    Ok(Request::from_parts(head, body))
 }
 
 /// Takes away what is said to the next one alone.
@@ -366,7 +367,7 @@ mod tests {
     use super::*;
 
     fn write(path: &str) -> Write {
-        Write { method: Method::PUT, path: path.to_owned(), status: None }
+        Write { method: Method::PUT, path: path.to_owned(), body: Bytes::new(), status: None }
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod packed;
 mod purity;
 mod related_deletion;
 mod runner;
+mod secrecy;
 mod services;
 mod settling;
 mod table;
@@ -335,6 +336,9 @@ fn of_the_protocol() -> Vec<Test> {
             more_than_ten_similar_events_about_a_parent_become_one,
             what_goes_well_is_no_event,
             the_life_of_a_controller_is_told_in_metacontrollers_words,
+        },
+        secrecy::{
+            secrets_are_in_no_log_event_metric_or_status,
         },
         metrics::{
             dashboards_find_the_metrics_of_controllers_written_in_go,

@@ -229,6 +229,15 @@ mod tests {
         assert_eq!(settings.probes, Some(([0_u16; 8], 8081).into()));
     }
 
+    /// As Go's flags; a chart adds arguments to those that are there.
+    #[test]
+    fn of_a_flag_that_is_given_twice_the_last_one_counts() {
+        let settings = |line: &str| serve(line).unwrap().settings().unwrap();
+        let flags = "--workers=9 --workers=3 --zap-log-level=0 -zap-log-level 4 --leader-election --leader-election=false";
+        let twice = settings(&format!("metacontroller {flags}"));
+        assert_eq!(twice, settings("metacontroller --workers=3 --zap-log-level=4"));
+    }
+
     /// Its limit on requests to the API server is the one default that differs.
     #[test]
     fn a_flag_that_is_given_its_default_changes_nothing() {

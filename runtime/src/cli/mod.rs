@@ -35,7 +35,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the controllers of the cluster.
+    /// Run the controllers of the cluster. Of a flag that is given twice the last one counts, as with Metacontroller.
+    #[command(args_override_self = true)]
     Serve(Box<Serve>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),

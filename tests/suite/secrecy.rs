@@ -1,0 +1,200 @@
+//! Secrets do not leave the server but to whom they belong: all its log, its metrics and its writes are searched for them.
+
+use std::net::TcpListener;
+
+use acceptance::api::{CONFIG_MAP, SECRET};
+use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::{Hook, text};
+use acceptance::proxy::Proxy;
+use acceptance::webhook::{Answer, Asked, Webhook};
+use anyhow::{Result, ensure};
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use crate::settling::{free_address, scrape_text};
+
+/// Each is in one place alone, so that a find says which one leaked.
+const IN_URL: &str = "open-sesame-of-a-url";
+const IN_WRONG_URL: &str = "open-sesame-of-a-wrong-url";
+const TOKEN: &str = "open-sesame-of-a-token";
+const WRONG_TOKEN: &str = "open-sesame-of-two\nlines";
+const PASSWORD: &str = "open-sesame-of-a-password";
+const KEY: &str = "open-sesame-of-a-key";
+const RELATED: &str = "open-sesame-of-a-related-object";
+const MOUNTED: &str = "open-sesame-of-a-mount";
+const DECORATED: &str = "open-sesame-of-a-decorated-object";
+const CHILD: &str = "open-sesame-of-a-child";
+const LATER: &str = "open-sesame-of-an-updated-child";
+const WRONG_CHILD: &str = "open-sesame-of-a-wrong-child";
+
+/// As a Secret, a header or a log line may spell them.
+fn spellings() -> Vec<(&'static str, String)> {
+    let plain = [
+        IN_URL,
+        IN_WRONG_URL,
+        TOKEN,
+        "open-sesame-of-two",
+        PASSWORD,
+        KEY,
+        RELATED,
+        MOUNTED,
+        DECORATED,
+        CHILD,
+        LATER,
+        WRONG_CHILD,
+    ];
+    let spelt = |what: &'static str| {
+        [what.to_owned(), base64(what), base64(format!("Aladdin:{what}"))].map(|text| (what, text))
+    };
+    plain.into_iter().flat_map(spelt).collect()
+}
+
+fn base64(text: impl Into<Vec<u8>>) -> String {
+    json!(ByteString(text.into())).as_str().unwrap_or_default().to_owned()
+}
+
+fn secret(name: &str, data: &[(&str, &str)]) -> Value {
+    let data: serde_json::Map<_, _> =
+        data.iter().map(|(key, value)| ((*key).to_owned(), base64(*value).into())).collect();
+    json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "data": data })
+}
+
+/// A controller with which something is wrong, and the words in which the log says so.
+struct Row {
+    name: &'static str,
+    hook: Hook,
+    says: &'static str,
+}
+
+/// Controllers that cannot call their hook, or whose hook refuses them.
+fn failing(test: &Fixture, hook: &Webhook) -> Result<Vec<Row>> {
+    let at = |name: &str| json!({ "secretRef": { "name": name, "namespace": test.name() } });
+    let token =
+        |name: &str| json!({ "secretRef": { "name": name, "namespace": test.name(), "key": "token" } });
+    let (address, closed) = (hook.address(), TcpListener::bind("127.0.0.1:0")?.local_addr()?);
+    let refusing = || Hook::webhook(&hook.url("/refused"));
+    let of = |url: String| Hook::webhook(&url);
+    let row = |name, hook, says| Row { name, hook, says };
+    Ok(vec![
+        row("url", of(format!("http://Aladdin:{IN_URL}@{address}/refused")), "401"),
+        row("closed", of(format!("http://Aladdin:{IN_URL}@{closed}/sync")), "cannot be reached"),
+        row("wrong-url", of(format!("http://Aladdin:{IN_WRONG_URL}%zz@{address}/")), "cannot be read"),
+        row("token", refusing().with("authorization", token("token")), "401"),
+        row("wrong-token", refusing().with("authorization", token("wrong-token")), "wrong-token"),
+        row("password", refusing().with("basicAuth", at("password")), "401"),
+        row("key", of(format!("https://{address}/sync")).with("clientTLS", at("key")), "clientTLS"),
+    ])
+}
+
+/// What the hook of the controller that makes Secrets says, by the mode of the parent.
+fn secrets_of(asked: &Asked) -> Answer {
+    if asked.path == "/customize" {
+        let rule = json!({ "apiVersion": "v1", "resource": "secrets", "names": ["related"] });
+        return Answer::from(json!({ "relatedResources": [rule] }));
+    }
+    if asked.path != "/sync" {
+        return Answer::status(401);
+    }
+    let mode = text(&asked.body, "/parent/spec/who");
+    let mut child = secret("child", &[("password", if mode == "first" { CHILD } else { LATER })]);
+    match mode {
+        "no base64" => child["data"]["password"] = json!(WRONG_CHILD),
+        "a number" => child["data"] = json!({ "password": WRONG_CHILD, "other": 5 }),
+        "no text" => child["stringData"] = json!({ "a b": WRONG_CHILD }),
+        "no object" => child["data"] = json!(WRONG_CHILD),
+        "no name" => child["metadata"] = json!({ "labels": { "a": 5 } }),
+        _ => {}
+    }
+    Answer::from(json!({ "children": [child], "status": { "who": mode } }))
+}
+
+pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixture) -> Result<()> {
+    let hook = Webhook::serve(secrets_of).await?;
+    test.define_kind().await?;
+    store_secrets(test).await?;
+    let proxy = Proxy::start(test.plane().client().await?, test.plane().scratch()).await?;
+    let address = free_address()?;
+    test.server().reach_by(proxy.kubeconfig());
+    test.server().flag(&format!("--metrics-address={address}"));
+    test.server().flag("--log-level=trace");
+    let own = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&own);
+    test.serve()?;
+    host_all(test, &hook).await?;
+    show_all(test, &hook).await?;
+    let page = scrape_text(address).await?;
+
+    let log = std::fs::read_to_string(test.server().log())?;
+    ensure!(log.contains("\"level\":\"TRACE\""), "the log does not say all");
+    let mut texts = vec![("the log".to_owned(), log), ("the metrics".to_owned(), page)];
+    for write in proxy.writes() {
+        // What a hook wants a Secret to hold belongs there.
+        if !write.path.contains("/secrets") {
+            let body = String::from_utf8_lossy(&write.body).into_owned();
+            texts.push((format!("{} {}", write.method, write.path), body));
+        }
+    }
+    let events = texts.iter().filter(|(place, _)| place.contains("/events")).count();
+    ensure!(events > 10, "{events} Events of {} texts", texts.len());
+    for (place, text) in texts {
+        for (what, spelt) in spellings() {
+            let found = text.lines().find(|line| line.contains(&spelt));
+            ensure!(found.is_none(), "{what} is in {place}: {found:?}");
+        }
+    }
+    Ok(())
+}
+
+async fn store_secrets(test: &mut Fixture) -> Result<()> {
+    let place = test.within(&SECRET);
+    for (name, data) in [
+        ("token", &[("token", TOKEN)][..]),
+        ("wrong-token", &[("token", WRONG_TOKEN)]),
+        ("password", &[("username", "Aladdin"), ("password", PASSWORD)]),
+        ("key", &[("tls.crt", KEY), ("tls.key", KEY)]),
+        ("related", &[("a", RELATED)]),
+        ("mounted", &[("a", MOUNTED)]),
+        ("decorated", &[("a", DECORATED)]),
+    ] {
+        test.make(&place, secret(name, data)).await?;
+    }
+    Ok(())
+}
+
+async fn host_all(test: &mut Fixture, hook: &Webhook) -> Result<()> {
+    test.store("hello", &guest("hello")?).await?;
+    let of = |path: &str| Hook::webhook(&hook.url(path));
+    let makes = test.controller().making(&SECRET, "InPlace").synced_by(of("/sync"));
+    test.host(makes.customized_by(of("/customize"))).await?;
+    let mounting = test.hook("hello").mounting("/m", "secret", test.name(), "mounted");
+    let mounts = test.controller().renamed(&format!("{}-mounts", test.name()));
+    test.host(mounts.making(&CONFIG_MAP, "InPlace").synced_by(mounting)).await?;
+    let selected = json!({ "annotationSelector": { "matchAnnotations": { "decorate": "me" } } });
+    let decorator = test.decorator().decorating(&SECRET, selected).attaching(&CONFIG_MAP, "InPlace");
+    test.host_decorator(decorator.synced_by(of("/decorate"))).await?;
+    Ok(())
+}
+
+/// Has the server do all that a Secret is part of, and fail at all that can fail.
+async fn show_all(test: &mut Fixture, hook: &Webhook) -> Result<()> {
+    let place = test.within(&SECRET);
+    place.merge("decorated", &json!({ "metadata": { "annotations": { "decorate": "me" } } })).await?;
+    test.create(test.parent("a").greeting("first")).await?;
+    let has = |what: &'static str| move |child: &Value| child["data"]["password"] == base64(what);
+    place.until("child", "made", has(CHILD)).await?;
+    for mode in ["second", "no base64", "a number", "no text", "no object", "no name"] {
+        test.parents().merge("a", &json!({ "spec": { "who": mode } })).await?;
+        let asked = |asked: &Asked| asked.path == "/sync" && text(&asked.body, "/parent/spec/who") == mode;
+        hook.until_asked(mode, asked).await?;
+    }
+    place.until("child", "updated", has(LATER)).await?;
+    hook.until_asked("about the decorated Secret", |asked| asked.path == "/decorate").await?;
+    for row in failing(test, hook)? {
+        let name = format!("{}-{}", test.name(), row.name);
+        let controller = test.controller().renamed(&name).making(&CONFIG_MAP, "InPlace");
+        test.host(controller.synced_by(row.hook)).await?;
+        let is = |line: &str| line.contains(&name) && line.contains(row.says);
+        test.server().until_log(&format!("what is wrong with {name}"), |log| log.lines().any(is)).await?;
+    }
+    Ok(())
+}
