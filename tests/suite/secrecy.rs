@@ -125,7 +125,15 @@ pub(crate) async fn secrets_are_in_no_log_event_metric_or_status(test: &mut Fixt
     let page = scrape_text(address).await?;
 
     let log = std::fs::read_to_string(test.server().log())?;
-    ensure!(log.contains("\"level\":\"TRACE\""), "the log does not say all");
+    for says in [
+        r#""message":"request""#,
+        r#""message":"answer""#,
+        "data.password: (hidden) -> (hidden)",
+        r#"\"password\":\"(hidden)\""#,
+        "http://(hidden)@",
+    ] {
+        ensure!(log.contains(says), "the log does not say all: {says} is missing");
+    }
     let mut texts = vec![("the log".to_owned(), log), ("the metrics".to_owned(), page)];
     for write in proxy.writes() {
         // What a hook wants a Secret to hold belongs there.

@@ -10,6 +10,7 @@ use metahook_core::children::desired::Applying;
 use metahook_core::pacing::Rate;
 
 use crate::cli::{FlagError, apply_strategy};
+use crate::controller::troubleshooting::{BODIES, DIFFERENCES};
 use crate::server::Election;
 use crate::telemetry::Format;
 
@@ -20,7 +21,7 @@ pub struct MetacontrollerFlags {
     /// json or console: as --log-format json or text.
     #[arg(long, value_name = "ENCODER", value_parser = ["json", "console"])]
     pub zap_encoder: Option<String>,
-    /// debug, info, error or a number: as --log-level.
+    /// debug, info, error or a number: as --log-level. From 5 on with what a write changes, from 6 on with what hooks are asked and answer; values of Secrets are hidden.
     #[arg(long, value_name = "LEVEL")]
     pub zap_log_level: Option<String>,
     /// Log as text, at the level debug.
@@ -119,12 +120,15 @@ impl MetacontrollerFlags {
         }
     }
 
-    /// Numbers are verbosity: 0 is info; from 1 on each reconcile is logged.
+    /// Numbers are verbosity: 0 is info; from 1 on each reconcile is logged, from 5 on what a write changes, from 6 on what hooks
+    /// are asked and answer.
     pub(super) fn log_level(&self) -> Option<String> {
         let level = self.zap_log_level.as_deref().or(self.zap_devel.then_some("debug"))?;
         Some(match level.parse::<u32>() {
             Ok(0) => "info".to_owned(),
-            Ok(_) => "info,metahook=debug".to_owned(),
+            Ok(1..=4) => "info,metahook=debug".to_owned(),
+            Ok(5) => format!("info,metahook=debug,{DIFFERENCES}=trace"),
+            Ok(_) => format!("info,metahook=debug,{DIFFERENCES}=trace,{BODIES}=trace"),
             Err(_) if level == "panic" => "error".to_owned(),
             Err(_) => level.to_owned(),
         })
@@ -285,7 +289,13 @@ mod tests {
             ("--zap-log-level=error", Format::Json, "error"),
             ("--zap-log-level=panic", Format::Json, "error"),
             ("--zap-log-level=0", Format::Json, "info"),
-            ("--zap-log-level=7", Format::Json, "info,metahook=debug"),
+            ("--zap-log-level=4", Format::Json, "info,metahook=debug"),
+            ("--zap-log-level=5", Format::Json, "info,metahook=debug,metahook::differences=trace"),
+            (
+                "--zap-log-level=7",
+                Format::Json,
+                "info,metahook=debug,metahook::differences=trace,metahook::bodies=trace",
+            ),
             ("--zap-devel", Format::Text, "debug"),
             ("--zap-devel --zap-encoder=json --zap-log-level=info", Format::Json, "info"),
             ("--zap-encoder=console", Format::Text, "info"),

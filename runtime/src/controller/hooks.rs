@@ -14,6 +14,7 @@ use metahook_core::reconcile::outcome::Retry;
 use tracing::Instrument;
 
 use crate::controller::ControllerData;
+use crate::controller::troubleshooting::{log_answer, log_request};
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
 use crate::hook::wasm::wasi::Seeds;
@@ -184,6 +185,7 @@ impl HookCaller {
         memory: &Reservation,
     ) -> Result<HookAnswer, HookError> {
         let span = tracing::error_span!(target: "hook", "hook", hook = %name);
+        log_request(name, &request);
         match hooks.hooks.get(name).ok_or(HookError::NotLoaded(name))? {
             CallableHook::Wasm { loaded, limits } => {
                 let call = Call {
@@ -203,6 +205,7 @@ impl HookCaller {
                 self.count(name, result, start.elapsed(), called.usage);
                 span.in_scope(|| log_stderr(&called.log));
                 let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
+                log_answer(name, &bytes);
                 Ok(HookAnswer { bytes, pure: Some(called.pure) })
             }
             CallableHook::Webhook(webhook) => {
@@ -211,6 +214,7 @@ impl HookCaller {
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
                 self.count(name, result, start.elapsed(), Usage::default());
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
+                log_answer(name, &bytes);
                 Ok(HookAnswer { bytes, pure: None })
             }
         }

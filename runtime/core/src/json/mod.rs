@@ -1,9 +1,10 @@
-//! JSON values: text byte for byte as Go's `encoding/json` writes it, merges, comparisons.
+//! JSON values: text byte for byte as Go's `encoding/json` writes it, merges, comparisons, what people are shown.
 //!
 //! The last-applied annotation is compared as a string by Metacontroller: any other bytes would make it
 //! rewrite or recreate every child after a rollback.
 
 pub mod difference;
+pub mod hidden;
 pub mod lists;
 pub mod merge;
 pub mod size;

@@ -17,6 +17,7 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::apply::{ApplyError, list};
 use crate::controller::ControllerData;
 use crate::controller::reconcile::ReconcileError;
+use crate::controller::troubleshooting::log_differences;
 use crate::store::{WriteGuard, Writer};
 
 /// What writing changed in the cluster; the strongest of several results counts.
@@ -101,6 +102,7 @@ impl ClaimError {
 impl ObjectWriter {
     pub(crate) async fn write(&self, op: &Op, writer: &Writer) -> Result<Written, ApplyError> {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
+        log_differences(&self.data, op);
         let guard = self.data.write_guard(op.id(), writer);
         let events = self.api.carry_out(op).instrument(span.clone()).await?;
         writer.accepted.note();
