@@ -8,9 +8,11 @@
 //! - `controller`: controllers, each running over its parents
 //! - `pack`: modules as they are stored
 //! - [`server`]: all of it put together
+//! - `author`: what hooks are tried with, without a cluster
 //! - [`cli`]: flags to settings
 //! - `telemetry`: logs, probes, metrics
 
+mod author;
 pub mod cli;
 mod cluster;
 mod controller;

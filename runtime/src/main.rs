@@ -1,5 +1,6 @@
 //! The binary: parse, log, run, exit code; or one compilation for the server that started it.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use metahook::cli::{Cli, Command, Serve};
@@ -13,15 +14,20 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn server() -> ExitCode {
+    let (out, say) = (std::io::stdout(), std::io::stderr());
     let ended = match Cli::read(std::env::args_os()).command {
-        Command::Serve(serve) => run(*serve).await,
-        Command::Rbac(rbac) => rbac.run(std::io::stdout(), std::io::stderr()).map_err(Into::into),
-        Command::Crds(crds) => crds.run(std::io::stdout(), std::io::stderr()).await.map_err(Into::into),
-        Command::Pack(pack) => pack.run(std::io::stdout(), std::io::stderr()).await.map_err(Into::into),
+        Command::Serve(serve) => run(*serve).await.map_err(failure),
+        Command::Rbac(rbac) => rbac.run(out, say).map_err(failure),
+        Command::Crds(crds) => crds.run(out, say).await.map_err(failure),
+        Command::Pack(pack) => pack.run(out, say).await.map_err(failure),
+        Command::Run(run) => {
+            let terminal = out.is_terminal();
+            run.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
+        }
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+        Err((code, error)) => {
             #[expect(
                 clippy::print_stderr,
                 reason = "the last words of a program that ends, also before logging is set up"
@@ -29,9 +35,13 @@ async fn server() -> ExitCode {
             {
                 eprintln!("metahook: {error:#}");
             }
-            ExitCode::FAILURE
+            ExitCode::from(code)
         }
     }
+}
+
+fn failure(error: impl Into<anyhow::Error>) -> (u8, anyhow::Error) {
+    (1, error.into())
 }
 
 async fn run(serve: Serve) -> anyhow::Result<()> {

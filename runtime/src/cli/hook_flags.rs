@@ -13,7 +13,7 @@ use crate::cli::{FlagError, bytes, duration};
 use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
 
 /// This program, also where its file has been replaced by another version.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Limits of a module before its first call.
 #[derive(Debug, Args)]

@@ -1,10 +1,12 @@
 //! Command line: flags to settings, and the only reader of arguments and environment.
 
+mod author_flags;
 pub mod crds;
 mod hook_flags;
 mod metacontroller_flags;
 pub mod pack;
 pub mod rbac;
+pub mod run;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -38,6 +40,8 @@ pub enum Command {
     /// Run the controllers of the cluster. Of a flag that is given twice the last one counts, as with Metacontroller.
     #[command(args_override_self = true)]
     Serve(Box<Serve>),
+    /// Call a module once, without a cluster, and print its answer and what the call used.
+    Run(Box<run::Run>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.

@@ -67,7 +67,7 @@ impl Write for EscapedStderr {
 }
 
 /// The text with escapes for line breaks, control characters, and marks that turn the direction of text.
-fn escape(text: &str) -> Cow<'_, str> {
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| {
         let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
         (c.is_control() && c != '\t') || turns || matches!(c, '\u{2028}' | '\u{2029}')

@@ -170,7 +170,7 @@ impl Part {
                 counts += examples;
                 Ok((counts, units && documentation))
             }
-            Self::Sandbox => tests(&["--test", "sandbox"], filter),
+            Self::Sandbox => tests(&["--test", "sandbox", "--test", "author"], filter),
             Self::Fuzz => fuzz::part(filter),
             Self::Acceptance => tests(&["--test", "suite"], filter),
         }

@@ -132,7 +132,8 @@ impl Default for LimitBounds {
 }
 
 impl WasmLimits {
-    pub(super) fn check(&self, field: &str, bounds: &LimitBounds) -> Result<Limits, SpecError> {
+    /// `field` is that of the limits.
+    pub fn check(&self, field: &str, bounds: &LimitBounds) -> Result<Limits, SpecError> {
         let LimitBounds { default, ceiling } = bounds;
         let size = |name: &str, text: &Option<String>, default: u64, ceiling: u64| {
             let Some(text) = text else { return Ok(default) };

@@ -14,7 +14,7 @@ use std::fmt::Write;
 use serde_json::{Map, Number, Value};
 
 /// The type of a value, for messages.
-pub(crate) fn type_of(value: &Value) -> &'static str {
+pub fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

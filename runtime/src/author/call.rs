@@ -1,0 +1,117 @@
+//! Request of one call as an author has it in a file: which hook it is for, and whether the server would take the answer.
+
+use metahook_core::api::ControllerKind;
+use metahook_core::api::customize::CustomizeBounds;
+use metahook_core::api::hook::{HookName, HookVersion, Via};
+use metahook_core::hook::customize::{self, CustomizeError};
+use metahook_core::hook::read::ReadOptions;
+use metahook_core::hook::{MAX_ANSWER_MEMORY, ResponseError, response};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The server's default of `--max-children`.
+pub(crate) const MAX_CHILDREN: usize = 10_000;
+
+/// What a request says about the hook that it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestOf {
+    /// The controller's name; empty where the request has none.
+    pub(crate) controller: String,
+    kind: ControllerKind,
+    pub(crate) hook: HookName,
+    version: HookVersion,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerRefused {
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+    #[error(transparent)]
+    Customize(#[from] CustomizeError),
+}
+
+impl RequestOf {
+    /// `hook`: where the author names one; else the request's own fields say which it is.
+    pub(crate) fn new(request: &Value, hook: Option<HookName>) -> Self {
+        let text = |pointer: &str| request.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let is_finalizing = request.get("finalizing") == Some(&Value::Bool(true));
+        let by_fields = match request {
+            // As `metahook_core` writes them, only those of customize hooks show no children.
+            Value::Object(fields)
+                if !fields.contains_key("finalizing") && !fields.contains_key("related") =>
+            {
+                let shows_children = fields.contains_key("children") || fields.contains_key("attachments");
+                if shows_children { HookName::Sync } else { HookName::Customize }
+            }
+            _ if is_finalizing => HookName::Finalize,
+            _ => HookName::Sync,
+        };
+        let hook = hook.unwrap_or(by_fields);
+        let is_decorator =
+            request.get("object").is_some() || text("/controller/kind") == ControllerKind::Decorator.as_str();
+        let version = request.pointer(&format!("/controller/spec/hooks/{hook}/version"));
+        Self {
+            controller: text("/controller/metadata/name").to_owned(),
+            kind: if is_decorator { ControllerKind::Decorator } else { ControllerKind::Composite },
+            hook,
+            version: version.and_then(|version| HookVersion::deserialize(version).ok()).unwrap_or_default(),
+        }
+    }
+
+    /// Reads an answer as the server does, which knows more: declared kinds, labels, names that are taken. Returns the
+    /// warnings about it.
+    pub(crate) fn read(&self, answer: &[u8]) -> Result<Vec<String>, AnswerRefused> {
+        let (via, mode) = (Via::Wasm, self.version.mode());
+        let warnings = if self.hook == HookName::Customize {
+            customize::rules(answer, via, mode, &CustomizeBounds::default())?.warnings
+        } else {
+            let reading = ReadOptions {
+                kind: self.kind,
+                via,
+                mode,
+                max_children: MAX_CHILDREN,
+                max_memory: MAX_ANSWER_MEMORY,
+                deletes: true,
+            };
+            response::sync(answer, reading)?.warnings
+        };
+        Ok(warnings.iter().map(ToString::to_string).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_says_which_hook_it_is_for() {
+        let hook = |request: Value| RequestOf::new(&request, None).hook;
+        assert_eq!(hook(json!({"parent": {}, "children": {}, "finalizing": false})), HookName::Sync);
+        assert_eq!(hook(json!({"parent": {}, "children": {}})), HookName::Sync, "shortened by its author");
+        assert_eq!(hook(json!({"object": {}, "attachments": {}, "finalizing": true})), HookName::Finalize);
+        assert_eq!(hook(json!({"controller": {}, "parent": {}})), HookName::Customize);
+        let named = RequestOf::new(&json!({"parent": {}}), Some(HookName::Finalize));
+        assert_eq!(named.hook, HookName::Finalize);
+    }
+
+    #[test]
+    fn an_answer_is_read_as_by_the_server() {
+        let request = |version: &str| {
+            let hooks = json!({"sync": {"version": version}});
+            let controller = json!({"metadata": {"name": "c"}, "spec": {"hooks": hooks}});
+            RequestOf::new(&json!({"controller": controller, "parent": {}, "children": {}}), None)
+        };
+        let typo = br#"{"children": [], "statuss": {}}"#;
+        assert_eq!(request("v1").controller, "c");
+        assert_eq!(request("v1").read(typo).unwrap(), ["has the unknown field statuss"]);
+        let refused = |request: RequestOf, answer: &[u8]| request.read(answer).unwrap_err().to_string();
+        assert_eq!(refused(request("v2"), typo), "the hook's answer has the unknown field statuss");
+        let decorator = RequestOf::new(&json!({"object": {}, "attachments": {}}), None);
+        assert!(refused(decorator, br#"{"children": []}"#).contains("no field attachments"));
+        let customize = RequestOf::new(&json!({"parent": {}}), None);
+        assert!(customize.read(b"{}").unwrap().is_empty());
+        assert!(refused(customize, br#"{"relatedResources": 1}"#).contains("relatedResources must be"));
+    }
+}

@@ -1,0 +1,8 @@
+//! What authors try hooks with, without a cluster: documents of files, and the server's own sandbox and decisions.
+//!
+//! Nothing here decides: requests are written, answers read and plans made by `metahook_core`, as the server has it do, and
+//! modules are called by [`crate::hook::wasm`].
+
+pub(crate) mod call;
+pub(crate) mod documents;
+pub(crate) mod sandbox;

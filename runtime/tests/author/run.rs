@@ -1,0 +1,128 @@
+//! `metahook run`: the answer, what the call used, and each way that it fails.
+
+use serde_json::{Value, json};
+
+use crate::{Folder, prints};
+
+const REQUEST: &str = r#"{"parent": {}, "children": {}, "finalizing": false}"#;
+
+fn folder() -> Folder {
+    Folder::new().with("r.json", REQUEST).answers("hook.wasm", r#"{"children": []}"#)
+}
+
+const RUN: [&str; 4] = ["run", "hook.wasm", "--request", "r.json"];
+
+#[test]
+fn the_answer_is_on_stdout_and_what_it_took_on_stderr() {
+    let ended = folder().metahook(&RUN);
+    ended.is(0, "sync hook: ");
+    assert_eq!(ended.out, r#"{"children": []}"#);
+    for says in [
+        "after compiling for",
+        "of 1000000000\n",
+        "memory: 64Ki of 64Mi\n",
+        "answer: 16 bytes of 4Mi\n",
+        "pure: yes",
+    ] {
+        ended.is(0, says);
+    }
+}
+
+#[test]
+fn a_program_reads_everything_as_json() {
+    let ended = folder().metahook(&[&RUN[..], &["--output", "json"]].concat());
+    let said: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((ended.code, &*ended.say), (0, ""));
+    assert_eq!(
+        (&said["answer"], &said["hook"], &said["error"]),
+        (&json!({"children": []}), &json!("sync"), &Value::Null)
+    );
+    assert_eq!(
+        (&said["pure"], &said["memory"], said["instructions"].as_u64().is_some_and(|it| it > 0)),
+        (&json!(true), &json!(65536), true)
+    );
+}
+
+#[test]
+fn a_request_may_be_yaml_or_come_by_stdin() {
+    let folder = folder().with("r.yaml", "parent: {}\nchildren: {}\n");
+    folder.metahook(&["run", "hook.wasm", "--request=r.yaml"]).is(0, "sync hook");
+    folder.metahook_with(&["run", "hook.wasm", "--request=-"], REQUEST).is(0, "sync hook");
+    folder.metahook_with(&["run", "hook.wasm", "--request=-"], "").is(2, "--request: - holds no document");
+}
+
+#[test]
+fn lines_of_the_hook_command_no_terminal() {
+    let folder = folder().module("log.wasm", &prints(2, "one\n\u{1b}[2Jtwo"));
+    let ended = folder.metahook(&["run", "log.wasm", "--request=r.json"]);
+    ended.is(1, "one\n\\u{1b}[2Jtwo\n");
+    ended.is(1, "metahook: the sync hook: the hook printed nothing");
+}
+
+#[test]
+fn a_hook_that_reads_the_time_is_not_pure() {
+    let body = prints(1, r#"{"children":[]}"#).replace(
+        "(func $main ",
+        "(func $main (drop (call $time (i32.const 0) (i64.const 0) (i32.const 64))) ",
+    );
+    folder().module("hook.wasm", &body).metahook(&RUN).is(0, "pure: no: the hook reads the time");
+}
+
+#[test]
+fn what_fails_the_hook_is_told_with_its_limit() {
+    let endless = "(func $main (loop $again (br $again)))";
+    let folder = folder().module("endless.wasm", endless).module("trap.wasm", "(func $main unreachable)");
+    let run = |more: &[&str]| folder.metahook(&[&["run", "endless.wasm", "--request=r.json"], more].concat());
+    let ended = run(&["--limits.instructions=1000"]);
+    ended.is(1, "the hook used up its 1000 instructions");
+    ended.is(1, "instructions: 1000 of 1000");
+    run(&["--limits.instructions=100000000001"]).is(2, "--limits.instructions: 100000000001 is above");
+    run(&["--limits.timeout=soon"]).is(2, "--limits.timeout: \"soon\" is no duration");
+    folder.metahook(&["run", "trap.wasm", "--request=r.json"]).is(1, "the sync hook: the hook trapped");
+    let said = folder.metahook(&["run", "trap.wasm", "--request=r.json", "--output=json"]);
+    said.is(1, "the hook trapped");
+    let said: Value = serde_json::from_str(&said.out).unwrap();
+    assert!(said["error"].as_str().unwrap().starts_with("the sync hook: the hook trapped"), "{said}");
+}
+
+#[test]
+fn an_answer_that_the_server_would_refuse_fails() {
+    let folder = folder().answers("hook.wasm", r#"{"childs": []}"#);
+    folder.metahook(&RUN).is(1, "the hook's answer has no field children");
+    let decorator = r#"{"object": {}, "attachments": {}}"#;
+    let ended = folder.with("r.json", decorator).metahook(&RUN);
+    ended.is(1, "has no field attachments");
+    assert_eq!(ended.out, r#"{"childs": []}"#, "the answer is shown all the same");
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let folder = folder()
+        .with("text.wasm", "hello")
+        .with("library.wasm", wat::parse_str("(module)").unwrap())
+        .with("bad.json", "{\"a\":")
+        .with("list.json", "[1]");
+    let run = |module: &str, request: &str| folder.metahook(&["run", module, "--request", request]);
+    run("none.wasm", "r.json").is(2, "the module (`cargo build --target wasm32-wasip1 --release` makes one): none.wasm cannot be read: No such file");
+    run("hook.wasm", "none.json").is(2, "--request: none.json cannot be read: No such file");
+    run("hook.wasm", "bad.json").is(2, "--request: bad.json, document 1 (line 1) is neither YAML nor JSON");
+    run("hook.wasm", "list.json")
+        .is(2, "--request list.json: a request is a JSON object, and this is a list");
+    run("text.wasm", "r.json").is(1, "text.wasm: this is not a WebAssembly module");
+    run("library.wasm", "r.json").is(1, "library.wasm: the module has no function _start");
+    folder.metahook(&["run", "hook.wasm"]).is(2, "--request");
+    folder
+        .metahook(&["run", "hook.wasm", "--request=r.json", "--hook=synk"])
+        .is(2, "sync, finalize or customize");
+    folder
+        .metahook(&["run", "hook.wasm", "--request=r.json", "--mount=/x=none"])
+        .is(2, "--mount none: No such file");
+}
+
+#[test]
+fn a_module_may_be_compressed() {
+    let folder = folder();
+    let module = std::fs::read(folder.path("hook.wasm")).unwrap();
+    let packed = zstd::encode_all(&*module, 3).unwrap();
+    folder.with("hook.wasm", packed).metahook(&RUN).is(0, "pure: yes");
+}
