@@ -184,6 +184,12 @@ impl Hook {
         self
     }
 
+    /// With another hook that is asked the same.
+    pub fn shadowed_by(mut self, shadow: Self) -> Self {
+        self.0["shadow"] = shadow.0;
+        self
+    }
+
     pub fn pinned_to(mut self, sha256: &str) -> Self {
         self.0["wasm"]["sha256"] = json!(sha256);
         self

@@ -28,6 +28,7 @@ mod runner;
 mod secrecy;
 mod services;
 mod settling;
+mod shadows;
 mod table;
 mod tutorial;
 mod wasm;
@@ -431,6 +432,12 @@ fn of_hooks() -> Vec<Test> {
             controllers_that_never_settle_on_one_object_are_throttled,
             a_restarted_server_gives_hooks_the_same_random_numbers,
             calls_made_and_skipped_are_metrics,
+        },
+        shadows::{
+            a_shadow_that_agrees_is_said_to,
+            a_shadow_that_differs_is_told_by_its_paths_and_changes_nothing,
+            a_shadow_that_fails_harms_nothing,
+            a_webhook_may_be_the_shadow_of_a_module,
         },
         packed::{
             a_module_of_several_parts_is_applied_served_and_replaced,

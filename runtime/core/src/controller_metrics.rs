@@ -7,6 +7,7 @@ use crate::api::hook::HookName;
 use crate::api::policy::Limits;
 use crate::api::reason::table;
 use crate::api::status::CallFigures;
+use crate::shadow::tally::ShadowTally;
 
 /// Upper bounds of the buckets that calls are counted in, in seconds: from tens of microseconds to the longest timeout.
 pub const BUCKETS: [f64; 16] = [
@@ -36,6 +37,8 @@ table! {
     Reconciles = ("reconcile", MetricKind::Counter, "result");
     /// Writes to the API server that changed something.
     Writes = ("writes", MetricKind::Counter, "operation");
+    /// Answers of shadows, compared with those of their hooks.
+    ShadowAnswers = ("shadow_answers", MetricKind::Counter, "result");
     /// Parents that the controller is responsible for.
     Parents = ("parents", MetricKind::Gauge, "");
     /// Parents for which the last reconcile had nothing to write.
@@ -112,6 +115,8 @@ pub struct ControllerMetrics {
     pub reconciles: BTreeMap<ReconcileResult, u64>,
     /// By operation.
     pub writes: BTreeMap<&'static str, u64>,
+    /// By the hook that they are compared with.
+    pub shadows: BTreeMap<HookName, ShadowTally>,
     pub parents: usize,
     pub settled: usize,
     pub failing: usize,

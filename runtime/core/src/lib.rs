@@ -9,6 +9,7 @@
 //! - [`children`]: the plan of writes of children
 //! - [`decorator`]: the writes of a decorated object, and conflicts between decorators
 //! - [`reconcile`]: these in a row: what a reconcile reads, asks and decides, and how it goes on
+//! - [`shadow`]: how the answers of a hook's shadow differ from those of the hook
 //! - [`settled`]: parents that need no call of a hook until something changes
 //! - [`pacing`]: delays of requests and resyncs
 //! - [`leader_election`]: which of several servers writes, and until when
@@ -31,6 +32,7 @@ pub mod reconcile;
 pub mod related;
 pub mod rollout;
 pub mod settled;
+pub mod shadow;
 
 /// At most `max` bytes, cut between characters and marked where it was cut.
 pub fn shorten(text: &str, max: usize) -> String {

@@ -14,6 +14,7 @@ use metahook_core::reconcile::outcome::Retry;
 use tracing::Instrument;
 
 use crate::controller::ControllerData;
+use crate::controller::shadows::Shadows;
 use crate::controller::troubleshooting::{log_answer, log_request};
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
 use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
@@ -78,6 +79,7 @@ pub(crate) struct HookCaller {
     pub(crate) hooks: Arc<Hooks>,
     pub(crate) sources: Arc<HookSources>,
     pub(crate) seeds: Arc<Seeds>,
+    pub(crate) shadows: Option<Arc<Shadows>>,
 }
 
 #[derive(Debug, thiserror::Error)]

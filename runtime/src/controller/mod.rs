@@ -6,6 +6,7 @@ pub(crate) mod host;
 mod reconcile;
 pub(crate) mod related;
 mod runner;
+pub(crate) mod shadows;
 pub(crate) mod troubleshooting;
 pub(crate) mod turns;
 

@@ -9,6 +9,7 @@ use metahook_core::api::ControllerKind;
 use metahook_core::api::hook::HookName;
 use metahook_core::controller_metrics::{BUCKETS, ControllerMetrics, Metric, MetricKind};
 use metahook_core::pacing::memory::MemoryFigures;
+use metahook_core::shadow::tally::ShadowTally;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -191,6 +192,13 @@ impl Metrics {
             metrics.reconciles.iter().map(|(result, sum)| (result.as_str(), *sum)).collect()
         })?;
         sums(Metric::Writes, |metrics| pairs(&metrics.writes))?;
+        sums(Metric::ShadowAnswers, |metrics| {
+            let mut all = BTreeMap::new();
+            for (result, count) in metrics.shadows.values().flat_map(ShadowTally::results) {
+                *all.entry(result).or_default() += count;
+            }
+            pairs(&all)
+        })?;
         let mut gauges = |metric: Metric, of: fn(&ControllerMetrics) -> u64| {
             let name = metric.name();
             let mut family = describe(encoder, &name, metric)?;

@@ -47,7 +47,7 @@ pub(crate) struct WebMeter {
 pub(crate) struct InFlight<'a>(&'a Gauge);
 
 impl WebMeter {
-    pub(super) fn new(kind: &str, name: &str, hook: HookName, url: &str) -> Self {
+    pub(crate) fn new(kind: &str, name: &str, hook: HookName, url: &str) -> Self {
         let connecting = CONNECTING
             .into_iter()
             .flat_map(|(.., moments, buckets)| moments.map(|moment| (moment, Histogram::new(buckets))));

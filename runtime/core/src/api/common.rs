@@ -1,6 +1,6 @@
 //! Parts that the specs of both kinds of controllers share: as stored, and checked.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -88,6 +88,8 @@ pub struct ConditionCheck {
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedCommon {
     pub hooks: PerHook<EnabledHook>,
+    /// By the hook that each is compared with. One that is refused stops nothing else.
+    pub shadows: BTreeMap<HookName, Result<EnabledHook, SpecError>>,
     /// The account that writes; the server itself when absent.
     pub account: Option<ServiceAccountRef>,
     /// Kinds of children; of a DecoratorController, of attachments.
@@ -137,10 +139,14 @@ impl CommonSpec {
         policy: &HookPolicy,
         children: impl Iterator<Item = Result<ChildRule, SpecError>>,
     ) -> Result<CheckedCommon, ControllerError> {
-        let mut disabled_hooks = Vec::new();
+        let (mut disabled_hooks, mut shadows) = (Vec::new(), BTreeMap::new());
         let mut enabled = |name: HookName, hook: Option<&Hook>| {
             let Some(hook) = hook else { return Ok(None) };
-            let checked = self.check_hook(name, hook, policy)?;
+            let field = format!("spec.hooks.{name}.shadow");
+            let shadow = self.check_hook(policy, |policy| hook.check_shadow(&field, policy));
+            shadows.extend(shadow.transpose().map(|shadow| (name, shadow)));
+            let field = format!("spec.hooks.{name}");
+            let checked = self.check_hook(policy, |policy| hook.check(&field, policy))?;
             if checked.is_none() {
                 disabled_hooks.push(name);
             }
@@ -162,6 +168,7 @@ impl CommonSpec {
         Ok(CheckedCommon {
             related_kinds: self.check_related_kinds(&hooks, policy)?,
             hooks,
+            shadows,
             account: self.service_account_ref.clone(),
             children,
             deletions: check_grants(self.related_deletion.as_deref())?,
@@ -195,16 +202,14 @@ impl CommonSpec {
 
     fn check_hook(
         &self,
-        name: HookName,
-        hook: &Hook,
         policy: &HookPolicy,
+        check: impl FnOnce(&HookPolicy) -> Result<Option<EnabledHook>, SpecError>,
     ) -> Result<Option<EnabledHook>, SpecError> {
-        let field = format!("spec.hooks.{name}");
         let mut checked = match &self.service_account_ref {
-            None => hook.check(&field, policy)?,
+            None => check(policy)?,
             Some(account) => {
                 account.check("spec.serviceAccountRef")?;
-                hook.check(&field, &policy.by_account())?
+                check(&policy.by_account())?
             }
         };
         match (&mut checked, &self.service_account_ref) {

@@ -1,8 +1,5 @@
 //! Hook of a controller: a WebAssembly module or a webhook.
 
-use std::convert::Infallible;
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,17 +11,38 @@ use crate::api::policy::{HookPolicy, Limits, ServiceAccountRef, WasmLimits};
 use crate::api::webhook::{UnmarshallMode, Webhook};
 use crate::object::Naming;
 
+pub use crate::api::per_hook::{HookName, PerHook};
+
 /// One hook as stored: `wasm` or `webhook`; with neither it is disabled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "!(has(self.webhook) && has(self.wasm))",
-    "message": "a hook is either a webhook or a wasm module, not both",
-}]))]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!(has(self.webhook) && has(self.wasm))",
+        "message": "a hook is either a webhook or a wasm module, not both",
+    },
+    {
+        "rule": "!has(self.shadow) || has(self.webhook) || has(self.wasm)",
+        "message": "a shadow is compared with a hook: name a webhook or a wasm module beside it",
+    },
+]))]
 pub struct Hook {
     /// The shape of requests and answers.
     #[serde(default)]
     #[schemars(default)]
     pub version: HookVersion,
+    pub webhook: Option<Webhook>,
+    pub wasm: Option<Wasm>,
+    /// Called with the same request as the hook; its answer is compared, and never carried out.
+    pub shadow: Option<Shadow>,
+}
+
+/// What may take the place of a hook: `wasm` or `webhook`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "has(self.webhook) != has(self.wasm)",
+    "message": "a shadow is either a webhook or a wasm module",
+}]))]
+pub struct Shadow {
     pub webhook: Option<Webhook>,
     pub wasm: Option<Wasm>,
 }
@@ -95,70 +113,6 @@ pub enum Via {
     Webhook,
 }
 
-/// The hooks that a controller may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HookName {
-    Sync,
-    Finalize,
-    Customize,
-}
-
-impl HookName {
-    /// Its name in the spec, in a hook's arguments, in logs and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Finalize => "finalize",
-            Self::Customize => "customize",
-        }
-    }
-}
-
-impl fmt::Display for HookName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// One value for each hook that a controller has; a controller without a sync hook does not run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PerHook<T> {
-    pub sync: T,
-    pub finalize: Option<T>,
-    pub customize: Option<T>,
-}
-
-impl<T> PerHook<T> {
-    pub fn get(&self, name: HookName) -> Option<&T> {
-        match name {
-            HookName::Sync => Some(&self.sync),
-            HookName::Finalize => self.finalize.as_ref(),
-            HookName::Customize => self.customize.as_ref(),
-        }
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (HookName, &T)> {
-        [HookName::Sync, HookName::Finalize, HookName::Customize]
-            .into_iter()
-            .filter_map(|name| Some((name, self.get(name)?)))
-    }
-
-    /// # Errors
-    /// The first one that `each` gives.
-    pub fn try_map<U, E>(&self, mut each: impl FnMut(HookName, &T) -> Result<U, E>) -> Result<PerHook<U>, E> {
-        Ok(PerHook {
-            sync: each(HookName::Sync, &self.sync)?,
-            finalize: self.finalize.as_ref().map(|hook| each(HookName::Finalize, hook)).transpose()?,
-            customize: self.customize.as_ref().map(|hook| each(HookName::Customize, hook)).transpose()?,
-        })
-    }
-
-    pub fn map<U>(&self, mut each: impl FnMut(HookName, &T) -> U) -> PerHook<U> {
-        let Ok(all) = self.try_map(|name, hook| Ok::<_, Infallible>(each(name, hook)));
-        all
-    }
-}
-
 /// How a hook is reached.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
@@ -217,19 +171,42 @@ impl EnabledHook {
 impl Hook {
     /// `Ok(None)`: the hook is disabled.
     pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
-        let call = match (&self.webhook, &self.wasm) {
-            (None, None) => return Ok(None),
-            (Some(_), Some(_)) => {
-                return Err(SpecError::new(
-                    field,
-                    "a hook is either a webhook or a wasm module, not both: remove one",
-                ));
-            }
-            (Some(webhook), None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
-            (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
-        };
-        Ok(Some(EnabledHook { version: self.version, call }))
+        check(self.version, (self.webhook.as_ref(), self.wasm.as_ref()), field, policy)
     }
+
+    /// The shadow, which speaks the hook's version; `Ok(None)`: there is none.
+    pub fn check_shadow(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
+        let Some(Shadow { webhook, wasm }) = &self.shadow else { return Ok(None) };
+        if self.webhook.is_none() && self.wasm.is_none() {
+            return Err(SpecError::new(
+                field,
+                "there is no hook to compare it with: name one beside the shadow",
+            ));
+        }
+        check(self.version, (webhook.as_ref(), wasm.as_ref()), field, policy)?
+            .map(Some)
+            .ok_or_else(|| SpecError::new(field, "names neither a webhook nor a wasm module: name one"))
+    }
+}
+
+fn check(
+    version: HookVersion,
+    call: (Option<&Webhook>, Option<&Wasm>),
+    field: &str,
+    policy: &HookPolicy,
+) -> Result<Option<EnabledHook>, SpecError> {
+    let call = match call {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            return Err(SpecError::new(
+                field,
+                "a hook is either a webhook or a wasm module, not both: remove one",
+            ));
+        }
+        (Some(webhook), None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
+        (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
+    };
+    Ok(Some(EnabledHook { version, call }))
 }
 
 impl Wasm {
@@ -280,6 +257,36 @@ mod tests {
         let mut hook = wasm(&json!({}));
         hook["webhook"] = json!({"url": "http://x"});
         assert!(check(hook).unwrap_err().starts_with("spec.hooks.sync: a hook is either"));
+    }
+
+    #[test]
+    fn a_shadow_is_a_hook_of_the_same_version() {
+        let shadow = |hook: Value| {
+            let hook: Hook = serde_json::from_value(hook).unwrap();
+            let checked = hook.check_shadow("spec.hooks.sync.shadow", &HookPolicy::default());
+            checked.map_err(|error| error.to_string())
+        };
+        let webhook = json!({"url": "http://x"});
+        assert_eq!(shadow(json!({ "webhook": webhook })), Ok(None));
+        let module = wasm(&json!({}));
+        let checked =
+            shadow(json!({ "version": "v2", "webhook": webhook, "shadow": module })).unwrap().unwrap();
+        assert_eq!((checked.version, checked.via()), (HookVersion::V2, Via::Wasm));
+        for (hook, says) in [
+            (json!({ "shadow": module }), "spec.hooks.sync.shadow: there is no hook to compare it with"),
+            (json!({ "webhook": webhook, "shadow": {} }), "spec.hooks.sync.shadow: names neither"),
+            (
+                json!({ "webhook": webhook, "shadow": {"webhook": {"url": "x"}} }),
+                "spec.hooks.sync.shadow.webhook.url: ",
+            ),
+            (
+                json!({ "webhook": webhook, "shadow": {"webhook": webhook, "wasm": module["wasm"]} }),
+                "spec.hooks.sync.shadow: a hook is either",
+            ),
+        ] {
+            let error = shadow(hook).unwrap_err();
+            assert!(error.starts_with(says), "{error}");
+        }
     }
 
     #[test]

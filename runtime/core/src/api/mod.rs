@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod hook;
 pub mod mount;
 pub mod packed;
+mod per_hook;
 pub mod policy;
 pub mod rbac;
 pub mod reason;

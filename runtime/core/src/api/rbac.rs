@@ -164,7 +164,9 @@ fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BTreeMap<Stri
     let mut all: BTreeMap<String, Objects> = BTreeMap::new();
     let hooks =
         hooks.into_iter().flat_map(|hooks| [&hooks.sync, &hooks.finalize, &hooks.customize]).flatten();
-    let webhooks = hooks.clone().filter_map(|hook| hook.webhook.as_ref());
+    let shadows = hooks.clone().filter_map(|hook| hook.shadow.as_ref());
+    let shadow_webhooks = shadows.clone().filter_map(|shadow| shadow.webhook.as_ref());
+    let webhooks = hooks.clone().filter_map(|hook| hook.webhook.as_ref()).chain(shadow_webhooks);
     for trust in webhooks.map(|webhook| &webhook.trust).chain(endpoints.iter().map(|one| &one.trust)) {
         let bundle = trust.ca_bundle.as_ref();
         if let Some(map) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
@@ -180,7 +182,8 @@ fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BTreeMap<Stri
             all.entry(namespace.clone()).or_default().secrets.insert(name.clone());
         }
     }
-    for wasm in hooks.filter_map(|hook| hook.wasm.as_ref()) {
+    let shadow_modules = shadows.filter_map(|shadow| shadow.wasm.as_ref());
+    for wasm in hooks.filter_map(|hook| hook.wasm.as_ref()).chain(shadow_modules) {
         let module = &wasm.config_map;
         all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
         for mount in wasm.mounts.iter().flatten() {
@@ -361,6 +364,29 @@ mod tests {
         let needs = RequiredRights::of_composite("c", &spec, ApplyStrategy::DynamicApply);
         let expected = "Role metahook-composite-c-hooks in n: configmaps ca get,list,watch; secrets basic,bundle,client,token get,list,watch";
         assert_eq!(text(&needs.roles(&server())[4]), expected);
+    }
+
+    #[test]
+    fn what_a_shadow_needs_is_read_by_name() {
+        let at = |name: &str| json!({"namespace": "n", "name": name});
+        let spec = json!({
+            "parentResource": {"apiVersion": "example.com/v1", "resource": "greetings"},
+            "hooks": {
+                "sync": {
+                    "webhook": {"url": "http://x"},
+                    "shadow": {"wasm": {"configMap": at("module"), "mounts": [{"path": "/m", "secret": at("mount")}]}},
+                },
+                "customize": {
+                    "wasm": {"configMap": at("rules")},
+                    "shadow": {"webhook": {"url": "http://x", "basicAuth": {"secretRef": at("basic")}}},
+                },
+            },
+        });
+        let spec = serde_json::from_value(spec).unwrap();
+        let needs = RequiredRights::of_composite("c", &spec, ApplyStrategy::DynamicApply);
+        let roles: Vec<_> = needs.roles(&server()).iter().map(text).collect();
+        let expected = "Role metahook-composite-c-hooks in n: configmaps module,rules get,list,watch; secrets basic,mount get,list,watch";
+        assert!(roles.iter().any(|role| role == expected), "{roles:#?}");
     }
 
     #[test]

@@ -96,6 +96,8 @@ table! {
     /// The spec names another ServiceAccount, which may not read what the controller starts with. The controller goes on with
     /// its spec before that, until the account may.
     RightsMissing = ("RightsMissing", Controllers, Warning, "Grant what the message names: `metahook rbac` prints it.");
+    /// A shadow is refused. The controller runs without it.
+    ShadowRefused = ("ShadowRefused", Controllers, Warning, "Change the field that the message names.");
     /// After a change of the hooks or of the spec, deletions beyond the threshold wait. The message names both versions,
     /// counts and examples.
     DeletionsHeld = ("DeletionsHeld", Controllers, Warning, "See [Deletions after a change](../operations.md#deletions-after-a-change).");
@@ -166,6 +168,7 @@ pub enum ConditionType {
     ChildrenStable,
     DeletionsHeld,
     SingleWriter,
+    ShadowAgrees,
     /// The children of a parent follow its latest revision.
     Updated,
 }
@@ -180,6 +183,7 @@ impl ConditionType {
             Self::ChildrenStable => "ChildrenStable",
             Self::DeletionsHeld => "DeletionsHeld",
             Self::SingleWriter => "SingleWriter",
+            Self::ShadowAgrees => "ShadowAgrees",
             Self::Updated => "Updated",
         }
     }
@@ -268,6 +272,14 @@ table! {
     ThresholdExceeded = ("ThresholdExceeded", ConditionType::DeletionsHeld, true);
     /// Of the servers of a leader election the one that the message names writes; the others stand by.
     LeaderElected = ("LeaderElected", ConditionType::SingleWriter, true);
+    /// From all answers of [shadows](../shadows.md) the same follows as from those of their hooks.
+    ShadowsAgree = ("AnswersAgree", ConditionType::ShadowAgrees, true);
+    /// From some of them something else follows; the message names the place where most differ, and `status.shadows` more.
+    ShadowsDiffer = ("AnswersDiffer", ConditionType::ShadowAgrees, false);
+    /// Shadows gave no answer that could be carried out; the message has the latest failure.
+    ShadowFails = ("ShadowFails", ConditionType::ShadowAgrees, false);
+    /// The spec of a shadow is refused; the message names the field. The controller runs without the shadow.
+    ShadowRefused = ("ShadowRefused", ConditionType::ShadowAgrees, false);
 }
 
 impl ConditionReason {

@@ -29,6 +29,37 @@ pub struct ControllerStatus {
     /// Deletions after a change of the hooks or of the spec.
     #[serde(default)]
     pub deletions: DeletionStatus,
+    /// By name of the hook: how the answers of its shadow compare.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shadows: BTreeMap<String, ShadowStatus>,
+}
+
+/// Answers of a shadow since the controller or the shadow's module started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShadowStatus {
+    /// From which the same follows as from the hook's own.
+    pub equal: i64,
+    pub different: i64,
+    /// There was no answer that could be carried out.
+    pub failed: i64,
+    /// Not asked for, as too many others were waiting, or for want of memory.
+    pub dropped: i64,
+    /// What differs, the most frequent first; at most ten.
+    #[serde(default)]
+    pub differences: Vec<ShadowDifference>,
+    /// The latest failure, and the object that the hook was asked about.
+    pub failure: Option<String>,
+}
+
+/// One place in which answers differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ShadowDifference {
+    /// Such as `ConfigMap.v1: data.mode`, or `status.phase`.
+    pub path: String,
+    /// Answers that differ there.
+    pub count: i64,
+    /// An object that the hook was asked about.
+    pub example: String,
 }
 
 /// What a server that starts has to know of the deletion brake.
@@ -95,6 +126,9 @@ pub struct Report {
     pub held: Finding,
     /// There is no such condition where it is unknown.
     pub writer: Finding,
+    /// Likewise.
+    pub shadow: Finding,
+    pub shadows: BTreeMap<String, ShadowStatus>,
     pub hooks: BTreeMap<String, HookStatus>,
     pub counts: ParentCounts,
     pub deletions: DeletionStatus,
@@ -240,8 +274,12 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         condition(ConditionType::ChildrenStable, &report.stable),
         condition(ConditionType::DeletionsHeld, &report.held),
     ];
-    if report.writer != Finding::Unknown {
-        conditions.push(condition(ConditionType::SingleWriter, &report.writer));
+    for (kind, finding) in
+        [(ConditionType::SingleWriter, &report.writer), (ConditionType::ShadowAgrees, &report.shadow)]
+    {
+        if *finding != Finding::Unknown {
+            conditions.push(condition(kind, finding));
+        }
     }
     let next = ControllerStatus {
         observed_generation: Some(report.generation),
@@ -251,6 +289,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         settled: Some(report.counts.settled),
         failing: Some(report.counts.failing),
         deletions: report.deletions.clone(),
+        shadows: report.shadows.clone(),
     };
     (next != *before).then_some(next)
 }

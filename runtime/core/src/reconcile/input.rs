@@ -90,6 +90,12 @@ impl ReconcileInput {
         Ok(Self { parent, hook, hooks, related, selector, claims, left_out, rollout, older_decorators })
     }
 
+    /// The same where all children follow the latest state of the parent at once.
+    #[must_use]
+    pub fn without_rollout(self) -> Self {
+        Self { rollout: None, ..self }
+    }
+
     /// The present state of the parent.
     pub fn state(&self) -> ParentState<'_> {
         ParentState { parent: &self.parent, related: &self.related }

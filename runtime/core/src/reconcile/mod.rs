@@ -132,7 +132,7 @@ mod tests {
 }
 
 #[cfg(test)]
-mod testing {
+pub(crate) mod testing {
     //! Controllers, parents and children for the tests of reconciles.
 
     use std::sync::Arc;

@@ -104,10 +104,19 @@ impl Reconciler {
             let differs = expected.is_some_and(|expected| expected != answer);
             self.check_purity(&input, pure, differs);
         }
+        self.compare(input, claimed.children, answers);
         let state = SettledState { seen: fingerprint, answer, revision };
         let (wrote, version) = (attempts.wrote, hooks.identity);
         let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
         Ok(Progress::Planned(Box::new(reconcile)))
+    }
+
+    /// Has the hook's shadow asked the same.
+    fn compare(&self, input: ReconcileInput, children: ChildMap, answers: Vec<HookAnswer>) {
+        if let (Some(shadows), Some(latest)) = (&self.hooks.shadows, answers.into_iter().next()) {
+            let history = self.parents.histories.of(&input.parent.key);
+            shadows.answered(input, children, history, latest.bytes);
+        }
     }
 
     /// Puts the finalizer in order: it is added before anything else, and dropped where no hook waits for it. Returns the

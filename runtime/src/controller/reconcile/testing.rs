@@ -190,6 +190,7 @@ impl Scenario {
             hooks: Arc::new(Hooks::new(hooks, Fingerprint::of(b"spec"))),
             sources: Arc::clone(&context.hooks.sources),
             seeds: Arc::clone(&context.hooks.seeds),
+            shadows: None,
         };
         let throttle = Throttle::new(SelfTriggerLimits::default());
         ParentQueue::new(hooks, None, &context, false, throttle)

@@ -210,6 +210,9 @@ impl RelatedObjects {
             tracing::debug!("the customize hook's answer {odd}");
         }
         let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };
+        if let Some(shadows) = &self.hooks.shadows {
+            shadows.related(parent, &answer.rules);
+        }
         let until = match (hook.via, answered.pure) {
             (Via::Webhook, _) => Some(Some(self.data.elapsed() + WEBHOOK_REFRESH_INTERVAL)),
             (Via::Wasm, Some(true)) => Some(None),

@@ -138,8 +138,10 @@ impl ControllerRunner {
         };
         let mut modules = Modules::of(&hooks);
         self.loaded(&mut modules).await?;
+        let shadows = self.shadows(common);
         let hooks = Arc::new(Hooks::new(hooks, spec_digest(&self.object)));
         let meter = self.context.metrics.meter(&self.object.gvk.kind, &self.object.key.name);
+        meter.counts().shadows = shadows.tallies();
         let context = self.context.acting_as(common.account.as_ref());
         let targets = spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
@@ -172,8 +174,10 @@ impl ControllerRunner {
                 brake: Arc::clone(brake),
                 started: Instant::now(),
             };
+            let data = Arc::new(data);
             let hooks = HookCaller {
-                data: Arc::new(data),
+                shadows: shadows.start(&data, &context),
+                data,
                 hooks: Arc::clone(&hooks),
                 sources: Arc::clone(&context.hooks.sources),
                 seeds: Arc::clone(&context.hooks.seeds),

@@ -7,16 +7,20 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use metahook_core::api::SpecError;
+use metahook_core::api::common::CheckedCommon;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, HookStatus};
+use metahook_core::object::Object;
 use tokio::sync::watch;
 
 use crate::controller::HookRuntime;
 use crate::controller::hooks::Hook;
 use crate::controller::runner::ControllerRunner;
+use crate::controller::shadows::ShadowHooks;
 use crate::hook::wasm::source::HookSourceState;
 use crate::hook::web::{TrustState, Webhook};
+use crate::telemetry::metrics::WebMeter;
 use crate::telemetry::timestamp;
 
 /// State of what each hook needs.
@@ -126,6 +130,33 @@ impl Modules {
 
 impl ControllerRunner {
     pub(crate) fn hook(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
+        self.hosted(hook, |url| {
+            let (object, metrics) = (&self.object, &self.context.metrics);
+            metrics.webhook(&object.gvk.kind, &object.key.name, name, url)
+        })
+    }
+
+    /// One that is refused is told of, and stops nothing.
+    pub(crate) fn shadows(&self, common: &CheckedCommon) -> ShadowHooks {
+        let host = |name, hook: &EnabledHook| self.shadow(name, hook);
+        let shadows = ShadowHooks::of(&common.shadows, self.context.options.max_webhook_answer, host);
+        for why in shadows.refused.values() {
+            self.warn(EventReason::ShadowRefused, &format!("The controller runs without a shadow: {why}"));
+        }
+        shadows
+    }
+
+    /// A hook of which the metrics of webhooks do not tell.
+    fn shadow(&self, name: HookName, hook: &EnabledHook) -> Result<Hook, SpecError> {
+        let Object { gvk, key, .. } = &*self.object;
+        self.hosted(hook, |url| Arc::new(WebMeter::new(&gvk.kind, &key.name, name, url)))
+    }
+
+    fn hosted(
+        &self,
+        hook: &EnabledHook,
+        meter: impl FnOnce(&str) -> Arc<WebMeter>,
+    ) -> Result<Hook, SpecError> {
         let HookRuntime { sources, pools, .. } = &self.context.hooks;
         match &hook.call {
             Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
@@ -136,8 +167,7 @@ impl ControllerRunner {
                     let (field, instead) = (&target.field, target.timeout.as_secs());
                     tracing::warn!(controller = %self.object.key, "{field}.timeout: {timeout} is no time: {instead}s are used");
                 }
-                let (object, metrics) = (&self.object, &self.context.metrics);
-                let meter = metrics.webhook(&object.gvk.kind, &object.key.name, name, &target.url);
+                let meter = meter(&target.url);
                 Ok(Hook::Webhook(Arc::new(Webhook::new(target, sources.objects(), pools, meter)?)))
             }
         }

@@ -1,6 +1,6 @@
 //! Status of a running controller: conditions and counters, written when they change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use metahook_core::api::ONLY_FINALIZES;
@@ -14,6 +14,7 @@ use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::settled::Purity;
+use metahook_core::shadow::tally;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -214,8 +215,10 @@ impl Reporter {
         for part in parts {
             counts.add(&part.reconciler);
         }
+        let mut shadows = BTreeMap::new();
         if let Some(ParentQueue { reconciler: controller, .. }) = parts.first() {
             let mut counted = controller.data.meter.counts();
+            shadows.clone_from(&counted.shadows);
             counted.parents = counts.parents;
             counted.settled = counts.settled;
             counted.failing = counts.failing;
@@ -231,6 +234,8 @@ impl Reporter {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);
             }
             report.held = counts.held();
+            report.shadow = tally::finding(&shadows);
+            report.shadows = shadows.iter().map(|(name, tally)| (name.to_string(), tally.status())).collect();
             report.deletions = deletions;
             report.counts = ParentCounts {
                 parents: count(counts.parents),

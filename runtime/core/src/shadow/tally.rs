@@ -1,0 +1,184 @@
+//! Count of a shadow's answers: how many agree, where the others differ, and the latest failure. Bounded.
+
+use std::collections::BTreeMap;
+
+use crate::api::hook::HookName;
+use crate::api::reason::ConditionReason;
+use crate::api::status::{Finding, ShadowDifference, ShadowStatus};
+use crate::shorten;
+
+/// Places that are remembered. Those that come later are in the count of different answers alone.
+const MAX_PLACES: usize = 100;
+
+/// Places in the status.
+const MAX_SHOWN: usize = 10;
+
+/// Bytes of the latest failure.
+const MAX_FAILURE: usize = 512;
+
+/// Answers of one shadow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShadowTally {
+    equal: u64,
+    different: u64,
+    failed: u64,
+    dropped: u64,
+    places: BTreeMap<String, Place>,
+    /// Why it is not asked at all.
+    refused: Option<String>,
+    failure: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    count: u64,
+    example: String,
+}
+
+impl ShadowTally {
+    /// Of a shadow that cannot be asked.
+    pub fn refused(why: &str) -> Self {
+        Self { refused: Some(shorten(why, MAX_FAILURE)), ..Self::default() }
+    }
+
+    /// An answer about `parent` was compared, and differs in these places.
+    pub fn compared(&mut self, parent: &str, places: Vec<String>) {
+        if places.is_empty() {
+            self.equal += 1;
+            return;
+        }
+        self.different += 1;
+        for place in places {
+            if let Some(known) = self.places.get_mut(&place) {
+                known.count += 1;
+            } else if self.places.len() < MAX_PLACES {
+                self.places.insert(place, Place { count: 1, example: parent.to_owned() });
+            }
+        }
+    }
+
+    pub fn failed(&mut self, parent: &str, failure: &str) {
+        self.failed += 1;
+        self.failure = Some(shorten(&format!("{parent}: {failure}"), MAX_FAILURE));
+    }
+
+    /// There was no time or no memory to ask.
+    pub fn dropped(&mut self) {
+        self.dropped += 1;
+    }
+
+    /// By result, as metrics count them.
+    pub fn results(&self) -> [(&'static str, u64); 4] {
+        [
+            ("equal", self.equal),
+            ("different", self.different),
+            ("failed", self.failed),
+            ("dropped", self.dropped),
+        ]
+    }
+
+    pub fn status(&self) -> ShadowStatus {
+        let mut places: Vec<_> = self.places.iter().collect();
+        places.sort_by_key(|(_, place)| std::cmp::Reverse(place.count));
+        let shown = places.into_iter().take(MAX_SHOWN).map(|(path, Place { count, example })| {
+            ShadowDifference { path: path.clone(), count: number(*count), example: example.clone() }
+        });
+        ShadowStatus {
+            equal: number(self.equal),
+            different: number(self.different),
+            failed: number(self.failed),
+            dropped: number(self.dropped),
+            differences: shown.collect(),
+            failure: self.refused.clone().or_else(|| self.failure.clone()),
+        }
+    }
+}
+
+/// The condition of all shadows of a controller: the worst there is to say.
+pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
+    if let Some(refused) = shadows.values().find_map(|tally| tally.refused.as_ref()) {
+        return Finding::new(ConditionReason::ShadowRefused, refused);
+    }
+    let all = || shadows.iter().map(|(name, tally)| (name, tally.status()));
+    let compared: i64 = all().map(|(_, one)| one.equal + one.different + one.failed).sum();
+    if compared == 0 {
+        return Finding::Unknown;
+    }
+    let of = |count: i64| format!("{count} of {compared} answers");
+    let failed: i64 = all().map(|(_, one)| one.failed).sum();
+    let different: i64 = all().map(|(_, one)| one.different).sum();
+    if let Some((name, failure)) = all().find_map(|(name, one)| Some((name, one.failure?))) {
+        let message = format!("{} failed; the shadow of the {name} hook, asked about {failure}", of(failed));
+        return Finding::new(ConditionReason::ShadowFails, message);
+    }
+    match all().find_map(|(name, one)| Some((name, one.differences.into_iter().next()?))) {
+        None => Finding::new(ConditionReason::ShadowsAgree, format!("{compared} answers agree")),
+        Some((name, ShadowDifference { path, count, example })) => {
+            let message = format!(
+                "{} differ; of the {name} hook's most at {path} ({count}, for example about {example}): status.shadows has more",
+                of(different)
+            );
+            Finding::new(ConditionReason::ShadowsDiffer, message)
+        }
+    }
+}
+
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(shadows: &BTreeMap<HookName, ShadowTally>) -> Option<(ConditionReason, String)> {
+        match finding(shadows) {
+            Finding::Unknown => None,
+            Finding::Known { reason, message } => Some((reason, message)),
+        }
+    }
+
+    #[test]
+    fn the_condition_says_the_worst() {
+        let mut shadows = BTreeMap::from([(HookName::Sync, ShadowTally::default())]);
+        let tally = |shadows: &mut BTreeMap<_, ShadowTally>, change: fn(&mut ShadowTally)| {
+            change(shadows.get_mut(&HookName::Sync).unwrap());
+        };
+        tally(&mut shadows, ShadowTally::dropped);
+        assert_eq!(said(&shadows), None, "nothing was compared");
+        tally(&mut shadows, |one| one.compared("n/a", vec![]));
+        assert_eq!(said(&shadows), Some((ConditionReason::ShadowsAgree, "1 answers agree".to_owned())));
+        tally(&mut shadows, |one| one.compared("n/b", vec!["status.x".to_owned()]));
+        let (reason, message) = said(&shadows).unwrap();
+        assert_eq!(reason, ConditionReason::ShadowsDiffer);
+        let expected = "1 of 2 answers differ; of the sync hook's most at status.x (1, for example about n/b): status.shadows has more";
+        assert_eq!(message, expected);
+        let mut refused = shadows.clone();
+        refused.insert(HookName::Finalize, ShadowTally::refused("no such field"));
+        assert_eq!(said(&refused), Some((ConditionReason::ShadowRefused, "no such field".to_owned())));
+        tally(&mut shadows, |one| one.failed("n/c", "trap"));
+        let (reason, message) = said(&shadows).unwrap();
+        assert_eq!(reason, ConditionReason::ShadowFails);
+        assert_eq!(message, "1 of 3 answers failed; the shadow of the sync hook, asked about n/c: trap");
+    }
+
+    #[test]
+    fn the_most_frequent_places_are_shown_and_few_are_remembered() {
+        let mut tally = ShadowTally::default();
+        for nth in 0..=MAX_PLACES {
+            tally.compared(&format!("n/{nth}"), vec![format!("place {nth:03}"), "often".to_owned()]);
+        }
+        assert_eq!(tally.places.len(), MAX_PLACES);
+        let status = tally.status();
+        assert_eq!((status.different, status.differences.len()), (101, MAX_SHOWN));
+        let first = &status.differences[0];
+        assert_eq!((first.path.as_str(), first.count, first.example.as_str()), ("often", 101, "n/0"));
+    }
+
+    #[test]
+    fn failures_are_cut() {
+        let mut tally = ShadowTally::default();
+        tally.failed("n/a", &"x".repeat(10_000));
+        assert_eq!(tally.status().failure.unwrap().len(), MAX_FAILURE);
+    }
+}

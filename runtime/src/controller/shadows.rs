@@ -1,0 +1,345 @@
+//! Shadows of a controller's hooks: asked the same as the hooks, one after the other and after them; their answers are compared,
+//! counted, and never carried out. What there is no time or memory for is dropped: no reconcile waits for a shadow.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use futures_util::FutureExt;
+use metahook_core::api::SpecError;
+use metahook_core::api::customize::CustomizeBounds;
+use metahook_core::api::hook::{EnabledHook, HookName};
+use metahook_core::children::write_history::{PastWrites, WriteHistory};
+use metahook_core::hash::Fingerprint;
+use metahook_core::hook::{RequestTooLarge, customize};
+use metahook_core::object::id::Key;
+use metahook_core::object::{ChildMap, Object};
+use metahook_core::reconcile::config::{ControllerConfig, HookConfig};
+use metahook_core::reconcile::input::{self, ReconcileInput};
+use metahook_core::reconcile::memory as estimate;
+use metahook_core::reconcile::plan::AnswerError;
+use metahook_core::related::rule::Asked;
+use metahook_core::shadow::tally::ShadowTally;
+use metahook_core::shadow::{Compared, rule_places};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
+
+use crate::controller::hooks::Hook;
+use crate::controller::turns::Turns;
+use crate::controller::{Context, ControllerData};
+use crate::hook::wasm::run::{Call, CallError};
+use crate::hook::wasm::source::HookSources;
+use crate::hook::wasm::wasi::{Seed, Seeds};
+use crate::hook::web::WebError;
+use crate::memory::{MemoryBudget, MemoryShort, Reservation};
+use crate::telemetry::error_chain;
+
+/// Answers of hooks that wait for those of their shadows. More are dropped.
+const MAX_WAITING: usize = 256;
+
+/// The shadows of the hooks of one controller, for its parents of one kind. Their work ends with it.
+pub(crate) struct Shadows {
+    line: mpsc::Sender<Job>,
+    hooks: Arc<BTreeMap<HookName, Hook>>,
+    config: Arc<ControllerConfig>,
+    data: Arc<ControllerData>,
+    seeds: Arc<Seeds>,
+    memory: MemoryBudget,
+    _worker: AbortOnDropHandle<()>,
+}
+
+/// The shadows of a controller as they are hosted, and those that are refused.
+pub(crate) struct ShadowHooks {
+    hooks: Arc<BTreeMap<HookName, Hook>>,
+    configs: BTreeMap<HookName, HookConfig>,
+    pub(crate) refused: BTreeMap<HookName, String>,
+}
+
+/// What a hook was asked and has answered.
+struct Job {
+    parent: Key,
+    seed: Seed,
+    question: Question,
+    /// Held until it is compared.
+    memory: Reservation,
+}
+
+enum Question {
+    /// Sync and finalize.
+    Children { input: Box<ReconcileInput>, children: ChildMap, history: Arc<WriteHistory>, answer: Vec<u8> },
+    /// Customize.
+    Related { request: Vec<u8>, rules: Arc<[(usize, Asked)]> },
+}
+
+struct Worker {
+    hooks: Arc<BTreeMap<HookName, Hook>>,
+    /// The controller as it would be with the shadows in place of their hooks.
+    config: Arc<ControllerConfig>,
+    data: Arc<ControllerData>,
+    sources: Arc<HookSources>,
+    bounds: CustomizeBounds,
+    turns: Turns,
+    /// The modules that were asked last.
+    modules: BTreeMap<HookName, Fingerprint>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ShadowError {
+    #[error("no module is loaded: {0}")]
+    NotLoaded(String),
+    #[error(transparent)]
+    Request(#[from] RequestTooLarge),
+    #[error(transparent)]
+    Wasm(#[from] CallError),
+    #[error(transparent)]
+    Webhook(#[from] WebError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+    #[error(transparent)]
+    Rules(#[from] customize::CustomizeError),
+    #[error(transparent)]
+    MemoryShort(#[from] MemoryShort),
+}
+
+impl ShadowHooks {
+    /// `host` makes a hook of what is checked.
+    pub(crate) fn of(
+        shadows: &BTreeMap<HookName, Result<EnabledHook, SpecError>>,
+        max_webhook_answer: usize,
+        host: impl Fn(HookName, &EnabledHook) -> Result<Hook, SpecError>,
+    ) -> Self {
+        let (mut hooks, mut configs, mut refused) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (name, shadow) in shadows {
+            match shadow.as_ref().map_err(Clone::clone).and_then(|shadow| Ok((shadow, host(*name, shadow)?)))
+            {
+                Ok((shadow, hook)) => {
+                    configs.insert(*name, HookConfig::of(shadow, max_webhook_answer));
+                    hooks.insert(*name, hook);
+                }
+                Err(error) => drop(refused.insert(*name, error.to_string())),
+            }
+        }
+        Self { hooks: Arc::new(hooks), configs, refused }
+    }
+
+    /// Before anything is compared.
+    pub(crate) fn tallies(&self) -> BTreeMap<HookName, ShadowTally> {
+        let refused = self.refused.iter().map(|(name, why)| (*name, ShadowTally::refused(why)));
+        self.hooks.keys().map(|name| (*name, ShadowTally::default())).chain(refused).collect()
+    }
+
+    /// For the parents of one kind; `None`: there is no shadow.
+    pub(crate) fn start(&self, data: &Arc<ControllerData>, context: &Context) -> Option<Arc<Shadows>> {
+        if self.hooks.is_empty() {
+            return None;
+        }
+        let mut config = data.config.clone();
+        for (name, shadow) in &self.configs {
+            match name {
+                HookName::Sync => config.hooks.sync = shadow.clone(),
+                HookName::Finalize => config.hooks.finalize = Some(shadow.clone()),
+                HookName::Customize => config.hooks.customize = Some(shadow.clone()),
+            }
+        }
+        Some(Arc::new(Shadows::start(Arc::clone(&self.hooks), config, Arc::clone(data), context)))
+    }
+}
+
+impl Shadows {
+    /// `config`: the controller's, with the shadows in place of their hooks.
+    fn start(
+        hooks: Arc<BTreeMap<HookName, Hook>>,
+        config: ControllerConfig,
+        data: Arc<ControllerData>,
+        context: &Context,
+    ) -> Self {
+        let (line, jobs) = mpsc::channel(MAX_WAITING);
+        let config = Arc::new(config);
+        let worker = Worker {
+            hooks: Arc::clone(&hooks),
+            config: Arc::clone(&config),
+            data: Arc::clone(&data),
+            sources: Arc::clone(&context.hooks.sources),
+            bounds: context.options.customize,
+            turns: context.cluster.turns.clone(),
+            modules: BTreeMap::new(),
+        };
+        let span = tracing::error_span!(target: "hook", "shadow", controller = %data.object.key);
+        let task = tokio::spawn(worker.run(jobs).instrument(span));
+        Self {
+            line,
+            hooks,
+            config,
+            data,
+            seeds: Arc::clone(&context.hooks.seeds),
+            memory: context.memory.clone(),
+            _worker: AbortOnDropHandle::new(task),
+        }
+    }
+
+    /// A sync or finalize hook has answered, and its answer is carried out.
+    pub(crate) fn answered(
+        &self,
+        input: ReconcileInput,
+        children: ChildMap,
+        history: Arc<WriteHistory>,
+        answer: Vec<u8>,
+    ) {
+        let hook = input.hook;
+        if !self.hooks.contains_key(&hook) {
+            return;
+        }
+        let input = input.without_rollout();
+        let request = input.sized_request(&self.config, input.state(), &children).capacity();
+        let (parent, bytes) = (Arc::clone(&input.parent), request + answer.len());
+        let question = Question::Children { input: Box::new(input), children, history, answer };
+        self.ask(hook, &parent, question, bytes);
+    }
+
+    /// The customize hook has answered about a parent.
+    pub(crate) fn related(&self, parent: &Object, rules: &Arc<[(usize, Asked)]>) {
+        if self.hooks.contains_key(&HookName::Customize) {
+            let request = input::customize_request(&self.config, parent);
+            let bytes = request.len();
+            let question = Question::Related { request, rules: Arc::clone(rules) };
+            self.ask(HookName::Customize, parent, question, bytes);
+        }
+    }
+
+    fn ask(&self, hook: HookName, parent: &Object, question: Question, bytes: usize) {
+        let reserved = self.memory.reserve(&self.data.object.key.name, bytes as u64).now_or_never();
+        let offered = reserved.and_then(Result::ok).and_then(|memory| {
+            let (parent, seed) = (parent.key.clone(), self.seeds.of(&self.data.object, parent));
+            self.line.try_send(Job { parent, seed, question, memory }).ok()
+        });
+        if offered.is_none() {
+            tally(&self.data, hook, ShadowTally::dropped);
+        }
+    }
+}
+
+fn tally(data: &ControllerData, hook: HookName, change: impl FnOnce(&mut ShadowTally)) {
+    change(data.meter.counts().shadows.entry(hook).or_default());
+}
+
+impl Question {
+    fn hook(&self) -> HookName {
+        match self {
+            Self::Children { input, .. } => input.hook,
+            Self::Related { .. } => HookName::Customize,
+        }
+    }
+}
+
+impl Worker {
+    async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        self.ready().await;
+        while let Some(job) = jobs.recv().await {
+            let (parent, hook) = (job.parent.to_string(), job.question.hook());
+            self.note_module(hook);
+            let compared = self.compare(job).await;
+            tally(&self.data, hook, |tally| match compared {
+                Ok(places) => {
+                    tracing::debug!(%hook, parent, ?places, "compared with its shadow");
+                    tally.compared(&parent, places);
+                }
+                Err(ShadowError::MemoryShort(_) | ShadowError::Answer(AnswerError::NoRoom)) => {
+                    tally.dropped();
+                }
+                Err(error) => {
+                    let failure = error_chain(&error);
+                    tracing::debug!(%hook, parent, failure, "the shadow failed");
+                    tally.failed(&parent, &failure);
+                }
+            });
+        }
+    }
+
+    /// Waits until each module is loaded or refused.
+    async fn ready(&self) {
+        for hook in self.hooks.values() {
+            if let Hook::Wasm { source, .. } = hook {
+                let mut changes = source.changes();
+                // It has ended where the source has.
+                let known = changes.wait_for(|state| state.loaded.is_some() || state.problem.is_some()).await;
+                drop(known);
+            }
+        }
+    }
+
+    /// Counts anew where a module is another one than before.
+    fn note_module(&mut self, hook: HookName) {
+        let Some(Hook::Wasm { source, .. }) = self.hooks.get(&hook) else { return };
+        let Some(loaded) = source.loaded() else { return };
+        if self.modules.insert(hook, loaded.identity).is_some_and(|before| before != loaded.identity) {
+            tally(&self.data, hook, |tally| *tally = ShadowTally::default());
+        }
+    }
+
+    /// The places where the answers differ.
+    async fn compare(&self, Job { seed, question, memory, .. }: Job) -> Result<Vec<String>, ShadowError> {
+        let name = question.hook();
+        match question {
+            Question::Children { input, children, history, answer } => {
+                let request = input.sized_request(&self.config, input.state(), &children);
+                let size = request.capacity();
+                memory.charge(size + answer.len())?;
+                let request = input.put_together(&self.config, request)?;
+                let shadow = self.call(name, seed, request, &memory).await?;
+                memory.refund(size);
+                let planning = 2 * estimate::of_answers([&*answer, &*shadow]);
+                memory.charge(planning)?;
+                let compared = Compared {
+                    input: &input,
+                    children: &children,
+                    past: PastWrites { history: &history, now: self.data.elapsed() },
+                    hook: (&self.data.config, &answer),
+                    shadow: (&self.config, &shadow),
+                };
+                let has_room = |more: usize| memory.charge(more).is_ok();
+                Ok(self.turns.work(planning, || compared.places(&has_room)).await?)
+            }
+            Question::Related { request, rules } => {
+                memory.charge(request.len())?;
+                let answer = self.call(name, seed, request, &memory).await?;
+                memory.charge(estimate::of_answers([&*answer]))?;
+                let hook = self.config.hooks.get(name).unwrap_or(&self.config.hooks.sync);
+                let answer = customize::rules(&answer, hook.via, hook.mode, &self.bounds)?;
+                Ok(rule_places(&rules, &answer.rules))
+            }
+        }
+    }
+
+    async fn call(
+        &self,
+        name: HookName,
+        seed: Seed,
+        request: Vec<u8>,
+        memory: &Reservation,
+    ) -> Result<Vec<u8>, ShadowError> {
+        match self.hooks.get(&name) {
+            Some(Hook::Wasm { source, limits }) => {
+                let loaded = source.loaded().ok_or_else(|| {
+                    let state = source.changes();
+                    let problem = state.borrow().problem.as_ref().map(ToString::to_string);
+                    ShadowError::NotLoaded(problem.unwrap_or_default())
+                })?;
+                let call = Call {
+                    controller: &self.data.object.key.name,
+                    hook: name.as_str(),
+                    request: request.into(),
+                    now: SystemTime::now(),
+                    limits: *limits,
+                    seed,
+                    mounts: &loaded.mounts.folders,
+                    memory: memory.clone(),
+                };
+                Ok(self.sources.runtime().call(&loaded.module, call).await.answer?)
+            }
+            Some(Hook::Webhook(webhook)) => Ok(webhook.call(request.into(), None, memory).await?.bytes),
+            // It is asked only where there is one.
+            None => Err(ShadowError::NotLoaded(String::new())),
+        }
+    }
+}
