@@ -14,10 +14,11 @@ use metahook_core::reconcile::outcome::Retry;
 use tracing::Instrument;
 
 use crate::controller::ControllerData;
+use crate::controller::hook::Hook;
 use crate::controller::shadows::Shadows;
 use crate::controller::troubleshooting::{log_answer, log_request};
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
-use crate::hook::wasm::source::{HookSource, HookSources, LoadedHook};
+use crate::hook::wasm::source::{HookSources, LoadedHook};
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::{WebAnswer, WebError, Webhook};
 use crate::memory::{MemoryShort, Reservation};
@@ -25,12 +26,6 @@ use crate::sync::lock;
 
 /// The lines of one call's stderr that are logged; the others are counted.
 const MAX_LOG_LINES: usize = 100;
-
-/// A hook that runs as long as its controller does.
-pub(crate) enum Hook {
-    Wasm { source: Arc<HookSource>, limits: Limits },
-    Webhook(Arc<Webhook>),
-}
 
 /// The hooks of a running controller.
 pub(crate) struct Hooks {

@@ -1,6 +1,7 @@
 //! Controllers: those that the cluster asks for, each reconciling its parents.
 
 pub(crate) mod decorator_conflicts;
+mod hook;
 mod hooks;
 pub(crate) mod host;
 mod reconcile;

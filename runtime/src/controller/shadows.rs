@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-use crate::controller::hooks::Hook;
+use crate::controller::hook::Hook;
 use crate::controller::turns::Turns;
 use crate::controller::{Context, ControllerData};
 use crate::hook::wasm::run::{Call, CallError};

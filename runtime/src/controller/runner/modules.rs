@@ -15,7 +15,7 @@ use metahook_core::object::Object;
 use tokio::sync::watch;
 
 use crate::controller::HookRuntime;
-use crate::controller::hooks::Hook;
+use crate::controller::hook::Hook;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::shadows::ShadowHooks;
 use crate::hook::wasm::source::HookSourceState;

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::write_gate::Candidate;
-use crate::controller::hooks::Hook;
+use crate::controller::hook::Hook;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::parent_queue::ParentQueue;
