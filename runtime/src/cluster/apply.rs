@@ -273,21 +273,6 @@ impl ApiClient {
     }
 }
 
-/// Changes a list of the metadata; one that is not there is empty.
-pub(crate) fn list(object: &mut Value, field: &str, change: impl FnOnce(&mut Vec<Value>)) {
-    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
-    let mut all = match metadata.get_mut(field).map(Value::take) {
-        Some(Value::Array(all)) => all,
-        _ => Vec::new(),
-    };
-    change(&mut all);
-    if all.is_empty() {
-        metadata.remove(field);
-    } else {
-        metadata.insert(field.to_owned(), Value::Array(all));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,16 +286,5 @@ mod tests {
             r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":0,"finalizers":["x"]}}"#
         ));
         assert!(!is_final("nonsense"));
-    }
-
-    #[test]
-    fn an_empty_list_is_the_same_as_none() {
-        let mut object = json!({"metadata": {"finalizers": ["a"]}});
-        list(&mut object, "finalizers", Vec::clear);
-        assert_eq!(object, json!({"metadata": {}}));
-        list(&mut object, "finalizers", |_| ());
-        assert_eq!(object, json!({"metadata": {}}));
-        list(&mut object, "finalizers", |all| all.push(json!("b")));
-        assert_eq!(object, json!({"metadata": {"finalizers": ["b"]}}));
     }
 }

@@ -95,6 +95,34 @@ pub(super) fn own(object: &mut Value, parent: &Object) {
     }
 }
 
+/// What an orphan becomes when `parent` adopts it.
+pub fn adopt(object: &mut Value, parent: &Object) {
+    release(object, parent);
+    change_owners(object, |owners| owners.push(owner_reference(parent)));
+}
+
+/// What a child becomes when `parent` releases it.
+pub fn release(object: &mut Value, parent: &Object) {
+    let is_parent = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str());
+    change_owners(object, |owners| owners.retain(|owner| !is_parent(owner)));
+}
+
+/// Changes the owner references of an object; where there are none, the list is empty.
+fn change_owners(object: &mut Value, change: impl FnOnce(&mut Vec<Value>)) {
+    const FIELD: &str = "ownerReferences";
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
+    let mut all = match metadata.get_mut(FIELD).map(Value::take) {
+        Some(Value::Array(all)) => all,
+        _ => Vec::new(),
+    };
+    change(&mut all);
+    if all.is_empty() {
+        metadata.remove(FIELD);
+    } else {
+        metadata.insert(FIELD.to_owned(), Value::Array(all));
+    }
+}
+
 /// The reference that makes `parent` the controller of an object.
 pub fn owner_reference(parent: &Object) -> Value {
     json!({
@@ -137,6 +165,23 @@ mod tests {
         assert_eq!(claim(parent().deleting(), matching()), Claim::Leave);
         assert_eq!(claim(parent(), matching().deleting()), Claim::Leave);
         assert_eq!(claim(parent(), child()), Claim::Leave);
+    }
+
+    #[test]
+    fn adopting_and_releasing_change_the_parents_reference_alone() {
+        let theirs = json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o"});
+        let mut object = json!({"metadata": {"name": "c", "ownerReferences": [theirs]}});
+        let parent = parent().object();
+        for _ in 0..2 {
+            adopt(&mut object, &parent);
+            assert_eq!(object["metadata"]["ownerReferences"], json!([theirs, owner_reference(&parent)]));
+        }
+        release(&mut object, &parent);
+        assert_eq!(object["metadata"]["ownerReferences"], json!([theirs]));
+        let mut alone = json!({"metadata": {"name": "c"}});
+        adopt(&mut alone, &parent);
+        release(&mut alone, &parent);
+        assert_eq!(alone, json!({"metadata": {"name": "c"}}), "no empty list is left");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod input;
+pub mod kinds;
 pub mod memory;
 pub mod outcome;
 pub mod plan;

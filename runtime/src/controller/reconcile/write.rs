@@ -6,7 +6,7 @@ use std::time::Duration;
 use metahook_core::api::selection::FinalizerChange;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
-use metahook_core::children::claims::{Claim, ClaimedObject, owner_reference};
+use metahook_core::children::claims::{self, Claim, ClaimedObject};
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::outcome::Retry;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::{ApplyError, list};
+use crate::cluster::apply::ApplyError;
 use crate::controller::ControllerData;
 use crate::controller::reconcile::ReconcileError;
 use crate::controller::troubleshooting::log_differences;
@@ -155,7 +155,7 @@ impl ObjectWriter {
                         parent_exists = true;
                     }
                     claimed.wrote = true;
-                    let adopt = |object: &mut Value| adopt(object, parent);
+                    let adopt = |object: &mut Value| claims::adopt(object, parent);
                     // The plan is made for the version that the API server has now.
                     if let Some(now) = self.rewrite(&id, &object.uid, writer, adopt).await? {
                         claimed.children.insert(resource, now);
@@ -163,7 +163,7 @@ impl ObjectWriter {
                 }
                 Claim::Release => {
                     claimed.wrote = true;
-                    let release = |object: &mut Value| release(object, parent);
+                    let release = |object: &mut Value| claims::release(object, parent);
                     self.rewrite(&id, &object.uid, writer, release).await?;
                 }
             }
@@ -223,18 +223,4 @@ fn observe(guard: Option<WriteGuard>, events: Vec<CacheEvent>) -> Option<Arc<Obj
         guard.answered(events);
     }
     written
-}
-
-fn adopt(object: &mut Value, parent: &Object) {
-    release(object, parent);
-    list(object, "ownerReferences", |owners| {
-        owners.push(owner_reference(parent));
-    });
-}
-
-fn release(object: &mut Value, parent: &Object) {
-    let is_parent = |owner: &Value| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str());
-    list(object, "ownerReferences", |owners| {
-        owners.retain(|owner| !is_parent(owner));
-    });
 }

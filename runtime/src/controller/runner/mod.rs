@@ -21,8 +21,7 @@ use metahook_core::api::status::Finding;
 use metahook_core::api::{CheckedSpec, ControllerError, ControllerKind, UnusableSpec, spec_digest};
 use metahook_core::decorator::conflicts::DecoratorId;
 use metahook_core::object::Object;
-use metahook_core::object::id::Resource;
-use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use metahook_core::reconcile::kinds::{ConfigParts, Kinds};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -33,7 +32,6 @@ use crate::controller::hooks::{HookCaller, Hooks};
 use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
 use crate::controller::runner::report::Reporter;
-use crate::controller::runner::requirements::Kinds;
 use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::controller::{Brake, ControllerData};
 use crate::queue::{Throttle, Workers};
@@ -146,21 +144,17 @@ impl ControllerRunner {
         let targets = spec.targets().iter().zip(&kinds.parents);
         let served = targets.filter_map(|(target, parents)| Some((target, parents.as_ref()?)));
         let throttle = Throttle::new(self.context.options.self_triggered);
+        let options = &self.context.options;
+        let parts_of_config = ConfigParts {
+            name: &self.object.key.name,
+            snapshot,
+            home: self.context.cluster.api.client.default_namespace(),
+            max_children: options.max_children,
+            observed: options.observed,
+            max_webhook_answer: options.max_webhook_answer,
+        };
         let parts = served.map(|(target, parents)| {
-            let config = ControllerConfig {
-                name: self.object.key.name.to_string(),
-                kind: self.kind_config(spec, &kinds, parents),
-                selection: spec.selection(target, &self.object.key.name),
-                child_kinds: kinds.rules.clone(),
-                snapshot: snapshot.to_owned(),
-                hooks: common
-                    .hooks
-                    .map(|_, hook| HookConfig::of(hook, self.context.options.max_webhook_answer)),
-                max_children: self.context.options.max_children,
-                observed: self.context.options.observed,
-                deletions: common.deletions.clone(),
-                related_kinds: common.related_kinds.clone(),
-            };
+            let config = kinds.config(spec, (target, parents), parts_of_config);
             // Parents and children are read with the server's own rights, for all controllers together.
             let stores = &self.context.cluster.stores;
             let data = ControllerData {
@@ -194,19 +188,6 @@ impl ControllerRunner {
                 id: Arc::new(DecoratorId::of(&self.object)),
                 coordinator: Arc::clone(&self.context.decorators),
             }),
-        }
-    }
-
-    fn kind_config(&self, spec: &CheckedSpec, kinds: &Kinds, parents: &Arc<Resource>) -> KindConfig {
-        match spec {
-            CheckedSpec::Composite(composite) => KindConfig::Composite {
-                generate_selector: composite.generate_selector,
-                negative_selectors: composite.negative_selectors,
-                rolling: kinds
-                    .rolling(composite, parents, self.context.cluster.api.client.default_namespace())
-                    .map(Arc::new),
-            },
-            CheckedSpec::Decorator(_) => KindConfig::Decorator,
         }
     }
 

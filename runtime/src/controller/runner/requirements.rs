@@ -6,66 +6,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::common::UpdateMethod;
-use metahook_core::api::composite::Composite;
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::Finding;
 use metahook_core::api::{CheckedSpec, ControllerKind};
 use metahook_core::children::desired::ChildKind;
-use metahook_core::object::id::{Gvk, Gvr, Resource};
-use metahook_core::rollout::revisions::FieldPath;
-use metahook_core::rollout::{RollingConfig, RollingKind};
+use metahook_core::object::id::{Gvr, Resource};
+use metahook_core::reconcile::kinds::{Kinds, StatusError};
 
 use crate::cluster::discovery::DiscoveryError;
 use crate::controller::runner::ControllerRunner;
 
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Kinds {
-    /// In the order of the spec's targets; `None` is not served, and holds up no other one of a decorator's.
-    pub(crate) parents: Vec<Option<Arc<Resource>>>,
-    /// Declared kinds of children.
-    pub(crate) rules: Vec<ChildKind>,
-    /// The kind of revisions, where there are children that are updated one after the other.
-    pub(crate) revisions: Option<Arc<Resource>>,
-}
-
-impl Kinds {
-    /// The kinds of children and of revisions, which are claimed alike.
-    pub(crate) fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
-    }
-
-    /// Message about targets that are not served.
-    fn missing(&self, checked: &CheckedSpec) -> Option<String> {
-        let all = checked.targets().iter().zip(&self.parents).filter(|(_, parents)| parents.is_none());
-        let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
-        let all: Vec<_> = all.collect();
-        (!all.is_empty()).then(|| format!("{}; objects of the other kinds are decorated", all.join("; ")))
-    }
-
-    /// `home`: where revisions of parents without a namespace are kept.
-    pub(crate) fn rolling(
-        &self,
-        checked: &Composite,
-        parents: &Arc<Resource>,
-        home: &str,
-    ) -> Option<RollingConfig> {
-        let rolling =
-            self.rules.iter().zip(&checked.common.children).filter(|(rule, _)| rule.method.is_rolling());
-        Some(RollingConfig {
-            paths: checked.revision_paths.iter().map(|path| FieldPath::new(path)).collect(),
-            kinds: rolling
-                .map(|(rule, declared)| RollingKind {
-                    resource: Arc::clone(&rule.resource),
-                    in_place: rule.method == UpdateMethod::RollingInPlace,
-                    checks: declared.checks.clone(),
-                })
-                .collect(),
-            parents: Arc::clone(parents),
-            revisions: Arc::clone(self.revisions.as_ref()?),
-            home: home.into(),
-        })
-    }
+/// Message about targets that are not served.
+fn missing(kinds: &Kinds, checked: &CheckedSpec) -> Option<String> {
+    let all = checked.targets().iter().zip(&kinds.parents).filter(|(_, parents)| parents.is_none());
+    let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
+    let all: Vec<_> = all.collect();
+    (!all.is_empty()).then(|| format!("{}; objects of the other kinds are decorated", all.join("; ")))
 }
 
 /// First pause before a kind that is not served is asked for again: its definition appears before it is served.
@@ -77,12 +33,8 @@ enum KindError {
     Discovery(#[from] DiscoveryError),
     #[error("spec.relatedDeletion[{at}]: {source}")]
     Deletion { at: usize, source: DiscoveryError },
-    #[error(
-        "CRD [{api_version}, Kind={kind}] does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
-    )]
-    NoStatus { api_version: String, kind: Arc<str> },
-    #[error("{0} has no status, where a parent's is written: choose a kind that has one")]
-    NeverStatus(Gvk),
+    #[error(transparent)]
+    Status(#[from] StatusError),
 }
 
 impl KindError {
@@ -94,10 +46,10 @@ impl KindError {
     /// Its Event: with Metacontroller's reason and words where Metacontroller has one.
     fn event(&self, controller: &str) -> (EventReason, String) {
         match self {
-            Self::Discovery(_) | Self::Deletion { .. } | Self::NeverStatus(_) => {
+            Self::Discovery(_) | Self::Deletion { .. } | Self::Status(StatusError::Never(_)) => {
                 (EventReason::CreateError, format!("Cannot create new controller: {self}"))
             }
-            Self::NoStatus { .. } => {
+            Self::Status(StatusError::NotEnabled { .. }) => {
                 (EventReason::NoStatus, format!("[{controller}] Sync error - ignoring, {self}"))
             }
         }
@@ -114,7 +66,7 @@ impl ControllerRunner {
             changes.mark_unchanged();
             let error = match self.resolve(checked).await {
                 Ok(found) => {
-                    let missing = found.missing(checked);
+                    let missing = missing(&found, checked);
                     if let Some(missing) = &missing {
                         self.warn(EventReason::KindNotServed, missing);
                     }
@@ -199,11 +151,8 @@ impl ControllerRunner {
         if parent.has_status {
             return Ok(());
         }
-        if !self.context.cluster.discovery.is_custom(parent).await? {
-            return Err(KindError::NeverStatus(parent.gvk.clone()));
-        }
-        let (api_version, kind) = (parent.gvk.api_version(), Arc::clone(&parent.gvk.kind));
-        Err(KindError::NoStatus { api_version, kind })
+        let is_custom = self.context.cluster.discovery.is_custom(parent).await?;
+        Err(StatusError::of(parent, is_custom).into())
     }
 
     /// Ends when a kind is no longer served, or served as another one.
@@ -233,16 +182,21 @@ impl ControllerRunner {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::object::id::Gvk;
+
     use super::*;
 
     #[test]
     fn a_kind_without_status_is_reported_as_by_metacontroller() {
-        let (reason, text) =
-            KindError::NoStatus { api_version: "example.com/v1".to_owned(), kind: "Thing".into() }.event("c");
+        let (reason, text) = KindError::from(StatusError::NotEnabled {
+            api_version: "example.com/v1".to_owned(),
+            kind: "Thing".into(),
+        })
+        .event("c");
         let theirs = "[c] Sync error - ignoring, CRD [example.com/v1, Kind=Thing] does not have subresource 'Status' enabled";
         assert_eq!(reason, EventReason::NoStatus);
         assert!(text.starts_with(theirs), "{text}");
-        let (reason, text) = KindError::NeverStatus(Gvk::new("v1", "Secret")).event("c");
+        let (reason, text) = KindError::from(StatusError::Never(Gvk::new("v1", "Secret"))).event("c");
         assert_eq!(reason, EventReason::CreateError);
         assert!(text.starts_with("Cannot create new controller: v1 Secret has no status"), "{text}");
     }

@@ -1,0 +1,116 @@
+//! Kinds of a controller's spec as they are served, and the configuration that follows from both.
+
+use std::sync::Arc;
+
+use crate::api::CheckedSpec;
+use crate::api::common::{Target, UpdateMethod};
+use crate::api::composite::Composite;
+use crate::children::desired::ChildKind;
+use crate::object::id::{Gvk, Resource};
+use crate::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
+use crate::reconcile::shown::ObservedBounds;
+use crate::rollout::revisions::FieldPath;
+use crate::rollout::{RollingConfig, RollingKind};
+
+/// The kinds that a spec names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kinds {
+    /// In the order of the spec's targets; `None` is not served, and holds up no other one of a decorator's.
+    pub parents: Vec<Option<Arc<Resource>>>,
+    /// Declared kinds of children.
+    pub rules: Vec<ChildKind>,
+    /// The kind of revisions, where there are children that are updated one after the other.
+    pub revisions: Option<Arc<Resource>>,
+}
+
+/// The part of a configuration that neither the spec nor the kinds decide.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfigParts<'a> {
+    /// The controller's name.
+    pub name: &'a str,
+    /// The controller as hooks see it.
+    pub snapshot: &'a str,
+    /// Where revisions of parents without a namespace are kept.
+    pub home: &'a str,
+    pub max_children: usize,
+    pub observed: ObservedBounds,
+    /// Bytes that a webhook's answer may have.
+    pub max_webhook_answer: usize,
+}
+
+/// A kind of parents of a CompositeController whose status has no request of its own.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StatusError {
+    #[error(
+        "CRD [{api_version}, Kind={kind}] does not have subresource 'Status' enabled: add `subresources: {{status: {{}}}}` to the version of its CustomResourceDefinition"
+    )]
+    NotEnabled { api_version: String, kind: Arc<str> },
+    #[error("{0} has no status, where a parent's is written: choose a kind that has one")]
+    Never(Gvk),
+}
+
+impl StatusError {
+    /// `is_custom`: a CustomResourceDefinition says what the kind is.
+    pub fn of(parents: &Resource, is_custom: bool) -> Self {
+        let gvk = &parents.gvk;
+        if !is_custom {
+            return Self::Never(gvk.clone());
+        }
+        Self::NotEnabled { api_version: gvk.api_version(), kind: Arc::clone(&gvk.kind) }
+    }
+}
+
+impl Kinds {
+    /// The kinds of children and of revisions, which are claimed alike.
+    pub fn claimed(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.rules.iter().map(|rule| &rule.resource).chain(&self.revisions)
+    }
+
+    /// The configuration for the parents of one kind, a target of the spec.
+    pub fn config(
+        &self,
+        spec: &CheckedSpec,
+        (target, parents): (&Target, &Arc<Resource>),
+        parts: ConfigParts<'_>,
+    ) -> ControllerConfig {
+        let common = spec.common();
+        let kind = match spec {
+            CheckedSpec::Composite(composite) => KindConfig::Composite {
+                generate_selector: composite.generate_selector,
+                negative_selectors: composite.negative_selectors,
+                rolling: self.rolling(composite, parents, parts.home).map(Arc::new),
+            },
+            CheckedSpec::Decorator(_) => KindConfig::Decorator,
+        };
+        ControllerConfig {
+            name: parts.name.to_owned(),
+            kind,
+            selection: spec.selection(target, parts.name),
+            child_kinds: self.rules.clone(),
+            snapshot: parts.snapshot.to_owned(),
+            hooks: common.hooks.map(|_, hook| HookConfig::of(hook, parts.max_webhook_answer)),
+            max_children: parts.max_children,
+            observed: parts.observed,
+            deletions: common.deletions.clone(),
+            related_kinds: common.related_kinds.clone(),
+        }
+    }
+
+    fn rolling(&self, checked: &Composite, parents: &Arc<Resource>, home: &str) -> Option<RollingConfig> {
+        let rolling =
+            self.rules.iter().zip(&checked.common.children).filter(|(rule, _)| rule.method.is_rolling());
+        Some(RollingConfig {
+            paths: checked.revision_paths.iter().map(|path| FieldPath::new(path)).collect(),
+            kinds: rolling
+                .map(|(rule, declared)| RollingKind {
+                    resource: Arc::clone(&rule.resource),
+                    in_place: rule.method == UpdateMethod::RollingInPlace,
+                    checks: declared.checks.clone(),
+                })
+                .collect(),
+            parents: Arc::clone(parents),
+            revisions: Arc::clone(self.revisions.as_ref()?),
+            home: home.into(),
+        })
+    }
+}
