@@ -64,6 +64,12 @@ pub(crate) fn read_bytes(path: &Path, bound: u64) -> Result<Vec<u8>, DocumentErr
     }
 }
 
+/// All documents of a file that are not empty; `-` is stdin.
+pub(crate) fn read(path: &Path) -> Result<Vec<Document>, DocumentError> {
+    let file = path.display().to_string();
+    of_text(&file, &text(&file, read_bytes(path, MAX_FILE)?)?)
+}
+
 /// The text of a file's only document as JSON. JSON stays as it is, byte for byte.
 pub(crate) fn read_one_as_json(path: &Path) -> Result<(String, Value), DocumentError> {
     let file = path.display().to_string();
@@ -71,7 +77,7 @@ pub(crate) fn read_one_as_json(path: &Path) -> Result<(String, Value), DocumentE
     if let Ok(value) = serde_json::from_str(&text) {
         return Ok((text, value));
     }
-    let mut all = documents(&file, &text)?;
+    let mut all = of_text(&file, &text)?;
     match (all.len(), all.pop()) {
         (1, Some(one)) => Ok((one.value.to_string(), one.value)),
         (0, _) | (_, None) => Err(DocumentError::Empty { file }),
@@ -83,10 +89,11 @@ fn text(file: &str, bytes: Vec<u8>) -> Result<String, DocumentError> {
     String::from_utf8(bytes).map_err(|_invalid| DocumentError::NotText { file: file.to_owned() })
 }
 
-fn documents(file: &str, text: &str) -> Result<Vec<Document>, DocumentError> {
+/// The documents of a text; `file` is what errors call it. The items of a `List` are documents of their own.
+pub(crate) fn of_text(file: &str, text: &str) -> Result<Vec<Document>, DocumentError> {
     let file: Arc<str> = file.into();
     if let Ok(value) = serde_json::from_str(text) {
-        return Ok(vec![Document { place: Place { file, number: 1, line: 1 }, value }]);
+        return Ok(items(Document { place: Place { file, number: 1, line: 1 }, value }).collect());
     }
     let mut found = Vec::new();
     for (nth, (line, part)) in split(text).into_iter().enumerate() {
@@ -103,10 +110,26 @@ fn documents(file: &str, text: &str) -> Result<Vec<Document>, DocumentError> {
             }
         })?;
         if !value.is_null() {
-            found.push(Document { place, value });
+            found.extend(items(Document { place, value }));
         }
     }
     Ok(found)
+}
+
+/// The items of a `List`; else the document itself.
+fn items(Document { place, mut value }: Document) -> impl Iterator<Item = Document> {
+    let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    let all = match value.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if is_list => items,
+        Some(items) => {
+            if let Some(fields) = value.as_object_mut() {
+                fields.insert("items".to_owned(), items);
+            }
+            vec![value]
+        }
+        None => vec![value],
+    };
+    all.into_iter().map(move |value| Document { place: place.clone(), value })
 }
 
 /// The documents of a YAML stream, each with the number of its first line. A line that begins with `---` begins a document,
@@ -147,7 +170,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Vec<(String, Value)> {
-        let all = documents("f.yaml", text).unwrap();
+        let all = of_text("f.yaml", text).unwrap();
         all.into_iter().map(|one| (one.place.to_string(), one.value)).collect()
     }
 
@@ -167,8 +190,17 @@ mod tests {
     }
 
     #[test]
+    fn the_items_of_a_list_are_documents() {
+        let values = |text: &str| of(text).into_iter().map(|(_, value)| value).collect::<Vec<_>>();
+        assert_eq!(values("kind: List\nitems: [{a: 1}, {b: 2}]"), [json!({"a": 1}), json!({"b": 2})]);
+        assert!(values("{\"kind\": \"PodList\", \"items\": []}").is_empty());
+        let other = json!({"kind": "Menu", "items": [1]});
+        assert_eq!(values(&other.to_string()), [other]);
+    }
+
+    #[test]
     fn an_error_names_file_document_and_line() {
-        let error = documents("f.yaml", "a: 1\n---\nb: [\n").unwrap_err().to_string();
+        let error = of_text("f.yaml", "a: 1\n---\nb: [\n").unwrap_err().to_string();
         assert!(error.starts_with("f.yaml, document 2 (line 2) is neither YAML nor JSON: "), "{error}");
         assert!(error.contains("line 3") || error.contains("line 4"), "{error}");
     }

@@ -4,5 +4,9 @@
 //! modules are called by [`crate::hook::wasm`].
 
 pub(crate) mod call;
+pub(crate) mod diff;
 pub(crate) mod documents;
+pub(crate) mod kinds;
+pub(crate) mod render;
 pub(crate) mod sandbox;
+pub(crate) mod yaml;

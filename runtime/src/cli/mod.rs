@@ -6,6 +6,7 @@ mod hook_flags;
 mod metacontroller_flags;
 pub mod pack;
 pub mod rbac;
+pub mod render;
 pub mod run;
 
 use std::ffi::OsString;
@@ -42,6 +43,8 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Call a module once, without a cluster, and print its answer and what the call used.
     Run(Box<run::Run>),
+    /// Print what the server would write for a controller and objects out of files, without a cluster.
+    Render(Box<render::Render>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.

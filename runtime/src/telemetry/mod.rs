@@ -66,12 +66,15 @@ impl Write for EscapedStderr {
     }
 }
 
+/// A terminal obeys it, or it turns the direction of text.
+pub(crate) fn is_harmful(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    (c.is_control() && c != '\t') || turns || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 /// The text with escapes for line breaks, control characters, and marks that turn the direction of text.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
-    let is_harmful = |c: char| {
-        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        (c.is_control() && c != '\t') || turns || matches!(c, '\u{2028}' | '\u{2029}')
-    };
     if !text.contains(is_harmful) {
         return text.into();
     }

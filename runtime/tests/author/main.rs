@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "a test: a broken fixture ends it"
 )]
 
@@ -11,7 +12,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+mod render;
 mod run;
+mod webhook;
 
 /// A folder with the files of one test.
 struct Folder(tempfile::TempDir);
@@ -42,8 +45,7 @@ impl Folder {
 
     /// A module of a body with `$main`, which may print and read.
     fn module(self, name: &str, body: &str) -> Self {
-        let module = wat::parse_str(format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))"));
-        self.with(name, module.unwrap())
+        self.with(name, module(body))
     }
 
     /// A module that prints this and nothing else.
@@ -100,6 +102,10 @@ const IMPORTS: &str = r#"
     (i32.store (i32.const 4) (local.get $len))
     (drop (call $write (local.get $fd) (i32.const 0) (i32.const 1) (i32.const 8))))
 "#;
+
+fn module(body: &str) -> Vec<u8> {
+    wat::parse_str(format!("(module {IMPORTS} {body} (export \"_start\" (func $main)))")).unwrap()
+}
 
 /// Prints a text to stdout (1) or stderr (2).
 fn prints(fd: u8, text: &str) -> String {

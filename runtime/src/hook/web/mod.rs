@@ -13,6 +13,7 @@ mod tests;
 mod tls;
 mod trust;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use hyper::body::Incoming;
 use metahook_core::api::SpecError;
 use metahook_core::api::endpoint::{EtagPolicy, WebhookTarget};
 use metahook_core::api::units::print_bytes;
+use metahook_core::api::url::Credentials;
 use metahook_core::hook::etag::{self, AnswerSource, KeptAnswer};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -119,6 +121,24 @@ impl Webhook {
         meter: Arc<WebMeter>,
     ) -> Result<Self, SpecError> {
         let trust = TrustSource::follow(target, objects, pools);
+        Self::with(target, trust, pools, meter)
+    }
+
+    /// Without a cluster.
+    ///
+    /// # Errors
+    /// Its certificates or credentials are objects of a cluster.
+    pub(crate) fn alone(
+        target: &WebhookTarget,
+        pools: &Arc<Pools>,
+        meter: Arc<WebMeter>,
+    ) -> Result<Self, SpecError> {
+        if let Some(key) = target.trust.keys().first() {
+            let problem = "is an object of the cluster, and is not read here: take it out of a copy of the controller, and give the webhook in the copy a URL that needs none";
+            return Err(SpecError::new(key.field.clone(), problem));
+        }
+        let from_url = target.credentials.as_ref().map(Credentials::basic);
+        let trust = TrustSource::of(&target.trust, from_url, BTreeMap::new(), pools);
         Self::with(target, trust, pools, meter)
     }
 

@@ -1,0 +1,284 @@
+//! `metahook render`: what the server would write for a controller and objects out of files.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use metahook_core::api::common::ApplyStrategy;
+use metahook_core::json::hidden::{hide, shown_differences};
+use metahook_core::object::Object;
+use serde_json::{Value, json};
+
+use crate::author::documents::{self, DocumentError};
+use crate::author::render::Simulation;
+use crate::author::render::hooks::HookFiles;
+use crate::author::render::rounds::{End, Rounds};
+use crate::author::render::setup::{Options, SetupError};
+use crate::author::render::{Reconciled, Step};
+use crate::author::{diff, yaml};
+use crate::cli::apply_strategy;
+use crate::cli::author_flags::{MountError, MountFlag, module_settings, mount};
+use crate::telemetry::{error_chain, escape};
+
+#[derive(Debug, Args)]
+pub struct Render {
+    /// A file with a controller, parents, children, related objects or CustomResourceDefinitions, YAML or JSON; `-` is stdin. Several times for several.
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub file: Vec<PathBuf>,
+    /// The module of the controller's hooks.
+    #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub module: Option<PathBuf>,
+    /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
+    #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
+    pub mount: Vec<MountFlag>,
+    /// Namespace of objects that name none.
+    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
+    pub namespace: String,
+    /// Reconciles of each parent at most, each with what the one before wrote; ends where nothing changes.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub cycles: u16,
+    /// What is printed on stdout: yaml, diff, table, or json with all objects before and after.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Yaml)]
+    pub output: Output,
+    /// The server's --apply-strategy, for controllers that name none.
+    #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
+    pub apply_strategy: ApplyStrategy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Yaml,
+    Diff,
+    Table,
+    Json,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    #[error("-f")]
+    Document(#[from] DocumentError),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error("{parent}: {why}")]
+    Reconcile { parent: String, why: String },
+    #[error("it oscillates: after round {last} all is as after round {like}, and so it goes on. {what}")]
+    Oscillates { like: usize, last: usize, what: String },
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+impl RenderError {
+    /// 1: the hook or its answer. 2: the files or the flags.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Reconcile { .. } | Self::Oscillates { .. } => 1,
+            Self::Setup(error) if error.is_refused_module() => 1,
+            Self::Document(_) | Self::Mount(_) | Self::Setup(_) | Self::Print(_) => 2,
+        }
+    }
+}
+
+impl Render {
+    /// Writes go to `out`, with colours where that is a `terminal`; remarks about them go to `say`.
+    pub async fn run(
+        &self,
+        mut out: impl Write,
+        mut say: impl Write,
+        terminal: bool,
+    ) -> Result<(), RenderError> {
+        let mut all = Vec::new();
+        for file in &self.file {
+            all.extend(documents::read(file)?);
+        }
+        let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
+        let files = HookFiles { module: self.module.clone(), mounts, modules: module_settings() };
+        let options = Options {
+            namespace: self.namespace.clone(),
+            apply_strategy: self.apply_strategy,
+            field_manager: "metacontroller".to_owned(),
+            files,
+        };
+        let rounds = Simulation::of(&all, options).await?.run(self.cycles.into()).await;
+        for (number, round) in (1..).zip(&rounds.rounds) {
+            for one in round {
+                remarks(number, one, &mut say)?;
+            }
+        }
+        match self.output {
+            Output::Json => writeln!(out, "{:#}", as_json(&rounds))?,
+            Output::Table => table(&rounds, &mut out)?,
+            Output::Yaml | Output::Diff => {
+                for (number, step) in steps(&rounds) {
+                    writeln!(out, "# round {number}: {} {}", step.op, step.effect.id)?;
+                    let (before, after) =
+                        (shown(step.effect.before.as_deref()), shown(step.effect.after.as_deref()));
+                    let text = match (self.output, &after) {
+                        (Output::Diff, _) => diff::print(&before, &after, terminal),
+                        (_, after) if after.is_empty() => [&name_of(step), "---\n"].concat(),
+                        (_, after) => [after, "---\n"].concat(),
+                    };
+                    out.write_all(text.as_bytes())?;
+                }
+            }
+        }
+        end(&rounds, &mut say)
+    }
+}
+
+/// How the rounds ended: in words where it is well, else as an error.
+fn end(rounds: &Rounds, say: &mut impl Write) -> Result<(), RenderError> {
+    let last = rounds.rounds.len();
+    match rounds.end {
+        End::Settled => writeln!(say, "settled: round {last} changes nothing")?,
+        End::Enough => {
+            writeln!(say, "round {last} is not the end: --cycles with a higher number shows what follows")?;
+        }
+        End::Oscillates { like } => {
+            return Err(RenderError::Oscillates { like, last, what: two_answers(rounds, like) });
+        }
+        End::Failed => {}
+    }
+    let mut failed = rounds.rounds.last().into_iter().flatten();
+    let failed = failed.find_map(|one| Some((one.parent.to_string(), one.error.as_ref()?)));
+    match failed {
+        Some((parent, error)) => {
+            Err(RenderError::Reconcile { parent, why: escape(&error_chain(error)).into() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Two of the answers that take turns, and where they differ.
+fn two_answers(rounds: &Rounds, like: usize) -> String {
+    let answers = |one: &Reconciled| one.calls.last().and_then(|call| call.answer.clone().ok());
+    let turns = rounds.rounds.get(like..).unwrap_or_default();
+    let parents = turns.first().into_iter().flatten().map(|one| &one.parent);
+    for parent in parents {
+        let of = turns.iter().map(|round| round.iter().find(|one| one.parent == *parent).and_then(answers));
+        let all: Vec<Value> =
+            of.flatten().filter_map(|answer| serde_json::from_slice(&answer).ok()).collect();
+        let pair = all.iter().zip(all.iter().skip(1)).zip(1..).find(|((one, next), _)| one != next);
+        if let Some(((one, next), nth)) = pair {
+            let (first, second) = (like + nth, like + nth + 1);
+            let changes = shown_differences(next, one, true);
+            return format!(
+                "The answers about {parent} of rounds {first} and {second} differ: {}",
+                escape(&changes)
+            );
+        }
+    }
+    "The answers are the same each time, and what they ask for undoes itself".to_owned()
+}
+
+fn steps(rounds: &Rounds) -> impl Iterator<Item = (usize, &Step)> {
+    let numbered = (1..).zip(&rounds.rounds);
+    numbered.flat_map(|(number, round)| {
+        round.iter().flat_map(move |one| one.steps.iter().map(move |step| (number, step)))
+    })
+}
+
+fn remarks(number: usize, one: &Reconciled, say: &mut impl Write) -> io::Result<()> {
+    let changes = match one.steps.len() {
+        0 => "nothing changes".to_owned(),
+        1 => "1 change".to_owned(),
+        more => format!("{more} changes"),
+    };
+    writeln!(say, "round {number}: {}: {changes}", one.parent)?;
+    for call in &one.calls {
+        let milliseconds = call.took.as_secs_f64() * 1000.0;
+        let used = call.instructions.map(|used| format!(", {used} instructions")).unwrap_or_default();
+        let pure = if call.pure == Some(false) { ", not pure: it reads the time" } else { "" };
+        writeln!(say, "  {} hook: {milliseconds:.3} ms{used}{pure}", call.hook)?;
+        for line in call.log.lines() {
+            writeln!(say, "  | {}", escape(line))?;
+        }
+    }
+    for note in &one.notes {
+        writeln!(say, "  {}", escape(note))?;
+    }
+    if let Some(error) = &one.error {
+        writeln!(say, "  error: {}", escape(&error_chain(error)))?;
+    }
+    Ok(())
+}
+
+fn table(rounds: &Rounds, out: &mut impl Write) -> io::Result<()> {
+    let rows: Vec<_> = steps(rounds)
+        .map(|(number, step)| (number.to_string(), step.op, step.effect.id.to_string()))
+        .collect();
+    let header = [("ROUND".to_owned(), "CHANGE", "OBJECT".to_owned())];
+    header
+        .iter()
+        .chain(&rows)
+        .try_for_each(|(number, op, object)| writeln!(out, "{number:<6} {op:<10} {object}"))
+}
+
+fn as_json(rounds: &Rounds) -> Value {
+    let round = |round: &Vec<Reconciled>| -> Value { round.iter().map(one_as_json).collect() };
+    let end = match rounds.end {
+        End::Settled => "settled",
+        End::Enough => "unfinished",
+        End::Oscillates { .. } => "oscillates",
+        End::Failed => "failed",
+    };
+    json!({ "rounds": rounds.rounds.iter().map(round).collect::<Vec<_>>(), "end": end })
+}
+
+fn one_as_json(one: &Reconciled) -> Value {
+    let call = |call: &crate::author::render::hooks::Called| {
+        json!({
+            "hook": call.hook.as_str(),
+            "seconds": call.took.as_secs_f64(),
+            "instructions": call.instructions,
+            "pure": call.pure,
+            "log": call.log,
+        })
+    };
+    let step = |step: &Step| {
+        json!({
+            "change": step.op,
+            "object": step.effect.id.to_string(),
+            "before": value(step.effect.before.as_deref()),
+            "after": value(step.effect.after.as_deref()),
+        })
+    };
+    json!({
+        "parent": one.parent.to_string(),
+        "changes": one.steps.iter().map(step).collect::<Vec<_>>(),
+        "calls": one.calls.iter().map(call).collect::<Vec<_>>(),
+        "notes": one.notes,
+        "error": one.error.as_ref().map(|error| error_chain(error)),
+    })
+}
+
+/// An object without the values of Secrets.
+fn value(object: Option<&Object>) -> Value {
+    let mut value = object.and_then(|object| object.value().ok()).unwrap_or_default();
+    hide(&mut value);
+    value
+}
+
+/// An object as YAML, without what an API server sets; empty where there is none.
+fn shown(object: Option<&Object>) -> String {
+    let mut value = value(object);
+    if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
+        for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
+            metadata.remove(field);
+        }
+    }
+    if value.is_null() { String::new() } else { yaml::print(&value) }
+}
+
+/// What names an object that is deleted.
+fn name_of(step: &Step) -> String {
+    let whole = value(step.effect.before.as_deref());
+    let text = |pointer: &str| whole.pointer(pointer).cloned().unwrap_or_default();
+    let mut metadata = json!({ "name": text("/metadata/name"), "namespace": text("/metadata/namespace") });
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.retain(|_, value| !value.is_null());
+    }
+    yaml::print(&json!({ "apiVersion": text("/apiVersion"), "kind": text("/kind"), "metadata": metadata }))
+}
