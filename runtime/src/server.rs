@@ -18,6 +18,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::leases::{ElectionTask, LeaseLost};
 use crate::cluster::named_objects::{InstallationKey, installation_key};
+use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::controller::host::Host;
 use crate::controller::turns::Turns;
@@ -112,11 +113,11 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
         limits: settings.hook_policy.limits,
         modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
     })?);
-    let metrics = server_metrics(&api, &modules, &memory);
+    let (mut election, others) = (ElectionTask::start(&api), OtherServers::watch(&api, &settings.selector)?);
+    let metrics = server_metrics(&api, &modules, &memory, &others);
     if let Some(listener) = scrapes {
         tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
     }
-    let mut election = ElectionTask::start(&api);
     let (recorder, events) = Recorder::start(api.clone(), settings.events, background.clone());
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
@@ -138,7 +139,7 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
             pools: Pools::new(settings.options.max_webhook_answer),
         },
         options: settings.options,
-        cluster: Cluster { api, stores, discovery, recorder, turns: Turns::default() },
+        cluster: Cluster { api, stores, discovery, recorder, others, turns: Turns::default() },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     tokio::select! {
@@ -177,10 +178,16 @@ async fn connect(settings: &Settings) -> Result<ApiClient, ServeError> {
 }
 
 /// Metrics, with those of the server as a whole.
-fn server_metrics(api: &ApiClient, modules: &Arc<ModuleRegistry>, memory: &MemoryBudget) -> Metrics {
-    let (compilations, gate) = (Arc::clone(modules), api.gate().clone());
-    let metrics =
-        Metrics::new(move || compilations.compilations()).with_server(&api.requests, &api.watches, memory);
+fn server_metrics(
+    api: &ApiClient,
+    modules: &Arc<ModuleRegistry>,
+    memory: &MemoryBudget,
+    others: &OtherServers,
+) -> Metrics {
+    let (compilations, gate, others) = (Arc::clone(modules), api.gate().clone(), others.clone());
+    let metrics = Metrics::new(move || compilations.compilations())
+        .with_server(&api.requests, &api.watches, memory)
+        .with_others(move || others.is_any());
     match gate.candidate().map(|candidate| Arc::clone(&candidate.lease.name)) {
         Some(lease) => metrics.with_election(&lease, move || gate.is_open()),
         None => metrics,

@@ -21,6 +21,7 @@ mod limits;
 mod modules;
 mod mounts;
 mod node;
+mod other_servers;
 mod packed;
 mod purity;
 mod related_deletion;
@@ -166,6 +167,9 @@ fn of_controllers() -> Vec<Test> {
             a_standby_writes_nothing_and_takes_over_from_a_leader_that_is_killed,
             sigterm_ends_the_leaders_writes_and_hands_the_lease_over,
             a_leader_that_pauses_past_its_lease_writes_nothing_more,
+        },
+        other_servers::{
+            a_second_server_with_the_same_controllers_is_told_of_until_it_is_gone,
         },
         lifecycle::{
             a_server_killed_in_the_middle_comes_back_without_a_lost_or_doubled_pod,

@@ -53,6 +53,8 @@ table! {
     HookCallDuration = ("hook_call_duration_seconds", MetricKind::Histogram, "");
     /// Modules compiled since the server started.
     ModuleCompilations = ("module_compilations", MetricKind::Counter, "");
+    /// 1 where another server hosts the same controllers and writes, too.
+    OtherServers = ("other_servers", MetricKind::Gauge, "");
     /// Watches of the API server that are open.
     Watches = ("watches", MetricKind::Gauge, "");
     /// Memory that reconciles may take at once.

@@ -13,6 +13,7 @@
 //! - [`settled`]: parents that need no call of a hook until something changes
 //! - [`pacing`]: delays of requests and resyncs
 //! - [`leader_election`]: which of several servers writes, and until when
+//! - [`presence`]: servers that host the same controllers without an election
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
@@ -28,6 +29,7 @@ pub mod json;
 pub mod leader_election;
 pub mod object;
 pub mod pacing;
+pub mod presence;
 pub mod reconcile;
 pub mod related;
 pub mod rollout;

@@ -1,20 +1,15 @@
 //! Leader election at the API server: reads, takes, renews and gives up the Lease, and opens the gate of writes while it is held.
 
-use std::time::Duration;
-
-use http::{Method, StatusCode};
-use metahook_core::leader_election::{LeaderElector, Lease, Record, Step, Timing};
-use metahook_core::object::id::{Gvk, Key, Resource};
+use metahook_core::leader_election::{LeaderElector, Lease, Step, Timing};
+use metahook_core::object::id::Key;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::api_client::{ApiClient, Unreachable, list_path, object_path};
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::lease_client::{LEASE_REQUEST_TIMEOUT, LeaseClient, LeaseError, now_text};
 use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::telemetry::error_chain;
-
-/// A request for the Lease that takes longer is given up, so that there is time for another one.
-const LEASE_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The task of a server's election, where it takes part in one.
 pub(crate) struct ElectionTask {
@@ -50,11 +45,9 @@ impl ElectionTask {
 
 /// One server of an election.
 struct LeaderElection {
-    /// Not held up by the gate that it opens, nor by the rate limit.
-    api: ApiClient,
+    client: LeaseClient,
     gate: WriteGate,
     lease: Key,
-    resource: Resource,
     identity: String,
     elector: LeaderElector,
     timing: Timing,
@@ -78,33 +71,13 @@ struct Logged {
 )]
 pub struct LeaseLost;
 
-#[derive(Debug, thiserror::Error)]
-enum LeaseError {
-    #[error(transparent)]
-    Unreachable(#[from] Unreachable),
-    #[error("another server was faster")]
-    Conflict,
-    #[error("{verb} of the Lease is refused: {message}; let the server get, create and update Leases there")]
-    Refused { verb: &'static str, message: String },
-    #[error("the API server's answer is no Lease")]
-    NoLease,
-    #[error("no answer within {} s", LEASE_REQUEST_TIMEOUT.as_secs())]
-    Timeout,
-}
-
 impl LeaderElection {
     fn new(api: &ApiClient, Candidate { identity, lease }: &Candidate) -> Self {
         let timing = Timing::default();
         Self {
-            api: api.for_leases(),
+            client: LeaseClient::new(api, lease.clone()),
             gate: api.gate().clone(),
             lease: lease.clone(),
-            resource: Resource {
-                gvk: Gvk::new("coordination.k8s.io/v1", "Lease"),
-                plural: "leases".into(),
-                namespaced: true,
-                has_status: false,
-            },
             elector: LeaderElector::new(identity.clone(), timing),
             identity: identity.clone(),
             timing,
@@ -210,29 +183,9 @@ impl LeaderElection {
     async fn request(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
         let last = Instant::now() + LEASE_REQUEST_TIMEOUT;
         let until = self.elector.write_until().map_or(last, |until| last.min(self.start + until));
-        tokio::time::timeout_at(until, self.exchange(step)).await.map_err(|_elapsed| LeaseError::Timeout)?
-    }
-
-    async fn exchange(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
-        let Key { namespace, name } = &self.lease;
-        let body = |record: &Record, version: Option<&str>| record.lease(namespace, name, version);
-        let path = object_path(&self.resource, &self.lease);
-        let (verb, answer) = match step {
-            Step::Create(record) => {
-                let list = list_path(&self.resource, namespace);
-                ("create", self.api.send(Method::POST, &list, &body(record, None)).await?)
-            }
-            Step::Update(record, version) => {
-                ("update", self.api.send(Method::PUT, &path, &body(record, Some(version))).await?)
-            }
-            Step::Read | Step::Wait | Step::Lost => ("get", self.api.get(&path).await?),
-        };
-        match answer.status {
-            StatusCode::NOT_FOUND if *step == Step::Read => Ok(None),
-            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(LeaseError::Conflict),
-            status if status.is_success() => Lease::parse(&answer.body).map(Some).ok_or(LeaseError::NoLease),
-            _ => Err(LeaseError::Refused { verb, message: answer.message() }),
-        }
+        tokio::time::timeout_at(until, self.client.exchange(step))
+            .await
+            .map_err(|_elapsed| LeaseError::Timeout)?
     }
 }
 
@@ -247,16 +200,12 @@ impl Candidate {
     }
 }
 
-/// As Leases spell times.
-fn now_text() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
-    use http::Response;
+    use http::{Method, Response};
     use serde_json::json;
 
     use super::*;

@@ -32,6 +32,7 @@ use metahook_core::reconcile::shown::ObservedBounds;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
+use crate::cluster::presence::OtherServers;
 use crate::hook::wasm::source::HookSources;
 use crate::hook::wasm::wasi::Seeds;
 use crate::hook::web::Pools;
@@ -62,6 +63,7 @@ pub(crate) struct Cluster {
     pub(crate) stores: Arc<Stores>,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) recorder: Recorder,
+    pub(crate) others: OtherServers,
     pub(crate) turns: Turns,
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     watches: OpenWatches,
     memory: Arc<dyn Fn() -> MemoryFigures + Send + Sync>,
     election: Option<Leads>,
+    others: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
 /// The name of the Lease of a leader election, and whether this server leads.
@@ -87,6 +88,7 @@ impl Metrics {
             watches: OpenWatches::default(),
             memory: Arc::new(MemoryFigures::default),
             election: None,
+            others: Arc::new(|| false),
         }
     }
 
@@ -105,6 +107,11 @@ impl Metrics {
     /// The same, of a server that takes part in a leader election.
     pub(crate) fn with_election(self, lease: &str, leads: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { election: Some((lease.into(), Arc::new(leads))), ..self }
+    }
+
+    /// The same, with what is known of other servers with the same controllers.
+    pub(crate) fn with_others(self, others: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { others: Arc::new(others), ..self }
     }
 
     pub(crate) fn meter(&self, kind: &str, name: &str) -> Arc<Meter> {
@@ -238,6 +245,7 @@ impl Metrics {
             ConstCounter::new(value).encode(describe(encoder, &metric.name(), metric)?)?;
         }
         for (metric, value) in [
+            (Metric::OtherServers, u64::from((self.others)())),
             (Metric::Watches, self.watches.count()),
             (Metric::MemoryBudget, memory.budget),
             (Metric::MemoryReserved, memory.reserved),

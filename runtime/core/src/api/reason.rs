@@ -272,6 +272,8 @@ table! {
     ThresholdExceeded = ("ThresholdExceeded", ConditionType::DeletionsHeld, true);
     /// Of the servers of a leader election the one that the message names writes; the others stand by.
     LeaderElected = ("LeaderElected", ConditionType::SingleWriter, true);
+    /// Another server hosts the same controllers, and both write. The logs of each name the other.
+    OtherServer = ("OtherServer", ConditionType::SingleWriter, false);
     /// From all answers of [shadows](../shadows.md) the same follows as from those of their hooks.
     ShadowsAgree = ("AnswersAgree", ConditionType::ShadowAgrees, true);
     /// From some of them something else follows; the message names the place where most differ, and `status.shadows` more.

@@ -32,6 +32,7 @@ use crate::cluster::discovery::Discovery;
 use crate::cluster::events::Recorder;
 use crate::cluster::fake::{self, Requests};
 use crate::cluster::named_objects::SeedKey;
+use crate::cluster::presence::OtherServers;
 use crate::controller::hook::Hook;
 use crate::controller::hooks::{HookCaller, Hooks};
 use crate::controller::reconcile::write::Written;
@@ -294,6 +295,7 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
             recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,
             api,
             stores,
+            others: OtherServers::none(),
             turns: Turns::default(),
         },
     }

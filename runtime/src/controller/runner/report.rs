@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::Candidate;
 use crate::controller::hook::Hook;
 use crate::controller::reconcile::Reconciler;
@@ -31,6 +32,9 @@ use crate::store::Store;
 /// Writer of a running controller's status.
 pub(crate) struct Reporter {
     report: watch::Sender<Report>,
+    /// Who leads, in a leader election.
+    leader: Finding,
+    others: OtherServers,
     task: JoinHandle<()>,
 }
 
@@ -50,16 +54,17 @@ impl Reporter {
             let message = format!("{identity} leads: it holds the Lease {lease}");
             Finding::new(ConditionReason::LeaderElected, message)
         };
+        // A status that is written is the leader's.
+        let leader = cluster.api.gate().candidate().map(leader).unwrap_or_default();
         let report = watch::Sender::new(Report {
             generation: controller.generation,
             deletions: stored.deletions,
-            // A status that is written is the leader's.
-            writer: cluster.api.gate().candidate().map(leader).unwrap_or_default(),
+            writer: leader.clone(),
             ..Report::default()
         });
         let writer = StatusWriter::new(cluster, store, controller, selector);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
-        Self { report, task }
+        Self { report, leader, others: cluster.others.clone(), task }
     }
 
     /// The report, for a task that ends before the reporter does.
@@ -83,6 +88,15 @@ impl Reporter {
         let DeletionStatus { accepted, deleted } = self.report.borrow().deletions.clone();
         let deleted = deleted.and_then(|deleted| usize::try_from(deleted).ok()).unwrap_or_default();
         Brake::new(DeletionBrake::new(limits, accepted, deleted))
+    }
+
+    fn writer(&self) -> Finding {
+        if !self.others.is_any() {
+            return self.leader.clone();
+        }
+        // The same from both servers, so that they do not write the status in turn.
+        let message = "another server hosts the same controllers, and both write: stop one of them, give each another --target-label-selector, or give both --leader-election; the log of each names the other";
+        Finding::new(ConditionReason::OtherServer, message)
     }
 
     pub(crate) async fn ended(self) {
@@ -234,6 +248,7 @@ impl Reporter {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);
             }
             report.held = counts.held();
+            report.writer = self.writer();
             report.shadow = tally::finding(&shadows);
             report.shadows = shadows.iter().map(|(name, tally)| (name.to_string(), tally.status())).collect();
             report.deletions = deletions;

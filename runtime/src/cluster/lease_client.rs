@@ -1,0 +1,73 @@
+//! Requests for one Lease.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use metahook_core::leader_election::{Lease, Record, Step};
+use metahook_core::object::id::{Gvk, Key, Resource};
+
+use crate::cluster::api_client::{ApiClient, Unreachable, list_path, object_path};
+
+/// A request for a Lease that takes longer is given up, so that there is time for another one.
+pub(super) const LEASE_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+pub(super) struct LeaseClient {
+    /// Not held up by the gate of writes, nor by the rate limit.
+    api: ApiClient,
+    lease: Key,
+    resource: Resource,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LeaseError {
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("another server was faster")]
+    Conflict,
+    #[error("{verb} of the Lease is refused: {message}; let the server get, create and update Leases there")]
+    Refused { verb: &'static str, message: String },
+    #[error("the API server's answer is no Lease")]
+    NoLease,
+    #[error("no answer within {} s", LEASE_REQUEST_TIMEOUT.as_secs())]
+    Timeout,
+}
+
+impl LeaseClient {
+    pub(super) fn new(api: &ApiClient, lease: Key) -> Self {
+        let resource = Resource {
+            gvk: Gvk::new("coordination.k8s.io/v1", "Lease"),
+            plural: "leases".into(),
+            namespaced: true,
+            has_status: false,
+        };
+        Self { api: api.for_leases(), lease, resource }
+    }
+
+    /// `Ok(None)`: there is no Lease.
+    pub(super) async fn exchange(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
+        let Key { namespace, name } = &self.lease;
+        let body = |record: &Record, version: Option<&str>| record.lease(namespace, name, version);
+        let path = object_path(&self.resource, &self.lease);
+        let (verb, answer) = match step {
+            Step::Create(record) => {
+                let list = list_path(&self.resource, namespace);
+                ("create", self.api.send(Method::POST, &list, &body(record, None)).await?)
+            }
+            Step::Update(record, version) => {
+                ("update", self.api.send(Method::PUT, &path, &body(record, Some(version))).await?)
+            }
+            Step::Read | Step::Wait | Step::Lost => ("get", self.api.get(&path).await?),
+        };
+        match answer.status {
+            StatusCode::NOT_FOUND if *step == Step::Read => Ok(None),
+            StatusCode::CONFLICT | StatusCode::NOT_FOUND => Err(LeaseError::Conflict),
+            status if status.is_success() => Lease::parse(&answer.body).map(Some).ok_or(LeaseError::NoLease),
+            _ => Err(LeaseError::Refused { verb, message: answer.message() }),
+        }
+    }
+}
+
+/// As Leases spell times.
+pub(super) fn now_text() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
