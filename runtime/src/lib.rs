@@ -27,6 +27,8 @@ mod store;
 mod sync;
 mod telemetry;
 
+#[doc(hidden)]
+pub use author::kinds::built_in_kinds;
 pub use hook::wasm::compile::compile;
 pub use telemetry::LogError;
 

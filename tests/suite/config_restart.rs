@@ -146,7 +146,7 @@ fn deletions(writes: &[Write]) -> BTreeMap<&str, usize> {
 }
 
 /// The guest's controller, for `ConfigMap`s with the test's label alone.
-async fn controller(test: &mut Fixture) -> Result<Value> {
+pub(crate) async fn controller(test: &mut Fixture) -> Result<Value> {
     test.store("hook", &guest("config-restart")?).await?;
     let kubectl = test.plane().kubectl();
     let file = "create --dry-run=client -o json -f guests/config-restart/controller.yaml";

@@ -25,6 +25,7 @@ mod other_servers;
 mod packed;
 mod purity;
 mod related_deletion;
+mod render;
 mod runner;
 mod secrecy;
 mod services;
@@ -427,6 +428,13 @@ fn of_accounts() -> Vec<Test> {
 
 fn of_hooks() -> Vec<Test> {
     tests![
+        render::{
+            hello_is_rendered_as_the_server_writes_it,
+            immortal_is_rendered_as_the_server_writes_it,
+            config_restart_is_rendered_as_the_server_writes_it,
+            a_hook_with_a_mount_is_rendered_as_the_server_writes_it,
+            the_built_in_kinds_are_those_of_the_api_server,
+        },
         settling::{
             a_status_waits_for_new_children_to_be_seen_and_is_written_once,
             a_parent_without_changes_costs_no_hook_call,

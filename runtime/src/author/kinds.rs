@@ -19,7 +19,7 @@ const PLAIN: bool = false;
 /// The kinds that can be listed on the Kubernetes of the acceptance tests with its defaults, and metahook's own. A test
 /// compares them with what a control plane serves.
 #[rustfmt::skip]
-pub(super) const BUILT_IN: &[(&str, &[BuiltIn])] = &[
+const BUILT_IN: &[(&str, &[BuiltIn])] = &[
     ("v1", &[
         ("ComponentStatus", "componentstatuses", CLUSTER, PLAIN),
         ("ConfigMap", "configmaps", IN_NAMESPACE, PLAIN),
@@ -127,6 +127,14 @@ pub(super) const BUILT_IN: &[(&str, &[BuiltIn])] = &[
         ("VolumeAttributesClass", "volumeattributesclasses", CLUSTER, PLAIN),
     ]),
 ];
+
+/// The kinds of the table, for the test: version, kind, plural, whether there are namespaces and a status.
+pub fn built_in_kinds() -> impl Iterator<Item = (String, String, String, bool, bool)> {
+    let all = BUILT_IN.iter().flat_map(|(version, kinds)| kinds.iter().map(move |kind| (version, kind)));
+    all.map(|(version, (kind, plural, namespaced, has_status))| {
+        ((*version).to_owned(), (*kind).to_owned(), (*plural).to_owned(), *namespaced, *has_status)
+    })
+}
 
 /// All known kinds.
 pub(crate) struct KnownKinds {
