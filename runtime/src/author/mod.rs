@@ -4,6 +4,7 @@
 //! modules are called by [`crate::hook::wasm`].
 
 pub(crate) mod call;
+pub(crate) mod cases;
 pub(crate) mod diff;
 pub(crate) mod documents;
 pub(crate) mod kinds;

@@ -1,14 +1,18 @@
 //! Flags that the commands of authors share: limits of calls, mounts, the hook's name.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::{LimitBounds, Limits, WasmLimits};
 
 use crate::author::documents::{DocumentError, read_bytes};
+use crate::author::render::hooks::HookFiles;
+use crate::author::sandbox::{LoadError, Sandbox};
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::{Files, MountedFolder};
 
@@ -47,6 +51,47 @@ pub enum MountError {
     TooLarge { folder: String },
     #[error("--mount {folder} holds {name:?}, whose name no key of a ConfigMap has")]
     Name { folder: String, name: PathBuf },
+}
+
+/// The server's default field manager.
+pub(super) const FIELD_MANAGER: &str = "metacontroller";
+
+/// The files that stand for what a controller's hooks are made of in a cluster.
+#[derive(Debug, Clone, Default, Args)]
+pub struct HookFileFlags {
+    /// The module of the controller's hooks.
+    #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub module: Option<PathBuf>,
+    /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
+    #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
+    pub mount: Vec<MountFlag>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HookFilesError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Mount(#[from] MountError),
+}
+
+impl HookFilesError {
+    /// The module is there, and the server would not take it.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Load(error) if error.is_refusal())
+    }
+}
+
+impl HookFileFlags {
+    pub(super) async fn files(&self) -> Result<HookFiles, HookFilesError> {
+        let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
+        let sandbox = Arc::new(Sandbox::new(module_settings())?);
+        let module = match &self.module {
+            Some(path) => Some(sandbox.load(path).await?),
+            None => None,
+        };
+        Ok(HookFiles { sandbox, module, mounts })
+    }
 }
 
 impl LimitFlags {

@@ -12,13 +12,12 @@ use serde_json::{Value, json};
 
 use crate::author::documents::{self, DocumentError};
 use crate::author::render::Simulation;
-use crate::author::render::hooks::HookFiles;
 use crate::author::render::rounds::{End, Rounds};
 use crate::author::render::setup::{Options, SetupError};
 use crate::author::render::{Reconciled, Step};
 use crate::author::{diff, yaml};
 use crate::cli::apply_strategy;
-use crate::cli::author_flags::{MountError, MountFlag, module_settings, mount};
+use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -26,12 +25,8 @@ pub struct Render {
     /// A file with a controller, parents, children, related objects or CustomResourceDefinitions, YAML or JSON; `-` is stdin. Several times for several.
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
-    /// The module of the controller's hooks.
-    #[arg(long, value_name = "MODULE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub module: Option<PathBuf>,
-    /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
-    #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
-    pub mount: Vec<MountFlag>,
+    #[command(flatten)]
+    pub hooks: HookFileFlags,
     /// Namespace of objects that name none.
     #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
     pub namespace: String,
@@ -59,7 +54,7 @@ pub enum RenderError {
     #[error("-f")]
     Document(#[from] DocumentError),
     #[error(transparent)]
-    Mount(#[from] MountError),
+    Files(#[from] HookFilesError),
     #[error(transparent)]
     Setup(#[from] SetupError),
     #[error("{parent}: {why}")]
@@ -75,8 +70,8 @@ impl RenderError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Reconcile { .. } | Self::Oscillates { .. } => 1,
-            Self::Setup(error) if error.is_refused_module() => 1,
-            Self::Document(_) | Self::Mount(_) | Self::Setup(_) | Self::Print(_) => 2,
+            Self::Files(error) if error.is_refusal() => 1,
+            Self::Document(_) | Self::Files(_) | Self::Setup(_) | Self::Print(_) => 2,
         }
     }
 }
@@ -93,15 +88,14 @@ impl Render {
         for file in &self.file {
             all.extend(documents::read(file)?);
         }
-        let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
-        let files = HookFiles { module: self.module.clone(), mounts, modules: module_settings() };
+        let files = self.hooks.files().await?;
         let options = Options {
             namespace: self.namespace.clone(),
             apply_strategy: self.apply_strategy,
-            field_manager: "metacontroller".to_owned(),
+            field_manager: FIELD_MANAGER.to_owned(),
             files,
         };
-        let rounds = Simulation::of(&all, options).await?.run(self.cycles.into()).await;
+        let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
         for (number, round) in (1..).zip(&rounds.rounds) {
             for one in round {
                 remarks(number, one, &mut say)?;
@@ -114,7 +108,7 @@ impl Render {
                 for (number, step) in steps(&rounds) {
                     writeln!(out, "# round {number}: {} {}", step.op, step.effect.id)?;
                     let (before, after) =
-                        (shown(step.effect.before.as_deref()), shown(step.effect.after.as_deref()));
+                        (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
                     let text = match (self.output, &after) {
                         (Output::Diff, _) => diff::print(&before, &after, terminal),
                         (_, after) if after.is_empty() => [&name_of(step), "---\n"].concat(),
@@ -261,15 +255,13 @@ fn value(object: Option<&Object>) -> Value {
     value
 }
 
-/// An object as YAML, without what an API server sets; empty where there is none.
-fn shown(object: Option<&Object>) -> String {
-    let mut value = value(object);
-    if let Some(Value::Object(metadata)) = value.get_mut("metadata") {
-        for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
-            metadata.remove(field);
-        }
-    }
-    if value.is_null() { String::new() } else { yaml::print(&value) }
+/// An object as YAML, without the values of Secrets; empty where there is none.
+fn shown(object: Option<Value>) -> String {
+    let print = |mut value| {
+        hide(&mut value);
+        yaml::print(&value)
+    };
+    object.map(print).unwrap_or_default()
 }
 
 /// What names an object that is deleted.

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 
 mod render;
 mod run;
+mod test;
 mod webhook;
 
 /// A folder with the files of one test.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::webhook::Webhook;
 use crate::{Ended, Folder};
 
-const CRD: &str = "
+pub(crate) const CRD: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: things.example.com}
@@ -17,7 +17,7 @@ spec:
   - {name: v1, served: true, storage: true, subresources: {status: {}}}
 ";
 
-const PARENT: &str = "
+pub(crate) const PARENT: &str = "
 apiVersion: example.com/v1
 kind: Thing
 metadata: {name: a, namespace: ns}
@@ -25,7 +25,7 @@ spec: {size: 1}
 ";
 
 /// A CompositeController of Things whose children are ConfigMaps.
-fn composite(hooks: &Value, method: &str) -> String {
+pub(crate) fn composite(hooks: &Value, method: &str) -> String {
     json!({
         "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "CompositeController",
         "metadata": {"name": "c"},
@@ -42,7 +42,7 @@ fn composite(hooks: &Value, method: &str) -> String {
     .to_string()
 }
 
-fn module() -> Value {
+pub(crate) fn module() -> Value {
     json!({"sync": {"wasm": {"configMap": {"namespace": "n", "name": "hook"}}}})
 }
 
@@ -71,7 +71,7 @@ fn changes(ended: &Ended) -> Vec<Vec<String>> {
     said["rounds"].as_array().unwrap().iter().map(round).collect()
 }
 
-fn config_map(name: &str, text: &str) -> Value {
+pub(crate) fn config_map(name: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}})
 }
 

@@ -1,6 +1,5 @@
 //! Hooks of a controller that is tried: modules out of files, and webhooks.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,7 @@ use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
-use crate::author::sandbox::{Input, LoadError, Sandbox};
-use crate::hook::wasm::compile::ModuleSettings;
+use crate::author::sandbox::{Input, Sandbox};
 use crate::hook::wasm::run::{CallError, Module, MountedFolder};
 use crate::hook::web::{Pools, WebError, Webhook};
 use crate::memory::Reservation;
@@ -19,7 +17,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// The hooks that a controller has.
 pub(crate) struct HookSet {
-    sandbox: Sandbox,
+    sandbox: Arc<Sandbox>,
     hooks: PerHook<CallableHook>,
 }
 
@@ -58,32 +56,25 @@ pub enum HookSetError {
     )]
     NoMount { hook: HookName, path: String },
     #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
     Webhook(#[from] SpecError),
 }
 
 /// The files that stand for what a controller names of the cluster.
+#[derive(Clone)]
 pub(crate) struct HookFiles {
-    pub(crate) module: Option<PathBuf>,
+    pub(crate) sandbox: Arc<Sandbox>,
+    /// Of the sandbox.
+    pub(crate) module: Option<Arc<Module>>,
     pub(crate) mounts: Vec<MountedFolder>,
-    pub(crate) modules: ModuleSettings,
 }
 
 impl HookSet {
-    pub(crate) async fn load(
+    pub(crate) fn new(
         controller: &str,
         hooks: &PerHook<EnabledHook>,
         files: HookFiles,
     ) -> Result<Self, HookSetError> {
-        let HookFiles { module, mounts, modules } = files;
-        let sandbox = Sandbox::new(modules)?;
-        let is_wasm = hooks.iter().find(|(_, hook)| matches!(hook.call, Call::Wasm(_)));
-        let module = match (is_wasm, &module) {
-            (Some((name, _)), None) => return Err(HookSetError::NoModule(name)),
-            (Some(_), Some(path)) => Some(sandbox.load(Path::new(path)).await?),
-            (None, _) => None,
-        };
+        let HookFiles { sandbox, module, mounts } = files;
         let (pools, metrics) = (Pools::new(DEFAULT_WEBHOOK_ANSWER), Metrics::new(|| 0));
         let hooks = hooks.try_map(|name, hook| match &hook.call {
             Call::Wasm(WasmHook { mounts: wanted, limits, .. }) => {

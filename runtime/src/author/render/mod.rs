@@ -3,6 +3,7 @@
 //! The order of the steps is that of `controller::reconcile`; what is decided in each is `metahook_core`'s.
 
 mod children;
+mod effect;
 pub(crate) mod hooks;
 mod notes;
 mod reconcile;
@@ -29,8 +30,9 @@ use metahook_core::related::rule::RuleError;
 use metahook_core::rollout::revisions::RevisionError;
 
 use crate::author::kinds::{KindError, KnownKinds};
+use effect::Effect;
 use hooks::{Called, HookError, HookSet};
-use world::{Effect, Refusal, World};
+use world::{Refusal, World};
 
 /// A controller, its hooks, and the objects that it works on.
 pub(crate) struct Simulation {

@@ -56,14 +56,8 @@ pub enum SetupError {
     Hooks(#[from] HookSetError),
 }
 
-impl SetupError {
-    /// The module is there, and the server would not take it.
-    pub(crate) fn is_refused_module(&self) -> bool {
-        matches!(self, Self::Hooks(HookSetError::Load(error)) if error.is_refusal())
-    }
-}
-
 /// What is not in the documents.
+#[derive(Clone)]
 pub(crate) struct Options {
     /// Of objects that name none.
     pub(crate) namespace: String,
@@ -73,7 +67,7 @@ pub(crate) struct Options {
 }
 
 impl Simulation {
-    pub(crate) async fn of(documents: &[Document], options: Options) -> Result<Self, SetupError> {
+    pub(crate) fn of(documents: &[Document], options: Options) -> Result<Self, SetupError> {
         if documents.len() > MAX_OBJECTS {
             return Err(SetupError::TooMany { found: documents.len() });
         }
@@ -106,7 +100,7 @@ impl Simulation {
             configs.push((Arc::clone(parents), served.config(&spec, (target, parents), parts)));
         }
         let world = world(documents, &kinds, &options.namespace)?;
-        let hooks = HookSet::load(&name, &spec.common().hooks, options.files).await?;
+        let hooks = HookSet::new(&name, &spec.common().hooks, options.files)?;
         let (histories, put_off) = Default::default();
         let this = Self { controller: name, configs, kinds, hooks, world, histories, put_off };
         if this.parents().is_empty() {

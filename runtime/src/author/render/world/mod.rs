@@ -19,6 +19,8 @@ use metahook_core::object::id::{ObjectId, Resource, Uid};
 use metahook_core::object::{Object, ObjectError};
 use serde_json::{Value, json};
 
+use super::effect::Effect;
+
 /// When everything happens.
 const TIME: &str = "2000-01-01T00:00:00Z";
 
@@ -32,16 +34,6 @@ pub(crate) struct World {
     applied: BTreeMap<ObjectId, Value>,
     writes: u128,
     uids: u64,
-}
-
-/// One object that a write changed.
-#[derive(Debug, Clone)]
-pub(crate) struct Effect {
-    pub(crate) id: ObjectId,
-    /// `None`: there was none.
-    pub(crate) before: Option<Arc<Object>>,
-    /// `None`: it is gone.
-    pub(crate) after: Option<Arc<Object>>,
 }
 
 /// A write that an API server refuses.

@@ -1,0 +1,184 @@
+//! `metahook test`: cases of both kinds, their blessing, bounds, reports and watch.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::json;
+
+use crate::Folder;
+use crate::render::{CRD, PARENT, composite, config_map, module};
+
+const REQUEST: &str = "{parent: {}, children: {}}";
+
+/// A case of each kind, without what is to come out, and a module that answers with a child and a log line.
+fn folder() -> Folder {
+    let answer = json!({"children": [config_map("a", "x")]});
+    Folder::new()
+        .with("controller.yaml", composite(&module(), "InPlace"))
+        .with("crd.yaml", CRD)
+        .with("tests/call/request.yaml", REQUEST)
+        .with("tests/reconcile/parent.yaml", PARENT)
+        .answers("target/wasm32-wasip1/release/hook.wasm", &answer.to_string())
+}
+
+fn blessed() -> Folder {
+    let folder = folder();
+    folder.metahook(&["test", "--bless", "--max-instructions=+5%"]).is(0, "");
+    folder
+}
+
+#[test]
+fn what_is_blessed_is_what_comes_out_then() {
+    let folder = folder();
+    let first = folder.metahook(&["test"]);
+    first.is(1, "2 of 2 cases failed");
+    assert!(
+        first.out.contains("tests/call/response.yaml: is missing, and --bless writes it"),
+        "{}",
+        first.out
+    );
+    let blessed = folder.metahook(&["test", "--bless"]);
+    blessed.is(0, "");
+    assert!(blessed.out.contains("wrote tests/reconcile/plan.yaml"), "{}", blessed.out);
+    let plan = std::fs::read_to_string(folder.path("tests/reconcile/plan.yaml")).unwrap();
+    assert!(plan.contains("end: settled\n") && plan.contains("change: create\n"), "{plan}");
+    assert!(!plan.contains("resourceVersion"), "{plan}");
+    let then = folder.metahook(&["test"]);
+    then.is(0, "");
+    assert!(then.out.contains("ok   call (") && then.out.ends_with("2 passed, 0 failed\n"), "{}", then.out);
+}
+
+#[test]
+fn another_answer_fails_with_its_difference() {
+    let other = json!({"children": [config_map("a", "other")]}).to_string();
+    let folder = blessed().answers("target/wasm32-wasip1/release/hook.wasm", &other);
+    let ended = folder.metahook(&["test"]);
+    ended.is(1, "2 of 2 cases failed");
+    for says in ["FAIL call", "tests/call/response.yaml: differs", "-     text: x", "+     text: other"] {
+        assert!(ended.out.contains(says), "{says}: {}", ended.out);
+    }
+    assert!(!ended.out.contains('\u{1b}'), "no colours but on a terminal");
+}
+
+#[test]
+fn a_case_has_as_many_calls_as_requests_and_a_controller_of_its_own() {
+    let folder = blessed()
+        .with("tests/call/request.2.json", r#"{"object": {}, "attachments": {}}"#)
+        .with("tests/reconcile/controller.yaml", composite(&module(), "OnDelete"));
+    let ended = folder.metahook(&["test"]);
+    ended.is(1, "1 of 2 cases failed");
+    assert!(
+        ended.out.contains("request.2.json: the sync hook: the hook's answer has no field attachments"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn a_plan_may_ask_for_fewer_reconciles() {
+    let folder = blessed().with("tests/reconcile/plan.yaml", "cycles: 1\n");
+    folder.metahook(&["test", "--bless"]).is(0, "");
+    let plan = std::fs::read_to_string(folder.path("tests/reconcile/plan.yaml")).unwrap();
+    assert!(plan.starts_with("cycles: 1\nend: unfinished\n"), "{plan}");
+    folder.metahook(&["test"]).is(0, "");
+    let ended = folder.with("tests/reconcile/plan.yaml", "cycles: 1001\n").metahook(&["test"]);
+    assert!(ended.out.contains("cycles is 1001, and is to be a number from 1 to 1000"), "{}", ended.out);
+}
+
+#[test]
+fn instructions_are_bounded_by_a_number_or_by_what_was_recorded() {
+    let folder = blessed();
+    folder.metahook(&["test", "--max-instructions=+0%"]).is(0, "");
+    let few = folder.metahook(&["test", "--max-instructions=1"]);
+    few.is(1, "2 of 2 cases failed");
+    assert!(few.out.contains("instructions are more than 1 (--max-instructions)"), "{}", few.out);
+    let folder = folder.with("tests/instructions.json", "{\"call\": 1}");
+    let ended = folder.metahook(&["test", "--max-instructions=+1000%"]);
+    assert!(ended.out.contains("instructions are more than 11 "), "{}", ended.out);
+    assert!(ended.out.contains("there are no recorded instructions"), "{}", ended.out);
+    folder.metahook(&["test", "--max-instructions=5%"]).is(2, "write a number, or a share");
+    let folder = folder.with("tests/instructions.json", "[]");
+    folder.metahook(&["test"]).is(2, "the recorded instructions are no object of numbers");
+}
+
+#[test]
+fn failures_are_told_to_junit_and_github() {
+    let folder = blessed().with("tests/call/response.yaml", "children: []\n");
+    let ended = folder.metahook(&["test", "--junit=results.xml", "--output=github"]);
+    ended.is(1, "1 of 2 cases failed");
+    assert!(
+        ended.out.contains("::error file=tests/call/response.yaml,title=call::differs%0A"),
+        "{}",
+        ended.out
+    );
+    let xml = std::fs::read_to_string(folder.path("results.xml")).unwrap();
+    assert!(xml.contains("tests=\"2\" failures=\"1\""), "{xml}");
+    assert!(
+        xml.contains("<testcase name=\"reconcile\"")
+            && xml.contains("<failure message=\"tests/call/response.yaml: differs\">"),
+        "{xml}"
+    );
+    folder.metahook(&["test", "--junit=none/results.xml"]).is(2, "none/results.xml cannot be written");
+}
+
+#[test]
+fn values_of_secrets_are_in_no_difference() {
+    let secret = |value: &str| json!({"children": [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"k": value}}]});
+    let module = "target/wasm32-wasip1/release/hook.wasm";
+    let folder = folder().answers(module, &secret("sesame").to_string());
+    folder.metahook(&["test", "--bless"]).is(0, "");
+    let ended = folder.answers(module, &secret("open").to_string()).metahook(&["test"]);
+    ended.is(1, "2 of 2 cases failed");
+    assert!(ended.out.contains("values of Secrets differ, which are not shown"), "{}", ended.out);
+    assert!(!ended.out.contains("sesame") && !ended.out.contains("open"), "{}", ended.out);
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let folder = folder();
+    folder.metahook(&["test", "none"]).is(2, "none: the folder of cases cannot be read: No such file");
+    folder.metahook(&["test", "target"]).is(2, "target holds no case");
+    folder.metahook(&["test", "--module=none.wasm"]).is(2, "none.wasm cannot be read");
+    folder.metahook(&["test", "-f", "none.yaml"]).is(2, "-f: none.yaml cannot be read");
+    let folder = folder.with("target/wasm32-wasip1/release/second.wasm", "");
+    let ended = folder.metahook(&["test"]);
+    assert!(ended.out.contains("a request needs a module: name it with --module"), "{}", ended.out);
+    let folder = folder.with("tests/call/request.yaml", "a: [");
+    let ended = folder.metahook(&["test", "--module=target/wasm32-wasip1/release/hook.wasm"]);
+    assert!(
+        ended.out.contains("tests/call/request.yaml, document 1 (line 1) is neither YAML nor JSON"),
+        "{}",
+        ended.out
+    );
+}
+
+/// A program that ends with its test, also where that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended.
+        self.0.kill().unwrap_or_default();
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn a_watch_runs_again_when_a_case_changes() {
+    let folder = blessed();
+    let mut watch = Killed(
+        Command::new(env!("CARGO_BIN_EXE_metahook"))
+            .args(["test", "--watch"])
+            .current_dir(folder.0.path())
+            .env_clear()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(watch.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line == "2 passed, 0 failed"));
+    let folder = folder.with("tests/call/response.yaml", "children: []\n");
+    assert!(lines.any(|line| line == "1 passed, 1 failed"));
+    drop((watch, folder));
+}
