@@ -76,9 +76,11 @@ pub enum Bound {
 
 fn bound(text: &str) -> Result<Bound, String> {
     let percent = text.strip_prefix('+').and_then(|text| text.strip_suffix('%'));
+    // A sign would be taken for a part of the number.
+    let number = |text: &str| text.parse().ok().filter(|_| text.starts_with(|c: char| c.is_ascii_digit()));
     let bound = match percent {
-        Some(percent) => percent.parse().ok().filter(|percent| *percent <= 1000).map(Bound::Above),
-        None => text.parse().ok().map(Bound::Number),
+        Some(percent) => number(percent).filter(|percent| *percent <= 1000).map(Bound::Above),
+        None => number(text).map(Bound::Number),
     };
     bound.ok_or_else(|| "write a number, or a share from +0% to +1000%".to_owned())
 }
@@ -294,7 +296,7 @@ mod tests {
     fn a_bound_is_a_number_or_a_share() {
         assert_eq!(bound("100"), Ok(Bound::Number(100)));
         assert_eq!((bound("+0%"), bound("+1000%")), (Ok(Bound::Above(0)), Ok(Bound::Above(1000))));
-        for wrong in ["+1001%", "5%", "-5%", "+5", "", "many"] {
+        for wrong in ["+1001%", "++5%", "5%", "-5%", "+5", "", "many"] {
             assert!(bound(wrong).is_err(), "{wrong}");
         }
     }
