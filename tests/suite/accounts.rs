@@ -4,7 +4,9 @@ use std::fs;
 
 use acceptance::api::{CONFIG_MAP, EVENT, Kind, Objects, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Composite, Hook, condition, config_map, is_true, text, uid, version};
+use acceptance::objects::{
+    Composite, Hook, condition, config_map, has_condition, is_true, text, uid, version,
+};
 use acceptance::webhook::Webhook;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -124,6 +126,7 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     until_controller(test, "no right to read the module", says(forbidden)).await?;
     grant(test, &roles, "-hooks").await?;
     until_controller(test, "ready", |cc| is_true(cc, "Ready")).await?;
+    until_controller(test, "no right to write, said before there is a parent", lacks(&account)).await?;
 
     test.create(test.parent("a")).await?;
     let forbidden = format!("User \"{account}\" cannot create resource \"configmaps\"");
@@ -131,6 +134,7 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     ensure!(test.config_maps().find("child").await?.is_none(), "the child was made all the same");
     grant(test, &roles, "-writes").await?;
     test.config_maps().until("child", "made", |child| child["data"]["number"] == "1").await?;
+    until_controller(test, "all granted", |cc| is_true(cc, "RightsGranted")).await?;
     test.parents().until("a", "its status", |parent| parent["status"]["number"] == "1").await?;
 
     test.store("hook", &wasm::answers(&answer("2"))?).await?;
@@ -138,6 +142,45 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
     test.config_maps().until_gone("child").await?;
     until_controller(test, "no parent failing", |cc| cc["status"]["failing"] == 0).await?;
+    Ok(())
+}
+
+/// The condition that names the first right to write that is missing, and what to do.
+fn lacks(account: &str) -> impl Fn(&Value) -> bool {
+    let says = format!("User \"{account}\" cannot update resource \"greetings/status\" in API group");
+    move |cc| {
+        has_condition(cc, "RightsGranted", "False", "RightsMissing")
+            && condition(cc, "RightsGranted").is_some_and(|it| {
+                text(it, "/message").starts_with(&says) && text(it, "/message").contains("metahook rbac")
+            })
+    }
+}
+
+pub(crate) async fn rights_that_the_server_lacks_are_named_before_there_is_a_parent(
+    test: &mut Fixture,
+) -> Result<()> {
+    let webhook =
+        Webhook::answering(json!({ "children": [config_map("child", json!({}), json!({}))] })).await?;
+    let limited = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "limited" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), limited).await?;
+    grant_the_server_its_own(test).await?;
+    reach_as(test, "limited").await?;
+    test.define_kind().await?;
+    let controller = test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace");
+    let controller = controller.synced_by(Hook::webhook(&webhook.url("/sync"))).json();
+    let roles = roles(test, &controller).await?;
+    grant(test, &roles, "-reads").await?;
+    test.serve()?;
+    test.make(&test.controllers(), controller).await?;
+    let account = format!("system:serviceaccount:{}:limited", test.name());
+    let told = until_controller(test, "what is missing", lacks(&account)).await?;
+    ensure!(is_true(&told, "Ready"), "it does not run: {}", told["status"]);
+    let event = test.until_event_on(&told, "RightsMissing", |_| true).await?;
+    ensure!(text(&event, "/message").contains(&account), "{event}");
+    grant(test, &roles, "-writes").await?;
+    until_controller(test, "all granted", |cc| is_true(cc, "RightsGranted")).await?;
+    test.create(test.parent("a")).await?;
+    test.config_maps().until("child", "made", |_| true).await?;
     Ok(())
 }
 

@@ -415,6 +415,7 @@ fn of_decorators() -> Vec<Test> {
 fn of_accounts() -> Vec<Test> {
     tests![
         accounts::{
+            rights_that_the_server_lacks_are_named_before_there_is_a_parent,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_controller_goes_on_until_its_new_account_may_start_it,
             a_webhook_decides_within_the_rights_of_its_controllers_account,

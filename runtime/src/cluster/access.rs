@@ -1,11 +1,13 @@
-//! Access reviews: whether an account may read what a controller of its starts with.
+//! Access reviews: whether an account may read what a controller of its starts with, and write what it has to.
 
-use metahook_core::api::access::Reads;
+use metahook_core::api::access::{Reads, Writes};
 use metahook_core::api::policy::ServiceAccountRef;
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{ApiClient, Unreachable};
 use crate::cluster::rights::ROLES;
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// What an account lacks before a controller of its can start; `None`: nothing. `api` acts as the account.
 pub(crate) async fn missing(
@@ -13,7 +15,6 @@ pub(crate) async fn missing(
     account: &ServiceAccountRef,
     needs: &[Reads],
 ) -> Result<Option<String>, Unreachable> {
-    const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     // Whether the server may act as the account shows with the first question.
     let can_act = json!({
         "apiVersion": "authorization.k8s.io/v1",
@@ -26,13 +27,60 @@ pub(crate) async fn missing(
         if !answer.status.is_success() {
             return Ok(Some(answer.message()));
         }
-        let is_allowed = serde_json::from_str(&answer.body)
-            .is_ok_and(|review: Value| review.pointer("/status/allowed") == Some(&Value::Bool(true)));
-        if let Some(asked) = asked.filter(|_| !is_allowed) {
+        if let Some(asked) = asked.filter(|_| !is_allowed(&answer.body)) {
             return Ok(Some(format!("User {:?} cannot {asked}; {ROLES}", account.user())));
         }
     }
     Ok(None)
+}
+
+fn is_allowed(review: &str) -> bool {
+    serde_json::from_str(review)
+        .is_ok_and(|review: Value| review.pointer("/status/allowed") == Some(&Value::Bool(true)))
+}
+
+/// Whether the account may do it everywhere, or in its own namespace; `None`: the API server does not say.
+pub(crate) async fn may(
+    api: &ApiClient,
+    account: Option<&ServiceAccountRef>,
+    what: &Writes,
+) -> Result<Option<bool>, Unreachable> {
+    for namespace in [None, account.map(|account| account.namespace.as_str())] {
+        let answer = api.ask(REVIEWS, &what.review(namespace)).await?;
+        if !answer.status.is_success() {
+            return Ok(None);
+        }
+        if is_allowed(&answer.body) {
+            return Ok(Some(true));
+        }
+        if account.is_none() {
+            break;
+        }
+    }
+    Ok(Some(false))
+}
+
+/// What is missing, and what to do about it.
+pub(crate) async fn message(
+    api: &ApiClient,
+    account: Option<&ServiceAccountRef>,
+    first: &Writes,
+    more: usize,
+) -> String {
+    let who = match account {
+        Some(account) => account.user(),
+        None => server_user(api).await.unwrap_or_else(|| "of the server".to_owned()),
+    };
+    let more = if more == 0 { String::new() } else { format!(", and {more} rights more are missing") };
+    format!("User {who:?} cannot {first}{more}; {ROLES}")
+}
+
+/// The account that the server itself has.
+async fn server_user(api: &ApiClient) -> Option<String> {
+    let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;
+    let review: Value = serde_json::from_str(&answer.body).ok()?;
+    Some(review.pointer("/status/userInfo/username")?.as_str()?.to_owned())
 }
 
 #[cfg(test)]
@@ -89,6 +137,28 @@ mod tests {
             "{missing}"
         );
         assert_eq!(questions, 3);
+    }
+
+    #[tokio::test]
+    async fn a_right_in_the_accounts_own_namespace_is_one() {
+        let account = || serde_json::from_value(json!({"namespace": "n", "name": "a"})).unwrap();
+        let may = async |account: Option<ServiceAccountRef>, allowed: [Option<bool>; 2]| {
+            let count = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&count);
+            let api = fake::answering(move |_| {
+                let allowed = allowed.get(counted.fetch_add(1, Ordering::Relaxed))?;
+                let status = allowed.map_or(403, |_| 201);
+                let body = json!({"status": {"allowed": allowed}}).to_string();
+                http::Response::builder().status(status).body(body).ok()
+            });
+            let may = may(&api, account.as_ref(), &Writes::anything()).await.unwrap();
+            (may, count.load(Ordering::Relaxed))
+        };
+        assert_eq!(may(None, [Some(true), None]).await, (Some(true), 1));
+        assert_eq!(may(None, [Some(false), None]).await, (Some(false), 1));
+        assert_eq!(may(Some(account()), [Some(false), Some(true)]).await, (Some(true), 2));
+        assert_eq!(may(Some(account()), [Some(false), Some(false)]).await, (Some(false), 2));
+        assert_eq!(may(Some(account()), [None, None]).await, (None, 1));
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ pub mod definition;
 pub mod endpoint;
 pub mod hook;
 pub mod mount;
+mod named_objects;
 pub mod packed;
 mod per_hook;
 pub mod policy;

@@ -8,9 +8,20 @@ use serde_json::{Value, json};
 use crate::api::common::{ApplyStrategy, CommonSpec, Hooks, UpdateMethod};
 use crate::api::composite::{ChildResource, CompositeControllerSpec};
 use crate::api::decorator::{Attachment, DecoratorControllerSpec};
+use crate::api::named_objects::{Objects, objects};
 use crate::api::policy::ServiceAccountRef;
-use crate::api::webhook::EndpointConfig;
 use crate::object::id::Gvr;
+
+/// One kind that a controller's account writes, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct WrittenKind {
+    pub(super) kind: Gvr,
+    /// With its slash, or empty.
+    pub(super) subresource: &'static str,
+    pub(super) verbs: &'static [&'static str],
+    /// Without it the controller cannot do its work. The others are needed in some clusters, or for some answers.
+    pub(super) is_needed: bool,
+}
 
 /// Objects that a controller reads and writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,6 +35,8 @@ pub struct RequiredRights {
     deletes: BTreeSet<Gvr>,
     /// It keeps ControllerRevisions.
     rolls: bool,
+    /// It decorates its parents.
+    changes_parents: bool,
     /// ConfigMaps and Secrets by namespace.
     objects: BTreeMap<String, Objects>,
     /// Kinds of related objects that its spec lists.
@@ -31,12 +44,6 @@ pub struct RequiredRights {
     /// It reads related objects, whose kinds only its customize hook knows.
     pub customizes: bool,
     account: Option<ServiceAccountRef>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Objects {
-    config_maps: BTreeSet<String>,
-    secrets: BTreeSet<String>,
 }
 
 impl RequiredRights {
@@ -69,6 +76,7 @@ impl RequiredRights {
         Self {
             parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             children: attachments.iter().map(written).collect(),
+            changes_parents: true,
             ..Self::of_common(format!("metahook-decorator-{name}"), &spec.common, spec.hooks.as_ref())
         }
     }
@@ -133,69 +141,43 @@ impl RequiredRights {
     }
 
     fn writes(&self) -> Vec<Value> {
-        let mut rules = Vec::new();
-        for parent in &self.parents {
-            rules.push(rule(parent, "", &["get", "update", "patch"]));
-            rules.push(rule(parent, "/status", &["update"]));
-            // Asked for where the API server guards owner references.
-            rules.push(rule(parent, "/finalizers", &["update"]));
-        }
-        rules.extend(self.children.iter().map(|(child, apply)| match apply {
-            ApplyStrategy::DynamicApply => rule(child, "", &["get", "create", "update", "delete"]),
-            ApplyStrategy::ServerSideApply => {
-                rule(child, "", &["get", "create", "update", "patch", "delete"])
-            }
-        }));
-        let deleted = self.deletes.iter().filter(|kind| !self.children.contains_key(*kind));
-        rules.extend(deleted.map(|kind| rule(kind, "", &["delete"])));
+        let mut rules: Vec<_> =
+            self.written().iter().map(|one| rule(&one.kind, one.subresource, one.verbs)).collect();
         if self.account.is_some() {
             rules.extend(self.related_kinds.iter().map(read));
         }
-        if self.rolls {
-            let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
-            rules.push(rule(&revisions, "", &["get", "create", "update", "delete"]));
-        }
         rules
     }
-}
 
-/// All entries of `endpoints`, whether a webhook uses them or not: a change of a URL needs no other role.
-fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BTreeMap<String, Objects> {
-    let mut all: BTreeMap<String, Objects> = BTreeMap::new();
-    let hooks =
-        hooks.into_iter().flat_map(|hooks| [&hooks.sync, &hooks.finalize, &hooks.customize]).flatten();
-    let shadows = hooks.clone().filter_map(|hook| hook.shadow.as_ref());
-    let shadow_webhooks = shadows.clone().filter_map(|shadow| shadow.webhook.as_ref());
-    let webhooks = hooks.clone().filter_map(|hook| hook.webhook.as_ref()).chain(shadow_webhooks);
-    for trust in webhooks.map(|webhook| &webhook.trust).chain(endpoints.iter().map(|one| &one.trust)) {
-        let bundle = trust.ca_bundle.as_ref();
-        if let Some(map) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
-            all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
+    /// What the controller's account writes.
+    pub(super) fn written(&self) -> Vec<WrittenKind> {
+        let of = |kind: &Gvr, subresource, verbs, is_needed| WrittenKind {
+            kind: kind.clone(),
+            subresource,
+            verbs,
+            is_needed,
+        };
+        let mut all = Vec::new();
+        for parent in &self.parents {
+            all.push(of(parent, "", &["get", "update", "patch"], self.changes_parents));
+            all.push(of(parent, "/status", &["update"], !self.changes_parents));
+            // Asked for where the API server guards owner references.
+            all.push(of(parent, "/finalizers", &["update"], false));
         }
-        let secrets = [
-            bundle.and_then(|bundle| bundle.secret_ref.as_ref()).map(|one| (&one.namespace, &one.name)),
-            trust.client_tls.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
-            trust.authorization.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
-            trust.basic_auth.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
-        ];
-        for (namespace, name) in secrets.into_iter().flatten() {
-            all.entry(namespace.clone()).or_default().secrets.insert(name.clone());
-        }
-    }
-    let shadow_modules = shadows.filter_map(|shadow| shadow.wasm.as_ref());
-    for wasm in hooks.filter_map(|hook| hook.wasm.as_ref()).chain(shadow_modules) {
-        let module = &wasm.config_map;
-        all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
-        for mount in wasm.mounts.iter().flatten() {
-            if let Some(map) = &mount.config_map {
-                all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
+        all.extend(self.children.iter().map(|(child, apply)| match apply {
+            ApplyStrategy::DynamicApply => of(child, "", &["get", "create", "update", "delete"], true),
+            ApplyStrategy::ServerSideApply => {
+                of(child, "", &["get", "create", "update", "patch", "delete"], true)
             }
-            if let Some(secret) = &mount.secret {
-                all.entry(secret.namespace.clone()).or_default().secrets.insert(secret.name.clone());
-            }
+        }));
+        let deleted = self.deletes.iter().filter(|kind| !self.children.contains_key(*kind));
+        all.extend(deleted.map(|kind| of(kind, "", &["delete"], true)));
+        if self.rolls {
+            let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
+            all.push(of(&revisions, "", &["get", "create", "update", "delete"], true));
         }
+        all
     }
-    all
 }
 
 fn read(kind: &Gvr) -> Value {

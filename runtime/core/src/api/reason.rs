@@ -93,8 +93,9 @@ table! {
     DecoratorsConflict = ("DecoratorsConflict", Controllers, Warning, "Change one of the hooks.");
     /// The server may not write the status of controllers. The controller works all the same. Recorded once.
     StatusForbidden = ("StatusForbidden", Controllers, Warning, "Let the server update the resource that the message names.");
-    /// The spec names another ServiceAccount, which may not read what the controller starts with. The controller goes on with
-    /// its spec before that, until the account may.
+    /// The controller's account may not write what the spec declares: see the condition `RightsGranted`. Or the spec names
+    /// another ServiceAccount, which may not read what the controller starts with; the controller goes on with its spec
+    /// before that, until the account may.
     RightsMissing = ("RightsMissing", Controllers, Warning, "Grant what the message names: `metahook rbac` prints it.");
     /// A shadow is refused. The controller runs without it.
     ShadowRefused = ("ShadowRefused", Controllers, Warning, "Change the field that the message names.");
@@ -168,6 +169,7 @@ pub enum ConditionType {
     ChildrenStable,
     DeletionsHeld,
     SingleWriter,
+    RightsGranted,
     ShadowAgrees,
     /// The children of a parent follow its latest revision.
     Updated,
@@ -183,6 +185,7 @@ impl ConditionType {
             Self::ChildrenStable => "ChildrenStable",
             Self::DeletionsHeld => "DeletionsHeld",
             Self::SingleWriter => "SingleWriter",
+            Self::RightsGranted => "RightsGranted",
             Self::ShadowAgrees => "ShadowAgrees",
             Self::Updated => "Updated",
         }
@@ -274,6 +277,11 @@ table! {
     LeaderElected = ("LeaderElected", ConditionType::SingleWriter, true);
     /// Another server hosts the same controllers, and both write. The logs of each name the other.
     OtherServer = ("OtherServer", ConditionType::SingleWriter, false);
+    /// The controller's account may write all kinds that the spec declares, in all namespaces or in that of the account.
+    AllGranted = ("AllGranted", ConditionType::RightsGranted, true);
+    /// It may not; the message names account, verb, resource and API group. The controller runs all the same: the right may be granted
+    /// where its parents are, or never be needed.
+    RightsMissing = ("RightsMissing", ConditionType::RightsGranted, false);
     /// From all answers of [shadows](../shadows.md) the same follows as from those of their hooks.
     ShadowsAgree = ("AnswersAgree", ConditionType::ShadowAgrees, true);
     /// From some of them something else follows; the message names the place where most differ, and `status.shadows` more.

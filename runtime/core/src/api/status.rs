@@ -127,6 +127,8 @@ pub struct Report {
     /// There is no such condition where it is unknown.
     pub writer: Finding,
     /// Likewise.
+    pub rights: Finding,
+    /// Likewise.
     pub shadow: Finding,
     pub shadows: BTreeMap<String, ShadowStatus>,
     pub hooks: BTreeMap<String, HookStatus>,
@@ -274,9 +276,11 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         condition(ConditionType::ChildrenStable, &report.stable),
         condition(ConditionType::DeletionsHeld, &report.held),
     ];
-    for (kind, finding) in
-        [(ConditionType::SingleWriter, &report.writer), (ConditionType::ShadowAgrees, &report.shadow)]
-    {
+    for (kind, finding) in [
+        (ConditionType::SingleWriter, &report.writer),
+        (ConditionType::RightsGranted, &report.rights),
+        (ConditionType::ShadowAgrees, &report.shadow),
+    ] {
         if *finding != Finding::Unknown {
             conditions.push(condition(kind, finding));
         }

@@ -1,5 +1,6 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
+mod missing_rights;
 mod modules;
 pub(super) mod parent_queue;
 pub(super) mod report;
@@ -29,6 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{HookCaller, Hooks};
+use crate::controller::runner::missing_rights::MissingRights;
 use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
 use crate::controller::runner::report::Reporter;
@@ -278,6 +280,8 @@ impl ControllerRunner {
             }
         }
         self.remove_stale_finalizers();
+        let rights = MissingRights::of(self, common.account.as_ref());
+        let rights = AbortOnDropHandle::new(tokio::spawn(rights.run()));
         // Before the first reconcile: everything after it is a change.
         hooks.renew(|_| ());
         if let Ok(hooks) = hooks.now() {
@@ -292,7 +296,7 @@ impl ControllerRunner {
             () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };
-        drop(tasks);
+        drop((tasks, rights));
         for part in &parts {
             part.queue.close();
         }

@@ -1,0 +1,52 @@
+//! ConfigMaps and Secrets that the spec of a controller names: modules, mounts, certificates and credentials.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::api::common::Hooks;
+use crate::api::webhook::EndpointConfig;
+
+/// Those of one namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Objects {
+    pub(super) config_maps: BTreeSet<String>,
+    pub(super) secrets: BTreeSet<String>,
+}
+
+/// All entries of `endpoints`, whether a webhook uses them or not: a change of a URL needs no other role.
+pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BTreeMap<String, Objects> {
+    let mut all: BTreeMap<String, Objects> = BTreeMap::new();
+    let hooks =
+        hooks.into_iter().flat_map(|hooks| [&hooks.sync, &hooks.finalize, &hooks.customize]).flatten();
+    let shadows = hooks.clone().filter_map(|hook| hook.shadow.as_ref());
+    let shadow_webhooks = shadows.clone().filter_map(|shadow| shadow.webhook.as_ref());
+    let webhooks = hooks.clone().filter_map(|hook| hook.webhook.as_ref()).chain(shadow_webhooks);
+    for trust in webhooks.map(|webhook| &webhook.trust).chain(endpoints.iter().map(|one| &one.trust)) {
+        let bundle = trust.ca_bundle.as_ref();
+        if let Some(map) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
+            all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
+        }
+        let secrets = [
+            bundle.and_then(|bundle| bundle.secret_ref.as_ref()).map(|one| (&one.namespace, &one.name)),
+            trust.client_tls.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
+            trust.authorization.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
+            trust.basic_auth.as_ref().map(|one| (&one.secret_ref.namespace, &one.secret_ref.name)),
+        ];
+        for (namespace, name) in secrets.into_iter().flatten() {
+            all.entry(namespace.clone()).or_default().secrets.insert(name.clone());
+        }
+    }
+    let shadow_modules = shadows.filter_map(|shadow| shadow.wasm.as_ref());
+    for wasm in hooks.filter_map(|hook| hook.wasm.as_ref()).chain(shadow_modules) {
+        let module = &wasm.config_map;
+        all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
+        for mount in wasm.mounts.iter().flatten() {
+            if let Some(map) = &mount.config_map {
+                all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
+            }
+            if let Some(secret) = &mount.secret {
+                all.entry(secret.namespace.clone()).or_default().secrets.insert(secret.name.clone());
+            }
+        }
+    }
+    all
+}
