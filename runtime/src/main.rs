@@ -35,6 +35,8 @@ async fn server() -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads no further has seen enough.
+        Err((_, error)) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err((code, error)) => {
             #[expect(
                 clippy::print_stderr,
@@ -46,6 +48,12 @@ async fn server() -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }
 
 fn failure(error: impl Into<anyhow::Error>) -> (u8, anyhow::Error) {

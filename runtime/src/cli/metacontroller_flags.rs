@@ -80,7 +80,9 @@ impl Args for IgnoredFlags {
 
 impl FromArgMatches for IgnoredFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(IGNORED.into_iter().filter(|name| matches.contains_id(name)).collect()))
+        // 0 is no address.
+        let is_meant = |name: &str| matches.get_one::<String>(name).is_some_and(|value| value != "0");
+        Ok(Self(IGNORED.into_iter().filter(|name| is_meant(name)).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -231,6 +233,13 @@ mod tests {
         assert_eq!(settings.events, Rate { per_second: 0.0033, burst: 25 });
         assert_eq!(settings.metrics, Some(([0_u16; 8], 9999).into()));
         assert_eq!(settings.probes, Some(([0_u16; 8], 8081).into()));
+    }
+
+    #[test]
+    fn a_profile_that_is_turned_off_is_not_warned_of() {
+        let warnings = |line: &str| serve(line).unwrap().metacontroller_flags.warnings().len();
+        assert_eq!(warnings("metacontroller --pprof-address=0"), 0);
+        assert_eq!(warnings("metacontroller --pprof-address=:6060"), 1);
     }
 
     /// As Go's flags; a chart adds arguments to those that are there.

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 
 mod render;
 mod run;
+mod shell;
 mod test;
 mod webhook;
 
