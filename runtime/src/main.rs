@@ -24,6 +24,7 @@ async fn server() -> ExitCode {
             let terminal = out.is_terminal();
             run.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
         }
+        Command::Check(check) => check.run(out, say).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Test(test) => {
             let terminal = out.is_terminal();
             test.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))

@@ -8,6 +8,7 @@ pub(crate) mod cases;
 pub(crate) mod diff;
 pub(crate) mod documents;
 pub(crate) mod kinds;
+pub(crate) mod laws;
 pub(crate) mod render;
 pub(crate) mod sandbox;
 pub(crate) mod yaml;

@@ -37,6 +37,8 @@ pub(crate) struct Input<'a> {
     pub(crate) request: Bytes,
     pub(crate) limits: Limits,
     pub(crate) mounts: &'a [MountedFolder],
+    /// What the hook's clock begins at.
+    pub(crate) now: SystemTime,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -72,12 +74,12 @@ impl Sandbox {
     }
 
     pub(crate) async fn call(&self, module: &Module, input: Input<'_>) -> Timed {
-        let Input { controller, hook, request, limits, mounts } = input;
+        let Input { controller, hook, request, limits, mounts, now } = input;
         let call = Call {
             controller,
             hook: hook.as_str(),
             request,
-            now: SystemTime::now(),
+            now,
             limits,
             // A server's come from the key of its installation; here they are the same for everybody.
             seed: Seed::default(),

@@ -1,6 +1,7 @@
 //! Command line: flags to settings, and the only reader of arguments and environment.
 
 mod author_flags;
+pub mod check;
 pub mod crds;
 mod hook_flags;
 mod metacontroller_flags;
@@ -50,6 +51,8 @@ pub enum Command {
     Render(Box<render::Render>),
     /// Run the cases of a folder without a cluster: requests with their answers, parents with what is written for them.
     Test(Box<test::Test>),
+    /// Try laws that hold for every good hook on a module, without a cluster; each that does not hold with a request that shows it.
+    Check(Box<check::Check>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.

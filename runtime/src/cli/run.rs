@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -112,7 +112,8 @@ impl Run {
         let module = sandbox.load(&self.module).await?;
         let controller = Some(&*request.controller).filter(|name| !name.is_empty()).unwrap_or("metahook");
         let hook = request.hook;
-        let input = Input { controller, hook, request: text.into(), limits, mounts: &mounts };
+        let input =
+            Input { controller, hook, request: text.into(), limits, mounts: &mounts, now: SystemTime::now() };
         let timed = sandbox.call(&module, input).await;
         let (warnings, failed) = match &timed.called.answer {
             Err(error) => (Vec::new(), Some(RunError::Call(hook, error.clone()))),

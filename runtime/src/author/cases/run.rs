@@ -1,7 +1,7 @@
 //! One case run: its calls or its reconciles, and each file that they are compared with.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::json::difference::same;
@@ -120,6 +120,7 @@ async fn calls(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<
             request: text.into(),
             limits: LimitBounds::default().default,
             mounts: &files.mounts,
+            now: SystemTime::now(),
         };
         let called = files.sandbox.call(module, input).await.called;
         outcome.instructions += called.usage.instructions;

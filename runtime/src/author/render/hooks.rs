@@ -1,8 +1,9 @@
 //! Hooks of a controller that is tried: modules out of files, and webhooks.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use bytes::Bytes;
 use metahook_core::api::SpecError;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
 use metahook_core::api::policy::Limits;
@@ -30,6 +31,7 @@ enum CallableHook {
 #[derive(Debug)]
 pub(crate) struct Called {
     pub(crate) hook: HookName,
+    pub(crate) request: Bytes,
     pub(crate) took: Duration,
     /// Of a module.
     pub(crate) instructions: Option<u64>,
@@ -95,12 +97,16 @@ impl HookSet {
     }
 
     pub(crate) async fn call(&self, controller: &str, hook: HookName, request: Vec<u8>) -> Called {
+        let request = Bytes::from(request);
         match self.hooks.get(hook).unwrap_or(&self.hooks.sync) {
             CallableHook::Wasm { module, limits, mounts } => {
-                let input = Input { controller, hook, request: request.into(), limits: *limits, mounts };
+                let now = SystemTime::now();
+                let input =
+                    Input { controller, hook, request: request.clone(), limits: *limits, mounts, now };
                 let timed = self.sandbox.call(module, input).await;
                 Called {
                     hook,
+                    request,
                     took: timed.took,
                     instructions: Some(timed.called.usage.instructions),
                     pure: Some(timed.called.pure),
@@ -110,10 +116,11 @@ impl HookSet {
             }
             CallableHook::Webhook(webhook) => {
                 let start = Instant::now();
-                let answer = webhook.call(request.into(), None, &Reservation::default()).await;
+                let answer = webhook.call(request.clone(), None, &Reservation::default()).await;
                 let failed = |error: WebError| HookError::Webhook(hook, error_chain(&error));
                 Called {
                     hook,
+                    request,
                     took: start.elapsed(),
                     instructions: None,
                     pure: None,

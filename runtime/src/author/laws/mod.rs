@@ -1,0 +1,223 @@
+//! Laws of hooks: what holds for a good one whatever it is asked; each with the input that breaks it, made smaller.
+
+mod requests;
+mod shrink;
+
+use std::error::Error;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use metahook_core::api::hook::HookName;
+use metahook_core::api::policy::Limits;
+use metahook_core::json::difference::same;
+use metahook_core::json::hidden::{hide, shown_differences};
+use serde_json::Value;
+
+use crate::author::call::RequestOf;
+use crate::author::render::hooks::HookFiles;
+use crate::author::sandbox::Input;
+use crate::hook::wasm::run::{CallError, Usage};
+use crate::telemetry::error_chain;
+use requests::{reversed, with_many_children, with_unicode, with_unknown_fields, without_status};
+use shrink::shrink;
+
+/// Requests that each law is tried with.
+const MAX_SAMPLES: usize = 20;
+
+/// The clock of a second call differs by this.
+const LATER: Duration = Duration::from_hours(24 * 40);
+
+/// The share of a limit, in percent, that no call should come near: a larger parent would exceed it.
+const BUDGET_PERCENT: u64 = 50;
+
+/// What is kept of a request that is made smaller: a hook is never asked without.
+const KEPT: [&str; 4] = ["/parent/metadata/name", "/object/metadata/name", "/children", "/attachments"];
+
+/// A request that the hook is asked with.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) hook: HookName,
+    pub(crate) request: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Law {
+    Accepted,
+    SameAnswer,
+    KeyOrder,
+    UnknownFields,
+    NoStatus,
+    Unicode,
+    ManyChildren,
+}
+
+const ALL: [Law; 7] = [
+    Law::Accepted,
+    Law::SameAnswer,
+    Law::KeyOrder,
+    Law::UnknownFields,
+    Law::NoStatus,
+    Law::Unicode,
+    Law::ManyChildren,
+];
+
+/// What came of one law.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    pub(crate) law: &'static str,
+    /// `None`: no request could be made for it.
+    pub(crate) holds: Option<Result<(), Broken>>,
+}
+
+/// A law that does not hold.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) why: String,
+    /// The request, without the values of Secrets.
+    pub(crate) input: Value,
+}
+
+/// A module under trial.
+pub(crate) struct Trial {
+    pub(crate) files: HookFiles,
+    pub(crate) limits: Limits,
+}
+
+impl Law {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "the server takes each answer",
+            Self::SameAnswer => "the same request gets the same answer, also later",
+            Self::KeyOrder => "the order of keys in a request does not matter",
+            Self::UnknownFields => "unknown fields do no harm",
+            Self::NoStatus => "a parent may have no status yet",
+            Self::Unicode => "texts may have any characters",
+            Self::ManyChildren => "1,000 children are no problem",
+        }
+    }
+
+    /// The request that the law is about; `None`: this one gives none.
+    fn request(self, sample: &Value) -> Option<Value> {
+        match self {
+            Self::Accepted | Self::SameAnswer | Self::KeyOrder => Some(sample.clone()),
+            Self::UnknownFields => with_unknown_fields(sample),
+            Self::NoStatus => without_status(sample),
+            Self::Unicode => with_unicode(sample),
+            Self::ManyChildren => with_many_children(sample),
+        }
+    }
+}
+
+/// Why a law does not hold for a request.
+#[derive(Debug, PartialEq)]
+struct Fault {
+    /// Faults of one kind are the same fault, whatever their words.
+    kind: &'static str,
+    why: String,
+}
+
+/// An answer that the server would read, or why there is none.
+struct Answered {
+    answer: Result<Value, Fault>,
+    /// The hook ended itself with an error, as it may about a parent that makes no sense.
+    declined: bool,
+    usage: Usage,
+}
+
+impl Trial {
+    /// Tries all laws with these requests.
+    pub(crate) async fn run(&self, samples: &[Sample]) -> Vec<Verdict> {
+        let mut all = Vec::new();
+        for law in ALL {
+            let mut holds = None;
+            for sample in samples.iter().take(MAX_SAMPLES) {
+                let Some(request) = law.request(&sample.request) else { continue };
+                // What is wrong with the request itself is the first law's concern.
+                if law != Law::Accepted
+                    && self.breaks(Law::Accepted, sample.hook, &sample.request).await.is_some()
+                {
+                    continue;
+                }
+                let Some(fault) = self.breaks(law, sample.hook, &request).await else {
+                    holds = Some(Ok(()));
+                    continue;
+                };
+                let again = async |request: &Value| {
+                    let found = self.breaks(law, sample.hook, request).await;
+                    found.is_some_and(|found| found.kind == fault.kind)
+                };
+                let mut input = shrink(request, &KEPT, again).await;
+                // The smaller one may show it in other words.
+                let fault = self.breaks(law, sample.hook, &input).await.unwrap_or(fault);
+                hide(&mut input);
+                holds = Some(Err(Broken { why: fault.why, input }));
+                break;
+            }
+            all.push(Verdict { law: law.name(), holds });
+        }
+        all
+    }
+
+    /// Why a law does not hold for a request.
+    async fn breaks(&self, law: Law, hook: HookName, request: &Value) -> Option<Fault> {
+        let now = SystemTime::now();
+        let first = self.call(hook, request.to_string(), now).await;
+        let second = match law {
+            Law::SameAnswer => self.call(hook, request.to_string(), now + LATER).await,
+            Law::KeyOrder => self.call(hook, reversed(request), now).await,
+            Law::Unicode if first.declined => return None,
+            Law::ManyChildren => return first.answer.err().or_else(|| self.over_budget(first.usage)),
+            Law::Accepted | Law::UnknownFields | Law::NoStatus | Law::Unicode => return first.answer.err(),
+        };
+        match (first.answer, second.answer) {
+            (Ok(one), Ok(other)) if same(&one, &other) => None,
+            (Ok(one), Ok(other)) => {
+                let why = format!("the answers differ: {}", shown_differences(&other, &one, true));
+                Some(Fault { kind: "Differs", why })
+            }
+            // That it fails is another law's concern.
+            (Err(_), Err(_)) => None,
+            (Err(fault), Ok(_)) | (Ok(_), Err(fault)) => {
+                Some(Fault { why: format!("one of the two calls fails: {}", fault.why), ..fault })
+            }
+        }
+    }
+
+    fn over_budget(&self, used: Usage) -> Option<Fault> {
+        let parts = [
+            ("instructions", used.instructions, self.limits.instructions),
+            ("memory", used.memory, self.limits.memory),
+        ];
+        let over = parts
+            .into_iter()
+            .find(|(_, used, limit)| used.saturating_mul(100) > limit.saturating_mul(BUDGET_PERCENT));
+        over.map(|(what, used, limit)| {
+            let why = format!(
+                "the call takes {used} of limits.{what}, which are {limit}: more than {BUDGET_PERCENT} % of it, so that a larger parent may exceed it"
+            );
+            Fault { kind: "Budget", why }
+        })
+    }
+
+    async fn call(&self, hook: HookName, request: String, now: SystemTime) -> Answered {
+        let value: Value = serde_json::from_str(&request).unwrap_or_default();
+        let of = RequestOf::new(&value, Some(hook));
+        let Some(module) = &self.files.module else {
+            let answer = Err(Fault { kind: "Module", why: "there is no module".to_owned() });
+            return Answered { answer, declined: false, usage: Usage::default() };
+        };
+        let controller = if of.controller.is_empty() { "metahook" } else { &of.controller };
+        let (limits, mounts) = (self.limits, &*self.files.mounts);
+        let request = Bytes::from(request);
+        let input = Input { controller, hook, request, limits, mounts, now };
+        let called = self.files.sandbox.call(module, input).await.called;
+        let declined = matches!(called.answer, Err(CallError::Exit { .. }));
+        let fault =
+            |kind, error: &dyn Error| Fault { kind, why: format!("the {hook} hook: {}", error_chain(error)) };
+        let answer = called.answer.map_err(|error| fault(error.category(), &error)).and_then(|answer| {
+            of.read(&answer).map_err(|error| fault("Answer", &error))?;
+            serde_json::from_slice(&answer).map_err(|error| fault("Answer", &error))
+        });
+        Answered { answer, declined, usage: called.usage }
+    }
+}

@@ -1,0 +1,158 @@
+//! `metahook check`: laws that hold for every good hook, tried on a module without a cluster.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use metahook_core::api::SpecError;
+use metahook_core::api::common::ApplyStrategy;
+
+use crate::author::call::RequestOf;
+use crate::author::documents::{self, DocumentError};
+use crate::author::laws::{Broken, Sample, Trial};
+use crate::author::render::Simulation;
+use crate::author::render::rounds::{End, Rounds};
+use crate::author::render::setup::{Options, SetupError};
+use crate::author::yaml;
+use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, mount};
+use crate::telemetry::{error_chain, escape};
+
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The module's file.
+    #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub module: PathBuf,
+    /// A file with a controller, its CustomResourceDefinitions or examples of parents and other objects; several times for several.
+    #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub file: Vec<PathBuf>,
+    /// A request to try the laws with; several times for several.
+    #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub request: Vec<PathBuf>,
+    /// A folder that stands for a mount, for example `/etc/greeting=./greeting`; several times for several.
+    #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
+    pub mount: Vec<MountFlag>,
+    /// Reconciles within which nothing may be left to change.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub cycles: u16,
+    #[command(flatten)]
+    pub limits: LimitFlags,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error("-f")]
+    Document(#[source] DocumentError),
+    #[error("--request")]
+    Request(#[source] DocumentError),
+    #[error(transparent)]
+    Files(#[from] HookFilesError),
+    #[error(transparent)]
+    Limits(#[from] SpecError),
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    #[error("laws that do not hold: {broken}")]
+    Broken { broken: usize },
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+}
+
+impl CheckError {
+    /// 1: a law does not hold, or the server would not take the module. 2: the files or the flags.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Broken { .. } => 1,
+            Self::Files(error) if error.is_refusal() => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl Check {
+    /// Results go to `out`, remarks to `say`.
+    pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
+        let limits = self.limits.limits()?;
+        let flags = HookFileFlags { module: Some(self.module.clone()), mount: self.mount.clone() };
+        let files = flags.files().await?;
+        writeln!(out, "ok   the server takes the module")?;
+        let mut samples = Vec::new();
+        for file in &self.request {
+            let (_, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
+            samples.push(Sample { hook: RequestOf::new(&request, None).hook, request });
+        }
+        let mut broken = 0;
+        if !self.file.is_empty() {
+            let mut all = Vec::new();
+            for file in &self.file {
+                all.extend(documents::read(file).map_err(CheckError::Document)?);
+            }
+            let options = Options {
+                namespace: "default".to_owned(),
+                apply_strategy: ApplyStrategy::default(),
+                field_manager: FIELD_MANAGER.to_owned(),
+                files: files.clone(),
+            };
+            let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
+            let law = "what it answers is carried out, and then nothing is left to change";
+            match unsettled(&rounds) {
+                None => writeln!(out, "ok   {law}")?,
+                Some(why) => {
+                    broken += 1;
+                    writeln!(out, "FAIL {law}\n  {}", escape(&why))?;
+                }
+            }
+            samples.extend(asked(&rounds));
+        }
+        if samples.is_empty() {
+            writeln!(
+                say,
+                "nothing more is tried: give a controller and an example of a parent with -f, or a request with --request"
+            )?;
+        }
+        for verdict in (Trial { files, limits }).run(&samples).await {
+            match verdict.holds {
+                Some(Ok(())) => writeln!(out, "ok   {}", verdict.law)?,
+                Some(Err(Broken { why, input })) => {
+                    broken += 1;
+                    writeln!(out, "FAIL {}\n  {}\n  this request shows it:", verdict.law, escape(&why))?;
+                    yaml::print(&input).lines().try_for_each(|line| writeln!(out, "    {line}"))?;
+                }
+                None if samples.is_empty() => {}
+                None => writeln!(out, "skip {}: no request could be made for it", verdict.law)?,
+            }
+        }
+        if broken > 0 { Err(CheckError::Broken { broken }) } else { Ok(()) }
+    }
+}
+
+/// Why the rounds did not come to rest.
+fn unsettled(rounds: &Rounds) -> Option<String> {
+    let count = rounds.rounds.len();
+    match rounds.end {
+        End::Settled => None,
+        End::Enough => Some(format!("round {count} still changes something: see `metahook render --cycles`")),
+        End::Oscillates { like } => Some(format!(
+            "it oscillates: after round {count} all is as after round {like}; `metahook render --cycles` shows between which answers"
+        )),
+        End::Failed => {
+            let mut last = rounds.rounds.last().into_iter().flatten();
+            last.find_map(|one| Some(format!("{}: {}", one.parent, error_chain(one.error.as_ref()?))))
+        }
+    }
+}
+
+/// The requests of the reconciles, each once.
+fn asked(rounds: &Rounds) -> Vec<Sample> {
+    let mut all: Vec<Sample> = Vec::new();
+    for call in rounds.rounds.iter().flatten().flat_map(|one| &one.calls) {
+        if let Ok(request) = serde_json::from_slice(&call.request) {
+            let sample = Sample { hook: call.hook, request };
+            if !all.contains(&sample) {
+                all.push(sample);
+            }
+        }
+    }
+    // Later ones show more: children, and a status.
+    all.reverse();
+    all
+}

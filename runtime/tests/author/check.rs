@@ -1,0 +1,203 @@
+//! `metahook check`: each law with a module that breaks it, and the smaller request that shows it.
+
+use serde_json::{Value, json};
+
+use crate::render::{CRD, PARENT, composite, config_map, module};
+use crate::{Ended, Folder};
+
+/// Reads the request to 4096 on, with its length at 8; then `body`, which may ask `$has` for a byte in it and `$say` an answer.
+fn reads(one: &str, other: &str, body: &str) -> String {
+    let bytes = |text: &str| text.bytes().map(|byte| format!("\\{byte:02x}")).collect::<Vec<_>>().concat();
+    format!(
+        r#"(global $length (mut i32) (i32.const 0))
+        (data (i32.const 1024) "{}") (data (i32.const 2048) "{}")
+        (func $has (param $byte i32) (result i32) (local $at i32)
+          (loop $next
+            (if (i32.ge_u (local.get $at) (global.get $length)) (then (return (i32.const 0))))
+            (if (i32.eq (i32.load8_u (i32.add (i32.const 4096) (local.get $at))) (local.get $byte))
+              (then (return (i32.const 1))))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (br $next))
+          (unreachable))
+        (func $say (param $other i32)
+          (if (local.get $other)
+            (then (i32.store (i32.const 0) (i32.const 2048)) (i32.store (i32.const 4) (i32.const {})))
+            (else (i32.store (i32.const 0) (i32.const 1024)) (i32.store (i32.const 4) (i32.const {}))))
+          (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
+        (func $main
+          (i32.store (i32.const 0) (i32.const 4096)) (i32.store (i32.const 4) (i32.const 60000))
+          (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))
+          (global.set $length (i32.load (i32.const 8)))
+          {body})"#,
+        bytes(one),
+        bytes(other),
+        other.len(),
+        one.len()
+    )
+}
+
+const ONE: &str = r#"{"children":[],"status":{"x":1}}"#;
+const OTHER: &str = r#"{"children":[],"status":{"x":2}}"#;
+
+/// A request of every part that a law needs: a child, a status, texts.
+fn request() -> Value {
+    let child = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c", "uid": "u"}});
+    json!({
+        "parent": {"metadata": {"name": "a"}, "spec": {"size": "s", "other": [1, 2]}, "status": {"mark": "~"}},
+        "children": {"Pod.v1": {"c": child}},
+    })
+}
+
+fn check(body: &str) -> Ended {
+    let folder =
+        Folder::new().module("hook.wasm", &reads(ONE, OTHER, body)).with("r.json", request().to_string());
+    folder.metahook(&["check", "hook.wasm", "--request=r.json"])
+}
+
+/// This law and no other one is broken; gives back what is printed.
+#[track_caller]
+fn breaks(law: &str, body: &str) -> String {
+    let ended = check(body);
+    let failed: Vec<_> = ended.out.lines().filter_map(|line| line.strip_prefix("FAIL ")).collect();
+    assert_eq!((ended.code, failed), (1, vec![law]), "{}", ended.say);
+    ended.out
+}
+
+#[test]
+fn a_good_hook_keeps_all_laws() {
+    let ended = check("(call $say (i32.const 0))");
+    ended.is(0, "");
+    let all_hold = ended.out.lines().all(|line| line.starts_with("ok   "));
+    assert!(all_hold && ended.out.lines().count() == 8, "{}", ended.out);
+}
+
+#[test]
+fn a_hook_whose_answer_follows_the_time_is_found() {
+    let days = "(drop (call $time (i32.const 0) (i64.const 0) (i32.const 64)))
+        (call $say (i32.wrap_i64 (i64.rem_u (i64.div_u (i64.load (i32.const 64)) (i64.const 3456000000000000)) (i64.const 2))))";
+    let said = breaks("the same request gets the same answer, also later", days);
+    assert!(said.contains("the answers differ: status.x: "), "{said}");
+    assert!(
+        said.contains("    parent:\n      metadata:\n        name: a\n") && !said.contains("spec"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_hook_that_takes_the_first_key_is_found() {
+    let first = "(call $say (i32.eq (i32.load8_u (i32.const 4098)) (i32.const 0x70)))";
+    breaks("the order of keys in a request does not matter", first);
+}
+
+#[test]
+fn a_hook_that_knows_all_fields_is_found() {
+    let said = breaks(
+        "unknown fields do no harm",
+        "(if (call $has (i32.const 0x3f)) (then unreachable)) (call $say (i32.const 0))",
+    );
+    assert!(said.contains("the sync hook: the hook trapped"), "{said}");
+    assert_eq!(said.matches("text: \"?\"").count(), 1, "one of four is enough: {said}");
+}
+
+#[test]
+fn a_hook_that_needs_a_status_is_found() {
+    breaks(
+        "a parent may have no status yet",
+        "(if (i32.and (i32.lt_u (global.get $length) (i32.const 2000)) (i32.eqz (call $has (i32.const 0x7e)))) (then unreachable)) (call $say (i32.const 0))",
+    );
+}
+
+#[test]
+fn a_hook_that_knows_ascii_alone_is_found() {
+    breaks(
+        "texts may have any characters",
+        "(if (call $has (i32.const 0xf0)) (then unreachable)) (call $say (i32.const 0))",
+    );
+}
+
+#[test]
+fn a_hook_that_fails_about_many_children_is_found_with_as_few_as_do() {
+    let many =
+        "(if (i32.ge_u (global.get $length) (i32.const 2000)) (then unreachable)) (call $say (i32.const 0))";
+    let said = breaks("1,000 children are no problem", many);
+    assert!(said.lines().count() < 200, "{} lines", said.lines().count());
+}
+
+#[test]
+fn an_answer_that_is_none_is_the_first_laws_concern() {
+    let folder = Folder::new().answers("hook.wasm", "{}").with("r.json", request().to_string());
+    let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);
+    ended.is(1, "laws that do not hold: 1");
+    assert!(
+        ended.out.contains(
+            "FAIL the server takes each answer\n  the sync hook: the hook's answer has no field children"
+        ),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn a_controller_is_tried_until_nothing_changes() {
+    let folder = |answer: Value| {
+        Folder::new()
+            .with("controller.yaml", composite(&module(), "InPlace"))
+            .with("crd.yaml", CRD)
+            .with("parent.yaml", PARENT)
+            .answers("hook.wasm", &answer.to_string())
+    };
+    let arguments = ["check", "hook.wasm", "-f", "controller.yaml", "-f", "crd.yaml", "-f", "parent.yaml"];
+    let good = folder(json!({"children": [config_map("a", "x")]}));
+    let ended = good.metahook(&arguments);
+    ended.is(0, "");
+    assert!(
+        ended.out.contains("ok   what it answers is carried out")
+            && ended.out.contains("ok   1,000 children"),
+        "{}",
+        ended.out
+    );
+    good.metahook(&[&arguments[..], &["--cycles=1"]].concat()).is(1, "laws that do not hold: 1");
+    let undeclared = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}});
+    let ended = folder(json!({"children": [undeclared]})).metahook(&arguments);
+    ended.is(1, "laws that do not hold: 1");
+    assert!(
+        ended.out.contains("children[0] is a v1 Pod, which the controller's spec does not declare"),
+        "{}",
+        ended.out
+    );
+}
+
+#[test]
+fn values_of_secrets_are_in_no_request_that_is_shown() {
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VzYW1l"}});
+    let mut request = request();
+    request["children"]["Secret.v1"] = json!({"s": secret});
+    let folder = Folder::new().answers("hook.wasm", "no JSON").with("r.json", request.to_string());
+    let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);
+    ended.is(1, "");
+    assert!(!format!("{ended:?}").contains("c2VzYW1l"), "{ended:#?}");
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let imports = "(module (import \"env\" \"socket\" (func)) (memory (export \"memory\") 1) (func (export \"_start\")))";
+    let folder = Folder::new()
+        .answers("hook.wasm", ONE)
+        .with("imports.wasm", wat::parse_str(imports).unwrap())
+        .with("broken.json", "{")
+        .with("r.json", request().to_string());
+    folder.metahook(&["check", "imports.wasm"]).is(1, "the module wants what hooks cannot have: env");
+    folder.metahook(&["check", "none.wasm"]).is(2, "none.wasm cannot be read");
+    folder
+        .metahook(&["check", "hook.wasm", "--request=none.json"])
+        .is(2, "--request: none.json cannot be read");
+    folder
+        .metahook(&["check", "hook.wasm", "--request=broken.json"])
+        .is(2, "broken.json, document 1 (line 1)");
+    folder.metahook(&["check", "hook.wasm", "-f", "r.json"]).is(2, "the files hold no CompositeController");
+    folder.metahook(&["check", "hook.wasm", "--cycles=1001"]).is(2, "--cycles");
+    let alone = folder.metahook(&["check", "hook.wasm"]);
+    alone.is(0, "nothing more is tried: give a controller and an example of a parent with -f");
+    assert_eq!(alone.out, "ok   the server takes the module\n");
+}
