@@ -233,9 +233,9 @@ pub(crate) async fn controllers_that_never_settle_on_one_object_are_throttled(
             Ok(if gaps.iter().any(|gap| *gap >= pause) { Ok(()) } else { Err(format!("{gaps:?}")) })
         })
         .await?;
-        // As one alone, and what failed because another one was faster.
+        // As one alone, and what failed because one of the two others was faster: as often as those write.
         let before = gaps().iter().take_while(|gap| **gap < pause).count();
-        ensure!(before <= 2 * BUDGET, "{before} calls of {path} before the first pause: {:?}", gaps());
+        ensure!(before <= 3 * BUDGET, "{before} calls of {path} before the first pause: {:?}", gaps());
     }
     Ok(())
 }
