@@ -44,10 +44,15 @@ async fn roles(test: &mut Fixture, controller: &Value) -> Result<Vec<Value>> {
 
 /// What every server needs, whatever it hosts.
 async fn grant_the_server_its_own(test: &mut Fixture) -> Result<()> {
+    grant_the_server(test, json!(["*"])).await
+}
+
+/// The same, with these resources of controllers.
+async fn grant_the_server(test: &mut Fixture, of_controllers: Value) -> Result<()> {
     let name = test.name().to_owned();
     let rules = json!([
         { "apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get", "list", "watch"] },
-        { "apiGroups": ["metacontroller.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"] },
+        { "apiGroups": ["metacontroller.k8s.io"], "resources": of_controllers, "verbs": ["get", "list", "watch", "update"] },
         { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
         { "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["metahook-seed"], "verbs": ["get"] },
     ]);
@@ -142,6 +147,42 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     test.store("hook", &wasm::answers(&json!({ "children": [] }))?).await?;
     test.config_maps().until_gone("child").await?;
     until_controller(test, "no parent failing", |cc| cc["status"]["failing"] == 0).await?;
+    Ok(())
+}
+
+/// Roles that were written for Metacontroller do not name the status of controllers.
+pub(crate) async fn controllers_work_where_their_status_may_not_be_written(test: &mut Fixture) -> Result<()> {
+    let webhook = Webhook::serve(|asked| {
+        let child = config_map(text(&asked.body, "/parent/metadata/name"), json!({}), json!({}));
+        json!({ "children": [child], "status": { "n": 1 } }).into()
+    })
+    .await?;
+    let limited = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "limited" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), limited).await?;
+    grant_the_server(test, json!(["compositecontrollers", "decoratorcontrollers", "controllerrevisions"]))
+        .await?;
+    reach_as(test, "limited").await?;
+    test.define_kind().await?;
+    let controller = test.controller().renamed(&short(test)).making(&CONFIG_MAP, "InPlace");
+    let controller = controller.synced_by(Hook::webhook(&webhook.url("/sync"))).json();
+    let roles = roles(test, &controller).await?;
+    grant(test, &roles, "-reads").await?;
+    grant(test, &roles, "-writes").await?;
+    test.serve()?;
+    let made = test.make(&test.controllers(), controller).await?;
+    let event = test.until_event_on(&made, "StatusForbidden", |_| true).await?;
+    ensure!(text(&event, "/message").contains("compositecontrollers/status"), "{event}");
+    // Each changes the counts that the status would have.
+    for name in ["ada", "grace", "barbara"] {
+        test.create(test.parent(name)).await?;
+        test.config_maps().until(name, "made", |_| true).await?;
+        test.parents().until(name, "its status", |parent| parent["status"]["n"] == 1).await?;
+    }
+    let events = test.within_other(&EVENT, "default");
+    let fields = format!("involvedObject.uid={},reason=StatusForbidden", uid(&made));
+    let told = events.list_where(&fields).await?;
+    ensure!(told.len() == 1 && told[0]["count"] == 1, "it is told more than once: {told:?}");
+    ensure!(test.controllers().get(&short(test)).await?["status"].is_null(), "the status was written");
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "only JSON is indexed: what is not there is null")]
 
 mod accounts;
+mod all_rights;
 mod attacks;
 mod chart;
 mod compat;
@@ -39,6 +40,7 @@ use std::env;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use all_rights::least_but_where_needed;
 use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, related,
@@ -55,23 +57,20 @@ use runner::{Test, Wanted, What, tests};
 
 /// The longest first.
 fn all() -> Vec<Test> {
-    [
-        on_a_node(),
-        of_the_chart(),
+    let of_servers = [
         of_bounds(),
-        attacks::all(),
         of_decorators(),
         of_controllers(),
         of_the_contract(),
-        of_least_rights(),
+        of_composites(),
         of_the_protocol(),
         of_children(),
         of_accounts(),
         of_hooks(),
         of_the_harness(),
-        without_a_server(),
-    ]
-    .concat()
+    ];
+    let of_servers = least_but_where_needed(of_servers.concat());
+    [on_a_node(), of_the_chart(), attacks::all(), of_servers, without_a_server()].concat()
 }
 
 /// Skipped where there can be no node.
@@ -266,9 +265,8 @@ fn of_the_contract() -> Vec<Test> {
     ]
 }
 
-/// The server of these may do what it needs, and nothing else.
-fn of_least_rights() -> Vec<Test> {
-    let tests = tests![
+fn of_composites() -> Vec<Test> {
+    tests![
         composite::{
             a_parent_gets_a_pod_with_the_greeting_its_owner_and_its_label,
             the_status_is_what_the_hook_says_and_the_generation_it_saw,
@@ -320,8 +318,7 @@ fn of_least_rights() -> Vec<Test> {
             an_object_that_is_gone_leaves_nothing_behind,
             a_server_killed_in_the_middle_neither_doubles_nor_forgets,
         },
-    ];
-    tests.into_iter().map(Test::with_least_rights).collect()
+    ]
 }
 
 /// Section 2 of the contract.
@@ -416,6 +413,7 @@ fn of_accounts() -> Vec<Test> {
     tests![
         accounts::{
             rights_that_the_server_lacks_are_named_before_there_is_a_parent,
+            controllers_work_where_their_status_may_not_be_written,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_controller_goes_on_until_its_new_account_may_start_it,
             a_webhook_decides_within_the_rights_of_its_controllers_account,
