@@ -79,9 +79,6 @@ fn on_a_node() -> Vec<Test> {
         in_cluster::{
             the_server_runs_as_a_pod_and_comes_back_after_kill_9,
         },
-        services::{
-            hooks_of_metacontrollers_users_run_unchanged_behind_services,
-        },
         node::{
             the_tutorials_pods_run_to_completion_and_their_logs_can_be_read,
             a_node_that_is_stopped_leaves_nothing_behind,
@@ -94,7 +91,14 @@ fn on_a_node() -> Vec<Test> {
             a_container_that_ends_on_its_node_is_started_again_and_again,
         },
     ];
-    tests.into_iter().map(Test::on_a_node).collect()
+    let with_interpreters = tests![
+        services::{
+            hooks_of_metacontrollers_users_run_unchanged_behind_services,
+        },
+    ];
+    let with_interpreters =
+        with_interpreters.into_iter().map(|test| test.with_programs(&services::INTERPRETERS));
+    with_interpreters.chain(tests).map(Test::on_a_node).collect()
 }
 
 /// Skipped where Helm cannot be built.

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ pub(crate) struct Test {
     /// The server may do what the manifests and `metahook rbac` allow, and no more.
     pub(crate) has_least_rights: bool,
     pub(crate) with_helm: bool,
+    /// Paths of programs on this machine without which nothing can be tested.
+    pub(crate) programs: &'static [&'static str],
 }
 
 impl Test {
@@ -54,6 +57,15 @@ impl Test {
     /// Skipped where Helm can neither be found nor built.
     pub(crate) fn with_helm(self) -> Self {
         Self { with_helm: true, ..self }
+    }
+
+    /// Skipped where one of these is missing.
+    pub(crate) fn with_programs(self, programs: &'static [&'static str]) -> Self {
+        Self { programs, ..self }
+    }
+
+    fn missing_program(&self) -> Option<&'static str> {
+        self.programs.iter().copied().find(|program| !Path::new(program).exists())
     }
 }
 
@@ -73,6 +85,7 @@ macro_rules! tests {
             on_a_node: false,
             has_least_rights: false,
             with_helm: false,
+            programs: &[],
         },)*)*]
     };
 }
@@ -201,6 +214,9 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
 
 /// `alone`: nothing else runs meanwhile.
 async fn one(test: Test, planes: &ControlPlanes, alone: bool) -> (Vec<Figure>, Result<Ended>) {
+    if let Some(program) = test.missing_program() {
+        return (Vec::new(), Ok(Ended::Skipped(format!("no {program}"))));
+    }
     let plane = match planes.get(test.on_a_node).await {
         Ok(Ok(plane)) => plane,
         Ok(Err(missing)) => return (Vec::new(), Ok(Ended::Skipped(format!("no node: {missing}")))),

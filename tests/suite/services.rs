@@ -1,7 +1,5 @@
 //! Hooks in Pods behind Services, as users of Metacontroller write and deploy them; the server runs as Metacontroller's Pod did.
 
-use std::path::Path;
-
 use acceptance::control_plane::ControlPlane;
 use acceptance::fixture::Fixture;
 use acceptance::kubectl::Kubectl;
@@ -13,15 +11,12 @@ use serde_json::json;
 
 use crate::tutorial::{prints, types};
 
-const INTERPRETERS: [&str; 2] = ["/usr/bin/python3", "/usr/bin/node"];
+/// What the hooks are run by; their Pods see the programs of this machine.
+pub(crate) const INTERPRETERS: [&str; 2] = ["/usr/bin/python3", "/usr/bin/node"];
 
 pub(crate) async fn hooks_of_metacontrollers_users_run_unchanged_behind_services(
     test: &mut Fixture,
 ) -> Result<()> {
-    if let Some(missing) = INTERPRETERS.iter().find(|program| !Path::new(program).exists()) {
-        println!("nothing is tested: this needs {missing}");
-        return Ok(());
-    }
     let parts = test.plane().parts().context("this test needs a node")?.clone();
     let folder = tempfile::tempdir()?;
     Layout::of_server(&paths::server()?, Effort::Little)?.write(folder.path())?;
