@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::children::desired::Applying;
 use metahook_core::pacing::Rate;
 
+use crate::cli::ignored_flags::IgnoredFlags;
 use crate::cli::{FlagError, apply_strategy};
 use crate::controller::troubleshooting::{BODIES, DIFFERENCES};
 use crate::server::Election;
@@ -59,36 +60,6 @@ pub struct MetacontrollerFlags {
     pub leader_election_id: String,
     #[command(flatten)]
     pub ignored: IgnoredFlags,
-}
-
-/// Flags that are accepted, and have no effect.
-const IGNORED: [&str; 3] = ["pprof-address", "zap-stacktrace-level", "zap-time-encoding"];
-
-/// The ignored flags that were given.
-#[derive(Debug)]
-pub struct IgnoredFlags(Vec<&'static str>);
-
-impl Args for IgnoredFlags {
-    fn augment_args(command: Command) -> Command {
-        command.args(IGNORED.map(|name| Arg::new(name).long(name).hide(true)))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for IgnoredFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        // 0 is no address.
-        let is_meant = |name: &str| matches.get_one::<String>(name).is_some_and(|value| value != "0");
-        Ok(Self(IGNORED.into_iter().filter(|name| is_meant(name)).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
 }
 
 fn events_qps(text: &str) -> Result<f64, String> {
@@ -154,15 +125,7 @@ impl MetacontrollerFlags {
 
     /// Flags without effect.
     pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let ignored: Vec<_> = self.ignored.0.iter().map(|name| format!("--{name}")).collect();
-        if !ignored.is_empty() {
-            warnings.push(format!(
-                "accepted, and without effect in this version of metahook: {}",
-                ignored.join(", ")
-            ));
-        }
-        warnings
+        self.ignored.warning().into_iter().collect()
     }
 }
 

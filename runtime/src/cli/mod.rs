@@ -4,6 +4,7 @@ mod author_flags;
 pub mod check;
 pub mod crds;
 mod hook_flags;
+mod ignored_flags;
 mod metacontroller_flags;
 pub mod pack;
 pub mod rbac;

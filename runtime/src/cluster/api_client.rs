@@ -1,4 +1,4 @@
-//! Client of the API server: its connection, requests and answers as bytes, and the paths of objects.
+//! Client of the API server: its connection, and requests and answers as bytes.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,7 +12,6 @@ use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
-use metahook_core::object::id::{Key, Resource};
 use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
@@ -279,49 +278,10 @@ async fn infer<E>(
     }
 }
 
-/// The path of one object.
-pub(crate) fn object_path(resource: &Resource, key: &Key) -> String {
-    format!("{}/{}", list_path(resource, &key.namespace), segment(&key.name))
-}
-
-/// The path of a resource's objects in a namespace; in the cluster where it is empty.
-pub(crate) fn list_path(resource: &Resource, namespace: &str) -> String {
-    let root = version_path(&resource.gvk.group, &resource.gvk.version);
-    match (resource.namespaced, namespace) {
-        (true, namespace) if !namespace.is_empty() => {
-            format!("{root}/namespaces/{}/{}", segment(namespace), resource.plural)
-        }
-        _ => format!("{root}/{}", resource.plural),
-    }
-}
-
-/// One segment of a path: whatever it holds, it stays one.
-pub(super) fn segment(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                out.push(char::from(byte));
-            }
-            other => out.extend(['%', hex(other >> 4), hex(other & 15)]),
-        }
-    }
-    out
-}
-
-fn hex(nibble: u8) -> char {
-    char::from_digit(nibble.into(), 16).unwrap_or_default().to_ascii_uppercase()
-}
-
-pub(crate) fn version_path(group: &str, version: &str) -> String {
-    let version = segment(version);
-    if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", segment(group)) }
-}
-
 #[cfg(test)]
 mod tests {
     use http::Response;
-    use metahook_core::object::id::Gvk;
+    use metahook_core::object::id::Key;
 
     use super::*;
     use crate::cluster::fake;
@@ -397,14 +357,5 @@ mod tests {
         let late = api.send(Method::POST, "/x", &Value::Null).await;
         assert!(matches!(late, Err(Unreachable::NotLeading(_))));
         assert_eq!(requests.take(), ["POST /x"]);
-    }
-
-    #[test]
-    fn a_name_never_becomes_more_than_one_segment() {
-        let gvk = Gvk::new("apps/v1", "Deployment");
-        let resource = Resource { gvk, plural: "deployments".into(), namespaced: true, has_status: true };
-        let path = |namespace: &str, name: &str| object_path(&resource, &Key::new(namespace, name));
-        assert_eq!(path("n", "a.b"), "/apis/apps/v1/namespaces/n/deployments/a.b");
-        assert_eq!(path("n/x?y", "../z#%"), "/apis/apps/v1/namespaces/n%2Fx%3Fy/deployments/..%2Fz%23%25");
     }
 }

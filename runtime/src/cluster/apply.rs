@@ -10,7 +10,8 @@ use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
+use crate::cluster::paths::{list_path, object_path};
 use crate::cluster::rights;
 
 /// Every write carries the name that Metacontroller's writes carry.

@@ -7,7 +7,8 @@ use metahook_core::api::definition::{Deleting, is_established, replacement};
 use metahook_core::object::id::{Gvk, Key, Resource};
 use serde_json::Value;
 
-use crate::cluster::api_client::{Answer, ApiClient, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
+use crate::cluster::paths::{list_path, object_path};
 
 /// Another client may write between our read and our write, but hardly so many times in a row.
 const MAX_ATTEMPTS: usize = 5;

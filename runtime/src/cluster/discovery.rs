@@ -13,7 +13,8 @@ use serde::Deserialize;
 use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::api_client::{Answer, ApiClient, Unreachable, version_path};
+use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
+use crate::cluster::paths::version_path;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;

@@ -8,8 +8,9 @@ use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 
-use crate::cluster::api_client::{ApiClient, JSON_PATCH, object_path};
+use crate::cluster::api_client::{ApiClient, JSON_PATCH};
 use crate::cluster::apply::{ApplyError, FIELD_MANAGER, MAX_TRIES, gone, wrote, wrote_over};
+use crate::cluster::paths::object_path;
 
 impl ApiClient {
     /// Changes the finalizers of an object as it was seen, by one patch; where another client was faster, of the object as it

@@ -6,7 +6,8 @@ use http::{Method, StatusCode};
 use metahook_core::leader_election::{Lease, Record, Step};
 use metahook_core::object::id::{Gvk, Key, Resource};
 
-use crate::cluster::api_client::{ApiClient, Unreachable, list_path, object_path};
+use crate::cluster::api_client::{ApiClient, Unreachable};
+use crate::cluster::paths::{list_path, object_path};
 
 /// A request for a Lease that takes longer is given up, so that there is time for another one.
 pub(super) const LEASE_REQUEST_TIMEOUT: Duration = Duration::from_secs(4);

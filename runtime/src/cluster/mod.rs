@@ -11,6 +11,7 @@ mod finalizers;
 mod lease_client;
 pub(crate) mod leases;
 pub(crate) mod named_objects;
+mod paths;
 pub(crate) mod presence;
 pub(crate) mod proxies;
 pub(crate) mod rights;

@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::cluster::api_client::{
-    Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable, list_path, object_path, segment,
-};
+use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::paths::{list_path, object_path, segment};
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;

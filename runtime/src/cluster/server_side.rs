@@ -13,10 +13,9 @@ use metahook_core::children::{Op, managed_fields};
 use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
 
-use crate::cluster::api_client::{
-    Answer, ApiClient, JSON_PATCH, SERVER_SIDE_APPLY, Unreachable, list_path, object_path, segment,
-};
+use crate::cluster::api_client::{Answer, ApiClient, JSON_PATCH, SERVER_SIDE_APPLY, Unreachable};
 use crate::cluster::apply::{ApplyError, FIELD_MANAGER, Why, found, gone, object, wrote, wrote_over};
+use crate::cluster::paths::{list_path, object_path, segment};
 
 impl ApiClient {
     /// Applies over the object with this uid, which is inside.
