@@ -21,7 +21,7 @@ use metahook_core::reconcile::plan::AnswerError;
 use metahook_core::related::rule::Asked;
 use metahook_core::shadow::tally::ShadowTally;
 use metahook_core::shadow::{Compared, rule_places};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
@@ -38,6 +38,9 @@ use crate::telemetry::error_chain;
 /// Answers of hooks that wait for those of their shadows. More are dropped.
 const MAX_WAITING: usize = 256;
 
+/// KiB of requests and answers that wait. A larger one is never compared.
+const MAX_WAITING_KIB: usize = 64 << 10;
+
 /// The shadows of the hooks of one controller, for its parents of one kind. Their work ends with it.
 pub(crate) struct Shadows {
     line: mpsc::Sender<Job>,
@@ -46,6 +49,7 @@ pub(crate) struct Shadows {
     data: Arc<ControllerData>,
     seeds: Arc<Seeds>,
     memory: MemoryBudget,
+    room: Arc<Semaphore>,
     _worker: AbortOnDropHandle<()>,
 }
 
@@ -63,6 +67,7 @@ struct Job {
     question: Question,
     /// Held until it is compared.
     memory: Reservation,
+    _room: OwnedSemaphorePermit,
 }
 
 enum Question {
@@ -174,6 +179,7 @@ impl Shadows {
             data,
             seeds: Arc::clone(&context.hooks.seeds),
             memory: context.memory.clone(),
+            room: Arc::new(Semaphore::new(MAX_WAITING_KIB)),
             _worker: AbortOnDropHandle::new(task),
         }
     }
@@ -208,12 +214,15 @@ impl Shadows {
     }
 
     fn ask(&self, hook: HookName, parent: &Object, question: Question, bytes: usize) {
-        let reserved = self.memory.reserve(&self.data.object.key.name, bytes as u64).now_or_never();
-        let offered = reserved.and_then(Result::ok).and_then(|memory| {
+        let offered = || {
+            let kib = u32::try_from(bytes.div_ceil(1024)).ok()?;
+            let room = Arc::clone(&self.room).try_acquire_many_owned(kib).ok()?;
+            let memory =
+                self.memory.reserve(&self.data.object.key.name, bytes as u64).now_or_never()?.ok()?;
             let (parent, seed) = (parent.key.clone(), self.seeds.of(&self.data.object, parent));
-            self.line.try_send(Job { parent, seed, question, memory }).ok()
-        });
-        if offered.is_none() {
+            self.line.try_send(Job { parent, seed, question, memory, _room: room }).ok()
+        };
+        if offered().is_none() {
             tally(&self.data, hook, ShadowTally::dropped);
         }
     }

@@ -179,6 +179,16 @@ mod tests {
             applied.contains(&"patch resource \"deployments\" in API group \"apps\"".to_owned()),
             "{applied:?}"
         );
+        let finalizes =
+            json!({"parentResource": things, "hooks": {"finalize": {"webhook": {"url": "http://x"}}}});
+        assert_eq!(
+            asked(ControllerKind::Composite, finalizes, ApplyStrategy::DynamicApply),
+            [
+                "update resource \"things\" in API group \"e\"",
+                "patch resource \"things\" in API group \"e\"",
+                "update resource \"things/status\" in API group \"e\"",
+            ]
+        );
         let decorator = json!({"resources": [things], "attachments": [], "hooks": {}});
         assert_eq!(
             asked(ControllerKind::Decorator, decorator, ApplyStrategy::DynamicApply),

@@ -23,6 +23,16 @@ pub(super) struct WrittenKind {
     pub(super) is_needed: bool,
 }
 
+/// What a controller writes of its parents in any case.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum ParentChanges {
+    #[default]
+    Status,
+    StatusAndFinalizers,
+    /// Labels, annotations and finalizers; the status only where a hook says so.
+    Decoration,
+}
+
 /// Objects that a controller reads and writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequiredRights {
@@ -35,8 +45,7 @@ pub struct RequiredRights {
     deletes: BTreeSet<Gvr>,
     /// It keeps ControllerRevisions.
     rolls: bool,
-    /// It decorates its parents.
-    changes_parents: bool,
+    changes: ParentChanges,
     /// ConfigMaps and Secrets by namespace.
     objects: BTreeMap<String, Objects>,
     /// Kinds of related objects that its spec lists.
@@ -76,7 +85,7 @@ impl RequiredRights {
         Self {
             parents: spec.resources.iter().map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             children: attachments.iter().map(written).collect(),
-            changes_parents: true,
+            changes: ParentChanges::Decoration,
             ..Self::of_common(format!("metahook-decorator-{name}"), &spec.common, spec.hooks.as_ref())
         }
     }
@@ -90,6 +99,11 @@ impl RequiredRights {
             objects: objects(spec.endpoint_configs.as_deref().unwrap_or_default(), hooks),
             related_kinds: related.map(|one| Gvr::new(&one.api_version, &one.resource)).collect(),
             customizes: spec.related_kinds.is_none() && hooks.is_some_and(|hooks| hooks.customize.is_some()),
+            changes: if hooks.is_some_and(|hooks| hooks.finalize.is_some()) {
+                ParentChanges::StatusAndFinalizers
+            } else {
+                ParentChanges::Status
+            },
             account: spec.service_account_ref.clone(),
             ..Self::default()
         }
@@ -159,8 +173,8 @@ impl RequiredRights {
         };
         let mut all = Vec::new();
         for parent in &self.parents {
-            all.push(of(parent, "", &["get", "update", "patch"], self.changes_parents));
-            all.push(of(parent, "/status", &["update"], !self.changes_parents));
+            all.push(of(parent, "", &["get", "update", "patch"], self.changes != ParentChanges::Status));
+            all.push(of(parent, "/status", &["update"], self.changes != ParentChanges::Decoration));
             // Asked for where the API server guards owner references.
             all.push(of(parent, "/finalizers", &["update"], false));
         }

@@ -1,6 +1,6 @@
 //! Count of a shadow's answers: how many agree, where the others differ, and the latest failure. Bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::hook::HookName;
 use crate::api::reason::ConditionReason;
@@ -123,6 +123,18 @@ pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
     }
 }
 
+/// Whether `now` says more than other counts: it is worth a write at once.
+pub fn is_news(before: &BTreeMap<String, ShadowStatus>, now: &BTreeMap<String, ShadowStatus>) -> bool {
+    let gist = |all: &BTreeMap<String, ShadowStatus>| -> Vec<_> {
+        let gist = |(name, one): (&String, &ShadowStatus)| {
+            let paths: BTreeSet<_> = one.differences.iter().map(|one| one.path.clone()).collect();
+            (name.clone(), one.equal > 0, one.different > 0, one.failure.is_some(), paths)
+        };
+        all.iter().map(gist).collect()
+    };
+    gist(before) != gist(now)
+}
+
 fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -173,6 +185,33 @@ mod tests {
         assert_eq!((status.different, status.differences.len()), (101, MAX_SHOWN));
         let first = &status.differences[0];
         assert_eq!((first.path.as_str(), first.count, first.example.as_str()), ("often", 101, "n/0"));
+    }
+
+    #[test]
+    fn counts_alone_are_no_news() {
+        let status = |change: fn(&mut ShadowTally)| {
+            let mut tally = ShadowTally::default();
+            tally.compared("n/a", vec![]);
+            tally.compared("n/a", vec!["x".to_owned()]);
+            change(&mut tally);
+            BTreeMap::from([("sync".to_owned(), tally.status())])
+        };
+        let usual = status(|_| ());
+        for same in [
+            status(|tally| tally.compared("n/b", vec![])),
+            status(|tally| tally.compared("n/b", vec!["x".to_owned()])),
+            status(ShadowTally::dropped),
+        ] {
+            assert!(!is_news(&usual, &same), "{same:?}");
+        }
+        for other in [
+            status(|tally| tally.compared("n/b", vec!["y".to_owned()])),
+            status(|tally| tally.failed("n/b", "trap")),
+            status(|tally| *tally = ShadowTally::default()),
+        ] {
+            assert!(is_news(&usual, &other), "{other:?}");
+        }
+        assert!(is_news(&BTreeMap::new(), &usual));
     }
 
     #[test]

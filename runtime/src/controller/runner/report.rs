@@ -1,7 +1,8 @@
 //! Status of a running controller: conditions and counters, written when they change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use metahook_core::api::ONLY_FINALIZES;
 use metahook_core::api::hook::HookName;
@@ -28,6 +29,7 @@ use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::status_writer::{StatusWriter, seen};
 use crate::controller::{Brake, Cluster};
 use crate::store::Store;
+use crate::sync::lock;
 
 /// Writer of a running controller's status.
 pub(crate) struct Reporter {
@@ -35,6 +37,8 @@ pub(crate) struct Reporter {
     /// Who leads, in a leader election.
     leader: Finding,
     others: OtherServers,
+    /// When counts of shadows were told.
+    shadows_told: Mutex<Told>,
     task: JoinHandle<()>,
 }
 
@@ -64,7 +68,7 @@ impl Reporter {
         });
         let writer = StatusWriter::new(cluster, store, controller, selector);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
-        Self { report, leader, others: cluster.others.clone(), task }
+        Self { report, leader, others: cluster.others.clone(), shadows_told: Mutex::default(), task }
     }
 
     /// The report, for a task that ends before the reporter does.
@@ -103,6 +107,22 @@ impl Reporter {
         drop(self.report);
         // Ends by itself; a panic has been printed, and its message is all there is to say.
         self.task.await.unwrap_or_default();
+    }
+}
+
+/// Counts of shadows change with each answer, also where all is at rest: they are told once in a minute.
+const SHADOWS_INTERVAL: Duration = Duration::from_mins(1);
+
+#[derive(Default)]
+struct Told(Option<Instant>);
+
+impl Told {
+    fn is_due(&mut self) -> bool {
+        let is_due = self.0.is_none_or(|at| at.elapsed() >= SHADOWS_INTERVAL);
+        if is_due {
+            self.0 = Some(Instant::now());
+        }
+        is_due
     }
 }
 
@@ -249,8 +269,11 @@ impl Reporter {
             }
             report.held = counts.held();
             report.writer = self.writer();
-            report.shadow = tally::finding(&shadows);
-            report.shadows = shadows.iter().map(|(name, tally)| (name.to_string(), tally.status())).collect();
+            let said = shadows.iter().map(|(name, tally)| (name.to_string(), tally.status())).collect();
+            if tally::is_news(&report.shadows, &said) || lock(&self.shadows_told).is_due() {
+                report.shadow = tally::finding(&shadows);
+                report.shadows = said;
+            }
             report.deletions = deletions;
             report.counts = ParentCounts {
                 parents: count(counts.parents),
