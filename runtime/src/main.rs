@@ -24,6 +24,7 @@ async fn server() -> ExitCode {
             let terminal = out.is_terminal();
             run.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
         }
+        Command::New(new) => new.run(out).map_err(|error| (2, error.into())),
         Command::Check(check) => check.run(out, say).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Test(test) => {
             let terminal = out.is_terminal();

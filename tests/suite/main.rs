@@ -28,6 +28,7 @@ mod purity;
 mod related_deletion;
 mod render;
 mod runner;
+mod scaffold;
 mod secrecy;
 mod services;
 mod settling;
@@ -499,6 +500,10 @@ fn of_the_harness() -> Vec<Test> {
 /// They call guests themselves.
 fn without_a_server() -> Vec<Test> {
     tests![
+        scaffold::{
+            a_new_hook_is_built_checked_and_tested_as_its_readme_has_it,
+            each_template_makes_a_hook_that_passes_its_own_cases,
+        },
         purity::{
             a_rust_hook_with_a_hash_map_is_pure,
             a_rust_hook_that_asks_for_the_time_is_not_pure,

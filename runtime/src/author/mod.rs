@@ -11,4 +11,5 @@ pub(crate) mod kinds;
 pub(crate) mod laws;
 pub(crate) mod render;
 pub(crate) mod sandbox;
+pub(crate) mod scaffold;
 pub(crate) mod yaml;

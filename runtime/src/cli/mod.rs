@@ -6,6 +6,7 @@ pub mod crds;
 mod hook_flags;
 mod ignored_flags;
 mod metacontroller_flags;
+pub mod new;
 pub mod pack;
 pub mod rbac;
 #[cfg(test)]
@@ -46,6 +47,8 @@ pub enum Command {
     /// Run the controllers of the cluster. Of a flag that is given twice the last one counts, as with Metacontroller.
     #[command(args_override_self = true)]
     Serve(Box<Serve>),
+    /// Write a folder with a new hook that builds by itself, its controller, an example and two cases.
+    New(Box<new::New>),
     /// Call a module once, without a cluster, and print its answer and what the call used.
     Run(Box<run::Run>),
     /// Print what the server would write for a controller and objects out of files, without a cluster.

@@ -1,0 +1,67 @@
+//! `metahook new`: the files of a scaffold, and what is refused.
+
+use crate::Folder;
+
+#[test]
+fn a_scaffold_has_all_files_and_no_placeholder_is_left() {
+    let folder = Folder::new();
+    let ended = folder.metahook(&["new", "my-hook"]);
+    ended.is(0, "");
+    assert!(
+        ended.out.contains("cd my-hook && cargo build --target wasm32-wasip1 --release && metahook test"),
+        "{}",
+        ended.out
+    );
+    for (file, says) in [
+        ("Cargo.toml", "name = \"my-hook\""),
+        ("src/main.rs", "for each `MyHook` one ConfigMap"),
+        ("controller.yaml", "resource: myhooks"),
+        ("crd.yaml", "name: myhooks.example.com"),
+        ("example.yaml", "kind: MyHook"),
+        ("tests/first-sight/request.yaml", "kind: MyHook"),
+        ("tests/without-a-name/response.yaml", "Hello, World!"),
+        ("vendor/metahook-sdk/src/lib.rs", "SDK for hooks"),
+        ("vendor/metahook-sdk/Cargo.toml", "name = \"metahook-sdk\""),
+    ] {
+        let text = std::fs::read_to_string(folder.path("my-hook").join(file)).unwrap();
+        assert!(text.contains(says) && !text.contains("__"), "{file}: {text}");
+    }
+    let readme = std::fs::read_to_string(folder.path("my-hook/README.md")).unwrap();
+    assert!(readme.lines().count() <= 12, "{readme}");
+    let files =
+        ["render", "-f", "controller.yaml", "-f", "crd.yaml", "-f", "example.yaml", "--module=hook.wasm"];
+    let answer = r#"{"children": [], "status": {}}"#;
+    let own = Folder::new().answers("hook.wasm", answer);
+    own.metahook(&["new", "x", "--from=finalize"]).is(0, "");
+    for file in ["controller.yaml", "crd.yaml", "example.yaml"] {
+        std::fs::copy(own.path("x").join(file), own.path(file)).unwrap();
+    }
+    own.metahook(&files).is(0, "sync hook");
+}
+
+#[test]
+fn a_decorator_is_one_by_either_flag() {
+    let folder = Folder::new();
+    folder.metahook(&["new", "a", "--decorator"]).is(0, "");
+    folder.metahook(&["new", "b", "--from=decorator"]).is(0, "");
+    for name in ["a", "b"] {
+        let controller = std::fs::read_to_string(folder.path(name).join("controller.yaml")).unwrap();
+        assert!(controller.contains("kind: DecoratorController"), "{controller}");
+        assert!(!folder.path(name).join("crd.yaml").exists());
+    }
+    folder.metahook(&["new", "c", "--decorator", "--from=finalize"]).is(2, "cannot be used with");
+}
+
+#[test]
+fn what_is_there_stays_and_other_languages_are_refused() {
+    let folder = Folder::new().with("mine/file", "x");
+    folder.metahook(&["new", "mine"]).is(2, "mine is there already: choose another name, or remove it");
+    assert_eq!(std::fs::read_dir(folder.path("mine")).unwrap().count(), 1);
+    for (flag, language) in [("go", "Go"), ("c", "C"), ("js", "JavaScript"), ("python", "Python")] {
+        let ended = folder.metahook(&["new", "other", "--lang", flag]);
+        ended.is(2, &format!("--lang: there is no scaffold for {language} yet"));
+    }
+    assert!(!folder.path("other").exists());
+    folder.metahook(&["new", "Other"]).is(2, "lower case letters, digits and dashes");
+    folder.metahook(&["new", "../other"]).is(2, "lower case letters, digits and dashes");
+}

@@ -1,0 +1,80 @@
+//! `metahook new` as its README has it, outside of the repository and without a cluster: built, checked, tested.
+
+use std::env;
+use std::path::Path;
+
+use acceptance::fixture::Fixture;
+use acceptance::paths;
+use anyhow::{Context, Result, ensure};
+use tokio::process::Command;
+
+/// Runs a program in a folder; what it prints on stdout.
+async fn runs(folder: &Path, target: Option<&Path>, line: &[&str]) -> Result<String> {
+    let (program, arguments) = line.split_first().context("a program")?;
+    let program = match *program {
+        "metahook" => paths::server()?.into_os_string(),
+        "cargo" => env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),
+        other => other.into(),
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).kill_on_drop(true);
+    // What the repository is built with is there; nothing is fetched.
+    command.env("CARGO_NET_OFFLINE", "true").env_remove("CARGO_TARGET_DIR");
+    if let Some(target) = target {
+        command.env("CARGO_TARGET_DIR", target);
+    }
+    let output = command.output().await?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, say) = (text(&output.stdout), text(&output.stderr));
+    ensure!(output.status.success(), "{line:?} failed:\n{out}\n{say}");
+    Ok(out)
+}
+
+pub(crate) async fn a_new_hook_is_built_checked_and_tested_as_its_readme_has_it(
+    test: &mut Fixture,
+) -> Result<()> {
+    let folder = test.plane().scratch().join("new");
+    std::fs::create_dir(&folder)?;
+    runs(&folder, None, &["metahook", "new", "demo"]).await?;
+    let demo = folder.join("demo");
+    let readme = std::fs::read_to_string(demo.join("README.md"))?;
+    let lines: Vec<_> =
+        readme.lines().filter(|line| line.starts_with("cargo ") || line.starts_with("metahook ")).collect();
+    let (mut passed, mut commands) = (String::new(), Vec::new());
+    // The last one needs a cluster.
+    for line in lines.iter().filter(|line| !line.starts_with("metahook pack")) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        passed += &runs(&demo, None, &words).await?;
+        commands.push(words.iter().take(2).copied().collect::<Vec<_>>().join(" "));
+    }
+    ensure!(
+        commands == ["cargo build", "metahook check", "metahook test", "metahook render"],
+        "{commands:?}"
+    );
+    for says in ["ok   1,000 children are no problem", "2 passed, 0 failed", "greeting: \"Hello, Ann!\""] {
+        ensure!(passed.contains(says), "not {says:?}: {passed}");
+    }
+    ensure!(!passed.contains("FAIL"), "{passed}");
+    Ok(())
+}
+
+pub(crate) async fn each_template_makes_a_hook_that_passes_its_own_cases(test: &mut Fixture) -> Result<()> {
+    let folder = test.plane().scratch().join("templates");
+    std::fs::create_dir(&folder)?;
+    let target = folder.join("target");
+    for template in ["composite", "decorator", "customize", "finalize"] {
+        let name = format!("my-{template}");
+        runs(&folder, None, &["metahook", "new", &name, "--from", template]).await?;
+        let own = folder.join(&name);
+        runs(&own, Some(&target), &["cargo", "build", "--target", "wasm32-wasip1", "--release"]).await?;
+        let module = target.join(format!("wasm32-wasip1/release/{name}.wasm")).display().to_string();
+        let tested = runs(&own, None, &["metahook", "test", "--module", &module]).await?;
+        ensure!(tested.ends_with("2 passed, 0 failed\n"), "{template}: {tested}");
+        let mut check = vec!["metahook", "check", &module, "-f", "controller.yaml", "-f", "example.yaml"];
+        if template != "decorator" {
+            check.extend(["-f", "crd.yaml"]);
+        }
+        runs(&own, None, &check).await?;
+    }
+    Ok(())
+}
