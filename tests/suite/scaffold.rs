@@ -55,6 +55,31 @@ pub(crate) async fn a_new_hook_is_built_checked_and_tested_as_its_readme_has_it(
         ensure!(passed.contains(says), "not {says:?}: {passed}");
     }
     ensure!(!passed.contains("FAIL"), "{passed}");
+    panics_are_told_with_their_place(&demo).await
+}
+
+/// The author breaks the hook: the message says what the program said, and where.
+async fn panics_are_told_with_their_place(demo: &Path) -> Result<()> {
+    let source = demo.join("src/main.rs");
+    let works = std::fs::read_to_string(&source)?;
+    let (before, hook) = works.split_once("fn sync(").context("a sync hook")?;
+    let (signature, body) = hook.split_once("{\n").context("its body")?;
+    for (line, said) in [
+        (r"std::hint::black_box(vec![1])[std::hint::black_box(7)];", "the len is 1 but the index is 7"),
+        (r#"std::hint::black_box(None::<u8>).expect("no colour");"#, ": no colour"),
+        (r#"panic!("such a {}", "pity");"#, ": such a pity"),
+    ] {
+        let broken = format!("{before}fn sync({signature}{{\n    {line}\n{body}");
+        std::fs::write(&source, broken)?;
+        runs(demo, None, &["cargo", "build", "--target", "wasm32-wasip1", "--release"]).await?;
+        let module = "target/wasm32-wasip1/release/demo.wasm";
+        let request = "tests/first-sight/request.yaml";
+        let failed = runs(demo, None, &["metahook", "run", module, "--request", request]).await;
+        let why = format!("{:#}", failed.err().context("the hook did not fail")?);
+        for part in [said, "the hook trapped in demo::", "panicked at src/main.rs:"] {
+            ensure!(why.contains(part), "not {part:?}: {why}");
+        }
+    }
     Ok(())
 }
 

@@ -157,7 +157,7 @@ fn explain(status: ExitStatus, stderr: &str, bounds: &ModuleBounds) -> ModuleErr
 }
 
 /// The last line that a program wrote, as the end of a message.
-pub(in crate::hook::wasm) fn last_words(stderr: &str, max: usize) -> String {
+fn last_words(stderr: &str, max: usize) -> String {
     let last = stderr.lines().rfind(|line| !line.trim().is_empty());
     last.map(|line| format!("; its last words: {}", shorten(line, max))).unwrap_or_default()
 }

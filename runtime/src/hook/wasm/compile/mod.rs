@@ -27,7 +27,6 @@ use cache::Cache;
 use check::OutlineBounds;
 use compiler::Compiler;
 pub use compiler::compile;
-pub(super) use compiler::last_words;
 
 /// Bytes of an error that a module or wasmtime describes.
 const MAX_ERROR: usize = 500;

@@ -9,12 +9,30 @@ use metahook_core::hook::RequestTooLarge;
 use metahook_core::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
-use crate::hook::wasm::compile::last_words;
 use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
 use crate::memory::MemoryShort;
 
-/// Bytes of a hook's last line.
-const MAX_LINE: usize = 200;
+/// Bytes of a hook's last lines.
+const MAX_WORDS: usize = 400;
+
+/// Lines of a hook that are looked through for a panic.
+const MAX_LINES: usize = 20;
+
+/// Bytes of a function's name.
+const MAX_NAME: usize = 200;
+
+/// What stands between an author's function and the trap: names of it say nothing to an author.
+const FOREIGN: [&str; 9] = [
+    "abort",
+    "rust_panic",
+    "__rust",
+    "rust_begin_unwind",
+    "core::",
+    "std::",
+    "alloc::",
+    "<alloc::",
+    "metahook_sdk::",
+];
 
 /// Bytes of an error that wasmtime or a panic describes.
 const MAX_ERROR: usize = 1024;
@@ -35,8 +53,8 @@ pub enum CallError {
     Table { wanted: usize, budget: usize, then: String },
     #[error("the hook printed more than {budget} (limits.output)")]
     Output { budget: String },
-    #[error("the hook trapped{place}: {trap}")]
-    Trap { trap: String, place: String },
+    #[error("the hook trapped{place}: {trap}{said}")]
+    Trap { trap: String, place: String, said: String },
     #[error("the hook exited with code {code}; 0 is success{said}")]
     Exit { code: i32, said: String },
     #[error("the hook could not be started: {0}")]
@@ -123,18 +141,64 @@ fn stopped(error: &wasmtime::Error, log: &str) -> CallError {
     let place = place(error);
     match (error.downcast_ref::<Trap>(), error.downcast_ref::<Exit>()) {
         (Some(trap), _) => {
-            CallError::Trap { trap: trap.to_string().trim_start_matches("wasm trap: ").to_owned(), place }
+            let trap = trap.to_string().trim_start_matches("wasm trap: ").to_owned();
+            CallError::Trap { trap, place, said: last_words(log, MAX_WORDS) }
         }
-        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_words(log, MAX_LINE) },
+        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_words(log, MAX_WORDS) },
         (None, None) => {
             CallError::Stopped { why: shorten(&error.root_cause().to_string(), MAX_ERROR), place }
         }
     }
 }
 
-/// ` in <function>`, where the module has names.
+/// ` in <function>`, where the module has names: the innermost one that the author wrote, as far as names tell.
 fn place(error: &wasmtime::Error) -> String {
     let frames = error.downcast_ref::<WasmBacktrace>().map(WasmBacktrace::frames).unwrap_or_default();
-    let named = frames.iter().find_map(|frame| frame.func_name());
-    named.map(|name| format!(" in {}", rustc_demangle::demangle(name))).unwrap_or_default()
+    // Without the hash of legacy mangling.
+    let mut names =
+        frames.iter().filter_map(|frame| Some(format!("{:#}", rustc_demangle::demangle(frame.func_name()?))));
+    let first = names.next();
+    let is_own = |name: &String| !FOREIGN.iter().any(|start| name.starts_with(start));
+    let own = first.iter().cloned().chain(names).find(is_own).or(first);
+    own.map(|name| format!(" in {}", shorten(&name, MAX_NAME))).unwrap_or_default()
+}
+
+/// What the program wrote last, as the end of a message: the lines of its last paragraph, but for hints of its language's
+/// runtime.
+fn last_words(log: &str, max: usize) -> String {
+    let hints = ["note: run with `RUST_BACKTRACE", "note: run with the `RUST_BACKTRACE"];
+    let is_said = |line: &&str| !line.trim().is_empty() && !hints.iter().any(|hint| line.starts_with(hint));
+    let lines: Vec<_> = log.lines().rev().filter(is_said).take(MAX_LINES).collect();
+    // A panic of Rust is one line of where, and the lines of its message.
+    let from = lines.iter().position(|line| line.contains(" panicked at ")).unwrap_or_default();
+    let said: Vec<_> = lines.iter().take(from + 1).rev().map(|line| line.trim()).collect();
+    // A terminal obeys control characters.
+    let said = said.join(" ").replace(char::is_control, " ");
+    if said.is_empty() { String::new() } else { format!("; its last words: {}", shorten(&said, max)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_said_with_its_place_and_another_end_with_its_last_line() {
+        let panic = "starting\n\nthread 'main' (1) panicked at src/main.rs:7:9:\nindex out of bounds: the len is 1\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
+        assert_eq!(
+            last_words(panic, MAX_WORDS),
+            "; its last words: thread 'main' (1) panicked at src/main.rs:7:9: index out of bounds: the len is 1"
+        );
+        assert_eq!(last_words("one\ntwo\n\n", MAX_WORDS), "; its last words: two");
+        assert_eq!(last_words(" \n", MAX_WORDS), "");
+        assert_eq!(last_words("\u{1b}[2Jgone", MAX_WORDS), "; its last words:  [2Jgone");
+    }
+
+    #[test]
+    fn last_words_have_a_bound() {
+        let length =
+            |bytes: usize| last_words(&"x".repeat(bytes), MAX_WORDS).len() - "; its last words: ".len();
+        assert_eq!((length(MAX_WORDS), length(MAX_WORDS + 1)), (MAX_WORDS, MAX_WORDS));
+        let long_ago = format!("thread 'main' panicked at a.rs:1:1:\n{}last", "line\n".repeat(MAX_LINES));
+        assert_eq!(last_words(&long_ago, MAX_WORDS), "; its last words: last");
+    }
 }
