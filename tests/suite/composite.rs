@@ -2,7 +2,9 @@
 
 use acceptance::api::{self, CONFIG_MAP, Kind, POD};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Hook, Parent, config_map, definition, has_condition, is_true, text, uid, version};
+use acceptance::objects::{
+    Hook, Parent, condition, config_map, definition, has_condition, is_true, text, uid, version,
+};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -138,7 +140,17 @@ pub(crate) async fn without_a_method_a_child_that_is_there_is_left_as_it_is(
     test.config_maps().until("second", "made", |_| true).await?;
     let still = test.config_maps().get("first").await?;
     ensure!(version(&still) == version(&first), "the child was written: {still}");
-    Ok(())
+    let named = format!("ConfigMap {}/first (data.is)", test.name());
+    test.until_event("a", "ChildrenDiffer", |event| text(event, "/message").starts_with(&named)).await?;
+    let differs = |cc: &Value| {
+        condition(cc, "ChildrenDiffer")
+            .is_some_and(|is| is["status"] == "True" && text(is, "/message").contains(&named))
+    };
+    test.until_controller("ChildrenDiffer", differs).await?;
+    test.config_maps().delete("first").await?;
+    test.config_maps().until("first", "made anew", |child| child["data"]["is"] == "new").await?;
+    let healed = |cc: &Value| has_condition(cc, "ChildrenDiffer", "False", "NoneDiffers");
+    test.until_controller("healed", healed).await.map(drop)
 }
 
 /// Orphans with the parent's labels become children; a child that loses them is let go, and nothing else is touched.

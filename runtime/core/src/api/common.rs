@@ -52,10 +52,10 @@ pub enum ApplyStrategy {
     ServerSideApply,
 }
 
-/// Update of a child that differs from its desired state.
+/// Update of a child that differs from its desired state. By default, OnDelete, it stays as it is until something else deletes it, and the condition `ChildrenDiffer` names it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateMethod {
-    /// The child is updated when it is deleted and created again; the controller does not delete it.
+    /// The child stays as it is until something else deletes it; then it is created as desired.
     #[default]
     #[serde(alias = "")]
     OnDelete,

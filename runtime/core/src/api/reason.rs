@@ -125,6 +125,8 @@ table! {
     DryRunRefused = ("DryRunRefused", Parents, Warning, "Delete the child to have it recreated.");
     /// Another client keeps changing a value of a child back. The server corrects it less and less often.
     ValueFlapping = ("ValueFlapping", Parents, Warning, "Stop the other client, or leave the field out of the answer.");
+    /// The hook's answer has changed, and its child is left as it is: the update strategy is `OnDelete`, the default.
+    ChildrenDiffer = ("ChildrenDiffer", Parents, Normal, "Set `updateStrategy.method` to have children updated or made anew; or delete the child.");
     /// The reconcile waited for memory for long. The budget is shared by all controllers, which take turns.
     MemoryShort = ("MemoryShort", Parents, Warning, "See [Memory](../limits.md#memory-of-reconciles).");
     /// The parent's own writes, and what others made of them, triggered more reconciles than `--self-triggered-max`. They
@@ -167,6 +169,7 @@ pub enum ConditionType {
     KindsServed,
     Pure,
     ChildrenStable,
+    ChildrenDiffer,
     DeletionsHeld,
     SingleWriter,
     RightsGranted,
@@ -183,6 +186,7 @@ impl ConditionType {
             Self::KindsServed => "KindsServed",
             Self::Pure => "Pure",
             Self::ChildrenStable => "ChildrenStable",
+            Self::ChildrenDiffer => "ChildrenDiffer",
             Self::DeletionsHeld => "DeletionsHeld",
             Self::SingleWriter => "SingleWriter",
             Self::RightsGranted => "RightsGranted",
@@ -268,6 +272,11 @@ table! {
     NoForeignChanges = ("NoForeignChanges", ConditionType::ChildrenStable, true);
     /// A client does; the message names the first child and field.
     ValueFlapping = ("ValueFlapping", ConditionType::ChildrenStable, false);
+    /// The answers of hooks have changed, and children are left as they are: their update strategy is `OnDelete`, the default. The
+    /// message names the first child and field.
+    LeftByStrategy = ("OnDelete", ConditionType::ChildrenDiffer, true);
+    /// No child is left so any more.
+    NoneLeft = ("NoneDiffers", ConditionType::ChildrenDiffer, false);
     /// No deletion waits.
     NothingHeld = ("NothingHeld", ConditionType::DeletionsHeld, false);
     /// After a change of the hooks or of the spec, reconciles ask for more deletions than the threshold lets through.

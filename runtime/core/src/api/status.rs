@@ -125,6 +125,8 @@ pub struct Report {
     pub stable: Finding,
     pub held: Finding,
     /// There is no such condition where it is unknown.
+    pub differing: Finding,
+    /// There is no such condition where it is unknown.
     pub writer: Finding,
     /// Likewise.
     pub rights: Finding,
@@ -277,6 +279,7 @@ pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<Con
         condition(ConditionType::DeletionsHeld, &report.held),
     ];
     for (kind, finding) in [
+        (ConditionType::ChildrenDiffer, &report.differing),
         (ConditionType::SingleWriter, &report.writer),
         (ConditionType::RightsGranted, &report.rights),
         (ConditionType::ShadowAgrees, &report.shadow),

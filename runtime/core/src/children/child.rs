@@ -37,6 +37,8 @@ pub(super) enum Decision {
     /// Another client changed these values.
     CorrectDrift(Op, Vec<Difference>),
     Leave(Skip),
+    /// The hook wants these values to be others than before, and the strategy leaves them.
+    Differs(Vec<Difference>),
     /// Another client keeps changing these values: they are left alone for a while.
     Wait(Duration, Vec<Difference>),
 }
@@ -135,7 +137,9 @@ impl Child<'_> {
         let drifted = compared.recorded && !drift.is_empty();
         let replace = Op::Replace { id: self.id.clone(), body: compared.merged.into_owned() };
         let op = match self.method() {
-            UpdateMethod::OnDelete => return Ok(Decision::Leave(Skip::OnDelete)),
+            // What another client changed, or the API server made of it, is not what the author waits for.
+            UpdateMethod::OnDelete if compared.recorded => return Ok(Decision::Leave(Skip::OnDelete)),
+            UpdateMethod::OnDelete => return Ok(Decision::Differs(drift)),
             // What the API server made of it when it was new may be what cannot be written any more.
             UpdateMethod::InPlace | UpdateMethod::RollingInPlace if object.generation == 1 && drifted => {
                 Op::Probe { otherwise: Box::new(replace.clone()), write: Box::new(replace) }
@@ -170,8 +174,14 @@ impl Child<'_> {
             return Decision::Leave(Skip::BeingDeleted);
         }
         if self.method() == UpdateMethod::OnDelete {
-            let skip = if differences.is_empty() { Skip::Unchanged } else { Skip::OnDelete };
-            return Decision::Leave(skip);
+            return match differences.is_empty() {
+                true => Decision::Leave(Skip::Unchanged),
+                // After a restart it is not known whether the answer was another one.
+                false if past.history.has_applied_other(self.id, object, applied_print(&body)) => {
+                    Decision::Differs(differences)
+                }
+                false => Decision::Leave(Skip::OnDelete),
+            };
         }
         if annotation(observed, LAST_APPLIED).is_some() {
             let (id, uid) = (self.id.clone(), object.uid.clone());

@@ -14,6 +14,7 @@ mod child;
 pub mod claims;
 pub mod deletion_brake;
 pub mod desired;
+pub mod differing;
 pub mod last_applied;
 #[cfg(test)]
 mod laws;
@@ -33,6 +34,7 @@ use crate::cache::CacheEvent;
 use crate::object::id::{ObjectId, Resource, Uid};
 use crate::object::{Object, Version};
 use desired::ChildKind;
+use differing::Differing;
 use write_history::Drift;
 
 /// Whose children are planned, and how.
@@ -126,6 +128,8 @@ pub struct Plan {
     pub drifts: Vec<Drift>,
     /// Drift that another client keeps causing, and that is left alone for a while.
     pub flapping: Vec<Drift>,
+    /// What is left as it is although the answer has changed.
+    pub differing: Option<Differing>,
     /// When something that is left now is due.
     pub again: Option<Duration>,
 }

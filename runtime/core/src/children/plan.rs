@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::children::child::{Child, Compared, Decision};
 use crate::children::desired::{Apply, Desired};
+use crate::children::differing::Differing;
 use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, drop_the_servers, is_secret};
 use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
@@ -46,6 +47,10 @@ pub fn children(owner: Owner<'_>, observed: &ChildMap, desired: &Desired, past: 
                     plan.drifts.push(Drift { id, uid: object.uid.clone(), values });
                 }
                 Ok(Decision::Leave(skip)) => plan.skips.push((id, skip)),
+                Ok(Decision::Differs(values)) => {
+                    Differing::add(&mut plan.differing, &id, &values);
+                    plan.skips.push((id, Skip::OnDelete));
+                }
                 Ok(Decision::Wait(pause, values)) => {
                     plan.skips.push((id.clone(), Skip::Flapping));
                     plan.flapping.push(Drift { id, uid: object.uid.clone(), values });

@@ -179,6 +179,11 @@ impl WriteHistory {
         self.of(id, object).is_some_and(|known| known.applied == Some(what))
     }
 
+    /// Something else than this is known to have been applied.
+    pub(super) fn has_applied_other(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
+        self.of(id, object).and_then(|known| known.applied).is_some_and(|applied| applied != what)
+    }
+
     /// Differences that a write would end; `read` takes an unread answer.
     pub(super) fn unknown(
         &self,

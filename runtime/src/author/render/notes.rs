@@ -18,6 +18,7 @@ pub(super) fn note(hook: HookName, plan: &ReconcilePlan, notes: &mut Vec<String>
     notes.extend(
         feedback.left_out.iter().map(|(revision, why)| format!("revision {revision} is left out: {why}")),
     );
+    notes.extend(plan.children.differing.as_ref().map(ToString::to_string));
     for (id, skip) in &plan.children.skips {
         let why = match skip {
             Skip::Unchanged => continue,

@@ -63,6 +63,7 @@ impl ChildWriter {
             }
         }
         self.parents.record_new(&reconcile.parent, EventReason::NameTaken, taken_message(&taken));
+        self.parents.note_differing(&reconcile.parent, plan.differing.as_ref());
         self.record_flapping(reconcile).await;
         self.create_unmanaged(reconcile, &mut results).await;
         results

@@ -8,6 +8,7 @@ use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, ObjectChange};
 use metahook_core::children::deletion_brake::Census;
+use metahook_core::children::differing::{Differing, DifferingChildren};
 use metahook_core::children::write_history::WriteHistory;
 use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
@@ -29,6 +30,7 @@ pub(crate) struct Parents {
     pub(crate) histories: WriteHistories,
     /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
     warnings: Mutex<BTreeMap<Key, Warnings>>,
+    differing: Mutex<DifferingChildren>,
 }
 
 type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
@@ -48,6 +50,7 @@ impl Parents {
             settled: Mutex::new(SettledParents::new(purity_check)),
             histories: WriteHistories::default(),
             warnings: Mutex::default(),
+            differing: Mutex::default(),
         }
     }
 
@@ -181,9 +184,20 @@ impl Parents {
         }
     }
 
+    /// Remembers which children of a parent are left although the answer has changed, and says so.
+    pub(crate) fn note_differing(&self, parent: &Object, now: Option<&Differing>) {
+        self.record_new(parent, EventReason::ChildrenDiffer, now.map(ToString::to_string));
+        lock(&self.differing).note(&parent.key, now.cloned());
+    }
+
+    pub(crate) fn differing(&self) -> MutexGuard<'_, DifferingChildren> {
+        lock(&self.differing)
+    }
+
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         self.histories.forget(parent);
+        lock(&self.differing).note(parent, None);
         lock(&self.warnings).remove(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, _| brake.forget(&id));

@@ -10,6 +10,7 @@ use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{self, DeletionStatus, Finding, ParentCounts, Report};
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
+use metahook_core::children::differing;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
@@ -147,6 +148,8 @@ struct Counts {
     purity: BTreeSet<Purity>,
     flapping: usize,
     first_flapping: Option<String>,
+    differing: usize,
+    first_differing: Option<String>,
     trouble: Option<String>,
     /// Message about deletions that wait.
     held: Option<String>,
@@ -170,6 +173,12 @@ impl Counts {
         self.flapping += flapping;
         let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
         self.first_flapping = self.first_flapping.take().or(first);
+        {
+            let differing = controller.parents.differing();
+            let (children, first) = differing.count();
+            self.differing += children;
+            self.first_differing = self.first_differing.take().or_else(|| first.map(str::to_owned));
+        }
         let trouble = || controller.data.stores().find_map(|store| store.trouble());
         self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
     }
@@ -204,6 +213,17 @@ impl Counts {
         match &self.held {
             None => Finding::new(ConditionReason::NothingHeld, ""),
             Some(held) => Finding::new(ConditionReason::ThresholdExceeded, held),
+        }
+    }
+
+    /// `before`: what was found last. Where nothing has differed so far there is no finding.
+    fn differing(&self, before: &Finding) -> Finding {
+        match (&self.first_differing, before) {
+            (Some(first), _) => {
+                Finding::new(ConditionReason::LeftByStrategy, differing::message(self.differing, first))
+            }
+            (None, Finding::Unknown) => Finding::Unknown,
+            (None, Finding::Known { .. }) => Finding::new(ConditionReason::NoneLeft, ""),
         }
     }
 
@@ -263,6 +283,7 @@ impl Reporter {
             report.working = true;
             report.ready = counts.ready();
             report.stable = counts.stable();
+            report.differing = counts.differing(&report.differing);
             report.pure = purity.map_or(Finding::Unknown, status::purity);
             if let Some(sync) = report.hooks.get_mut(HookName::Sync.as_str()) {
                 sync.pure = purity.map(|purity| purity == Purity::Pure);
