@@ -7,6 +7,7 @@ use crate::runner::Test;
 const KINDS_OF_HOOKS: &str = "only the hook knows which kinds it asks for, and users grant them by hand";
 const OWN_ACCOUNTS: &str = "the test has accounts of its own";
 const FILES: &str = "kubectl applies the files of the docs, which have no roles in them";
+const OWN_PROXY: &str = "its proxy has a kubeconfig of its own";
 const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
@@ -32,8 +33,8 @@ const ALL_RIGHTS: [(&str, &str); 20] = [
     ("crds::", REFUSED),
     ("api_objects::a_spec_that_cannot_run_says_which_field_and_hurts_no_other", REFUSED),
     ("harness::", OWN_ACCOUNTS),
-    ("secrecy::", "its proxy has a kubeconfig of its own"),
-    ("leader_election::", "as above"),
+    ("secrecy::", OWN_PROXY),
+    ("leader_election::", OWN_PROXY),
 ];
 
 pub(crate) fn least_but_where_needed(tests: Vec<Test>) -> Vec<Test> {

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use all_rights::least_but_where_needed;
 use anyhow::{Result, anyhow};
 use attacks::{
-    children, compilation, deletions, events, finalizers, forged, memory, network, pacing, related,
+    children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
@@ -113,6 +113,7 @@ fn of_the_chart() -> Vec<Test> {
     let tests = tests![
         chart_values::{
             value_sets_become_what_the_api_server_accepts_under_the_same_names,
+            least_rights_are_those_of_the_manifests,
             wrong_values_are_refused_with_their_names,
         },
         chart_releases::{

@@ -15,6 +15,7 @@ pub(crate) mod forged;
 
 pub(crate) mod finalizers;
 pub(crate) mod network;
+pub(crate) mod pauses;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(crate) fn all() -> Vec<Test> {
     if is_long() {
         // Where kinds go the garbage collector pauses, which other tests of the suite wait for.
         all.extend(tests![related::{ kinds_and_controllers_that_go_together_leave_no_watch }]);
+        // A round takes as long as a Lease; the suite has one round of its own, in `leader_election`.
+        all.extend(tests![pauses::{ leaders_that_pause_past_their_lease_begin_no_write_and_double_nothing }]);
     }
     all
 }

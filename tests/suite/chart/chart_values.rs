@@ -309,6 +309,28 @@ fn names_and_least_rights(made: &Rendered, _: &Names) -> Result<()> {
     Ok(())
 }
 
+/// The rights are written twice, as Helm reads no files outside the chart.
+pub(crate) async fn least_rights_are_those_of_the_manifests(test: &mut Fixture) -> Result<()> {
+    let helm = helm(test).await?;
+    let sets: Value = serde_json::from_str(VALUES)?;
+    let made = Rendered::accepted(test, &helm, "least", &sets["named"]).await?;
+    for (kind, suffix, of_manifests) in [
+        ("ClusterRole", "server", &["clusterrole", "metacontroller-server"][..]),
+        ("Role", "seed", &["role", "metacontroller-seed", "-n", "metacontroller"]),
+    ] {
+        let line = [&["get", "-o", "json"][..], of_manifests].concat();
+        let manifests: Value = serde_json::from_str(&test.plane().kubectl().run(&line).await?)?;
+        let chart = made.get(kind, &format!("controllers-{suffix}"))?;
+        ensure!(
+            chart["rules"] == manifests["rules"] && chart["rules"].is_array(),
+            "manifests/helm grants {}, manifests/rbac.yaml {}",
+            chart["rules"],
+            manifests["rules"]
+        );
+    }
+    Ok(())
+}
+
 pub(crate) async fn wrong_values_are_refused_with_their_names(test: &mut Fixture) -> Result<()> {
     let helm = helm(test).await?;
     let file = test.plane().scratch().join(format!("{}.json", test.name()));
