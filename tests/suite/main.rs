@@ -28,6 +28,7 @@ mod purity;
 mod related_deletion;
 mod render;
 mod runner;
+mod said;
 mod scaffold;
 mod secrecy;
 mod services;
@@ -480,6 +481,9 @@ fn of_hooks() -> Vec<Test> {
             a_hook_that_prints_more_than_json_changes_nothing_and_heals,
             a_hook_that_prints_too_much_changes_nothing_and_heals,
             a_hook_that_exits_with_3_changes_nothing_and_heals,
+        },
+        said::{
+            fields_that_nobody_knows_are_named_on_the_parent,
         },
         crds::{
             webhook_and_wasm_side_by_side_are_refused,

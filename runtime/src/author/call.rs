@@ -5,7 +5,7 @@ use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::hook::{HookName, HookVersion, Via};
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::hook::read::ReadOptions;
-use metahook_core::hook::{MAX_ANSWER_MEMORY, ResponseError, response};
+use metahook_core::hook::{AnswerWarning, MAX_ANSWER_MEMORY, ResponseError, ignored, response};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -28,6 +28,9 @@ pub enum AnswerRefused {
     Response(#[from] ResponseError),
     #[error(transparent)]
     Customize(#[from] CustomizeError),
+    /// A server would record an Event.
+    #[error("{0}")]
+    Ignored(String),
 }
 
 impl RequestOf {
@@ -58,9 +61,14 @@ impl RequestOf {
         }
     }
 
+    /// Checks an answer for its author: what the server would ignore is a mistake, too.
+    pub(crate) fn check(&self, answer: &[u8]) -> Result<(), AnswerRefused> {
+        ignored(self.hook, &self.read(answer)?).map_or(Ok(()), |message| Err(AnswerRefused::Ignored(message)))
+    }
+
     /// Reads an answer as the server does, which knows more: declared kinds, labels, names that are taken. Returns the
     /// warnings about it.
-    pub(crate) fn read(&self, answer: &[u8]) -> Result<Vec<String>, AnswerRefused> {
+    fn read(&self, answer: &[u8]) -> Result<Vec<AnswerWarning>, AnswerRefused> {
         let (via, mode) = (Via::Wasm, self.version.mode());
         let warnings = if self.hook == HookName::Customize {
             customize::rules(answer, via, mode, &CustomizeBounds::default())?.warnings
@@ -75,7 +83,7 @@ impl RequestOf {
             };
             response::sync(answer, reading)?.warnings
         };
-        Ok(warnings.iter().map(ToString::to_string).collect())
+        Ok(warnings)
     }
 }
 
@@ -105,13 +113,15 @@ mod tests {
         };
         let typo = br#"{"children": [], "statuss": {}}"#;
         assert_eq!(request("v1").controller, "c");
-        assert_eq!(request("v1").read(typo).unwrap(), ["has the unknown field statuss"]);
-        let refused = |request: RequestOf, answer: &[u8]| request.read(answer).unwrap_err().to_string();
+        assert!(request("v1").read(typo).is_ok(), "the server does");
+        let refused = |request: RequestOf, answer: &[u8]| request.check(answer).unwrap_err().to_string();
+        let says = "The sync hook's answer has the unknown field statuss; that has no effect";
+        assert_eq!(refused(request("v1"), typo), says);
         assert_eq!(refused(request("v2"), typo), "the hook's answer has the unknown field statuss");
         let decorator = RequestOf::new(&json!({"object": {}, "attachments": {}}), None);
         assert!(refused(decorator, br#"{"children": []}"#).contains("no field attachments"));
         let customize = RequestOf::new(&json!({"parent": {}}), None);
-        assert!(customize.read(b"{}").unwrap().is_empty());
+        assert!(customize.check(b"{}").is_ok());
         assert!(refused(customize, br#"{"relatedResources": 1}"#).contains("relatedResources must be"));
     }
 }

@@ -88,7 +88,6 @@ struct Report<'a> {
     module: &'a Module,
     limits: Limits,
     timed: &'a Timed,
-    warnings: &'a [String],
     error: Option<String>,
 }
 
@@ -115,15 +114,12 @@ impl Run {
         let input =
             Input { controller, hook, request: text.into(), limits, mounts: &mounts, now: SystemTime::now() };
         let timed = sandbox.call(&module, input).await;
-        let (warnings, failed) = match &timed.called.answer {
-            Err(error) => (Vec::new(), Some(RunError::Call(hook, error.clone()))),
-            Ok(answer) => match request.read(answer) {
-                Ok(warnings) => (warnings, None),
-                Err(refused) => (Vec::new(), Some(RunError::Answer(hook, refused))),
-            },
+        let failed = match &timed.called.answer {
+            Err(error) => Some(RunError::Call(hook, error.clone())),
+            Ok(answer) => request.check(answer).err().map(|refused| RunError::Answer(hook, refused)),
         };
         let error = failed.as_ref().map(|error| error_chain(error));
-        let report = Report { hook, module: &module, limits, timed: &timed, warnings: &warnings, error };
+        let report = Report { hook, module: &module, limits, timed: &timed, error };
         match self.output {
             Output::Json => writeln!(out, "{:#}", report.json())?,
             Output::Answer => {
@@ -147,9 +143,6 @@ impl Report<'_> {
         write!(say, "{}", escaped_lines(&called.log.text))?;
         if called.log.lost > 0 {
             writeln!(say, "({} more bytes on stderr were cut: limits.log)", called.log.lost)?;
-        }
-        for warning in self.warnings {
-            writeln!(say, "warning: the hook's answer {}", escape(warning))?;
         }
         let compiled =
             self.compile_time().map(|time| format!(", after compiling for {}", milliseconds(time)));
@@ -176,7 +169,6 @@ impl Report<'_> {
             "module": self.module.digest.to_string(),
             "answer": answer.and_then(|answer| serde_json::from_slice::<Value>(answer).ok()),
             "error": self.error,
-            "warnings": self.warnings,
             "seconds": self.timed.took.as_secs_f64(),
             "compileSeconds": self.compile_time().map(|time| time.as_secs_f64()),
             "instructions": called.usage.instructions,

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT, WARNING};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::pacing::{Rate, RateLimiter};
+use metahook_core::reconcile::api_warnings::{self, MAX_WARNINGS};
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde_json::Value;
@@ -56,6 +57,8 @@ pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: String,
+    /// What the API server, or a webhook of the cluster, has against a request that was accepted.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Failure of a request that got no answer.
@@ -214,7 +217,7 @@ impl ApiClient {
             }
             let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
             let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
-            Ok(Answer { status: head.status, body })
+            Ok(Answer { status: head.status, body, warnings: warnings(&head.headers) })
         };
         tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
     }
@@ -262,6 +265,11 @@ impl Answer {
         }
         refusal(self.status.as_u16(), &text)
     }
+}
+
+fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let all = headers.get_all(WARNING).into_iter().take(MAX_WARNINGS);
+    all.filter_map(|one| api_warnings::text(&String::from_utf8_lossy(one.as_bytes()))).collect()
 }
 
 /// The way to the API server where no file is named by flag. A Pod is itself before it is the user of its image: the
@@ -318,6 +326,20 @@ mod tests {
         }
         let api = fake::answering(|_| Response::builder().status(503).body("{}".to_owned()).ok());
         assert_eq!(api.get("/api").await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn so_many_warnings_of_an_answer_are_read() {
+        for (sent, read) in [(0, 0), (1, 1), (MAX_WARNINGS, MAX_WARNINGS), (MAX_WARNINGS + 1, MAX_WARNINGS)] {
+            let api = fake::answering(move |_| {
+                let answer = |answer: http::response::Builder, nth| {
+                    answer.header("warning", format!("299 - \"{nth}\""))
+                };
+                (0..sent).fold(Response::builder(), answer).body("{}".to_owned()).ok()
+            });
+            let warnings = api.get("/api").await.unwrap().warnings;
+            assert_eq!(warnings, (0..read).map(|nth| nth.to_string()).collect::<Vec<_>>());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,8 +14,17 @@ use crate::cluster::api_client::{Answer, ApiClient, Unreachable};
 use crate::cluster::paths::{list_path, object_path};
 use crate::cluster::rights;
 
-/// Every write carries the name that Metacontroller's writes carry.
-pub(super) const FIELD_MANAGER: &str = "fieldManager=metacontroller";
+/// Every write carries the name that Metacontroller's writes carry, and asks for warnings about unknown fields.
+pub(super) const FIELD_MANAGER: &str = "fieldManager=metacontroller&fieldValidation=Warn";
+
+/// What became of an operation that was carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Carried {
+    /// For the store.
+    pub(crate) events: Vec<CacheEvent>,
+    /// Of the API server, about the object as it was sent.
+    pub(crate) warnings: Vec<String>,
+}
 
 /// An operation that was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -84,9 +93,15 @@ impl ApplyError {
     }
 }
 
+impl From<Vec<CacheEvent>> for Carried {
+    fn from(events: Vec<CacheEvent>) -> Self {
+        Self { events, warnings: Vec::new() }
+    }
+}
+
 impl ApiClient {
-    /// Carries one operation out and returns the events for the store.
-    pub(crate) async fn carry_out(&self, op: &Op) -> Result<Vec<CacheEvent>, ApplyError> {
+    /// Carries one operation out.
+    pub(crate) async fn carry_out(&self, op: &Op) -> Result<Carried, ApplyError> {
         let id = op.id();
         let done = match op {
             Op::Create { body, .. } => self.create(id, body, None).await,
@@ -94,7 +109,7 @@ impl ApiClient {
             Op::Status { body, .. } => {
                 self.put(&format!("{}/status", object_path(&id.resource, &id.key)), id, body).await
             }
-            Op::Delete { uid, .. } => self.delete(id, uid).await.map(|(known, _)| known),
+            Op::Delete { uid, .. } => self.delete(id, uid).await.map(|(known, _)| known.into()),
             Op::Recreate { uid, body, manager, .. } => self.recreate(id, uid, body, manager.as_deref()).await,
             Op::Apply { over: Some((uid, _)), body, manager, .. } => {
                 self.apply_over(id, uid, body, manager).await
@@ -102,7 +117,7 @@ impl ApiClient {
             Op::Apply { over: None, body, manager, .. } => self.create(id, body, Some(manager)).await,
             Op::HandOver { uid, manager, .. } => self.hand_over(id, uid, manager).await,
             // The core decides about the result of a dry run: see `dry_run`.
-            Op::Probe { .. } => Ok(Vec::new()),
+            Op::Probe { .. } => Ok(Carried::default()),
         };
         done.map_err(|why| ApplyError::new(op.verb(), id, why))
     }
@@ -113,12 +128,7 @@ impl ApiClient {
         answer.and_then(|answer| found(id, &answer)).map_err(|why| ApplyError::new("read", id, why))
     }
 
-    async fn create(
-        &self,
-        id: &ObjectId,
-        body: &Value,
-        manager: Option<&str>,
-    ) -> Result<Vec<CacheEvent>, Why> {
+    async fn create(&self, id: &ObjectId, body: &Value, manager: Option<&str>) -> Result<Carried, Why> {
         match self.make(id, body, manager).await? {
             Some(known) => Ok(known),
             None => Err(self.taken(id, body).await?),
@@ -126,12 +136,7 @@ impl ApiClient {
     }
 
     /// `None` where the name is taken.
-    async fn make(
-        &self,
-        id: &ObjectId,
-        body: &Value,
-        manager: Option<&str>,
-    ) -> Result<Option<Vec<CacheEvent>>, Why> {
+    async fn make(&self, id: &ObjectId, body: &Value, manager: Option<&str>) -> Result<Option<Carried>, Why> {
         if let Some(manager) = manager {
             return self.apply_new(id, body, manager).await;
         }
@@ -143,12 +148,12 @@ impl ApiClient {
         wrote(id, &answer).map(Some)
     }
 
-    async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Vec<CacheEvent>, Why> {
+    async fn put(&self, path: &str, id: &ObjectId, body: &Value) -> Result<Carried, Why> {
         let answer = self.send(Method::PUT, &format!("{path}?{FIELD_MANAGER}"), body).await?;
         // The object, or only its status subresource?
         if answer.status == StatusCode::NOT_FOUND && self.is_gone(id).await? {
             let uid = body.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-            return Ok(gone(id, &Uid::new(uid)));
+            return Ok(gone(id, &Uid::new(uid)).into());
         }
         wrote(id, &answer)
     }
@@ -163,13 +168,16 @@ impl ApiClient {
         uid: &Uid,
         body: &Value,
         manager: Option<&str>,
-    ) -> Result<Vec<CacheEvent>, Why> {
-        let (mut known, finished) = self.delete(id, uid).await?;
+    ) -> Result<Carried, Why> {
+        let (mut events, finished) = self.delete(id, uid).await?;
+        let mut warnings = Vec::new();
         if finished {
             // A finalizer may still hold the name: then the watch event of the deletion starts the next reconcile.
-            known.extend(self.make(id, body, manager).await?.into_iter().flatten());
+            let made = self.make(id, body, manager).await?.unwrap_or_default();
+            events.extend(made.events);
+            warnings = made.warnings;
         }
-        Ok(known)
+        Ok(Carried { events, warnings })
     }
 
     /// Deletes just the object that was seen; `true` when it is gone already.
@@ -218,13 +226,14 @@ pub(super) fn found(id: &ObjectId, answer: &Answer) -> Result<Option<Object>, Wh
 }
 
 /// The answer to a write.
-pub(super) fn wrote(id: &ObjectId, answer: &Answer) -> Result<Vec<CacheEvent>, Why> {
-    Ok(vec![CacheEvent::Wrote(object(id, answer)?.into())])
+pub(super) fn wrote(id: &ObjectId, answer: &Answer) -> Result<Carried, Why> {
+    let events = vec![CacheEvent::Wrote(object(id, answer)?.into())];
+    Ok(Carried { events, warnings: answer.warnings.clone() })
 }
 
 /// The answer to a write over the object with this uid, which is inside.
-pub(super) fn wrote_over(id: &ObjectId, uid: &Uid, answer: &Answer) -> Result<Vec<CacheEvent>, Why> {
-    if answer.status == StatusCode::NOT_FOUND { Ok(gone(id, uid)) } else { wrote(id, answer) }
+pub(super) fn wrote_over(id: &ObjectId, uid: &Uid, answer: &Answer) -> Result<Carried, Why> {
+    if answer.status == StatusCode::NOT_FOUND { Ok(gone(id, uid).into()) } else { wrote(id, answer) }
 }
 
 /// Whether the answer to a deletion says that the object is gone: a `Status` instead of the object, or an object
@@ -268,7 +277,7 @@ impl ApiClient {
             }
             match self.carry_out(&Op::Replace { id: id.clone(), body }).await {
                 Err(error) if error.is_conflict() && tries < MAX_TRIES => {}
-                done => return done,
+                done => return done.map(|done| done.events),
             }
         }
     }

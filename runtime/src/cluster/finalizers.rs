@@ -37,11 +37,13 @@ impl ApiClient {
                 }
                 // A test of the patch failed, or the API server refuses the object as it would be.
                 StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY if tries < MAX_TRIES => answer,
-                _ => return wrote_over(id, &seen.uid, &answer).map_err(failed),
+                _ => return wrote_over(id, &seen.uid, &answer).map(|done| done.events).map_err(failed),
             };
             match self.read(id).await?.filter(|found| found.uid == seen.uid) {
                 None => return Ok(gone(id, &seen.uid)),
-                Some(found) if found.version == now.version => return wrote(id, &refused).map_err(failed),
+                Some(found) if found.version == now.version => {
+                    return wrote(id, &refused).map(|done| done.events).map_err(failed);
+                }
                 Some(found) => now = Cow::Owned(found),
             }
         }

@@ -370,7 +370,7 @@ mod tests {
     }
 
     fn answer(status: StatusCode, body: &str) -> Answer {
-        Answer { status, body: body.to_owned() }
+        Answer { status, body: body.to_owned(), warnings: Vec::new() }
     }
 
     #[test]

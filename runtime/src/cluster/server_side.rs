@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use http::{Method, StatusCode};
-use metahook_core::cache::CacheEvent;
 use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
 use metahook_core::children::deletion_brake::ALLOW_DELETIONS;
 use metahook_core::children::last_applied::LAST_APPLIED;
@@ -14,7 +13,9 @@ use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{Answer, ApiClient, JSON_PATCH, SERVER_SIDE_APPLY, Unreachable};
-use crate::cluster::apply::{ApplyError, FIELD_MANAGER, Why, found, gone, object, wrote, wrote_over};
+use crate::cluster::apply::{
+    ApplyError, Carried, FIELD_MANAGER, Why, found, gone, object, wrote, wrote_over,
+};
 use crate::cluster::paths::{list_path, object_path, segment};
 
 impl ApiClient {
@@ -25,7 +26,7 @@ impl ApiClient {
         uid: &Uid,
         body: &Value,
         manager: &str,
-    ) -> Result<Vec<CacheEvent>, Why> {
+    ) -> Result<Carried, Why> {
         wrote_over(id, uid, &self.apply_as(id, body, manager, "force=true").await?)
     }
 
@@ -37,7 +38,7 @@ impl ApiClient {
         id: &ObjectId,
         body: &Value,
         manager: &str,
-    ) -> Result<Option<Vec<CacheEvent>>, Why> {
+    ) -> Result<Option<Carried>, Why> {
         if !self.is_gone(id).await? {
             return Ok(None);
         }
@@ -53,7 +54,7 @@ impl ApiClient {
         how: &str,
     ) -> Result<Answer, Unreachable> {
         let path = object_path(&id.resource, &id.key);
-        let path = format!("{path}?fieldManager={}&{how}", segment(manager));
+        let path = format!("{path}?fieldManager={}&fieldValidation=Warn&{how}", segment(manager));
         self.patch(SERVER_SIDE_APPLY, &path, body).await
     }
 
@@ -108,16 +109,11 @@ impl ApiClient {
     }
 
     /// Makes the fields that dynamic apply wrote those of `manager`, and takes away its record.
-    pub(super) async fn hand_over(
-        &self,
-        id: &ObjectId,
-        uid: &Uid,
-        manager: &str,
-    ) -> Result<Vec<CacheEvent>, Why> {
+    pub(super) async fn hand_over(&self, id: &ObjectId, uid: &Uid, manager: &str) -> Result<Carried, Why> {
         let path = object_path(&id.resource, &id.key);
         let answer = self.get(&path).await?;
         let Some(seen) = found(id, &answer)?.filter(|seen| seen.uid == *uid) else {
-            return Ok(gone(id, uid));
+            return Ok(gone(id, uid).into());
         };
         let live: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let mut steps = vec![

@@ -124,6 +124,16 @@ fn a_hook_that_fails_about_many_children_is_found_with_as_few_as_do() {
 }
 
 #[test]
+fn an_answer_with_an_unknown_field_is_not_taken() {
+    let answer = r#"{"children":[],"statuss":{}}"#;
+    let folder = Folder::new().answers("hook.wasm", answer).with("r.json", request().to_string());
+    let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);
+    ended.is(1, "laws that do not hold: 1");
+    let says = "FAIL the server takes each answer\n  the sync hook: The sync hook's answer has the unknown field statuss";
+    assert!(ended.out.contains(says), "{}", ended.out);
+}
+
+#[test]
 fn an_answer_that_is_none_is_the_first_laws_concern() {
     let folder = Folder::new().answers("hook.wasm", "{}").with("r.json", request().to_string());
     let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);

@@ -44,6 +44,18 @@ fn a_program_reads_everything_as_json() {
 }
 
 #[test]
+fn an_answer_with_an_unknown_field_is_shown_and_fails() {
+    let answer = r#"{"children": [], "statuss": {}}"#;
+    let folder = folder().answers("hook.wasm", answer);
+    let ended = folder.metahook(&RUN);
+    ended.is(
+        1,
+        "metahook: the sync hook: The sync hook's answer has the unknown field statuss; that has no effect",
+    );
+    assert_eq!(ended.out, answer);
+}
+
+#[test]
 fn a_request_may_be_yaml_or_come_by_stdin() {
     let folder = folder().with("r.yaml", "parent: {}\nchildren: {}\n");
     folder.metahook(&["run", "hook.wasm", "--request=r.yaml"]).is(0, "sync hook");

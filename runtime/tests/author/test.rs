@@ -61,6 +61,16 @@ fn another_answer_fails_with_its_difference() {
 }
 
 #[test]
+fn an_answer_with_an_unknown_field_fails_cases_of_both_kinds() {
+    let answer = json!({"children": [config_map("a", "x")], "statuss": {}}).to_string();
+    let folder = blessed().answers("target/wasm32-wasip1/release/hook.wasm", &answer);
+    let ended = folder.metahook(&["test"]);
+    ended.is(1, "2 of 2 cases failed");
+    let says = "The sync hook's answer has the unknown field statuss; that has no effect";
+    assert_eq!(ended.out.matches(says).count(), 2, "{}", ended.out);
+}
+
+#[test]
 fn a_case_has_as_many_calls_as_requests_and_a_controller_of_its_own() {
     let folder = blessed()
         .with("tests/call/request.2.json", r#"{"object": {}, "attachments": {}}"#)

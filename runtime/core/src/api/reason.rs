@@ -109,9 +109,15 @@ table! {
     FinalizerWaits = ("FinalizerWaits", Parents, Warning, "Put back what is missing, or give up the clean-up.");
     /// A webhook answered without a list of children, so all of them are deleted.
     MissingChildren = ("MissingChildren", Parents, Warning, "Answer with an empty list where that is meant.");
+    /// A module of version v1 answered with a field that means nothing there, or with one field twice; the message names all.
+    /// Version v2 refuses such answers.
+    AnswerIgnored = ("AnswerIgnored", Parents, Warning, "Correct the field's name, or leave it out.");
     /// A webhook asked for a kind that the spec does not declare, or declares in another version, or for another namespace.
     /// The server creates the object once and then leaves it alone.
     UnmanagedChild = ("UnmanagedChild", Parents, Warning, "Declare the kind.");
+    /// The API server took a write, with a warning: of a field that its kind does not have and that is dropped (a typo, in a
+    /// child or in the status), of an API that is to go, or of a policy. Recorded once for each text.
+    ApiWarning = ("ApiWarning", Parents, Warning, "Change what the message names in the hook's answer.");
     /// An attachment is not made, since another owner has an object of that name. The server leaves that object alone, and tries
     /// again when the parent is reconciled.
     NameTaken = ("NameTaken", Parents, Warning, "Have the hook choose another name, or delete the object.");

@@ -8,9 +8,10 @@ pub mod response;
 use serde_json::Value;
 
 use crate::api::ControllerKind;
-use crate::api::hook::Via;
+use crate::api::hook::{HookName, Via};
 use crate::api::webhook::UnmarshallMode;
 use crate::object::{ChildMap, Naming, Object};
+use crate::shorten;
 
 /// Memory that the values of an answer may take: far more than 10,000 large children need.
 pub const MAX_ANSWER_MEMORY: usize = 128 << 20;
@@ -107,6 +108,21 @@ impl AnswerWarnings {
             (UnmarshallMode::Strict, None) | (UnmarshallMode::Loose, _) => Ok(self.0),
         }
     }
+}
+
+/// Bytes of the message about ignored parts of an answer.
+const MAX_IGNORED_BYTES: usize = 1024;
+
+/// What an answer has without any effect, in one message; `None` where all of it counts.
+pub fn ignored(hook: HookName, warnings: &[AnswerWarning]) -> Option<String> {
+    let all: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+    let message = || {
+        shorten(
+            &format!("The {hook} hook's answer {}; that has no effect", all.join("; ")),
+            MAX_IGNORED_BYTES,
+        )
+    };
+    (!all.is_empty()).then(message)
 }
 
 /// A sync or finalize request.
@@ -248,6 +264,20 @@ mod tests {
             finalizing: false,
         };
         serde_json::from_slice(&sync.bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_has_no_effect_is_said_in_one_bounded_message() {
+        let unknown = |name: &str| AnswerWarning::UnknownField(name.to_owned());
+        assert_eq!(ignored(HookName::Sync, &[]), None);
+        let two = [unknown("statuss"), AnswerWarning::RepeatedField("children".to_owned())];
+        let says = "The sync hook's answer has the unknown field statuss; has the field children more than once; that has no effect";
+        assert_eq!(ignored(HookName::Sync, &two).unwrap(), says);
+        let longest = "x".repeat(MAX_IGNORED_BYTES - ignored(HookName::Sync, &[unknown("")]).unwrap().len());
+        let message = |name: &str| ignored(HookName::Sync, &[unknown(name)]).unwrap();
+        assert!(message(&longest).len() == MAX_IGNORED_BYTES && message(&longest).ends_with("no effect"));
+        let longer = message(&(longest + "x"));
+        assert!(longer.len() <= MAX_IGNORED_BYTES && longer.ends_with('…'), "{longer}");
     }
 
     #[test]

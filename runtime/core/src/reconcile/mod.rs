@@ -1,5 +1,6 @@
 //! One reconcile of one parent, as far as it is decided: its phase first, then its claims, its input, its plan, its outcome.
 
+pub mod api_warnings;
 pub mod config;
 pub mod input;
 pub mod kinds;

@@ -1,5 +1,6 @@
 //! One case run: its calls or its reconciles, and each file that they are compared with.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -127,7 +128,7 @@ async fn calls(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<
         outcome.log.extend(called.log.text.lines().map(str::to_owned));
         let at = |why: String| format!("{}: the {} hook: {why}", path.display(), request.hook);
         let answer = called.answer.map_err(|error| at(error_chain(&error)))?;
-        request.read(&answer).map_err(|error| at(error_chain(&error)))?;
+        request.check(&answer).map_err(|error| at(error_chain(&error)))?;
         let answer = serde_json::from_slice(&answer).map_err(|error| at(error.to_string()))?;
         outcome.compared.push(expected(&case.folder, &name("response"), answer)?);
     }
@@ -168,12 +169,18 @@ async fn reconciles(
         outcome.instructions += call.instructions.unwrap_or_default();
         outcome.log.extend(call.log.lines().map(str::to_owned));
     }
+    outcome.errors.extend(ignored(&rounds));
     compared.found = plan(&rounds);
     if let (Some(asked), Some(fields)) = (asked, compared.found.as_object_mut()) {
         fields.insert("cycles".to_owned(), asked);
     }
     outcome.compared.push(compared);
     Ok(())
+}
+
+/// What the server would ignore of answers, each once.
+fn ignored(rounds: &Rounds) -> BTreeSet<String> {
+    rounds.rounds.iter().flatten().flat_map(|one| &one.ignored).cloned().collect()
 }
 
 fn is_controller(document: &Document) -> bool {

@@ -215,7 +215,7 @@ impl Trial {
         let fault =
             |kind, error: &dyn Error| Fault { kind, why: format!("the {hook} hook: {}", error_chain(error)) };
         let answer = called.answer.map_err(|error| fault(error.category(), &error)).and_then(|answer| {
-            of.read(&answer).map_err(|error| fault("Answer", &error))?;
+            of.check(&answer).map_err(|error| fault("Answer", &error))?;
             serde_json::from_slice(&answer).map_err(|error| fault("Answer", &error))
         });
         Answered { answer, declined, usage: called.usage }

@@ -54,6 +54,8 @@ pub(crate) struct Reconciled {
     pub(crate) steps: Vec<Step>,
     /// What the server would record as Events, and what it leaves as it is.
     pub(crate) notes: Vec<String>,
+    /// What answers of modules have without any effect.
+    pub(crate) ignored: Vec<String>,
     pub(crate) calls: Vec<Called>,
     /// The server would write what comes before it, and try again later.
     pub(crate) error: Option<ReconcileError>,

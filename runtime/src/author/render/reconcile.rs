@@ -32,8 +32,7 @@ struct Planned {
 
 impl Simulation {
     pub(super) async fn reconcile(&mut self, config: &ControllerConfig, id: &ObjectId) -> Reconciled {
-        let (parent, steps, notes, calls) = (id.clone(), Vec::new(), Vec::new(), Vec::new());
-        let mut round = Reconciled { parent, steps, notes, calls, error: None };
+        let mut round = Reconciled::of(id);
         let done = async {
             let Some(planned) = self.prepare(config, id, &mut round).await? else { return Ok(()) };
             match config.kind {
@@ -175,6 +174,7 @@ impl Simulation {
         let plan = plan.map_err(|error| ReconcileError::Answer(input.hook, error))?;
         history.keep(children, &plan.desired);
         note(input.hook, &plan, &mut round.notes);
+        round.ignored.extend(plan.feedback.ignored.clone());
         Ok(plan)
     }
 
@@ -288,6 +288,11 @@ impl Simulation {
 }
 
 impl Reconciled {
+    fn of(parent: &ObjectId) -> Self {
+        let (steps, notes, ignored, calls) = Default::default();
+        Self { parent: parent.clone(), steps, notes, ignored, calls, error: None }
+    }
+
     pub(super) fn record(&mut self, op: &'static str, effects: Vec<Effect>) {
         for effect in effects {
             let is_own = effect.after.is_some() || matches!(op, "delete" | "recreate");

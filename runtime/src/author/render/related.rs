@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use metahook_core::api::customize::CustomizeBounds;
-use metahook_core::api::hook::HookName;
-use metahook_core::hook::customize;
+use metahook_core::api::hook::{HookName, Via};
+use metahook_core::hook::{customize, ignored};
 use metahook_core::object::Object;
 use metahook_core::object::id::Gvr;
 use metahook_core::reconcile::config::ControllerConfig;
@@ -32,6 +32,9 @@ impl Simulation {
         let answer = self.call(HookName::Customize, request, round).await?;
         let answer = customize::rules(&answer, hook.via, hook.mode, &CustomizeBounds::default())?;
         round.notes.extend(answer.warnings.iter().map(|odd| format!("the customize hook's answer {odd}")));
+        if hook.via == Via::Wasm {
+            round.ignored.extend(ignored(HookName::Customize, &answer.warnings));
+        }
         let asker = Asker { version: hook.version, parent_namespace: &state.key.namespace };
         for (at, asked) in answer.rules {
             let resource = self.kinds.resolve(&asked.gvr);

@@ -194,7 +194,7 @@ impl Reconciler {
         let Op::Delete { id, uid } = op else { return Ok(WriteResult::Nothing) };
         let guards = self.related.write_guards(id, writer);
         let deleted = match self.children.writer.api.carry_out(op).await {
-            Ok(events) => events.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),
+            Ok(done) => done.events.iter().any(|event| matches!(event, CacheEvent::Deleting(..))),
             Err(error) if error.is_conflict() && self.is_replaced(id, uid).await => false,
             Err(error) => return Err(error.into()),
         };

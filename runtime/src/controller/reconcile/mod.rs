@@ -5,6 +5,7 @@ mod children;
 mod memory;
 pub(super) mod parents;
 mod prepare;
+mod record;
 #[cfg(test)]
 pub(in crate::controller) mod testing;
 #[cfg(test)]
@@ -16,10 +17,8 @@ use std::time::Duration;
 
 use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
-use metahook_core::api::selection::waits_for_finalize;
 use metahook_core::children::Problem;
 use metahook_core::children::desired::DesiredError;
-use metahook_core::controller_metrics::ReconcileResult;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
@@ -53,9 +52,6 @@ const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// A hook whose deletions wait is asked again this much later, since it may no longer want them.
 const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
-
-/// A parent whose clean-up fails so often in a row, which takes some 20 s, is told how to go without it.
-const STUCK_FAILURES: u32 = 12;
 
 const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers come to rest";
 
@@ -191,7 +187,11 @@ impl Reconciler {
         ));
         let children = ChildWriter {
             data: Arc::clone(&data),
-            writer: ObjectWriter { data: Arc::clone(&data), api: context.cluster.api.clone() },
+            writer: ObjectWriter {
+                data: Arc::clone(&data),
+                parents: Arc::clone(&parents),
+                api: context.cluster.api.clone(),
+            },
             discovery: Arc::clone(&context.cluster.discovery),
             parents: Arc::clone(&parents),
             manager: Arc::clone(&context.options.applying.manager),
@@ -312,22 +312,6 @@ impl Reconciler {
         }
     }
 
-    /// Records that a parent which is being deleted waits for a clean-up that fails for long.
-    fn record_wait(&self, parent: &Object, streaks: Streaks, result: &Result<Changed, Failure>) {
-        let failure = result.as_ref().err().filter(|_| streaks.failures >= STUCK_FAILURES);
-        let waits =
-            failure.filter(|failure| failure.retry == Retry::Loud).and_then(|Failure { message, .. }| {
-                let config = &self.data.config;
-                waits_for_finalize(
-                    parent,
-                    &self.data.parent_id(parent),
-                    (config.kind.name(), &config.name),
-                    message,
-                )
-            });
-        self.parents.record_new(parent, EventReason::FinalizerWaits, waits);
-    }
-
     /// The first half of an attempt, and its memory; `None`: there was not enough.
     async fn attempt(
         &self,
@@ -360,33 +344,6 @@ impl Reconciler {
         self.parents.forget(parent);
         self.related.forget(parent);
         self.hooks.forget(parent);
-    }
-
-    fn log(&self, parent: &Key, result: &Result<Changed, Failure>) {
-        match result {
-            Ok(changed) => {
-                let wrote = *changed != Changed::Nothing;
-                self.data.meter.counts().reconciled(if wrote {
-                    ReconcileResult::Wrote
-                } else {
-                    ReconcileResult::Unchanged
-                });
-                tracing::debug!(wrote, "synced");
-            }
-            Err(Failure { retry: Retry::Quiet, message, .. }) => {
-                self.data.meter.counts().reconciled(ReconcileResult::Conflict);
-                tracing::debug!(reason = message, "tried again");
-            }
-            Err(Failure { retry: Retry::After(again), message, .. }) => {
-                self.data.meter.counts().reconciled(ReconcileResult::Postponed);
-                tracing::debug!(?again, reason = message, "postponed");
-            }
-            Err(Failure { retry: Retry::Loud, message, category }) => {
-                self.data.meter.counts().reconciled(ReconcileResult::Failed);
-                self.parents.settled().fail(parent, category);
-                tracing::warn!(category, reason = message, "sync failed");
-            }
-        }
     }
 }
 

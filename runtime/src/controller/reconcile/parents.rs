@@ -7,12 +7,14 @@ use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::EventReason;
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, ObjectChange};
+use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::differing::{Differing, DifferingChildren};
 use metahook_core::children::write_history::WriteHistory;
 use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
+use metahook_core::reconcile::api_warnings::ToldWarnings;
 use metahook_core::settled::{CacheRevision, SettledParents};
 
 use crate::controller::ControllerData;
@@ -31,6 +33,8 @@ pub(crate) struct Parents {
     /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
     warnings: Mutex<BTreeMap<Key, Warnings>>,
     differing: Mutex<DifferingChildren>,
+    /// Parents about whose writes the API server never warned have no entry.
+    api_warnings: Mutex<FastMap<Key, ToldWarnings>>,
 }
 
 type Warnings = BTreeMap<EventReason, BTreeSet<String>>;
@@ -51,6 +55,7 @@ impl Parents {
             histories: WriteHistories::default(),
             warnings: Mutex::default(),
             differing: Mutex::default(),
+            api_warnings: Mutex::default(),
         }
     }
 
@@ -194,11 +199,26 @@ impl Parents {
         lock(&self.differing)
     }
 
+    /// Records what the API server has against a write for a parent, each text once for a parent and kind of objects.
+    pub(crate) fn record_api_warnings(&self, parent: &Key, op: &Op, texts: &[String]) {
+        if texts.is_empty() {
+            return;
+        }
+        let Some(parent) = self.data.parents.get(parent) else { return };
+        let (id, mut all) = (op.id(), lock(&self.api_warnings));
+        let told = all.or_default(&parent.key);
+        for text in texts.iter().filter(|text| told.is_new(&id.resource.gvk.kind, text)) {
+            let message = format!("{} {id}: the API server warns: {text}", op.verb());
+            self.data.recorder.record(&parent, EventReason::ApiWarning, &message);
+        }
+    }
+
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         self.histories.forget(parent);
         lock(&self.differing).note(parent, None);
         lock(&self.warnings).remove(parent);
+        lock(&self.api_warnings).remove(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
         self.data.brake.with(|brake, _| brake.forget(&id));
     }

@@ -15,24 +15,19 @@ use metahook_core::object::{ChildMap, Object};
 use metahook_core::reconcile::input::{InputParts, ReconcileInput};
 use metahook_core::reconcile::memory as estimate;
 use metahook_core::reconcile::outcome::{Retry, Streaks};
-use metahook_core::reconcile::plan::{Answers, HookFeedback, ReconcilePlan};
+use metahook_core::reconcile::plan::{Answers, ReconcilePlan};
 use metahook_core::reconcile::rollout::{ParentState, RolloutState};
 use metahook_core::reconcile::{Phase, phase};
-use metahook_core::rollout::revisions::MAX_REVISIONS;
 use metahook_core::settled::{HookNeed, Purity, SettledState};
-use metahook_core::shorten;
 
 use crate::controller::hooks::{Asked, HookAnswer, HookError, LoadedHooks};
 use crate::controller::reconcile::memory::Attempts;
-use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Progress, Reconcile, ReconcileError, Reconciler};
+use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
 use crate::hook::wasm::run::CallError;
 use crate::memory::{MemoryShort, Reservation};
 use crate::store::Writer;
 use crate::telemetry::error_chain;
-
-/// Events about revisions of one parent that do not count.
-const MAX_LEFT_OUT_EVENTS: usize = 3;
 
 /// The input of a reconcile, and the answers of the customize hook that it is made with.
 struct Gathered {
@@ -322,66 +317,6 @@ impl Reconciler {
         let answer = self.hooks.call(hooks, input.hook, asked, request, memory).await;
         memory.refund(size);
         answer
-    }
-
-    /// Records what a call tells of the hook; `differs`: it gave another answer to the same request before.
-    fn check_purity(&self, input: &ReconcileInput, pure: bool, differs: bool) {
-        let mut settled = self.parents.settled();
-        settled.called(input.hooks, pure);
-        if differs && settled.differed(input.hooks) {
-            drop(settled);
-            let message = format!(
-                "The {} hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
-                input.hook, input.parent.key
-            );
-            self.data.recorder.record(&self.data.object, EventReason::ImpureHook, &message);
-        }
-    }
-
-    /// Records the hook's own Events, and warnings about its answer.
-    fn record_feedback(&self, input: &ReconcileInput, feedback: &HookFeedback) {
-        let ReconcileInput { parent, hook, .. } = input;
-        for event in &feedback.events {
-            self.data.recorder.record_of_hook(parent, event);
-        }
-        let missing = (feedback.missing_children > 0).then(|| {
-            format!(
-                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
-                self.data.config.kind.name().children(),
-                feedback.missing_children
-            )
-        });
-        self.parents.record_new(parent, EventReason::MissingChildren, missing);
-        self.parents.record_new(
-            parent,
-            EventReason::AnnotationsLeftOut,
-            feedback.without_annotations.iter().map(|message| format!("The {hook} hook: {message}")),
-        );
-        self.record_revisions(input, feedback);
-        for odd in &feedback.warnings {
-            tracing::debug!(%hook, "the hook's answer {odd}");
-        }
-    }
-}
-
-impl Reconciler {
-    /// Records the revisions of the parent that do not count.
-    fn record_revisions(&self, input: &ReconcileInput, feedback: &HookFeedback) {
-        let Some(history) = input.rollout.as_ref().and_then(|rollout| rollout.history().ok()) else { return };
-        let pruned = (history.pruned > 0).then(|| {
-            format!("More than {MAX_REVISIONS} older ControllerRevisions are the parent's: the oldest are deleted, and their children are updated at once")
-        });
-        self.parents.record_new(&input.parent, EventReason::RevisionsPruned, pruned);
-        let failed = feedback.left_out.iter().map(|(name, error)| {
-            format!("The {} hook fails about the parent as it was at ControllerRevision {name}: its children stay as they are until it is their turn: {error}", input.hook)
-        });
-        let unreadable = history.unreadable.iter().map(ToString::to_string);
-        let all = failed.chain(unreadable).take(MAX_LEFT_OUT_EVENTS);
-        self.parents.record_new(
-            &input.parent,
-            EventReason::RevisionLeftOut,
-            all.map(|message| shorten(&message, MAX_MESSAGE_LENGTH)),
-        );
     }
 }
 

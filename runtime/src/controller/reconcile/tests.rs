@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use metahook_core::cache::CacheEvent;
 use metahook_core::children::claims::{Claim, ClaimedObject};
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::{Op, Plan};
@@ -46,6 +47,31 @@ async fn each_answer_to_a_write_has_its_result_and_its_effect_on_the_store() {
     let expected = ["gone, deleting", "gone, none", "quiet, 1"].map(str::to_owned);
     let delete = Op::Delete { id: child(), uid: Uid::new("configmaps") };
     assert_eq!(results(&delete).await, [&expected[..], &failures("1")].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_of_the_api_server_is_one_event_for_its_parent_while_that_is_there() {
+    let scenario = Scenario::new(Some(200));
+    scenario.observe(&parents());
+    let parent = Key::new("n", "x");
+    let create = Op::Create { id: id(children()), body: body(&children(), "") };
+    let told = async |texts: &[&str]| {
+        let texts: Vec<_> = texts.iter().map(|&text| text.to_owned()).collect();
+        scenario.reconciler.parents.record_api_warnings(&parent, &create, &texts);
+        // The task that writes Events has nothing to wait for.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        scenario.requests.take().len()
+    };
+    assert_eq!(told(&["unknown field a", "unknown field b", "unknown field a"]).await, 2);
+    assert_eq!(told(&["unknown field b"]).await, 0);
+    scenario.reconciler.parents.forget(&parent);
+    assert_eq!(told(&["unknown field b"]).await, 1, "what is forgotten is told again");
+    scenario
+        .store(&parents())
+        .observe_write(vec![CacheEvent::Missing(parent.clone(), Uid::new("greetings"))]);
+    assert_eq!(told(&["unknown field c"]).await, 0, "nothing is kept for a parent that is gone");
 }
 
 #[tokio::test(start_paused = true)]

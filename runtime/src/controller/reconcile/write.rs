@@ -14,9 +14,10 @@ use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::apply::ApplyError;
+use crate::cluster::apply::{ApplyError, Carried};
 use crate::controller::ControllerData;
 use crate::controller::reconcile::ReconcileError;
+use crate::controller::reconcile::parents::Parents;
 use crate::controller::troubleshooting::log_differences;
 use crate::store::{WriteGuard, Writer};
 
@@ -68,6 +69,7 @@ pub(crate) enum ClaimError {
 
 pub(crate) struct ObjectWriter {
     pub(crate) data: Arc<ControllerData>,
+    pub(crate) parents: Arc<Parents>,
     pub(crate) api: ApiClient,
 }
 
@@ -104,7 +106,7 @@ impl ObjectWriter {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         log_differences(&self.data, op);
         let guard = self.data.write_guard(op.id(), writer);
-        let events = self.api.carry_out(op).instrument(span.clone()).await?;
+        let Carried { events, warnings } = self.api.carry_out(op).instrument(span.clone()).await?;
         writer.accepted.note();
         let changed = op.is_answered_by_a_change(&events);
         if changed {
@@ -118,6 +120,7 @@ impl ObjectWriter {
         } else {
             tracing::debug!("{message}");
         }
+        self.parents.record_api_warnings(&writer.parent, op, &warnings);
         Ok(Written { changed, object: observe(guard, events) })
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::api::hook::{HookName, Via};
 use crate::children::desired::{Desired, DesiredError, HeldChildren, UnmanagedChild, Wanted, desired};
 use crate::children::plan::{is_as_wanted, to_read};
 use crate::children::write_history::PastWrites;
@@ -19,7 +20,7 @@ use crate::children::{self, Op, Owner, Plan};
 use crate::decorator::Decoration;
 use crate::hook::read::ReadOptions;
 use crate::hook::response::{self, HookEvent, Response};
-use crate::hook::{AnswerWarning, ResponseError};
+use crate::hook::{AnswerWarning, ResponseError, ignored};
 use crate::json::size::tree_size;
 use crate::object::id::{ObjectId, Uid};
 use crate::object::{ChildMap, Object};
@@ -64,6 +65,8 @@ pub struct HookFeedback {
     /// Events about the parent, by the hook.
     pub events: Vec<HookEvent>,
     pub warnings: Vec<AnswerWarning>,
+    /// The same of a module, as a message: webhooks answer with fields of their own.
+    pub ignored: Option<String>,
     /// The number of children that are deleted because the answer has no list of children; 0 for a single child.
     pub missing_children: usize,
     /// Children are written without the annotations of the answer.
@@ -150,12 +153,7 @@ impl ControllerConfig {
             decoration: latest.decoration,
             finalized: finalized && deletions.is_empty(),
             deletions,
-            feedback: HookFeedback {
-                events: latest.events,
-                warnings: latest.warnings,
-                left_out,
-                ..HookFeedback::default()
-            },
+            feedback: HookFeedback { left_out, ..self.feedback(input.hook, latest.events, latest.warnings) },
             ..ReconcilePlan::default()
         };
         // The hook has not seen all children: those that it was shown go first, in as many rounds as it takes.
@@ -222,6 +220,14 @@ impl ControllerConfig {
         let deletes = !self.deletions.is_empty();
         let HookConfig { via, mode, max_memory, .. } = *hook;
         response::sync(answer, ReadOptions { kind, via, mode, max_children, max_memory, deletes })
+    }
+
+    fn feedback(&self, hook: HookName, events: Vec<HookEvent>, warnings: Vec<AnswerWarning>) -> HookFeedback {
+        let ignored = match self.hook(hook).via {
+            Via::Wasm => ignored(hook, &warnings),
+            Via::Webhook => None,
+        };
+        HookFeedback { events, warnings, ignored, ..HookFeedback::default() }
     }
 
     /// The answers about older revisions, and those revisions that the hook fails about.

@@ -207,7 +207,7 @@ impl StatusWriter {
             "status": as_stored(status),
         });
         let id = ObjectId { resource: Arc::clone(&self.store.resource), key: self.key.clone() };
-        let known = self.api.carry_out(&Op::Status { id, body }).await?;
+        let known = self.api.carry_out(&Op::Status { id, body }).await?.events;
         let mut kept = true;
         for event in &known {
             if let CacheEvent::Wrote(object) = event {

@@ -1,0 +1,104 @@
+//! Warnings of the API server about writes: the text of a `Warning` header, and the texts that a parent's Events told already.
+
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+
+use crate::hash::hash64;
+use crate::shorten;
+
+/// Warnings that are read of one answer.
+pub const MAX_WARNINGS: usize = 16;
+
+/// Bytes that are read of one warning.
+pub const MAX_WARNING_BYTES: usize = 512;
+
+/// Warnings of one parent that are remembered, as 8 bytes each. Beyond it the oldest is forgotten, and told again when it
+/// comes back.
+pub const MAX_TOLD: usize = 32;
+
+/// The text of one `Warning` header: a code, an agent, and a quoted text that a date may follow. `None` where it is another
+/// code than the API server's, or empty.
+pub fn text(header: &str) -> Option<String> {
+    let rest = header.trim_start().strip_prefix("299 ")?;
+    let (_, quoted) = rest.split_once(" \"")?;
+    let mut text = String::new();
+    let mut characters = quoted.chars();
+    while let Some(one) = characters.next() {
+        let one = match one {
+            '"' => break,
+            '\\' => characters.next()?,
+            one => one,
+        };
+        text.push(if one.is_control() { ' ' } else { one });
+        if text.len() > MAX_WARNING_BYTES {
+            break;
+        }
+    }
+    (!text.is_empty()).then(|| shorten(&text, MAX_WARNING_BYTES))
+}
+
+/// The warnings about writes for one parent that were told, by hash.
+#[derive(Debug, Default)]
+pub struct ToldWarnings(VecDeque<u64>);
+
+impl ToldWarnings {
+    /// Whether this warning about objects of a kind is to be told now.
+    pub fn is_new(&mut self, kind: &str, text: &str) -> bool {
+        let mut hash = hash64();
+        (kind, text).hash(&mut hash);
+        let hash = hash.finish();
+        if self.0.contains(&hash) {
+            return false;
+        }
+        if self.0.len() == MAX_TOLD {
+            self.0.pop_front();
+        }
+        self.0.push_back(hash);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_warning_is_read() {
+        let read = |header: &str| text(header).unwrap_or_default();
+        let unknown = r#"299 - "unknown field \"spec.restartPolicyy\"""#;
+        assert_eq!(read(unknown), r#"unknown field "spec.restartPolicyy""#);
+        assert_eq!(read(r#"299 webhook "a \\ b" "Wed, 21 Oct 2015 07:28:00 GMT""#), r"a \ b");
+        assert_eq!(read("299 - \"a\tb\x1b[31m\""), "a b [31m");
+        for other in ["", "199 - \"stale\"", "299 -", "299 - \"\"", "299", r#"299 - "\"#] {
+            assert_eq!(text(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_warning_is_bounded() {
+        let header = |length: usize| format!("299 - \"{}\"", "w".repeat(length));
+        assert_eq!(text(&header(MAX_WARNING_BYTES)).unwrap(), "w".repeat(MAX_WARNING_BYTES));
+        let cut = text(&header(MAX_WARNING_BYTES + 1)).unwrap();
+        assert!(cut.len() <= MAX_WARNING_BYTES && cut.ends_with('…'), "{cut}");
+        assert_eq!(text(&header(1 << 20)).unwrap(), cut);
+    }
+
+    #[test]
+    fn a_warning_is_told_once_for_each_kind() {
+        let mut told = ToldWarnings::default();
+        assert!(told.is_new("Pod", "a") && told.is_new("Job", "a") && told.is_new("Pod", "b"));
+        assert!(!told.is_new("Pod", "a") && !told.is_new("Job", "a"));
+    }
+
+    #[test]
+    fn so_many_warnings_of_a_parent_are_remembered() {
+        let mut told = ToldWarnings::default();
+        let text = |nth: usize| nth.to_string();
+        assert!((0..MAX_TOLD).all(|nth| told.is_new("Pod", &text(nth))));
+        assert!(!(0..MAX_TOLD).any(|nth| told.is_new("Pod", &text(nth))));
+        assert!(told.is_new("Pod", "one more"));
+        assert_eq!(told.0.len(), MAX_TOLD);
+        assert!(told.is_new("Pod", &text(0)), "the oldest was forgotten");
+        assert!(!told.is_new("Pod", "one more"));
+    }
+}

@@ -1,0 +1,124 @@
+//! What a reconcile records for people: Events about answers of hooks and about waits, and its line in the log.
+
+use metahook_core::api::reason::EventReason;
+use metahook_core::api::selection::waits_for_finalize;
+use metahook_core::controller_metrics::ReconcileResult;
+use metahook_core::object::Object;
+use metahook_core::object::id::Key;
+use metahook_core::reconcile::input::ReconcileInput;
+use metahook_core::reconcile::outcome::{Changed, Failure, Retry, Streaks};
+use metahook_core::reconcile::plan::HookFeedback;
+use metahook_core::rollout::revisions::MAX_REVISIONS;
+use metahook_core::shorten;
+
+use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Reconciler};
+
+/// Events about revisions of one parent that do not count.
+const MAX_LEFT_OUT_EVENTS: usize = 3;
+
+/// A parent whose clean-up fails so often in a row, which takes some 20 s, is told how to go without it.
+const STUCK_FAILURES: u32 = 12;
+
+impl Reconciler {
+    pub(super) fn log(&self, parent: &Key, result: &Result<Changed, Failure>) {
+        match result {
+            Ok(changed) => {
+                let wrote = *changed != Changed::Nothing;
+                self.data.meter.counts().reconciled(if wrote {
+                    ReconcileResult::Wrote
+                } else {
+                    ReconcileResult::Unchanged
+                });
+                tracing::debug!(wrote, "synced");
+            }
+            Err(Failure { retry: Retry::Quiet, message, .. }) => {
+                self.data.meter.counts().reconciled(ReconcileResult::Conflict);
+                tracing::debug!(reason = message, "tried again");
+            }
+            Err(Failure { retry: Retry::After(again), message, .. }) => {
+                self.data.meter.counts().reconciled(ReconcileResult::Postponed);
+                tracing::debug!(?again, reason = message, "postponed");
+            }
+            Err(Failure { retry: Retry::Loud, message, category }) => {
+                self.data.meter.counts().reconciled(ReconcileResult::Failed);
+                self.parents.settled().fail(parent, category);
+                tracing::warn!(category, reason = message, "sync failed");
+            }
+        }
+    }
+
+    /// Records that a parent which is being deleted waits for a clean-up that fails for long.
+    pub(super) fn record_wait(&self, parent: &Object, streaks: Streaks, result: &Result<Changed, Failure>) {
+        let failure = result.as_ref().err().filter(|_| streaks.failures >= STUCK_FAILURES);
+        let waits =
+            failure.filter(|failure| failure.retry == Retry::Loud).and_then(|Failure { message, .. }| {
+                let config = &self.data.config;
+                waits_for_finalize(
+                    parent,
+                    &self.data.parent_id(parent),
+                    (config.kind.name(), &config.name),
+                    message,
+                )
+            });
+        self.parents.record_new(parent, EventReason::FinalizerWaits, waits);
+    }
+
+    /// Records what a call tells of the hook; `differs`: it gave another answer to the same request before.
+    pub(super) fn check_purity(&self, input: &ReconcileInput, pure: bool, differs: bool) {
+        let mut settled = self.parents.settled();
+        settled.called(input.hooks, pure);
+        if differs && settled.differed(input.hooks) {
+            drop(settled);
+            let message = format!(
+                "The {} hook gave two answers to one request about {}: nothing is skipped any more until its module or a mount changes",
+                input.hook, input.parent.key
+            );
+            self.data.recorder.record(&self.data.object, EventReason::ImpureHook, &message);
+        }
+    }
+
+    /// Records the hook's own Events, and warnings about its answer.
+    pub(super) fn record_feedback(&self, input: &ReconcileInput, feedback: &HookFeedback) {
+        let ReconcileInput { parent, hook, .. } = input;
+        for event in &feedback.events {
+            self.data.recorder.record_of_hook(parent, event);
+        }
+        let missing = (feedback.missing_children > 0).then(|| {
+            format!(
+                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
+                self.data.config.kind.name().children(),
+                feedback.missing_children
+            )
+        });
+        self.parents.record_new(parent, EventReason::MissingChildren, missing);
+        self.parents.record_new(
+            parent,
+            EventReason::AnnotationsLeftOut,
+            feedback.without_annotations.iter().map(|message| format!("The {hook} hook: {message}")),
+        );
+        self.parents.record_new(parent, EventReason::AnswerIgnored, feedback.ignored.clone());
+        self.record_revisions(input, feedback);
+        for odd in &feedback.warnings {
+            tracing::debug!(%hook, "the hook's answer {odd}");
+        }
+    }
+
+    /// Records the revisions of the parent that do not count.
+    fn record_revisions(&self, input: &ReconcileInput, feedback: &HookFeedback) {
+        let Some(history) = input.rollout.as_ref().and_then(|rollout| rollout.history().ok()) else { return };
+        let pruned = (history.pruned > 0).then(|| {
+            format!("More than {MAX_REVISIONS} older ControllerRevisions are the parent's: the oldest are deleted, and their children are updated at once")
+        });
+        self.parents.record_new(&input.parent, EventReason::RevisionsPruned, pruned);
+        let failed = feedback.left_out.iter().map(|(name, error)| {
+            format!("The {} hook fails about the parent as it was at ControllerRevision {name}: its children stay as they are until it is their turn: {error}", input.hook)
+        });
+        let unreadable = history.unreadable.iter().map(ToString::to_string);
+        let all = failed.chain(unreadable).take(MAX_LEFT_OUT_EVENTS);
+        self.parents.record_new(
+            &input.parent,
+            EventReason::RevisionLeftOut,
+            all.map(|message| shorten(&message, MAX_MESSAGE_LENGTH)),
+        );
+    }
+}
