@@ -13,6 +13,8 @@
 //! - [`settled`]: parents that need no call of a hook until something changes
 //! - [`pacing`]: delays of requests and resyncs
 //! - [`leader_election`]: which of several servers writes, and until when
+//! - [`hosting`]: which controllers a server runs, and which a session of `metahook dev`
+//! - [`dev`]: what such a session writes to its controller
 //! - [`presence`]: servers that host the same controllers without an election
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 
@@ -23,8 +25,10 @@ pub mod cache;
 pub mod children;
 pub mod controller_metrics;
 pub mod decorator;
+pub mod dev;
 pub mod hash;
 pub mod hook;
+pub mod hosting;
 pub mod json;
 pub mod leader_election;
 pub mod object;

@@ -9,6 +9,7 @@ pub mod outcome;
 pub mod plan;
 pub mod rollout;
 pub mod shown;
+pub mod trigger;
 
 use crate::api::hook::HookName;
 use crate::api::selection::Selection;

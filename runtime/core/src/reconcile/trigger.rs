@@ -1,0 +1,119 @@
+//! Trigger of a reconcile in a person's words, told from what changed since the parent's reconcile before.
+
+use std::fmt;
+
+use crate::hash::Fingerprint;
+use crate::object::Object;
+use crate::object::Version;
+use crate::object::id::Uid;
+use crate::reconcile::outcome::Streaks;
+
+/// What a reconcile began with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beginning {
+    pub uid: Uid,
+    pub generation: i64,
+    pub version: Version,
+    pub deleting: bool,
+    /// The version of all hooks; `None`: one of them has no module.
+    pub hooks: Option<Fingerprint>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trigger {
+    First,
+    Deletion,
+    Spec,
+    Module,
+    Retry(u32),
+    OwnWrites,
+    Object,
+    /// What the parent itself does not show.
+    Other,
+}
+
+impl Beginning {
+    pub fn of(parent: &Object, hooks: Option<Fingerprint>) -> Self {
+        Self {
+            uid: parent.uid.clone(),
+            generation: parent.generation,
+            version: parent.version.clone(),
+            deleting: parent.deleting,
+            hooks,
+        }
+    }
+}
+
+impl Trigger {
+    /// `before`: what the parent's reconcile before began with.
+    pub fn of(before: Option<&Beginning>, now: &Beginning, streaks: Streaks) -> Self {
+        let Some(before) = before.filter(|before| before.uid == now.uid) else { return Self::First };
+        if now.deleting && !before.deleting {
+            return Self::Deletion;
+        }
+        // A deletion counts as a generation, too.
+        if now.generation != before.generation {
+            return Self::Spec;
+        }
+        if now.hooks != before.hooks {
+            return Self::Module;
+        }
+        match streaks {
+            Streaks { failures: 1.., .. } => Self::Retry(streaks.failures),
+            Streaks { self_triggered: true, .. } => Self::OwnWrites,
+            Streaks { .. } if now.version != before.version => Self::Object,
+            Streaks { .. } => Self::Other,
+        }
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first reconcile",
+            Self::Deletion => "deleted",
+            Self::Spec => "spec changed",
+            Self::Module => "module changed",
+            Self::Retry(failures) => return write!(f, "retry {failures}"),
+            Self::OwnWrites => "own writes",
+            Self::Object => "labels, annotations or status changed",
+            Self::Other => "child, related object or time",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_strongest_reason_is_told() {
+        let hooks = |text: &str| Some(Fingerprint::of(text.as_bytes()));
+        let before = Beginning {
+            uid: Uid::new("u"),
+            generation: 1,
+            version: Version::new("1"),
+            deleting: false,
+            hooks: hooks("a"),
+        };
+        let calm = Streaks::default();
+        let retry = Streaks { failures: 2, self_triggered: true, ..calm };
+        let own = Streaks { self_triggered: true, ..calm };
+        let version = Version::new("2");
+        let spec = Beginning { generation: 2, hooks: hooks("b"), version: version.clone(), ..before.clone() };
+        for (now, streaks, expected) in [
+            (Beginning { uid: Uid::new("v"), ..spec.clone() }, retry, "first reconcile"),
+            (Beginning { deleting: true, ..spec.clone() }, retry, "deleted"),
+            (spec.clone(), retry, "spec changed"),
+            (Beginning { generation: 1, ..spec }, retry, "module changed"),
+            (Beginning { hooks: None, ..before.clone() }, calm, "module changed"),
+            (before.clone(), retry, "retry 2"),
+            (Beginning { version: version.clone(), ..before.clone() }, own, "own writes"),
+            (Beginning { version, ..before.clone() }, calm, "labels, annotations or status changed"),
+            (before.clone(), calm, "child, related object or time"),
+        ] {
+            assert_eq!(Trigger::of(Some(&before), &now, streaks).to_string(), expected);
+        }
+        assert_eq!(Trigger::of(None, &before, retry), Trigger::First);
+    }
+}
