@@ -30,6 +30,7 @@ async fn server() -> ExitCode {
             let terminal = out.is_terminal();
             test.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
         }
+        Command::Dev(dev) => dev.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Render(render) => {
             let terminal = out.is_terminal();
             render.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))

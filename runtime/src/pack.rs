@@ -178,7 +178,7 @@ fn strip(module: &[u8]) -> Result<Vec<u8>, StripError> {
 }
 
 /// Checks the first bytes.
-fn check(module: &[u8]) -> Result<(), StripError> {
+pub(crate) fn check(module: &[u8]) -> Result<(), StripError> {
     match module {
         _ if module.starts_with(&HEADER) => Ok(()),
         [0, b'a', b's', b'm', ..] => Err(StripError::Component),

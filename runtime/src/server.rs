@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use metahook_core::api::policy::HookPolicy;
+use metahook_core::hosting::{Hosting, Session};
 use metahook_core::object::id::Key;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
@@ -21,6 +22,7 @@ use crate::cluster::named_objects::{InstallationKey, installation_key};
 use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::controller::host::Host;
+use crate::controller::observer::Observer;
 use crate::controller::turns::Turns;
 use crate::controller::{Cluster, Context, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::{ModuleSettings, SealKey};
@@ -40,6 +42,8 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; its current one when absent.
+    pub context: Option<String>,
     /// Which controllers to host, by their labels.
     pub selector: Selector,
     /// Takes part in an election, and writes only while it leads.
@@ -91,8 +95,29 @@ pub enum ServeError {
     Probes(#[source] std::io::Error),
 }
 
+/// What a server of `metahook dev` has besides.
+pub(crate) struct DevServer {
+    pub(crate) session: Session,
+    /// The file that holds the module of all hooks.
+    pub(crate) module: PathBuf,
+    pub(crate) observer: Observer,
+}
+
 /// Runs until `stop`; reconciles under way end first.
 pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), ServeError> {
+    run(settings, None, stop).await
+}
+
+/// The same for the one controller of a session. It leaves nothing in the cluster but what it writes for its controller.
+pub(crate) async fn serve_dev(
+    settings: Settings,
+    dev: DevServer,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    run(settings, Some(dev), stop).await
+}
+
+async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken) -> Result<(), ServeError> {
     let (background, ready) = (CancellationToken::new(), watch::Sender::new(false));
     if let Some(address) = settings.probes {
         answer_probes(address, &ready, &background).await?;
@@ -107,13 +132,14 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     // Controllers may be listed much later: their definitions or the right to list them may be missing for as long.
     ready.send_replace(true);
     let memory = memory_budget(&settings);
-    let InstallationKey { key, lasting } = installation_key(&api.for_leases()).await?;
+    let Role { key, others, hosting, module, observer } = Role::of(dev, &api, &settings.selector).await?;
+    let InstallationKey { key, lasting } = key;
     let modules = Arc::new(ModuleRegistry::new(&RuntimeSettings {
         concurrency: settings.hook_concurrency,
         limits: settings.hook_policy.limits,
-        modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules },
+        modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules.clone() },
     })?);
-    let (mut election, others) = (ElectionTask::start(&api), OtherServers::watch(&api, &settings.selector)?);
+    let mut election = ElectionTask::start(&api);
     let metrics = server_metrics(&api, &modules, &memory, &others);
     if let Some(listener) = scrapes {
         tokio::spawn(http::serve_metrics(listener, metrics.clone(), background.clone()));
@@ -122,28 +148,21 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     let discovery = Arc::new(Discovery::new(api.clone()));
     let interval = settings.options.discovery_interval;
     let freshness = tokio::spawn(Arc::clone(&discovery).keep_fresh(interval, background.clone()));
-    let seeds = Seeds::new(key);
-    #[cfg(debug_assertions)]
-    let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
-    let sources = HookSources::new(api.clone(), modules, MountMemory::new(settings.mount_memory));
     let stores = Arc::new(Stores::new(api.clone()));
     let context = Context {
         controllers: Arc::new(Controllers::open(&stores)),
         decorators: Arc::default(),
         metrics,
         memory,
-        hooks: HookRuntime {
-            sources: Arc::new(sources),
-            seeds: Arc::new(seeds),
-            policy: Arc::new(settings.hook_policy),
-            pools: Pools::new(settings.options.max_webhook_answer),
-        },
+        hosting,
+        observer,
+        hooks: hook_runtime(&api, &settings, modules, (Seeds::new(key), module)),
         options: settings.options,
         cluster: Cluster { api, stores, discovery, recorder, others, turns: Turns::default() },
     };
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "serving");
     tokio::select! {
-        () = Host::new(context, settings.selector).run(stop) => {}
+        () = Host::new(context).run(stop) => {}
         // What is under way is dropped: another server may lead.
         lost = election.lost() => return Err(lost.into()),
     }
@@ -155,6 +174,58 @@ pub async fn serve(settings: Settings, stop: CancellationToken) -> Result<(), Se
     election.end().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The parts by which the server of a session differs from one of a cluster.
+struct Role {
+    key: InstallationKey,
+    others: OtherServers,
+    hosting: Hosting,
+    module: Option<PathBuf>,
+    observer: Observer,
+}
+
+impl Role {
+    /// A session's server neither makes the installation's Secret nor signs the Lease of servers.
+    async fn of(dev: Option<DevServer>, api: &ApiClient, selector: &Selector) -> Result<Self, ServeError> {
+        Ok(match dev {
+            None => Self {
+                key: installation_key(&api.for_leases()).await?,
+                others: OtherServers::watch(api, selector)?,
+                hosting: Hosting::Server(selector.clone()),
+                module: None,
+                observer: Observer::default(),
+            },
+            Some(DevServer { session, module, observer }) => Self {
+                key: InstallationKey::fresh()?,
+                others: OtherServers::none(),
+                hosting: Hosting::Dev(session),
+                module: Some(module),
+                observer,
+            },
+        })
+    }
+}
+
+/// `module`: the file that holds the module of all hooks.
+fn hook_runtime(
+    api: &ApiClient,
+    settings: &Settings,
+    modules: Arc<ModuleRegistry>,
+    (seeds, module): (Seeds, Option<PathBuf>),
+) -> HookRuntime {
+    #[cfg(debug_assertions)]
+    let seeds = if settings.seed_each_call { seeds.other_for_each_call() } else { seeds };
+    let mut sources = HookSources::new(api.clone(), modules, MountMemory::new(settings.mount_memory));
+    if let Some(module) = module {
+        sources = sources.with_module_file(module);
+    }
+    HookRuntime {
+        sources: Arc::new(sources),
+        seeds: Arc::new(seeds),
+        policy: Arc::new(settings.hook_policy.clone()),
+        pools: Pools::new(settings.options.max_webhook_answer),
+    }
 }
 
 async fn answer_probes(
@@ -169,8 +240,9 @@ async fn answer_probes(
 
 /// The client of the API server; that of a server that takes part in an election writes nothing before it leads.
 async fn connect(settings: &Settings) -> Result<ApiClient, ServeError> {
-    let Settings { kubeconfig, rate, read_timeout, election, .. } = settings;
-    let api = ApiClient::connect(kubeconfig.as_deref(), *rate, *read_timeout).await?;
+    let Settings { kubeconfig, context, rate, read_timeout, election, .. } = settings;
+    let reach = (kubeconfig.as_deref(), context.as_deref());
+    let api = ApiClient::connect_to(reach, *rate, *read_timeout).await?;
     let Some(Election { namespace, name }) = election else { return Ok(api) };
     let namespace = namespace.as_deref().unwrap_or(api.client.default_namespace());
     let candidate = Candidate::new(Key::new(namespace, name))?;

@@ -11,6 +11,7 @@ mod composite;
 mod config_restart;
 mod control_planes;
 mod crds;
+mod dev;
 mod harness;
 mod hook_failures;
 mod hostile_hooks;
@@ -69,6 +70,7 @@ fn all() -> Vec<Test> {
         of_children(),
         of_accounts(),
         of_hooks(),
+        of_authors(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
@@ -489,6 +491,16 @@ fn of_hooks() -> Vec<Test> {
             webhook_and_wasm_side_by_side_are_refused,
             a_hook_has_version_v1_unless_it_says_otherwise,
             certificates_and_credentials_have_keys_unless_the_spec_names_them,
+        },
+    ]
+}
+
+/// Commands that an author takes a hook to a cluster with.
+fn of_authors() -> Vec<Test> {
+    tests![
+        dev::{
+            a_session_has_its_controller_to_itself_and_leaves_nothing,
+            a_controller_that_a_session_takes_over_is_given_back_as_it_was,
         },
     ]
 }

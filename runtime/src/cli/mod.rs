@@ -3,6 +3,7 @@
 mod author_flags;
 pub mod check;
 pub mod crds;
+pub mod dev;
 mod hook_flags;
 mod ignored_flags;
 mod metacontroller_flags;
@@ -57,6 +58,8 @@ pub enum Command {
     Test(Box<test::Test>),
     /// Try laws that hold for every good hook on a module, without a cluster; each that does not hold with a request that shows it.
     Check(Box<check::Check>),
+    /// Run one hook out of a file against a cluster, and again with each new build of it.
+    Dev(Box<dev::Dev>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.
@@ -182,6 +185,7 @@ impl Serve {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Ok(Settings {
             kubeconfig: self.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
+            context: None,
             selector: self.target_label_selector,
             election: self.metacontroller_flags.election(),
             options: Options {

@@ -105,11 +105,22 @@ impl ApiClient {
         rate: Option<Rate>,
         read_timeout: Duration,
     ) -> Result<Self, ConnectError> {
+        Self::connect_to((kubeconfig, None), rate, read_timeout).await
+    }
+
+    /// The same, by a context of the kubeconfig where one is named.
+    pub(crate) async fn connect_to(
+        (kubeconfig, context): (Option<&Path>, Option<&str>),
+        rate: Option<Rate>,
+        read_timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let options =
+            KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
         let mut config = if let Some(path) = kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(ConnectError::Kubeconfig)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .map_err(ConnectError::Kubeconfig)?
+            Config::from_custom_kubeconfig(file, &options).await.map_err(ConnectError::Kubeconfig)?
+        } else if context.is_some() {
+            Config::from_kubeconfig(&options).await.map_err(ConnectError::Kubeconfig)?
         } else {
             let named = std::env::var_os("KUBECONFIG");
             let found = infer(named.as_deref(), Config::incluster().ok(), Config::infer()).await;
@@ -160,6 +171,11 @@ impl ApiClient {
             tracing::warn!(error = error_chain(&error), tries, "the API server does not answer yet");
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
+        self.is_reachable().await
+    }
+
+    /// Asks once.
+    pub(crate) async fn is_reachable(&self) -> Result<(), ConnectError> {
         self.get("/api").await.map(drop).map_err(ConnectError::Unreachable)
     }
 

@@ -10,6 +10,7 @@ mod fair_line;
 mod finalizers;
 mod lease_client;
 pub(crate) mod leases;
+pub(crate) mod manifests;
 pub(crate) mod named_objects;
 mod paths;
 pub(crate) mod presence;

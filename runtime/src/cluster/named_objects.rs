@@ -292,19 +292,27 @@ pub(crate) async fn delete_config_map(api: &ApiClient, key: &Key) -> Result<(), 
     Err(ConfigMapError { verb: "delete", key: key.clone(), why })
 }
 
+impl InstallationKey {
+    /// One that is forgotten with this server.
+    pub(crate) fn fresh() -> Result<Self, getrandom::Error> {
+        let mut key = SeedKey::default();
+        getrandom::fill(&mut key)?;
+        Ok(Self { key, lasting: false })
+    }
+}
+
 /// The first server makes the Secret and all read it. Where that is not allowed, the key is one that this server forgets
 /// when it ends: hooks answer the same way as long as it runs.
 pub(crate) async fn installation_key(api: &ApiClient) -> Result<InstallationKey, getrandom::Error> {
-    let mut fresh = SeedKey::default();
-    getrandom::fill(&mut fresh)?;
-    match stored_key(api, fresh).await {
+    let fresh = InstallationKey::fresh()?;
+    match stored_key(api, fresh.key).await {
         Ok(key) => Ok(InstallationKey { key, lasting: true }),
         Err(error) => {
             tracing::warn!(
                 error = error_chain(&error),
                 "the Secret {SEED} cannot be used: hooks that ask for random numbers get others after a restart, and compiled modules are not kept; let the server get and create Secrets in its namespace"
             );
-            Ok(InstallationKey { key: fresh, lasting: false })
+            Ok(fresh)
         }
     }
 }

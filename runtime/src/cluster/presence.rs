@@ -53,8 +53,7 @@ impl OtherServers {
         Ok(Self { other: others, _task: Some(Arc::new(task)) })
     }
 
-    /// There never are any.
-    #[cfg(test)]
+    /// There never are any, or none that matters.
     pub(crate) fn none() -> Self {
         Self { other: watch::channel(None).1, _task: None }
     }

@@ -15,6 +15,7 @@ use tracing::Instrument;
 
 use crate::controller::ControllerData;
 use crate::controller::hook::Hook;
+use crate::controller::observer::{Observed, ObservedCall};
 use crate::controller::shadows::Shadows;
 use crate::controller::troubleshooting::{log_answer, log_request};
 use crate::hook::wasm::run::{Call, CallError, Log, Usage};
@@ -199,7 +200,9 @@ impl HookCaller {
                 let called = self.sources.runtime().call(&loaded.module, call).instrument(span.clone()).await;
                 let result =
                     called.answer.as_ref().map_or_else(CallError::category, |_| controller_metrics::OK);
-                self.count(name, result, start.elapsed(), called.usage);
+                let took = start.elapsed();
+                self.count(name, result, took, called.usage);
+                self.observe(name, asked, took, Some((called.usage.instructions, &called.log)));
                 span.in_scope(|| log_stderr(&called.log));
                 let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
                 log_answer(name, &bytes);
@@ -209,7 +212,9 @@ impl HookCaller {
                 let start = Instant::now();
                 let answer = self.ask(webhook, name, asked, request, memory).instrument(span).await;
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
-                self.count(name, result, start.elapsed(), Usage::default());
+                let took = start.elapsed();
+                self.count(name, result, took, Usage::default());
+                self.observe(name, asked, took, None);
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
                 log_answer(name, &bytes);
                 Ok(HookAnswer { bytes, pure: None })
@@ -243,6 +248,16 @@ impl HookCaller {
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         lock(&self.hooks.answers).forget(&self.data.parents.resource, parent);
+    }
+
+    /// `used`: the instructions of a module, and what it wrote to stderr.
+    fn observe(&self, hook: HookName, asked: Asked<'_>, took: Duration, used: Option<(u64, &Log)>) {
+        self.data.observer.note(|| {
+            let (instructions, log) = used.unzip();
+            let log = log.map(|log| Log { text: log.text.clone(), lost: log.lost }).unwrap_or_default();
+            let parent = self.data.parent_id(asked.parent());
+            Observed::Called { parent, call: ObservedCall { hook, took, instructions, log } }
+        });
     }
 
     fn count(&self, hook: HookName, result: &'static str, took: Duration, usage: Usage) {

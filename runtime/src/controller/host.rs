@@ -11,7 +11,6 @@ use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::reason::EventReason;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
-use metahook_core::object::selector::Selector;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -29,7 +28,6 @@ use crate::telemetry::error_chain;
 /// The controllers that are running, by kind and name.
 pub(crate) struct Host {
     context: Context,
-    selector: Selector,
     hosted: BTreeMap<(ControllerKind, Key), Hosted>,
     /// The server ends.
     ends: CancellationToken,
@@ -47,13 +45,15 @@ struct Hosted {
 }
 
 impl Host {
-    pub(crate) fn new(context: Context, selector: Selector) -> Self {
-        Self { context, selector, hosted: BTreeMap::new(), ends: CancellationToken::new() }
+    pub(crate) fn new(context: Context) -> Self {
+        Self { context, hosted: BTreeMap::new(), ends: CancellationToken::new() }
     }
 
     /// Hosts what the cluster asks for until `stop`; ends all of it before it returns.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        tokio::spawn(stale_finalizers::clean_up_all(self.context.clone(), self.ends.clone()));
+        if !self.context.hosting.is_dev() {
+            tokio::spawn(stale_finalizers::clean_up_all(self.context.clone(), self.ends.clone()));
+        }
         let controllers = Arc::clone(&self.context.controllers);
         let mut composites = controllers.of(ControllerKind::Composite).listen();
         let mut decorators = controllers.of(ControllerKind::Decorator).listen();
@@ -90,7 +90,7 @@ impl Host {
         let Some(key) = change.key().cloned() else { return };
         self.hosted.retain(|_, hosted| !hosted.has_ended());
         let now = self.context.controllers.get(kind, &key.name);
-        let now = now.filter(|object| self.selector.matches(&object.labels));
+        let now = now.filter(|object| self.context.hosting.hosts(object));
         let key = (kind, key);
         let next = match (now, self.hosted.remove(&key)) {
             (None, None) => None,
@@ -106,7 +106,6 @@ impl Host {
     fn begin(&self, kind: ControllerKind, object: Arc<Object>, before: Option<Hosted>) -> Hosted {
         let (stop, spec) = (CancellationToken::new(), spec(&object));
         let (context, controller, stopped) = (self.context.clone(), Arc::clone(&object), stop.clone());
-        let selector = self.selector.clone();
         let reason = if before.is_some() { StartReason::Anew } else { StartReason::First };
         let needs = before.as_ref().filter(|before| before.goes_on_until(&spec)).and(to_start(kind, &object));
         let waits = Arc::new(AtomicBool::new(needs.is_some()));
@@ -131,7 +130,7 @@ impl Host {
             );
             let store = Arc::clone(context.controllers.of(kind));
             let stands_by = AtomicBool::new(!context.cluster.api.gate().is_open());
-            let reporter = Reporter::start(&context.cluster, store, &controller, selector, stopped.clone());
+            let reporter = Reporter::start(&context, store, &controller, stopped.clone());
             let object = controller;
             ControllerRunner { context, kind, object, reason, stands_by, reporter, stop: stopped }
                 .run()
@@ -148,7 +147,7 @@ impl Host {
 
     /// Stops a controller and waits for its last reconcile; its finalizers come off the parents that it leaves.
     fn ended(&self, kind: ControllerKind, before: Hosted) -> impl Future<Output = ()> + use<> {
-        let (context, ends, selector) = (self.context.clone(), self.ends.clone(), self.selector.clone());
+        let (context, ends) = (self.context.clone(), self.ends.clone());
         async move {
             if before.spec.is_none() {
                 return before.ended().await;
@@ -163,7 +162,7 @@ impl Host {
             before.ended().await;
             record(EventReason::Stopped);
             let now = context.controllers.get(kind, &object.key.name);
-            let is_same = |now: &Object| now.uid == object.uid && selector.matches(&now.labels);
+            let is_same = |now: &Object| now.uid == object.uid && context.hosting.hosts(now);
             // Its decorations stand until its successor changes them; those of a server that ends stand.
             let has_successor = now.as_deref().is_some_and(is_same);
             if kind == ControllerKind::Decorator && !has_successor && !ends.is_cancelled() {

@@ -4,6 +4,8 @@ pub(crate) mod decorator_conflicts;
 mod hook;
 mod hooks;
 pub(crate) mod host;
+pub(crate) mod leave;
+pub(crate) mod observer;
 mod reconcile;
 pub(crate) mod related;
 mod runner;
@@ -21,6 +23,7 @@ use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
 use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::Applying;
+use metahook_core::hosting::Hosting;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
 use metahook_core::object::selector::Selector;
@@ -42,6 +45,7 @@ use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
 use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
 use decorator_conflicts::DecoratorCoordinator;
+use observer::Observer;
 use turns::Turns;
 
 /// Parts of the server that all controllers share.
@@ -54,6 +58,9 @@ pub(crate) struct Context {
     pub(crate) decorators: Arc<DecoratorCoordinator>,
     pub(crate) metrics: Metrics,
     pub(crate) memory: MemoryBudget,
+    /// Which controllers it runs.
+    pub(crate) hosting: Hosting,
+    pub(crate) observer: Observer,
 }
 
 /// Access to the API server.
@@ -172,6 +179,7 @@ pub(crate) struct ControllerData {
     pub(crate) meter: Arc<Meter>,
     pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
+    pub(crate) observer: Observer,
 }
 
 /// The deletion brake of a controller, for its parents of all kinds.

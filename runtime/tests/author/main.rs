@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 mod check;
+mod dev;
 mod new;
 mod render;
 mod run;

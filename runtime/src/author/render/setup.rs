@@ -115,7 +115,8 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn controller_kind(document: &Document) -> Option<ControllerKind> {
+/// Of a document that is a controller.
+pub(crate) fn controller_kind(document: &Document) -> Option<ControllerKind> {
     let is_ours = text(&document.value, "apiVersion").starts_with(OUR_GROUP);
     let kinds = [ControllerKind::Composite, ControllerKind::Decorator].into_iter();
     kinds.filter(|_| is_ours).find(|kind| kind.as_str() == text(&document.value, "kind"))

@@ -206,6 +206,7 @@ impl Reconciler {
         if deleted {
             writer.accepted.note();
             self.data.meter.counts().wrote(op.verb());
+            self.data.observer.wrote(writer, op.verb(), id);
             tracing::info!(op = op.verb(), object = %id, %uid, "related object deleted");
         } else {
             tracing::debug!(object = %id, %uid, "related object gone before it was deleted");

@@ -2,7 +2,9 @@
 
 mod apply;
 mod children;
+mod error;
 mod memory;
+mod observe;
 pub(super) mod parents;
 mod prepare;
 mod record;
@@ -15,38 +17,30 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metahook_core::api::hook::HookName;
 use metahook_core::api::reason::EventReason;
-use metahook_core::children::Problem;
-use metahook_core::children::desired::DesiredError;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
-use metahook_core::object::selector::ChildSelectorError;
 use metahook_core::pacing::self_triggered::Pace;
 use metahook_core::pacing::ungranted_delay;
-use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Retry, Streaks};
-use metahook_core::reconcile::plan::{AnswerError, ReconcilePlan};
-use metahook_core::rollout::revisions::RevisionError;
+use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Streaks};
+use metahook_core::reconcile::plan::ReconcilePlan;
 use metahook_core::settled::SettledState;
-use metahook_core::shorten;
 use serde_json::Value;
 use tracing::Instrument;
 
-use crate::cluster::apply::ApplyError;
-use crate::cluster::discovery::DiscoveryError;
 use crate::controller::decorator_conflicts::Decorator;
-use crate::controller::hooks::{HookCaller, HookError};
-use crate::controller::related::{RelatedError, RelatedObjects};
+use crate::controller::hooks::HookCaller;
+use crate::controller::related::RelatedObjects;
 use crate::controller::turns::Turns;
 use crate::controller::{Context, ControllerData};
-use crate::memory::{MemoryShort, MemoryTooLarge, Reservation};
+use crate::memory::Reservation;
 use crate::store::Writer;
-use crate::telemetry::error_chain;
 use children::ChildWriter;
+pub(crate) use error::{ClaimError, ReconcileError};
 use memory::{Attempts, ReconcileMemory};
 use parents::Parents;
-use write::{ClaimError, ObjectWriter, TAKEN_RETRY_DELAY, WriteResult};
+use write::{ObjectWriter, TAKEN_RETRY_DELAY, WriteResult};
 
 const MAX_MESSAGE_LENGTH: usize = 2048;
 
@@ -95,79 +89,9 @@ enum Progress {
     Planned(Box<Reconcile>),
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReconcileError {
-    #[error("selecting children")]
-    Selector(#[from] ChildSelectorError),
-    #[error(transparent)]
-    Hook(#[from] HookError),
-    #[error("{0} hook")]
-    Answer(HookName, #[source] AnswerError),
-    #[error("the {hook} hook, asked about the parent as it was at ControllerRevision {revision}")]
-    Older { hook: HookName, revision: String, source: HookError },
-    #[error("a child, while the others are written")]
-    ChildFailed(#[source] DesiredError),
-    #[error(transparent)]
-    MemoryTooLarge(#[from] MemoryTooLarge),
-    /// The reconcile is repeated.
-    #[error(transparent)]
-    MemoryShort(#[from] MemoryShort),
-    #[error(transparent)]
-    Revision(#[from] RevisionError),
-    #[error(transparent)]
-    Related(#[from] RelatedError),
-    #[error("claiming children")]
-    Claim(#[source] ClaimError),
-    #[error("the parent's finalizer")]
-    Finalizer(#[source] ApplyError),
-    #[error("{id}")]
-    Child { id: Box<ObjectId>, source: Problem },
-    #[error(
-        "after a change of the hooks or of the spec the deletion of {0} children waits: see the controller's condition DeletionsHeld"
-    )]
-    DeletionsHeld(usize),
-    #[error("a child")]
-    UnmanagedChild(#[from] DiscoveryError),
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-}
-
 impl Reconcile {
     fn desired(&self, id: &ObjectId) -> Option<&Value> {
         self.plan.desired.get(&id.resource)?.get(&id.key)
-    }
-}
-
-impl ReconcileError {
-    /// A right is missing.
-    fn is_ungranted(&self) -> bool {
-        match self {
-            Self::Apply(error) | Self::Finalizer(error) | Self::Claim(ClaimError::Apply(error)) => {
-                error.is_ungranted()
-            }
-            _ => false,
-        }
-    }
-
-    pub(crate) fn failure(&self) -> Failure {
-        let (category, retry) = match self {
-            Self::Selector(_) => ("Selector", Retry::Loud),
-            Self::Hook(error) => (error.category(), error.retry()),
-            Self::Older { source, .. } => (source.category(), source.retry()),
-            Self::Answer(_, error) => (answer_category(error), Retry::Loud),
-            Self::ChildFailed(_) => ("HookChildren", Retry::Loud),
-            Self::MemoryTooLarge(_) => ("MemoryTooLarge", Retry::Loud),
-            Self::MemoryShort(_) => ("MemoryShort", Retry::Quiet),
-            Self::Revision(_) => ("Revision", Retry::Loud),
-            Self::Related(error) => (error.category(), error.retry()),
-            Self::Claim(error) => ("Claim", error.retry()),
-            Self::Finalizer(error) => ("Finalizer", error.retry()),
-            Self::Child { .. } => ("Child", Retry::Loud),
-            Self::DeletionsHeld(_) => ("DeletionsHeld", Retry::After(HELD_RETRY_DELAY)),
-            Self::UnmanagedChild(error) => ("Child", error.retry()),
-            Self::Apply(error) => ("Write", error.retry()),
-        };
-        Failure { category, message: shorten(&error_chain(self), MAX_MESSAGE_LENGTH), retry }
     }
 }
 
@@ -234,7 +158,7 @@ impl Reconciler {
         streaks: Streaks,
         attempts: &mut Attempts,
     ) -> Option<Outcome> {
-        let writer = self.data.writer(key);
+        let (began, writer) = (self.begins(&parent), self.data.writer(key));
         let accepted = writer.accepted.clone();
         // Held until all is written.
         let (_memory, prepared) = self.attempt(&parent, writer, streaks, attempts).await?;
@@ -281,6 +205,7 @@ impl Reconciler {
                 Err(error)
             }
         };
+        self.observe(&parent, began, &result, streaks);
         Some(self.finish(&parent, result, resync_after, streaks, accepted.is_noted()))
     }
 
@@ -344,14 +269,5 @@ impl Reconciler {
         self.parents.forget(parent);
         self.related.forget(parent);
         self.hooks.forget(parent);
-    }
-}
-
-fn answer_category(error: &AnswerError) -> &'static str {
-    match error {
-        AnswerError::Response(_) | AnswerError::Deletion(_) => "HookAnswer",
-        AnswerError::Desired(_) => "HookChildren",
-        AnswerError::NoRoom => "MemoryShort",
-        AnswerError::Revision(_) => "Revision",
     }
 }

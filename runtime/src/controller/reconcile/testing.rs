@@ -15,8 +15,10 @@ use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::hash::Fingerprint;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
+use metahook_core::hosting::Hosting;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId, Resource};
+use metahook_core::object::selector::Selector;
 use metahook_core::pacing::Rate;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::config::{ControllerConfig, HookConfig, KindConfig};
@@ -35,6 +37,7 @@ use crate::cluster::named_objects::SeedKey;
 use crate::cluster::presence::OtherServers;
 use crate::controller::hook::Hook;
 use crate::controller::hooks::{HookCaller, Hooks};
+use crate::controller::observer::Observer;
 use crate::controller::reconcile::write::Written;
 use crate::controller::reconcile::{Reconcile, Reconciler};
 use crate::controller::related::RelatedObjects;
@@ -176,6 +179,7 @@ impl Scenario {
             meter: context.metrics.meter("CompositeController", "c"),
             brake: Arc::new(Brake::new(DeletionBrake::new(BrakeLimits::default(), None, 0))),
             started: Instant::now(),
+            observer: context.observer.clone(),
         });
         let module = ModuleRef {
             namespace: "n".to_owned(),
@@ -290,6 +294,8 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
             discovery_interval: Duration::MAX,
         },
         memory: MemoryBudget::new(512 << 20),
+        hosting: Hosting::Server(Selector::default()),
+        observer: Observer::default(),
         cluster: Cluster {
             discovery: Arc::new(Discovery::new(api.clone())),
             recorder: Recorder::start(api.clone(), Rate::OF_EVENTS, CancellationToken::new()).0,

@@ -9,15 +9,14 @@ use metahook_core::children::Op;
 use metahook_core::children::claims::{self, Claim, ClaimedObject};
 use metahook_core::object::id::{ObjectId, Uid};
 use metahook_core::object::{ChildMap, Object};
-use metahook_core::reconcile::outcome::Retry;
 use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::apply::{ApplyError, Carried};
 use crate::controller::ControllerData;
-use crate::controller::reconcile::ReconcileError;
 use crate::controller::reconcile::parents::Parents;
+use crate::controller::reconcile::{ClaimError, ReconcileError};
 use crate::controller::troubleshooting::log_differences;
 use crate::store::{WriteGuard, Writer};
 
@@ -59,14 +58,6 @@ pub(crate) struct Claimed {
     pub(crate) wrote: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ClaimError {
-    #[error(transparent)]
-    Apply(#[from] ApplyError),
-    #[error("{id} is not adopted: its parent to be is gone or being deleted")]
-    ParentGone { id: ObjectId },
-}
-
 pub(crate) struct ObjectWriter {
     pub(crate) data: Arc<ControllerData>,
     pub(crate) parents: Arc<Parents>,
@@ -92,15 +83,6 @@ impl WriteResults {
     }
 }
 
-impl ClaimError {
-    pub(crate) fn retry(&self) -> Retry {
-        match self {
-            Self::Apply(error) => error.retry(),
-            Self::ParentGone { .. } => Retry::Loud,
-        }
-    }
-}
-
 impl ObjectWriter {
     pub(crate) async fn write(&self, op: &Op, writer: &Writer) -> Result<Written, ApplyError> {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
@@ -111,6 +93,7 @@ impl ObjectWriter {
         let changed = op.is_answered_by_a_change(&events);
         if changed {
             self.data.meter.counts().wrote(op.verb());
+            self.data.observer.wrote(writer, op.verb(), op.id());
         }
         let _within = span.entered();
         let message = if changed { "written" } else { "written in vain" };
@@ -135,6 +118,7 @@ impl ObjectWriter {
         let guard = self.data.write_guard(id, writer);
         let events = self.api.rewrite(id, uid, change).await?;
         writer.accepted.note();
+        self.data.observer.wrote(writer, "claim or release", id);
         Ok(observe(guard, events))
     }
 
@@ -204,6 +188,7 @@ impl ObjectWriter {
         let guard = self.data.write_guard(&id, writer);
         let events = self.api.change_finalizers(&id, parent, change).await?;
         writer.accepted.note();
+        self.data.observer.wrote(writer, "finalizers", &id);
         Ok(observe(guard, events))
     }
 

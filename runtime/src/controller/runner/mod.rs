@@ -30,6 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::controller::Context;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{HookCaller, Hooks};
+use crate::controller::observer::Observed;
 use crate::controller::runner::missing_rights::MissingRights;
 use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
@@ -169,6 +170,7 @@ impl ControllerRunner {
                 meter: Arc::clone(&meter),
                 brake: Arc::clone(brake),
                 started: Instant::now(),
+                observer: context.observer.clone(),
             };
             let data = Arc::new(data);
             let hooks = HookCaller {
@@ -273,7 +275,8 @@ impl ControllerRunner {
             &format!("Started controller: {name}"),
         );
         let common = spec.common();
-        if common.hooks.finalize.is_some() {
+        // A session of dev takes its finalizers off before it ends, and the next one does after one that was killed.
+        if common.hooks.finalize.is_some() && !self.context.hosting.is_dev() {
             tokio::select! {
                 () = self.record_finalizers() => {}
                 () = self.stop.cancelled() => return StopReason::Stopped,
@@ -373,6 +376,7 @@ impl ControllerRunner {
                 () = self.stop.cancelled() => return None,
                 _ = clock.tick() => if let Some(trouble) = controller.stores().find_map(|store| store.trouble()) {
                     self.stand_aside();
+                    self.context.observer.note(|| Observed::Problem { message: trouble.clone() });
                     self.reporter.change(|report| report.ready = Finding::new(ConditionReason::NotListed, trouble));
                 }
             }
@@ -382,6 +386,7 @@ impl ControllerRunner {
     /// Tells of something wrong with the controller, by an Event and in the log.
     pub(crate) fn warn(&self, reason: EventReason, message: &str) {
         tracing::warn!(controller = %self.object.key, reason = reason.as_str(), "{message}");
+        self.context.observer.note(|| Observed::Problem { message: message.to_owned() });
         self.context.cluster.recorder.record(&self.object, reason, message);
     }
 }

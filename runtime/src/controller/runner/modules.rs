@@ -16,8 +16,10 @@ use tokio::sync::watch;
 
 use crate::controller::HookRuntime;
 use crate::controller::hook::Hook;
+use crate::controller::observer::Observed;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::shadows::ShadowHooks;
+use crate::hook::wasm::run::Module;
 use crate::hook::wasm::source::HookSourceState;
 use crate::hook::web::{TrustState, Webhook};
 use crate::telemetry::metrics::WebMeter;
@@ -152,6 +154,14 @@ impl ControllerRunner {
         self.hosted(hook, |url| Arc::new(WebMeter::new(&gvk.kind, &key.name, name, url)))
     }
 
+    fn observe_module(&self, hook: HookName, module: &Module) {
+        self.context.observer.note(|| Observed::Module {
+            hook,
+            digest: module.digest.to_string(),
+            compiled: module.origin.compile_time(),
+        });
+    }
+
     fn hosted(
         &self,
         hook: &EnabledHook,
@@ -222,6 +232,9 @@ impl ControllerRunner {
                 && let Some(status) = status(state)
                 && report.hooks.get(name.as_str()).map(|hook| &hook.digest) != Some(&status.digest)
             {
+                if let Some(loaded) = &state.loaded {
+                    self.observe_module(name, &loaded.module);
+                }
                 report.hooks.insert(name.as_str().to_owned(), status);
             }
         });

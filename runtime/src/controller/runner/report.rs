@@ -13,7 +13,6 @@ use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, He
 use metahook_core::children::differing;
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
-use metahook_core::object::selector::Selector;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::settled::Purity;
 use metahook_core::shadow::tally;
@@ -28,7 +27,7 @@ use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::status_writer::{StatusWriter, seen};
-use crate::controller::{Brake, Cluster};
+use crate::controller::{Brake, Context};
 use crate::store::Store;
 use crate::sync::lock;
 
@@ -44,14 +43,13 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// `selector`: of the controllers that the server hosts.
     pub(crate) fn start(
-        cluster: &Cluster,
+        context: &Context,
         store: Arc<Store>,
         controller: &Object,
-        selector: Selector,
         stop: CancellationToken,
     ) -> Self {
+        let cluster = &context.cluster;
         // A server that starts goes on from what the one before it accepted.
         let stored = store.get(&controller.key).map(|object| seen(&object)).unwrap_or_default();
         let leader = |candidate: &Candidate| {
@@ -67,7 +65,7 @@ impl Reporter {
             writer: leader.clone(),
             ..Report::default()
         });
-        let writer = StatusWriter::new(cluster, store, controller, selector);
+        let writer = StatusWriter::new(context, store, controller);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
         Self { report, leader, others: cluster.others.clone(), shadows_told: Mutex::default(), task }
     }

@@ -8,9 +8,9 @@ use metahook_core::api::reason::EventReason;
 use metahook_core::api::status::{self, ControllerStatus, Report};
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
+use metahook_core::hosting::Hosting;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
-use metahook_core::object::selector::Selector;
 use metahook_core::pacing::{Rate, RateLimiter};
 use serde::Deserialize;
 use serde_json::json;
@@ -22,7 +22,7 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Recorder;
 use crate::cluster::rights::UNGRANTED_DELAY;
-use crate::controller::Cluster;
+use crate::controller::Context;
 use crate::store::Store;
 use crate::telemetry::{error_chain, timestamp};
 
@@ -52,16 +52,17 @@ pub(super) struct StatusWriter {
     key: Key,
     uid: Uid,
     /// Which controllers the server hosts.
-    selector: Selector,
+    hosting: Hosting,
     /// The status as this server wrote it last, or found it to be what it would write.
     written: Option<ControllerStatus>,
 }
 
 impl StatusWriter {
-    pub(super) fn new(cluster: &Cluster, store: Arc<Store>, controller: &Object, selector: Selector) -> Self {
-        let (api, recorder) = (cluster.api.clone(), cluster.recorder.clone());
+    pub(super) fn new(context: &Context, store: Arc<Store>, controller: &Object) -> Self {
+        let (api, recorder) = (context.cluster.api.clone(), context.cluster.recorder.clone());
+        let hosting = context.hosting.clone();
         let (key, uid) = (controller.key.clone(), controller.uid.clone());
-        Self { api, recorder, store, key, uid, selector, written: None }
+        Self { api, recorder, store, key, uid, hosting, written: None }
     }
 
     /// Ends after the reporter.
@@ -159,7 +160,7 @@ impl StatusWriter {
 
     /// The controller is there, and its labels do not match.
     fn is_released(&self) -> bool {
-        self.now().is_some_and(|object| !self.selector.matches(&object.labels))
+        self.now().is_some_and(|object| !self.hosting.hosts(&object))
     }
 
     /// A server that had the controller before has said that it does not select it.

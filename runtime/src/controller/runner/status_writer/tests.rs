@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use metahook_core::api::status::DeletionStatus;
 use metahook_core::object::id::Resource;
+use metahook_core::object::selector::Selector;
 
 use super::*;
 use crate::cluster::fake;
@@ -41,9 +42,9 @@ fn reporter_and_store(api: ApiClient, stop: &CancellationToken) -> (Reporter, Ar
     };
     let store = Stores::new(api.clone()).open(&Arc::new(resource));
     store.observe_write(vec![CacheEvent::Applied(controller.clone())]);
-    let selector = Selector::parse("team=a").unwrap();
-    let cluster = context(api).cluster;
-    (Reporter::start(&cluster, Arc::clone(&store), &controller, selector, stop.clone()), store)
+    let hosting = Hosting::Server(Selector::parse("team=a").unwrap());
+    let context = Context { hosting, ..context(api) };
+    (Reporter::start(&context, Arc::clone(&store), &controller, stop.clone()), store)
 }
 
 /// The number of statuses that a server writes to a controller that leaves its selection with this status, the last one

@@ -3,11 +3,14 @@
 //! A hook is one value: its module and the content of its mounts, each the last good one. A reconcile takes it once, so it never
 //! mixes versions. Only the ConfigMaps and Secrets that controllers name are watched, never all of a cluster's.
 
+mod module_file;
 mod module_source;
+mod module_state;
 mod mounts;
 mod registry;
 pub(crate) mod unpack;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +28,8 @@ pub use registry::{Loaded, ModuleRegistry};
 use super::run::{Module, Runtime};
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::named_objects::ObjectWatches;
-use module_source::{ModuleSource, ModuleSourceError, ModuleSources, ModuleState};
+use module_source::{ModuleSource, ModuleSources};
+use module_state::{ModuleSourceError, ModuleState};
 use mounts::{MountError, MountSet, Mounts};
 
 /// The time that a module is followed after its last hook.
@@ -99,6 +103,11 @@ impl HookSources {
         let objects = Arc::new(ObjectWatches::new(api));
         let modules = ModuleSources::new(Arc::clone(&objects), registry);
         Self { objects, modules, memory: Arc::new(memory) }
+    }
+
+    /// The same, with the module of this file in the place of all others.
+    pub(crate) fn with_module_file(self, path: PathBuf) -> Self {
+        Self { modules: self.modules.out_of_file(path), ..self }
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

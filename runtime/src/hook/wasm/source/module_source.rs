@@ -1,31 +1,31 @@
 //! Modules in ConfigMaps, under one key or in parts that an index names: followed, so that a changed one is loaded.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::hook::ModuleRef;
-use metahook_core::api::packed::{Index, IndexError, PART_KEY, index_key};
-use metahook_core::api::reason::ConditionReason;
+use metahook_core::api::packed::{Index, PART_KEY, index_key};
 use metahook_core::shorten;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::module_file::ModuleFile;
+use super::module_state::{ModuleSourceError, ModuleState, publish};
 use super::registry::ModuleRegistry;
 use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
-use crate::hook::wasm::compile::{Digest, ModuleError};
+use crate::hook::wasm::compile::Digest;
 use crate::hook::wasm::run::Module;
 use crate::sync::lock;
-
-/// The delay from the end of a remembered failure to the next load of the same bytes.
-const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The sources of all running controllers' modules, each followed once.
 pub(super) struct ModuleSources {
     objects: Arc<ObjectWatches>,
     pub(super) registry: Arc<ModuleRegistry>,
     followed: Mutex<BTreeMap<ModuleRef, Weak<ModuleSource>>>,
+    /// Holds the module of all sources, in place of what they name.
+    file: Option<PathBuf>,
 }
 
 /// One source, followed as long as it is held.
@@ -34,87 +34,13 @@ pub(super) struct ModuleSource {
     _task: AbortOnDropHandle<()>,
 }
 
-/// The last good module, and the problem of the one that should be called.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ModuleState {
-    pub(super) module: Option<Arc<Module>>,
-    pub(super) problem: Option<ModuleSourceError>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ModuleSourceError {
-    #[error(
-        "there is no {map}: create it, for example with `kubectl -n {} create configmap {} --from-file={key}=MODULE.wasm`",
-        map.namespace, map.name
-    )]
-    NoConfigMap { map: Arc<Reference>, key: String },
-    #[error("the {map} has no key {key:?} in binaryData or data; it has {found}")]
-    NoKey { map: Arc<Reference>, key: String, found: String },
-    #[error(
-        "the {map} has both {key:?}, a module, and {:?}, the index of one: remove one of the keys",
-        index_key(key)
-    )]
-    TwoModules { map: Arc<Reference>, key: String },
-    #[error("the {map} cannot be read: {message}")]
-    Unreadable { map: Arc<Reference>, message: Arc<str> },
-    #[error("{map}, key {:?}: {source}", index_key(key))]
-    Index { map: Arc<Reference>, key: String, source: IndexError },
-    #[error(
-        "there is no {part}, part {} of {count} of the module in {map}: apply all that `metahook pack` wrote",
-        number + 1
-    )]
-    NoPart { part: Arc<Reference>, number: usize, count: usize, map: Arc<Reference> },
-    #[error("the {part}, a part of the module in {map}, has no binaryData.{PART_KEY}: pack it again")]
-    EmptyPart { part: Arc<Reference>, map: Arc<Reference> },
-    /// `found` is the digest, where the bytes could be unpacked.
-    #[error("{map}, key {key}: {source}")]
-    Module { map: Arc<Reference>, key: String, found: Option<String>, source: Box<ModuleError> },
-    #[error(
-        "{map}, key {key}: the module's digest is {found}, and the spec pins {pinned}: update the pin or put the module back"
-    )]
-    Pinned { map: Arc<Reference>, key: String, found: String, pinned: String },
-    #[error(
-        "{map}: the parts make a module of {size} bytes with the digest {found}, and the index says {wanted}: pack it again"
-    )]
-    Mixed { map: Arc<Reference>, size: usize, found: String, wanted: String },
-}
-
-impl ModuleSourceError {
-    /// The reason of the condition `ModulesLoaded`.
-    pub(super) fn reason(&self) -> ConditionReason {
-        match self {
-            Self::NoConfigMap { .. } => ConditionReason::ConfigMapNotFound,
-            Self::NoKey { .. } => ConditionReason::KeyNotFound,
-            Self::TwoModules { .. } => ConditionReason::KeysConflict,
-            Self::Unreadable { .. } => ConditionReason::ConfigMapUnreadable,
-            Self::Index { .. } => ConditionReason::IndexInvalid,
-            Self::NoPart { .. } | Self::EmptyPart { .. } => ConditionReason::PartNotFound,
-            Self::Module { .. } => ConditionReason::ModuleInvalid,
-            Self::Pinned { .. } | Self::Mixed { .. } => ConditionReason::DigestMismatch,
-        }
-    }
-
-    /// The digest of the refused module, where it is known.
-    pub(super) fn refused(&self) -> Option<&str> {
-        if let Self::Module { found: Some(found), .. }
-        | Self::Pinned { found, .. }
-        | Self::Mixed { found, .. } = self
-        {
-            return Some(found);
-        }
-        None
-    }
-
-    /// The delay of another try with the same bytes, where a busy machine may have been the reason.
-    fn retry_delay(&self) -> Option<Duration> {
-        let Self::Module { source, .. } = self else { return None };
-        Some(source.holds_for()).filter(|time| *time != Duration::MAX).map(|time| time + RETRY_DELAY)
-    }
-}
-
 impl ModuleSources {
     pub(super) fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>) -> Self {
-        Self { objects, registry, followed: Mutex::default() }
+        Self { objects, registry, followed: Mutex::default(), file: None }
+    }
+
+    pub(super) fn out_of_file(self, path: PathBuf) -> Self {
+        Self { file: Some(path), ..self }
     }
 
     pub(super) fn follow(&self, spec: &ModuleRef) -> Arc<ModuleSource> {
@@ -124,8 +50,13 @@ impl ModuleSources {
             return source;
         }
         let (sender, state) = watch::channel(ModuleState::default());
-        let loader = Loader::new(Arc::clone(&self.objects), Arc::clone(&self.registry), spec.clone());
-        let task = AbortOnDropHandle::new(tokio::spawn(loader.run(sender)));
+        let registry = Arc::clone(&self.registry);
+        let task = if let Some(path) = &self.file {
+            tokio::spawn(ModuleFile::new(path.clone(), registry).run(sender))
+        } else {
+            tokio::spawn(Loader::new(Arc::clone(&self.objects), registry, spec.clone()).run(sender))
+        };
+        let task = AbortOnDropHandle::new(task);
         let source = Arc::new(ModuleSource { state, _task: task });
         followed.insert(spec.clone(), Arc::downgrade(&source));
         source
@@ -260,22 +191,6 @@ impl Loader {
         }
         self.registry.load(bytes).await.map_err(|source| refused(source, Some(found)))
     }
-}
-
-fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Module>, ModuleSourceError>) {
-    state.send_if_modified(|state| match loaded {
-        Ok(module) => {
-            let same =
-                state.problem.is_none() && state.module.as_ref().is_some_and(|m| m.digest == module.digest);
-            *state = ModuleState { module: Some(module), problem: None };
-            !same
-        }
-        Err(problem) => {
-            let same = state.problem.as_ref() == Some(&problem);
-            state.problem = Some(problem);
-            !same
-        }
-    });
 }
 
 fn config_map(namespace: &str, name: &str) -> Arc<Reference> {

@@ -1,0 +1,45 @@
+//! Observation of a reconcile's begin and end, where `metahook dev` prints it.
+
+use std::time::Instant;
+
+use metahook_core::object::Object;
+use metahook_core::reconcile::outcome::{Changed, Retry, Streaks};
+use metahook_core::reconcile::trigger::Beginning;
+
+use super::{ReconcileError, Reconciler};
+use crate::controller::observer::{End, Observed, Reconciled};
+use crate::telemetry::error_chain;
+
+impl Reconciler {
+    /// When the reconcile began, and with what; `None`: nobody observes.
+    pub(super) fn begins(&self, parent: &Object) -> Option<(Instant, Beginning)> {
+        self.data.observer.is_observed().then(|| {
+            let hooks = self.hooks.hooks.now().ok().map(|hooks| hooks.identity);
+            (Instant::now(), Beginning::of(parent, hooks))
+        })
+    }
+
+    pub(super) fn observe(
+        &self,
+        parent: &Object,
+        began: Option<(Instant, Beginning)>,
+        result: &Result<Changed, ReconcileError>,
+        streaks: Streaks,
+    ) {
+        let Some((start, beginning)) = began else { return };
+        self.data.observer.note(|| {
+            let end = match result.as_ref().map_err(|error| (error, error.failure().retry)) {
+                Ok(_) => End::Ok,
+                Err((error, Retry::Loud)) => End::failed(&error_chain(error)),
+                Err((error, Retry::Quiet | Retry::After(_))) => End::Again(error_chain(error)),
+            };
+            Observed::Reconciled(Box::new(Reconciled {
+                parent: self.data.parent_id(parent),
+                beginning,
+                streaks,
+                took: start.elapsed(),
+                end,
+            }))
+        });
+    }
+}
