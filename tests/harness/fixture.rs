@@ -217,6 +217,14 @@ impl Fixture {
         self.host_json(&self.decorators(), controller.json()).await
     }
 
+    /// Grants what a controller needs that the test changes to this one later.
+    pub async fn grant(&mut self, controller: Composite) -> Result<()> {
+        if self.has_least_rights {
+            rights::grant(self, &controller.json()).await?;
+        }
+        Ok(())
+    }
+
     async fn host_json(&mut self, place: &Objects, controller: Value) -> Result<Value> {
         if self.has_least_rights {
             rights::grant(self, &controller).await?;

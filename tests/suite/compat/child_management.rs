@@ -270,6 +270,7 @@ pub(crate) async fn another_strategy_takes_over_what_was_written_and_what_is_dro
     let controller = controller(test, way, &webhook);
     let name = format!("{}-{}", test.name(), way.name);
     test.host(controller).await?;
+    test.grant(self::controller(test, Way { apply: "server-side-apply", ..way }, &webhook)).await?;
     test.create(test.parent("p").labelled("way", way.name)).await?;
     let maps = test.config_maps();
     let first = maps.until("child", "made", |map| !text(map, LAST_APPLIED).is_empty()).await?;

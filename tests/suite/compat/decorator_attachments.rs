@@ -380,8 +380,9 @@ pub(crate) async fn attachments_are_looked_for_in_the_objects_own_namespace(
     ensure!(attached(&asked) == [format!("{}/ours", test.name())], "{:?}", attached(&asked));
     let [near, far] = &places;
     near.until("ours", "is deleted", |map| map["metadata"].get("deletionTimestamp").is_some()).await?;
-    let log = test.server().until_log("its log", |_| true).await?;
-    let deeds = written(&log, &format!("{}/p", test.name()));
+    let object = format!("{}/p", test.name());
+    let log = test.server().until_log("its deletion", |log| !written(log, &object).is_empty()).await?;
+    let deeds = written(&log, &object);
     ensure!(deeds == ["delete"], "{deeds:?}");
     for place in [near, far] {
         place.merge("ours", &json!({ "metadata": { "finalizers": null } })).await?;
