@@ -31,6 +31,8 @@ mod telemetry;
 
 #[doc(hidden)]
 pub use author::kinds::built_in_kinds;
+#[doc(hidden)]
+pub use author::schemas::built_in_schemas;
 pub use hook::wasm::compile::compile;
 pub use telemetry::LogError;
 

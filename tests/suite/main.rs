@@ -31,6 +31,7 @@ mod render;
 mod runner;
 mod said;
 mod scaffold;
+mod schemas;
 mod secrecy;
 mod services;
 mod settling;
@@ -442,6 +443,9 @@ fn of_hooks() -> Vec<Test> {
             config_restart_is_rendered_as_the_server_writes_it,
             a_hook_with_a_mount_is_rendered_as_the_server_writes_it,
             the_built_in_kinds_are_those_of_the_api_server,
+        },
+        schemas::{
+            the_schemas_of_built_in_kinds_are_those_of_the_api_server,
         },
         settling::{
             a_status_waits_for_new_children_to_be_seen_and_is_written_once,

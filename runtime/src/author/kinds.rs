@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::author::documents::{Document, Place};
+use crate::author::schemas::{object_faults, status_faults};
 
 /// Kind, plural, whether it has namespaces, whether its status has a request of its own.
 type BuiltIn = (&'static str, &'static str, bool, bool);
@@ -144,6 +145,8 @@ pub(crate) struct KnownKinds {
 struct Known {
     resource: Arc<Resource>,
     is_custom: bool,
+    /// That of its definition.
+    schema: Option<Value>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -185,6 +188,13 @@ struct Version {
     served: bool,
     #[serde(default)]
     subresources: Subresources,
+    schema: Option<Schema>,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    #[serde(rename = "openAPIV3Schema")]
+    whole: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -201,7 +211,7 @@ impl KnownKinds {
                 let gvk = Gvk::new(api_version, kind);
                 let (plural, namespaced, has_status) = ((*plural).into(), *namespaced, *has_status);
                 let resource = Arc::new(Resource { gvk, plural, namespaced, has_status });
-                all.push(Known { resource, is_custom: false });
+                all.push(Known { resource, is_custom: false, schema: None });
             }
         }
         let is_definition = |document: &&Document| {
@@ -226,6 +236,21 @@ impl KnownKinds {
         self.all.iter().any(|known| known.is_custom && *known.resource == *resource)
     }
 
+    /// The schema in the definition of a kind; the last one that was given counts.
+    fn schema(&self, gvk: &Gvk) -> Option<&Value> {
+        self.all.iter().rev().find(|known| known.resource.gvk == *gvk)?.schema.as_ref()
+    }
+
+    /// What the API server would drop of an object, or refuse it for.
+    pub(crate) fn faults(&self, gvk: &Gvk, object: &Value) -> Vec<String> {
+        object_faults(gvk, self.schema(gvk), object)
+    }
+
+    /// The same of a status alone.
+    pub(crate) fn status_faults(&self, gvk: &Gvk, status: &Value) -> Vec<String> {
+        status_faults(gvk, self.schema(gvk), status)
+    }
+
     /// The last one that was given counts.
     fn find(&self, is_it: impl Fn(&Resource) -> bool) -> Option<&Arc<Resource>> {
         self.all.iter().rev().map(|known| &known.resource).find(|resource| is_it(resource))
@@ -242,7 +267,8 @@ fn custom(place: &Place, definition: &Value) -> Result<Vec<Known>, KindError> {
             namespaced: scope == "Namespaced",
             has_status: version.subresources.status.is_some(),
         };
-        Known { resource: Arc::new(resource), is_custom: true }
+        let schema = version.schema.and_then(|schema| schema.whole);
+        Known { resource: Arc::new(resource), is_custom: true, schema }
     });
     Ok(served.collect())
 }

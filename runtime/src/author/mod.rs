@@ -12,4 +12,5 @@ pub(crate) mod laws;
 pub(crate) mod render;
 pub(crate) mod sandbox;
 pub(crate) mod scaffold;
+pub(crate) mod schemas;
 pub(crate) mod yaml;

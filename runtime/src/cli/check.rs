@@ -1,5 +1,6 @@
 //! `metahook check`: laws that hold for every good hook, tried on a module without a cluster.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use crate::author::laws::{Broken, Sample, Trial};
 use crate::author::render::Simulation;
 use crate::author::render::rounds::{End, Rounds};
 use crate::author::render::setup::{Options, SetupError};
+use crate::author::schemas::MAX_FAULTS;
 use crate::author::yaml;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, mount};
 use crate::telemetry::{error_chain, escape};
@@ -101,6 +103,12 @@ impl Check {
                     writeln!(out, "FAIL {law}\n  {}", escape(&why))?;
                 }
             }
+            let law = "the API server keeps what is answered, as far as its schemas tell";
+            let faults = faults(&rounds);
+            let word = if faults.is_empty() { "ok  " } else { "FAIL" };
+            broken += usize::from(!faults.is_empty());
+            writeln!(out, "{word} {law}")?;
+            faults.iter().try_for_each(|fault| writeln!(out, "  {}", escape(fault)))?;
             samples.extend(asked(&rounds));
         }
         if samples.is_empty() {
@@ -139,6 +147,12 @@ fn unsettled(rounds: &Rounds) -> Option<String> {
             last.find_map(|one| Some(format!("{}: {}", one.parent, error_chain(one.error.as_ref()?))))
         }
     }
+}
+
+/// What the API server would drop or refuse, each once.
+fn faults(rounds: &Rounds) -> BTreeSet<&str> {
+    let all = rounds.rounds.iter().flatten().flat_map(|one| &one.faults).map(String::as_str);
+    all.take(MAX_FAULTS).collect()
 }
 
 /// The requests of the reconciles, each once.

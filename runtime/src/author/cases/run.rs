@@ -7,15 +7,18 @@ use std::time::{Duration, Instant, SystemTime};
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::json::difference::same;
 use metahook_core::json::hidden::hide;
+use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use super::{Case, CaseKind, file};
 use crate::author::call::RequestOf;
 use crate::author::documents::{self, Document, DocumentError};
+use crate::author::kinds::KnownKinds;
 use crate::author::render::Simulation;
 use crate::author::render::rounds::{End, Rounds};
 use crate::author::render::setup::Options;
 use crate::author::sandbox::Input;
+use crate::author::schemas::MAX_FAULTS;
 use crate::author::{diff, yaml};
 use crate::telemetry::error_chain;
 
@@ -82,7 +85,7 @@ pub(crate) async fn run(case: &Case, shared: &[Document], options: &Options) -> 
     let start = Instant::now();
     let mut outcome = Outcome::default();
     let ran = match case.kind {
-        CaseKind::Calls => calls(case, options, &mut outcome).await,
+        CaseKind::Calls => calls(case, shared, options, &mut outcome).await,
         CaseKind::Reconciles => reconciles(case, shared, options, &mut outcome).await,
     };
     outcome.errors.extend(ran.err());
@@ -105,8 +108,14 @@ fn expected(folder: &Path, name: &str, found: Value) -> Result<Compared, String>
     Ok(Compared { file, expected, found })
 }
 
-async fn calls(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<(), String> {
+async fn calls(
+    case: &Case,
+    shared: &[Document],
+    options: &Options,
+    outcome: &mut Outcome,
+) -> Result<(), String> {
     let files = &options.files;
+    let kinds = KnownKinds::of(shared).map_err(|error| error_chain(&error))?;
     let Some(module) = &files.module else {
         return Err("a request needs a module: name it with --module".to_owned());
     };
@@ -130,9 +139,32 @@ async fn calls(case: &Case, options: &Options, outcome: &mut Outcome) -> Result<
         let answer = called.answer.map_err(|error| at(error_chain(&error)))?;
         request.check(&answer).map_err(|error| at(error_chain(&error)))?;
         let answer = serde_json::from_slice(&answer).map_err(|error| at(error.to_string()))?;
+        outcome.errors.extend(faults(&kinds, &value, &answer).into_iter().map(at));
         outcome.compared.push(expected(&case.folder, &name("response"), answer)?);
     }
     Err(format!("the case has more than {MAX_CALLS} requests: make it several"))
+}
+
+/// What the API server would drop of an answer's children and status, or refuse them for.
+fn faults(kinds: &KnownKinds, request: &Value, answer: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for list in ["children", "attachments"] {
+        for (nth, child) in answer.get(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            let found = kinds.faults(&gvk(child), child);
+            all.extend(found.into_iter().map(|fault| format!("{list}[{nth}]: {fault}")));
+        }
+    }
+    let parent = request.get("parent").or_else(|| request.get("object"));
+    if let (Some(parent), Some(status)) = (parent, answer.get("status")) {
+        all.extend(kinds.status_faults(&gvk(parent), status));
+    }
+    all.truncate(MAX_FAULTS);
+    all
+}
+
+fn gvk(object: &Value) -> Gvk {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    Gvk::new(text("apiVersion"), text("kind"))
 }
 
 async fn reconciles(
@@ -170,6 +202,9 @@ async fn reconciles(
         outcome.log.extend(call.log.lines().map(str::to_owned));
     }
     outcome.errors.extend(ignored(&rounds));
+    outcome
+        .errors
+        .extend(rounds.rounds.iter().flatten().flat_map(|one| &one.faults).take(MAX_FAULTS).cloned());
     compared.found = plan(&rounds);
     if let (Some(asked), Some(fields)) = (asked, compared.found.as_object_mut()) {
         fields.insert("cycles".to_owned(), asked);

@@ -57,6 +57,8 @@ pub(crate) struct Reconciled {
     /// What answers of modules have without any effect.
     pub(crate) ignored: Vec<String>,
     pub(crate) calls: Vec<Called>,
+    /// What the API server would drop of what is written, or refuse it for.
+    pub(crate) faults: Vec<String>,
     /// The server would write what comes before it, and try again later.
     pub(crate) error: Option<ReconcileError>,
 }

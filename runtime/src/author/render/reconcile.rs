@@ -21,8 +21,11 @@ use metahook_core::reconcile::plan::{Answers, ReconcilePlan};
 use metahook_core::reconcile::rollout::{ParentState, RolloutState};
 use metahook_core::reconcile::{Phase, has_finalizer, phase};
 
+use serde_json::Value;
+
 use super::notes::note;
 use super::{Effect, ReconcileError, Reconciled, Simulation, Step};
+use crate::author::kinds::KnownKinds;
 
 /// A parent whose claims are carried out, and what the hook wants for it.
 struct Planned {
@@ -42,6 +45,8 @@ impl Simulation {
             self.write_all(planned.plan.deletions.iter(), &mut round)
         };
         round.error = done.await.err();
+        round.faults = faults(&self.kinds, &round);
+        round.notes.extend(round.faults.iter().cloned());
         round
     }
 
@@ -287,10 +292,27 @@ impl Simulation {
     }
 }
 
+/// Of children all that is written is looked at, of parents the status.
+fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
+    let mut all = Vec::new();
+    for Step { op, effect } in &round.steps {
+        let Some(after) = effect.shown_after() else { continue };
+        let gvk = &effect.id.resource.gvk;
+        let found = match *op {
+            "status" => kinds.status_faults(gvk, after.get("status").unwrap_or(&Value::Null)),
+            "adopt" | "release" | "finalizer" => continue,
+            _ if effect.id == round.parent => continue,
+            _ => kinds.faults(gvk, &after),
+        };
+        all.extend(found.into_iter().map(|fault| format!("{}: {fault}", effect.id)));
+    }
+    all
+}
+
 impl Reconciled {
     fn of(parent: &ObjectId) -> Self {
-        let (steps, notes, ignored, calls) = Default::default();
-        Self { parent: parent.clone(), steps, notes, ignored, calls, error: None }
+        let (steps, notes, ignored, calls, faults) = Default::default();
+        Self { parent: parent.clone(), steps, notes, ignored, calls, faults, error: None }
     }
 
     pub(super) fn record(&mut self, op: &'static str, effects: Vec<Effect>) {
