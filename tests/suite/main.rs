@@ -444,9 +444,6 @@ fn of_hooks() -> Vec<Test> {
             a_hook_with_a_mount_is_rendered_as_the_server_writes_it,
             the_built_in_kinds_are_those_of_the_api_server,
         },
-        schemas::{
-            the_schemas_of_built_in_kinds_are_those_of_the_api_server,
-        },
         settling::{
             a_status_waits_for_new_children_to_be_seen_and_is_written_once,
             a_parent_without_changes_costs_no_hook_call,
@@ -521,6 +518,9 @@ fn of_the_harness() -> Vec<Test> {
 /// They call guests themselves.
 fn without_a_server() -> Vec<Test> {
     tests![
+        schemas::{
+            the_schemas_of_built_in_kinds_are_those_of_the_api_server,
+        },
         scaffold::{
             a_new_hook_is_built_checked_and_tested_as_its_readme_has_it,
             each_template_makes_a_hook_that_passes_its_own_cases,

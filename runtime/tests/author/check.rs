@@ -178,6 +178,36 @@ fn a_controller_is_tried_until_nothing_changes() {
 }
 
 #[test]
+fn what_the_api_server_would_drop_or_refuse_is_found() {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        "status": {"type": "object", "properties": {"maps": {"type": "integer"}}},
+    }}});
+    let crd = CRD.replace("storage: true,", &format!("storage: true, schema: {schema},"));
+    let folder = |answer: Value| {
+        Folder::new()
+            .with("controller.yaml", composite(&module(), "InPlace"))
+            .with("crd.yaml", &crd)
+            .with("parent.yaml", PARENT)
+            .answers("hook.wasm", &answer.to_string())
+    };
+    let arguments = ["check", "hook.wasm", "-f", "controller.yaml", "-f", "crd.yaml", "-f", "parent.yaml"];
+    folder(json!({"children": [config_map("a", "x")], "status": {"maps": 1}})).metahook(&arguments).is(0, "");
+    let mut odd = config_map("a", "x");
+    odd["dataa"] = json!({});
+    odd["immutable"] = json!("yes");
+    let ended = folder(json!({"children": [odd], "status": {"mapps": 1}})).metahook(&arguments);
+    ended.is(1, "laws that do not hold: 1");
+    for says in [
+        "ConfigMap ns/a: dataa is not in the schema (is data meant?)",
+        "ConfigMap ns/a: immutable is a string, and the schema wants a boolean",
+        "Thing ns/a: status.mapps is not in the schema (is maps meant?)",
+    ] {
+        assert!(ended.out.contains(says), "not {says:?}: {}", ended.out);
+    }
+}
+
+#[test]
 fn values_of_secrets_are_in_no_request_that_is_shown() {
     let secret =
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VzYW1l"}});

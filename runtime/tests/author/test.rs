@@ -71,6 +71,18 @@ fn an_answer_with_an_unknown_field_fails_cases_of_both_kinds() {
 }
 
 #[test]
+fn what_the_api_server_would_drop_fails_cases_of_both_kinds() {
+    let mut odd = config_map("a", "x");
+    odd["dataa"] = json!({});
+    let answer = json!({"children": [odd]}).to_string();
+    let folder = blessed().answers("target/wasm32-wasip1/release/hook.wasm", &answer);
+    let ended = folder.metahook(&["test"]);
+    ended.is(1, "2 of 2 cases failed");
+    let says = "dataa is not in the schema (is data meant?)";
+    assert_eq!(ended.out.matches(says).count(), 2, "{}", ended.out);
+}
+
+#[test]
 fn a_case_has_as_many_calls_as_requests_and_a_controller_of_its_own() {
     let folder = blessed()
         .with("tests/call/request.2.json", r#"{"object": {}, "attachments": {}}"#)

@@ -296,7 +296,11 @@ impl Simulation {
 fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
     let mut all = Vec::new();
     for Step { op, effect } in &round.steps {
-        let Some(after) = effect.shown_after() else { continue };
+        let Some(mut after) = effect.shown_after() else { continue };
+        // That is the server's own, and lost without harm where the schema does not know it.
+        if let Some(Value::Object(status)) = after.get_mut("status") {
+            status.remove("observedGeneration");
+        }
         let gvk = &effect.id.resource.gvk;
         let found = match *op {
             "status" => kinds.status_faults(gvk, after.get("status").unwrap_or(&Value::Null)),
