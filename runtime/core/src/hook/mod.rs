@@ -1,17 +1,17 @@
-//! Protocol of hooks, the same for modules and webhooks: requests put together from the objects' own bytes, and faults of answers.
+//! Protocol of hooks, the same for modules and webhooks: requests put together from the objects' own bytes, and answers.
 
 pub mod customize;
 pub mod etag;
+mod fault;
 pub mod read;
 pub mod response;
 
 use serde_json::Value;
 
 use crate::api::ControllerKind;
-use crate::api::hook::{HookName, Via};
-use crate::api::webhook::UnmarshallMode;
 use crate::object::{ChildMap, Naming, Object};
-use crate::shorten;
+pub(crate) use fault::AnswerWarnings;
+pub use fault::{AnswerWarning, ResponseError, ignored};
 
 /// Memory that the values of an answer may take: far more than 10,000 large children need.
 pub const MAX_ANSWER_MEMORY: usize = 128 << 20;
@@ -41,89 +41,6 @@ pub const MAX_REQUEST: usize = 32 << 20;
     "the request has {0} bytes, and {MAX_REQUEST} are allowed: the parent has too many or too large related objects"
 )]
 pub struct RequestTooLarge(pub usize);
-
-/// Warnings of one answer that the server reports.
-pub(super) const MAX_WARNINGS: usize = 20;
-
-#[derive(Debug, thiserror::Error)]
-pub enum ResponseError {
-    #[error("the hook printed nothing: a sync hook answers with a JSON object on stdout")]
-    Empty,
-    #[error("the hook answered with an empty body: it has to answer with a JSON object")]
-    EmptyBody,
-    #[error("the hook's answer is not JSON")]
-    Json(#[source] serde_json::Error),
-    #[error("the hook's answer: {list} has {found} items, and {max} are allowed (--max-children)")]
-    TooManyChildren { list: &'static str, found: usize, max: usize },
-    #[error("the hook's answer: events has {found} different items, and {MAX_EVENTS} are allowed")]
-    TooManyEvents { found: usize },
-    #[error(
-        "the hook's answer: {path} has {found} keys, and {MAX_KEYS} are allowed: name only those that are to change"
-    )]
-    TooManyKeys { path: String, found: usize },
-    #[error("the hook's answer has so many values that reading it would take more than {} MiB{}", max >> 20, match via {
-        Via::Wasm => "",
-        Via::Webhook => ": answer with fewer, or raise --max-webhook-answer, of which this is the fourfold",
-    })]
-    TooManyValues { max: usize, via: Via },
-    #[error("the hook's answer: {path} must be {expected}, not {found}")]
-    Type { path: String, expected: &'static str, found: &'static str },
-    #[error("the hook's answer: {path} must be {expected}")]
-    Value { path: String, expected: &'static str },
-    #[error("the hook's answer has no field {0}: an empty list is how to say that there are none")]
-    NoChildren(&'static str),
-    #[error("the hook's answer {0}")]
-    Strict(AnswerWarning),
-}
-
-/// A part of an answer that has no effect.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AnswerWarning {
-    #[error("has the unknown field {0}")]
-    UnknownField(String),
-    /// The last one counts.
-    #[error("has the field {0} more than once")]
-    RepeatedField(String),
-    /// The value has no effect where it stands.
-    #[error("{path} {why}")]
-    Ignored { path: String, why: String },
-}
-
-/// Warnings found so far in an answer.
-#[derive(Debug, Default)]
-pub(crate) struct AnswerWarnings(Vec<AnswerWarning>);
-
-impl AnswerWarnings {
-    pub(crate) fn add(&mut self, warning: AnswerWarning) {
-        if self.0.len() < MAX_WARNINGS {
-            self.0.push(warning);
-        }
-    }
-
-    /// # Errors
-    /// The first warning, in strict mode.
-    pub(crate) fn finish(self, mode: UnmarshallMode) -> Result<Vec<AnswerWarning>, ResponseError> {
-        match (mode, self.0.first()) {
-            (UnmarshallMode::Strict, Some(first)) => Err(ResponseError::Strict(first.clone())),
-            (UnmarshallMode::Strict, None) | (UnmarshallMode::Loose, _) => Ok(self.0),
-        }
-    }
-}
-
-/// Bytes of the message about ignored parts of an answer.
-const MAX_IGNORED_BYTES: usize = 1024;
-
-/// What an answer has without any effect, in one message; `None` where all of it counts.
-pub fn ignored(hook: HookName, warnings: &[AnswerWarning]) -> Option<String> {
-    let all: Vec<_> = warnings.iter().map(ToString::to_string).collect();
-    let message = || {
-        shorten(
-            &format!("The {hook} hook's answer {}; that has no effect", all.join("; ")),
-            MAX_IGNORED_BYTES,
-        )
-    };
-    (!all.is_empty()).then(message)
-}
 
 /// A sync or finalize request.
 #[derive(Debug, Clone, Copy)]
@@ -264,20 +181,6 @@ mod tests {
             finalizing: false,
         };
         serde_json::from_slice(&sync.bytes()).unwrap()
-    }
-
-    #[test]
-    fn what_has_no_effect_is_said_in_one_bounded_message() {
-        let unknown = |name: &str| AnswerWarning::UnknownField(name.to_owned());
-        assert_eq!(ignored(HookName::Sync, &[]), None);
-        let two = [unknown("statuss"), AnswerWarning::RepeatedField("children".to_owned())];
-        let says = "The sync hook's answer has the unknown field statuss; has the field children more than once; that has no effect";
-        assert_eq!(ignored(HookName::Sync, &two).unwrap(), says);
-        let longest = "x".repeat(MAX_IGNORED_BYTES - ignored(HookName::Sync, &[unknown("")]).unwrap().len());
-        let message = |name: &str| ignored(HookName::Sync, &[unknown(name)]).unwrap();
-        assert!(message(&longest).len() == MAX_IGNORED_BYTES && message(&longest).ends_with("no effect"));
-        let longer = message(&(longest + "x"));
-        assert!(longer.len() <= MAX_IGNORED_BYTES && longer.ends_with('…'), "{longer}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn answer(
     let value = Node { path: &Path::Root, free, warnings: Some(warnings) }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(ResponseError::Json)?;
+        .map_err(|error| ResponseError::json(error, bytes))?;
     match (value, via) {
         (Value::Object(members), _) => Ok(Fields { path: String::new(), members }),
         (Value::Null, Via::Webhook) => Ok(Fields { path: String::new(), members: Map::new() }),
@@ -271,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hook::MAX_WARNINGS;
+    use crate::hook::fault::MAX_WARNINGS;
 
     fn read(text: &str) -> (Value, Vec<String>) {
         let mut warnings = AnswerWarnings::default();

@@ -136,9 +136,9 @@ pub enum DesiredError {
     #[error("the hook's answer: {at}.metadata.annotations{} must be {}, not {found}", place(key.as_ref()), if key.is_some() { "a string" } else { "an object of strings" })]
     Annotations { at: At, key: Option<String>, found: &'static str },
     #[error(
-        "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}", at.kind.declares()
+        "the hook's answer: {at} is a {gvk}, which the controller's spec does not declare: add it to {}; declared are: {declared}", at.kind.declares()
     )]
-    Undeclared { at: At, gvk: Gvk },
+    Undeclared { at: At, gvk: Gvk, declared: String },
     #[error(
         "the hook's answer: {at} is a {gvk}, and the controller's spec declares it as {declared}: answer with that apiVersion"
     )]
@@ -296,8 +296,20 @@ fn undeclared(child_kinds: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
         Some(kind) => {
             DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: kind.resource.gvk.api_version() }
         }
-        None => DesiredError::Undeclared { at, gvk: gvk.clone() },
+        None => DesiredError::Undeclared { at, gvk: gvk.clone(), declared: declared(child_kinds) },
     }
+}
+
+/// Declared kinds that a message names.
+const MAX_DECLARED: usize = 10;
+
+/// The kinds of a spec, for a message.
+fn declared(child_kinds: &[ChildKind]) -> String {
+    let named = child_kinds.iter().take(MAX_DECLARED).map(|kind| kind.resource.gvk.to_string());
+    let more = child_kinds.len().saturating_sub(MAX_DECLARED);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    let all: Vec<_> = named.chain(more).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
 impl DesiredError {

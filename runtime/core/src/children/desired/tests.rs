@@ -42,6 +42,17 @@ fn namespace_and_generated_label_are_filled_in() {
 }
 
 #[test]
+fn a_message_names_so_many_declared_kinds() {
+    let kinds = |count: usize| {
+        let kind = |nth: usize| ChildKind::new(resource("v1", &format!("K{nth}")), UpdateMethod::InPlace);
+        declared(&(0..count).map(kind).collect::<Vec<_>>())
+    };
+    assert_eq!((kinds(0), kinds(2)), ("none".to_owned(), "v1 K0, v1 K1".to_owned()));
+    assert!(kinds(MAX_DECLARED).ends_with("v1 K9"), "{}", kinds(MAX_DECLARED));
+    assert!(kinds(MAX_DECLARED + 2).ends_with("v1 K9, and 2 more"), "{}", kinds(MAX_DECLARED + 2));
+}
+
+#[test]
 fn one_bad_child_refuses_the_whole_answer() {
     let good = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ok"}});
     for (bad, says) in [
@@ -87,7 +98,7 @@ fn one_bad_child_refuses_the_whole_answer() {
         ),
         (
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}),
-            "children[1] is a v1 Secret, which the controller's spec does not declare",
+            "children[1] is a v1 Secret, which the controller's spec does not declare: add it to spec.childResources; declared are: v1 Pod, v1 Namespace",
         ),
         (
             json!({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x"}}),
