@@ -96,7 +96,7 @@ pub(crate) async fn grant(test: &mut Fixture, controller: &Value) -> Result<()> 
 
 async fn printed(test: &mut Fixture, file: &Path) -> Result<Vec<Value>> {
     let (file, namespace) = (file.display().to_string(), format!("--server-namespace={}", test.name()));
-    let (printed, _) = test.server().run(&["rbac", &file, &namespace]).await?;
+    let (printed, _) = test.server().run(&["rbac", "--output=json", &file, &namespace]).await?;
     let list: Value = serde_json::from_str(&printed)?;
     Ok(list["items"].as_array().context("no list")?.clone())
 }

@@ -36,7 +36,7 @@ async fn roles(test: &mut Fixture, controller: &Value) -> Result<Vec<Value>> {
     let file = test.plane().scratch().join(format!("{}.json", test.name()));
     fs::write(&file, controller.to_string())?;
     let (file, namespace) = (file.display().to_string(), format!("--server-namespace={}", test.name()));
-    let args = ["rbac", &file, &namespace, "--server-account=limited"];
+    let args = ["rbac", "--output=json", &file, &namespace, "--server-account=limited"];
     let (printed, _) = test.server().run(&args).await?;
     let list: Value = serde_json::from_str(&printed)?;
     Ok(list["items"].as_array().context("no list")?.clone())

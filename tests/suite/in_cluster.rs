@@ -71,7 +71,7 @@ async fn grant(test: &mut Fixture, kubectl: &Kubectl) -> Result<()> {
     types(kubectl, "create namespace hello").await?;
     let controller = paths::workspace().join("guests/hello/controller.yaml");
     let (roles, _) = test.server().run(&["rbac".as_ref(), controller.as_os_str()]).await?;
-    let file = test.plane().scratch().join("roles.json");
+    let file = test.plane().scratch().join("roles.yaml");
     std::fs::write(&file, roles)?;
     types(kubectl, &format!("apply --server-side -f {}", file.display())).await.map(drop)
 }

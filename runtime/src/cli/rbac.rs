@@ -12,6 +12,7 @@ use metahook_core::api::rbac::RequiredRights;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::author::yaml;
 use crate::cli::apply_strategy;
 
 #[derive(Debug, Args)]
@@ -28,6 +29,15 @@ pub struct Rbac {
     /// The server's --apply-strategy, for controllers that name none.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
     pub apply_strategy: ApplyStrategy,
+    /// Format of the roles: one List in either.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Yaml)]
+    pub output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Yaml,
+    Json,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +96,12 @@ impl Rbac {
             }
             roles.extend(needs.roles(&server));
         }
-        Ok(writeln!(out, "{:#}", json!({ "apiVersion": "v1", "kind": "List", "items": roles }))?)
+        let list = json!({ "apiVersion": "v1", "kind": "List", "items": roles });
+        match self.output {
+            Output::Yaml => out.write_all(yaml::print(&list).as_bytes())?,
+            Output::Json => writeln!(out, "{list:#}")?,
+        }
+        Ok(())
     }
 
     fn controllers(&self) -> Result<Vec<Head>, RbacError> {
@@ -126,12 +141,13 @@ fn read(path: &Path) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    fn rbac(file: PathBuf) -> Rbac {
+    fn rbac(file: PathBuf, output: Output) -> Rbac {
         Rbac {
             file,
             server_namespace: "s".to_owned(),
             server_account: "server".to_owned(),
             apply_strategy: ApplyStrategy::default(),
+            output,
         }
     }
 
@@ -139,10 +155,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("controller.yaml");
         std::fs::write(&file, manifest).unwrap();
-        let (mut out, mut say) = (Vec::new(), Vec::new());
-        let rbac = rbac(file);
-        let ran = rbac.run(&mut out, &mut say).map_err(|error| crate::telemetry::error_chain(&error));
-        (ran.map(|()| serde_json::from_slice(&out).unwrap()), String::from_utf8(say).unwrap())
+        let printed = |output| {
+            let (mut out, mut say) = (Vec::new(), Vec::new());
+            let ran = rbac(file.clone(), output).run(&mut out, &mut say);
+            let ran = ran.map_err(|error| crate::telemetry::error_chain(&error));
+            (ran.map(|()| String::from_utf8(out).unwrap()), String::from_utf8(say).unwrap())
+        };
+        let ((yaml, said), (json, _)) = (printed(Output::Yaml), printed(Output::Json));
+        let json: Result<Value, _> = json.map(|json| serde_json::from_str(&json).unwrap());
+        let yaml = yaml.map(|yaml| {
+            assert!(yaml.starts_with("apiVersion: v1\n"), "{yaml}");
+            serde_saphyr::from_str(&yaml).unwrap()
+        });
+        assert_eq!(yaml, json, "both formats say the same");
+        (json, said)
     }
 
     #[test]
@@ -195,7 +221,7 @@ items:
             let error = run(manifest).0.unwrap_err();
             assert!(error.contains(says), "{error}");
         }
-        let absent = rbac("/nowhere".into());
+        let absent = rbac("/nowhere".into(), Output::Yaml);
         assert!(
             absent.run(Vec::new(), Vec::new()).unwrap_err().to_string().contains("/nowhere cannot be read")
         );
