@@ -51,10 +51,12 @@ fn write(path: &Path, text: &str) -> Result<()> {
 fn all() -> Result<Vec<Value>> {
     let columns = json!([
         column("Ready", "string", r#".status.conditions[?(@.type=="Ready")].status"#, 0),
+        column("Reason", "string", r#".status.conditions[?(@.type=="Ready")].reason"#, 0),
         column("Parents", "integer", ".status.parents", 0),
         column("Settled", "integer", ".status.settled", 0),
         column("Failing", "integer", ".status.failing", 0),
-        column("Module", "string", ".status.hooks.sync.digest", 0),
+        column("Module", "string", ".status.hooks.sync.shortDigest", 0),
+        column("Digest", "string", ".status.hooks.sync.digest", 1),
         column("Age", "date", ".metadata.creationTimestamp", 0),
     ]);
     let controller =
@@ -70,7 +72,7 @@ fn all() -> Result<Vec<Value>> {
     let decorator = Definition {
         kind: "DecoratorController",
         plural: "decoratorcontrollers",
-        short: &["dec", "decorators"],
+        short: &["dec", "decorators", "dc"],
         ..composite.clone()
     };
     let revision = Definition {

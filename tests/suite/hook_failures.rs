@@ -33,7 +33,7 @@ async fn heals(test: &mut Fixture, hook: Hook, bad: &[u8], why: impl Fn(&str) ->
     test.until_event("a", "SyncError", again).await?;
     ensure!(text(&event, "/source/component") == "metacontroller", "from {}", event["source"]);
     let fails =
-        |cc: &Value| has_condition(cc, "Ready", "True", "ParentsFailing") && cc["status"]["failing"] == 1;
+        |cc: &Value| has_condition(cc, "Ready", "False", "AllParentsFailing") && cc["status"]["failing"] == 1;
     test.until_controller("one parent failing", fails).await?;
     let same_child = test.config_maps().get("child").await?;
     let same_parent = test.parents().get("a").await?;
@@ -45,8 +45,9 @@ async fn heals(test: &mut Fixture, hook: Hook, bad: &[u8], why: impl Fn(&str) ->
     let changed = test.config_maps().until("child", "as the good module wants it", healed).await?;
     ensure!(uid(&changed) == uid(&child), "the child was made anew");
     test.parents().until("a", "its next status", |parent| parent["status"]["number"] == 2).await?;
-    let heals =
-        |cc: &Value| cc["status"]["failing"] == 0 && !has_condition(cc, "Ready", "True", "ParentsFailing");
+    let heals = |cc: &Value| {
+        cc["status"]["failing"] == 0 && !has_condition(cc, "Ready", "False", "AllParentsFailing")
+    };
     test.until_controller("no parent failing", heals).await?;
     Ok(())
 }

@@ -13,7 +13,7 @@ fn good() -> Result<Vec<u8>> {
     wasm::answers(&json!({ "children": [config_map("child", json!({}), json!({ "is": "here" }))] }))
 }
 
-fn digest(wasm: &[u8]) -> String {
+pub(crate) fn digest(wasm: &[u8]) -> String {
     Sha256::digest(wasm).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 

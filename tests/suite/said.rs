@@ -1,15 +1,63 @@
-//! What the server says to the author of a hook that is accepted: on the parent, in Events.
+//! What the server says to the author of a hook that is accepted: on the parent and the controller.
 
 use acceptance::api::{CONFIG_MAP, EVENT, POD};
 use acceptance::fixture::Fixture;
-use acceptance::objects::{definition, is_true, text};
+use acceptance::objects::{condition, definition, has_condition, is_true, text};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use crate::modules::digest as wasm_digest;
 use crate::wasm;
 
 fn says(message: &str) -> impl Fn(&Value) -> bool {
     move |event| text(event, "/message") == message && event["type"] == "Warning"
+}
+
+/// A module that takes another one's place, one that is refused, and a pin as the status has it.
+pub(crate) async fn which_module_runs_is_told_on_the_controller(test: &mut Fixture) -> Result<()> {
+    let module = |number: u32| wasm::answers(&json!({ "children": [], "status": { "number": number } }));
+    let digest = async |test: &Fixture, number: u32| -> Result<String> {
+        let has = |parent: &Value| parent["status"]["number"] == number;
+        test.parents().until("p", "the status of the module", has).await?;
+        let is_told = |cc: &Value| {
+            let hook = &cc["status"]["hooks"]["sync"];
+            let digest = text(hook, "/digest").trim_start_matches("sha256:");
+            digest == wasm_digest(&module(number).unwrap_or_default())
+                && digest.starts_with(text(hook, "/shortDigest"))
+        };
+        let cc = test.until_controller("the digest of the module", is_told).await?;
+        ensure!(text(&cc, "/status/hooks/sync/shortDigest").len() == 12, "{}", cc["status"]["hooks"]);
+        Ok(text(&cc, "/status/hooks/sync/digest").to_owned())
+    };
+    test.define_kind().await?;
+    test.store("hook", &module(1)?).await?;
+    test.serve()?;
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(test.hook("hook"))).await?;
+    test.create(test.parent("p")).await?;
+    let first = digest(test, 1).await?;
+    test.store("hook", &module(2)?).await?;
+    let second = digest(test, 2).await?;
+    let replaced = format!("The sync hook has another module: {first} -> {second}");
+    let is_replaced = |event: &Value| text(event, "/message") == replaced && event["type"] == "Normal";
+    test.until_controller_event("ModuleReplaced", is_replaced).await?;
+
+    test.store("hook", b"this is no module").await?;
+    let goes_on = |cc: &Value| has_condition(cc, "Ready", "True", "LastGoodInUse");
+    let cc = test.until_controller("a refused module", goes_on).await?;
+    let says = condition(&cc, "Ready").map(|ready| text(ready, "/message").to_owned()).unwrap_or_default();
+    ensure!(says.contains(&format!("{second} goes on being called")), "{says}");
+    test.store("hook", &module(2)?).await?;
+    test.until_controller("running", |cc| has_condition(cc, "Ready", "True", "Running")).await?;
+
+    let pin = json!({ "spec": { "hooks": { "sync": { "wasm": { "sha256": second } } } } });
+    test.controllers().merge(test.name(), &pin).await?;
+    let is_pinned =
+        |cc: &Value| cc["status"]["observedGeneration"] == 2 && has_condition(cc, "Ready", "True", "Running");
+    test.until_controller("running with the pin", is_pinned).await?;
+    test.store("hook", &module(1)?).await?;
+    let holds = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", "DigestMismatch");
+    test.until_controller("the pin holds", holds).await?;
+    Ok(())
 }
 
 /// A child and a status with fields that their kinds do not have, and an answer with one that means nothing.

@@ -153,7 +153,7 @@ impl Row {
         ensure!(text(&event, "/message") == why, "{}\nis not\n{why}", text(&event, "/message"));
         ensure!(event["type"] == "Warning", "an Event of the type {}", event["type"]);
         let fails = |cc: &Value| {
-            has_condition(cc, "Ready", "True", "ParentsFailing")
+            has_condition(cc, "Ready", "False", "AllParentsFailing")
                 && (&cc["status"]["parents"], &cc["status"]["failing"]) == (&json!(1), &json!(1))
         };
         test.controllers().until(&self.controller(test), "its one parent failing", fails).await?;

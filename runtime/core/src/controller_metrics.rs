@@ -157,7 +157,7 @@ impl ControllerMetrics {
         let micros = i64::try_from(call.took.as_micros()).unwrap_or(i64::MAX);
         let figures = self.figures.entry(call.hook).or_default();
         figures.calls += 1;
-        figures.failed += i64::from(call.result != OK);
+        figures.failed_calls += i64::from(call.result != OK);
         figures.longest_micros = figures.longest_micros.max(micros);
         figures.memory_bytes = figures.memory_bytes.max(count(call.memory));
         figures.instructions = figures.instructions.max(count(call.instructions));
@@ -226,7 +226,7 @@ mod tests {
         tally.called(call("HookTrap", 5));
         tally.skipped(1);
         let figures = tally.figures(HookName::Sync, &limits).unwrap();
-        assert_eq!((figures.calls, figures.failed, figures.skipped), (101, 1, 1));
+        assert_eq!((figures.calls, figures.failed_calls, figures.skipped), (101, 1, 1));
         assert_eq!(figures.longest_micros, 100);
         assert_eq!((figures.memory_bytes, figures.memory_limit_bytes), (100, 64 << 20));
         assert_eq!((figures.instructions, figures.instructions_limit), (200, 1_000_000_000));

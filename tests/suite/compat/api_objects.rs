@@ -17,7 +17,7 @@ pub(crate) async fn the_definitions_have_the_names_that_manifests_and_people_use
 ) -> Result<()> {
     for (kind, scope, short, required) in [
         ("CompositeController", "Cluster", json!(["cc", "cctl"]), json!(["metadata", "spec"])),
-        ("DecoratorController", "Cluster", json!(["dec", "decorators"]), json!(["metadata", "spec"])),
+        ("DecoratorController", "Cluster", json!(["dec", "decorators", "dc"]), json!(["metadata", "spec"])),
         ("ControllerRevision", "Namespaced", Value::Null, json!(["metadata", "parentPatch"])),
     ] {
         let name = kind.to_lowercase();

@@ -174,7 +174,7 @@ pub(crate) async fn every_invalid_answer_says_why_and_changes_nothing(test: &mut
         test.until_event(&name, "SyncError", why).await.with_context(|| (*says).to_owned())?;
     }
     let failing = |cc: &Value| {
-        has_condition(cc, "Ready", "True", "ParentsFailing") && cc["status"]["failing"] == rows.len()
+        has_condition(cc, "Ready", "False", "AllParentsFailing") && cc["status"]["failing"] == rows.len()
     };
     test.until_controller("all parents failing", failing).await?;
     let after = test.config_maps().list().await?;

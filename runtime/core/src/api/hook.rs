@@ -79,8 +79,8 @@ impl HookVersion {
 pub struct Wasm {
     /// Where the module is stored.
     pub config_map: ConfigMapKey,
-    /// Pins the module: SHA-256 of its bytes, in hexadecimal.
-    #[schemars(regex(pattern = r"^[0-9a-f]{64}$"))]
+    /// Pins the module: SHA-256 of its bytes, in hexadecimal; `sha256:` may come before it, as in the controller's status.
+    #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
     pub sha256: Option<String>,
     /// Handed to the hook as `settings` of each request.
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
@@ -217,7 +217,7 @@ impl Wasm {
             namespace: map.namespace.clone(),
             name: map.name.clone(),
             key: map.key.clone().filter(|key| !key.is_empty()).unwrap_or_else(|| "hook.wasm".to_owned()),
-            sha256: self.sha256.clone(),
+            sha256: self.sha256.as_deref().map(|pin| pin.strip_prefix("sha256:").unwrap_or(pin).to_owned()),
             reader: None,
         };
         policy.allows_module(field, &module.namespace, module.sha256.is_some())?;
@@ -328,6 +328,16 @@ mod tests {
         let hook: Hook = serde_json::from_value(wasm(&json!({}))).unwrap();
         let policy = HookPolicy { require_pin: true, ..HookPolicy::default() };
         assert_eq!(hook.check("sync", &policy).unwrap_err().field, "sync.wasm.sha256");
+    }
+
+    #[test]
+    fn a_digest_of_the_status_is_a_pin() {
+        let pin = "0".repeat(64);
+        for written in [pin.clone(), format!("sha256:{pin}")] {
+            let hook = check(wasm(&json!({ "sha256": written }))).unwrap();
+            let Some(EnabledHook { call: Call::Wasm(hook), .. }) = hook else { panic!() };
+            assert_eq!(hook.module.sha256.as_ref(), Some(&pin));
+        }
     }
 
     #[test]

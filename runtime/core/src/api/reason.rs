@@ -82,6 +82,8 @@ table! {
     ShortResync = ("ShortResync", Controllers, Warning, "Ask for 1 or more.");
     /// A new module or mount cannot be loaded. The last good one stays in use.
     ModuleRefused = ("ModuleRefused", Controllers, Warning, "Change what the message names.");
+    /// A hook has another module from now on. The message has both digests.
+    ModuleReplaced = ("ModuleReplaced", Controllers, Normal, "");
     /// New certificates or credentials of a webhook cannot be used. The last good ones stay in use.
     TrustRefused = ("TrustRefused", Controllers, Warning, "Change what the message names.");
     /// A customize hook asked for Secrets of any namespace and gets them: the controller's hooks are webhooks, and its spec
@@ -210,6 +212,11 @@ table! {
     Running = ("Running", ConditionType::Ready, true);
     /// The controller runs; the message counts the parents that fail and names the first.
     ParentsFailing = ("ParentsFailing", ConditionType::Ready, true);
+    /// The controller runs, and each of its parents fails; the message names the first.
+    AllParentsFailing = ("AllParentsFailing", ConditionType::Ready, false);
+    /// A new module, mount or credential is refused: see the condition `ModulesLoaded`. The controller runs with the last good
+    /// one.
+    LastGoodInUse = ("LastGoodInUse", ConditionType::Ready, true);
     /// A kind can no longer be watched. The server goes on with what it saw last.
     WatchBroken = ("NotListed", ConditionType::Ready, true);
     /// Parents wait: see the condition `DeletionsHeld`.

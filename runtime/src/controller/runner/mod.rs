@@ -1,5 +1,6 @@
 //! One controller from its start to its stop: its kinds, its module, its stores, its queue, its workers.
 
+mod counts;
 mod missing_rights;
 mod modules;
 pub(super) mod parent_queue;

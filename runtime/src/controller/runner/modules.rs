@@ -10,7 +10,7 @@ use metahook_core::api::SpecError;
 use metahook_core::api::common::CheckedCommon;
 use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
 use metahook_core::api::reason::{ConditionReason, EventReason};
-use metahook_core::api::status::{Finding, HookStatus};
+use metahook_core::api::status::{Finding, HookStatus, ModuleChange};
 use metahook_core::object::Object;
 use tokio::sync::watch;
 
@@ -228,16 +228,22 @@ impl ControllerRunner {
             if let Some(finding) = modules.finding() {
                 report.modules = finding;
             }
-            if let NeedState::Module(state) = state
-                && let Some(status) = status(state)
-                && report.hooks.get(name.as_str()).map(|hook| &hook.digest) != Some(&status.digest)
-            {
-                if let Some(loaded) = &state.loaded {
-                    self.observe_module(name, &loaded.module);
-                }
-                report.hooks.insert(name.as_str().to_owned(), status);
-            }
         });
+        if let NeedState::Module(state) = state
+            && let (Some(loaded), Some(status)) = (&state.loaded, status(state))
+        {
+            match self.reporter.load(name, status) {
+                ModuleChange::None => return,
+                ModuleChange::Loaded => {}
+                ModuleChange::Replaced { before } => {
+                    let now = loaded.module.digest;
+                    let message = format!("The {name} hook has another module: {before} -> {now}");
+                    tracing::info!(controller = %self.object.key, "{message}");
+                    self.context.cluster.recorder.record(&self.object, EventReason::ModuleReplaced, &message);
+                }
+            }
+            self.observe_module(name, &loaded.module);
+        }
     }
 }
 
@@ -245,6 +251,7 @@ fn status(state: &HookSourceState) -> Option<HookStatus> {
     let module = &state.loaded.as_ref()?.module;
     let compiled = module.origin.compile_time();
     Some(HookStatus {
+        short_digest: Some(module.digest.short()),
         digest: Some(module.digest.to_string()),
         size: i64::try_from(module.size).ok(),
         loaded_at: Some(timestamp()),

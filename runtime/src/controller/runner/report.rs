@@ -1,18 +1,17 @@
 //! Status of a running controller: conditions and counters, written when they change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use metahook_core::api::ONLY_FINALIZES;
 use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::{ConditionReason, EventReason};
-use metahook_core::api::status::{self, DeletionStatus, Finding, ParentCounts, Report};
+use metahook_core::api::status::{
+    self, CallFigures, DeletionStatus, Finding, HookStatus, ModuleChange, ParentCounts, Report,
+};
 use metahook_core::children::deletion_brake::{ALLOW_DELETIONS, DeletionBrake, HeldDeletions};
-use metahook_core::children::differing;
 use metahook_core::object::Object;
-use metahook_core::object::id::Key;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::settled::Purity;
 use metahook_core::shadow::tally;
@@ -23,13 +22,14 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::Candidate;
 use crate::controller::hook::Hook;
-use crate::controller::reconcile::Reconciler;
 use crate::controller::runner::ControllerRunner;
+use crate::controller::runner::counts::Counts;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::status_writer::{StatusWriter, seen};
 use crate::controller::{Brake, Context};
 use crate::store::Store;
 use crate::sync::lock;
+use crate::telemetry::timestamp;
 
 /// Writer of a running controller's status.
 pub(crate) struct Reporter {
@@ -37,6 +37,8 @@ pub(crate) struct Reporter {
     /// Who leads, in a leader election.
     leader: Finding,
     others: OtherServers,
+    /// Digests of the modules that the status named before, by hook.
+    before: BTreeMap<String, String>,
     /// When counts of shadows were told.
     shadows_told: Mutex<Told>,
     task: JoinHandle<()>,
@@ -52,6 +54,8 @@ impl Reporter {
         let cluster = &context.cluster;
         // A server that starts goes on from what the one before it accepted.
         let stored = store.get(&controller.key).map(|object| seen(&object)).unwrap_or_default();
+        let digest = |(name, hook): (&String, &HookStatus)| Some((name.clone(), hook.digest.clone()?));
+        let before = stored.hooks.iter().filter_map(digest).collect();
         let leader = |candidate: &Candidate| {
             let Candidate { identity, lease } = candidate;
             let message = format!("{identity} leads: it holds the Lease {lease}");
@@ -67,7 +71,8 @@ impl Reporter {
         });
         let writer = StatusWriter::new(context, store, controller);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
-        Self { report, leader, others: cluster.others.clone(), shadows_told: Mutex::default(), task }
+        let others = cluster.others.clone();
+        Self { report, leader, others, before, shadows_told: Mutex::default(), task }
     }
 
     /// The report, for a task that ends before the reporter does.
@@ -77,6 +82,13 @@ impl Reporter {
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Report)) {
         changed(&self.report, change);
+    }
+
+    /// Reports the module of a hook.
+    pub(crate) fn load(&self, name: HookName, status: HookStatus) -> ModuleChange {
+        let mut load = ModuleChange::None;
+        self.change(|report| load = report.load(name, status, self.before.get(name.as_str())));
+        load
     }
 
     /// Goes on from what the leader before this server accepted.
@@ -134,109 +146,6 @@ pub(crate) fn changed(report: &watch::Sender<Report>, change: impl FnOnce(&mut R
     });
 }
 
-/// How the parents of a controller stand.
-#[derive(Default)]
-struct Counts {
-    parents: usize,
-    settled: usize,
-    failing: usize,
-    /// The first that fails, and how.
-    first: Option<(Key, &'static str)>,
-    /// Purity of the hooks, for each kind of parents.
-    purity: BTreeSet<Purity>,
-    flapping: usize,
-    first_flapping: Option<String>,
-    differing: usize,
-    first_differing: Option<String>,
-    trouble: Option<String>,
-    /// Message about deletions that wait.
-    held: Option<String>,
-    only_finalizes: bool,
-}
-
-impl Counts {
-    fn add(&mut self, controller: &Reconciler) {
-        self.parents += controller.parents.count();
-        self.only_finalizes = controller.data.config.selection.only_finalizes;
-        let hooks = controller.hooks.hooks.now().ok();
-        {
-            let settled = controller.parents.settled();
-            self.settled += settled.settled();
-            self.failing += settled.failing().len();
-            let first = settled.failing().first_key_value();
-            self.first = self.first.take().or_else(|| first.map(|(key, category)| (key.clone(), *category)));
-            self.purity.extend(hooks.and_then(|hooks| settled.purity_of(hooks.identity)));
-        }
-        let (flapping, first) = controller.parents.histories.flapping();
-        self.flapping += flapping;
-        let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
-        self.first_flapping = self.first_flapping.take().or(first);
-        {
-            let differing = controller.parents.differing();
-            let (children, first) = differing.count();
-            self.differing += children;
-            self.first_differing = self.first_differing.take().or_else(|| first.map(str::to_owned));
-        }
-        let trouble = || controller.data.stores().find_map(|store| store.trouble());
-        self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
-    }
-
-    /// The worst of all that there is to say.
-    fn ready(&self) -> Finding {
-        if self.only_finalizes {
-            return Finding::new(ConditionReason::NoSyncHook, ONLY_FINALIZES);
-        }
-        let trouble = self.trouble.as_ref();
-        if let Some(held) = &self.held {
-            let besides = trouble.map_or_else(String::new, |trouble| format!("{trouble}; besides, "));
-            return Finding::new(ConditionReason::WaitsForConsent, besides + held);
-        }
-        match (trouble, &self.first) {
-            (Some(trouble), _) => Finding::new(
-                ConditionReason::WatchBroken,
-                format!("{trouble}; parents are synced as they were seen last"),
-            ),
-            (None, None) => Finding::new(ConditionReason::Running, ""),
-            (None, Some((key, category))) => {
-                let (failing, parents) = (self.failing, self.parents);
-                let message = format!(
-                    "{failing} of {parents} parents fail, the first is {key} ({category}); see its Events"
-                );
-                Finding::new(ConditionReason::ParentsFailing, message)
-            }
-        }
-    }
-
-    fn held(&self) -> Finding {
-        match &self.held {
-            None => Finding::new(ConditionReason::NothingHeld, ""),
-            Some(held) => Finding::new(ConditionReason::ThresholdExceeded, held),
-        }
-    }
-
-    /// `before`: what was found last. Where nothing has differed so far there is no finding.
-    fn differing(&self, before: &Finding) -> Finding {
-        match (&self.first_differing, before) {
-            (Some(first), _) => {
-                Finding::new(ConditionReason::LeftByStrategy, differing::message(self.differing, first))
-            }
-            (None, Finding::Unknown) => Finding::Unknown,
-            (None, Finding::Known { .. }) => Finding::new(ConditionReason::NoneLeft, ""),
-        }
-    }
-
-    fn stable(&self) -> Finding {
-        let Some(first) = &self.first_flapping else {
-            return Finding::new(ConditionReason::NoForeignChanges, "");
-        };
-        let message = format!(
-            "{} children are changed back again and again, the first is {first}; see its parent's Events",
-            self.flapping
-        );
-        Finding::new(ConditionReason::ValueFlapping, message)
-    }
-}
-
 impl Reporter {
     /// Reports the latest calls, if there were any.
     pub(crate) fn figures(&self, parts: &[ParentQueue]) {
@@ -247,7 +156,7 @@ impl Reporter {
             if let Some(figures) = controller.data.meter.counts().figures(name, limits) {
                 self.change(|report| {
                     if let Some(hook) = report.hooks.get_mut(name.as_str()) {
-                        hook.latest = Some(figures);
+                        hook.latest = Some(CallFigures { until: Some(timestamp()), ..figures });
                     }
                 });
             }
@@ -263,7 +172,7 @@ impl Reporter {
             };
             (brake.held().map(|held| held.to_string()), deletions)
         });
-        let mut counts = Counts { held, ..Counts::default() };
+        let mut counts = Counts::with(held);
         for part in parts {
             counts.add(&part.reconciler);
         }
@@ -279,7 +188,7 @@ impl Reporter {
         let purity = counts.purity.last().copied();
         self.change(|report| {
             report.working = true;
-            report.ready = counts.ready();
+            report.ready = counts.ready(&report.modules);
             report.stable = counts.stable();
             report.differing = counts.differing(&report.differing);
             report.pure = purity.map_or(Finding::Unknown, status::purity);
@@ -348,32 +257,4 @@ impl ControllerRunner {
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ready_says_the_worst() {
-        let ready = |trouble: Option<&str>, held: Option<&str>, failing: usize| {
-            let counts = Counts {
-                trouble: trouble.map(str::to_owned),
-                held: held.map(str::to_owned),
-                first: (failing > 0).then(|| (Key::new("n", "p"), "HookAnswer")),
-                failing,
-                parents: 3,
-                ..Counts::default()
-            };
-            let Finding::Known { reason, message } = counts.ready() else { panic!("unknown") };
-            (reason, message)
-        };
-        assert_eq!(ready(None, None, 0).0, ConditionReason::Running);
-        assert_eq!(ready(None, None, 1).0, ConditionReason::ParentsFailing);
-        assert_eq!(ready(Some("no Pods"), None, 1).0, ConditionReason::WatchBroken);
-        assert_eq!(ready(None, Some("held"), 1), (ConditionReason::WaitsForConsent, "held".to_owned()));
-        let both = ready(Some("no Pods"), Some("held"), 1);
-        assert_eq!(both, (ConditionReason::WaitsForConsent, "no Pods; besides, held".to_owned()));
-        assert!(!both.0.is_true());
-    }
 }

@@ -1,14 +1,13 @@
-//! Status of a controller object: conditions, modules, counts of parents.
+//! Status of a controller object as it is stored: conditions, modules, counts of parents.
+
+mod report;
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::reason::{ConditionReason, ConditionType};
-use crate::object::id::Key;
-use crate::settled::Purity;
-use crate::shorten;
+pub use report::{Finding, ModuleChange, ParentCounts, Report, is_released, next, purity, released};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -76,6 +75,8 @@ pub struct DeletionStatus {
 pub struct HookStatus {
     /// `sha256:` and the hexadecimal digest of the module.
     pub digest: Option<String>,
+    /// The first twelve digits of it.
+    pub short_digest: Option<String>,
     /// Bytes of the module.
     pub size: Option<i64>,
     pub loaded_at: Option<String>,
@@ -90,15 +91,19 @@ pub struct HookStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallFigures {
+    /// Calls in these five minutes, also several about one parent.
     pub calls: i64,
     /// Triggers that ended without a call, because nothing had changed.
     pub skipped: i64,
-    pub failed: i64,
+    /// Those of the calls that failed. `status.failing` counts parents, as they are now.
+    pub failed_calls: i64,
     pub longest_micros: i64,
     pub memory_bytes: i64,
     pub memory_limit_bytes: i64,
     pub instructions: i64,
     pub instructions_limit: i64,
+    /// The end of these five minutes.
+    pub until: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -112,271 +117,4 @@ pub struct Condition {
     pub message: String,
     pub last_transition_time: String,
     pub observed_generation: Option<i64>,
-}
-
-/// Findings about a controller; with times they become a [`ControllerStatus`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
-    pub generation: i64,
-    pub ready: Finding,
-    pub modules: Finding,
-    pub kinds: Finding,
-    pub pure: Finding,
-    pub stable: Finding,
-    pub held: Finding,
-    /// There is no such condition where it is unknown.
-    pub differing: Finding,
-    /// There is no such condition where it is unknown.
-    pub writer: Finding,
-    /// Likewise.
-    pub rights: Finding,
-    /// Likewise.
-    pub shadow: Finding,
-    pub shadows: BTreeMap<String, ShadowStatus>,
-    pub hooks: BTreeMap<String, HookStatus>,
-    pub counts: ParentCounts,
-    pub deletions: DeletionStatus,
-    /// Reconciles run.
-    pub working: bool,
-    /// Parents that are being deleted and wait for the controller, which cannot run: their number, and one of them.
-    pub waiting: Option<(usize, Key)>,
-}
-
-impl Report {
-    /// Why the controller cannot run; `None`: it runs, or nothing is known.
-    pub fn problem(&self) -> Option<&str> {
-        match &self.ready {
-            Finding::Known { reason, message } if !self.working && !reason.is_true() => Some(message),
-            Finding::Known { .. } | Finding::Unknown => None,
-        }
-    }
-
-    fn ready(&self) -> Finding {
-        let (Finding::Known { reason, message }, Some((count, first))) = (&self.ready, &self.waiting) else {
-            return self.ready.clone();
-        };
-        let waiting = format!(
-            "; {count} parents that are being deleted wait for it, one is {first}: see its Event FinalizerWaits"
-        );
-        let message = shorten(message, MAX_MESSAGE.saturating_sub(waiting.len()));
-        Finding::new(*reason, message + &waiting)
-    }
-}
-
-/// How many parents there are, and how many of them are settled and failing.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ParentCounts {
-    pub parents: i64,
-    pub settled: i64,
-    pub failing: i64,
-}
-
-/// Length of a condition's message.
-const MAX_MESSAGE: usize = 1024;
-
-/// One condition without its time. Unknown until something is known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Finding {
-    #[default]
-    Unknown,
-    Known {
-        reason: ConditionReason,
-        message: String,
-    },
-}
-
-/// The status that a server leaves behind on a controller that it no longer selects. `None` where the status is another one
-/// than the server wrote last: then another server has taken the controller over, and says how it stands.
-pub fn released(
-    written: Option<&ControllerStatus>,
-    now: &ControllerStatus,
-    deletions: DeletionStatus,
-    time: &str,
-) -> Option<ControllerStatus> {
-    if written != Some(now) {
-        return None;
-    }
-    let ready = Finding::new(
-        ConditionReason::NotSelected,
-        "the controller's labels do not match --target-label-selector of the server that ran it: its parents are no longer reconciled, unless another server selects it",
-    );
-    let report = Report {
-        generation: now.observed_generation.unwrap_or_default(),
-        ready,
-        deletions,
-        ..Report::default()
-    };
-    let next = next(now, &report, time)?;
-    Some(ControllerStatus { parents: None, settled: None, failing: None, ..next })
-}
-
-/// Whether a server that no longer selects the controller wrote this status.
-pub fn is_released(status: &ControllerStatus) -> bool {
-    let reason = ConditionReason::NotSelected;
-    status
-        .conditions
-        .iter()
-        .any(|one| one.kind == reason.condition().as_str() && one.reason == reason.as_str())
-}
-
-impl Finding {
-    pub fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
-        Self::Known { reason, message: shorten(&message.into(), MAX_MESSAGE) }
-    }
-
-    /// The condition is `False`.
-    pub fn is_false(&self) -> bool {
-        matches!(self, Self::Known { reason, .. } if !reason.is_true())
-    }
-}
-
-/// Finding of the condition `Pure`.
-pub fn purity(purity: Purity) -> Finding {
-    match purity {
-        Purity::Pure => {
-            let message = "parents for which nothing changed are not asked about again";
-            Finding::new(ConditionReason::RequestsAlone, message)
-        }
-        Purity::ReadsClock => Finding::new(
-            ConditionReason::ReadsClock,
-            "the hook asked what time it is: a parent whose last call did is asked about at every trigger",
-        ),
-        Purity::Differs => Finding::new(
-            ConditionReason::AnswersDiffer,
-            "the hook gave two answers to one request: it is called at every trigger until its module or a mount changes",
-        ),
-    }
-}
-
-/// The status to write; `None` if it equals `before`.
-///
-/// A condition keeps its transition time as long as its status does not change.
-pub fn next(before: &ControllerStatus, report: &Report, now: &str) -> Option<ControllerStatus> {
-    let condition = |kind: ConditionType, finding: &Finding| {
-        let (status, reason, message) = match finding {
-            Finding::Unknown => ("Unknown", "NotYetKnown", ""),
-            Finding::Known { reason, message } => {
-                let status = if reason.is_true() { "True" } else { "False" };
-                (status, reason.as_str(), message.as_str())
-            }
-        };
-        let same = before.conditions.iter().find(|c| c.kind == kind.as_str() && c.status == status);
-        Condition {
-            kind: kind.as_str().to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            last_transition_time: same.map_or(now, |c| &c.last_transition_time).to_owned(),
-            observed_generation: Some(report.generation),
-        }
-    };
-    let mut conditions = vec![
-        condition(ConditionType::Ready, &report.ready()),
-        condition(ConditionType::ModulesLoaded, &report.modules),
-        condition(ConditionType::KindsServed, &report.kinds),
-        condition(ConditionType::Pure, &report.pure),
-        condition(ConditionType::ChildrenStable, &report.stable),
-        condition(ConditionType::DeletionsHeld, &report.held),
-    ];
-    for (kind, finding) in [
-        (ConditionType::ChildrenDiffer, &report.differing),
-        (ConditionType::SingleWriter, &report.writer),
-        (ConditionType::RightsGranted, &report.rights),
-        (ConditionType::ShadowAgrees, &report.shadow),
-    ] {
-        if *finding != Finding::Unknown {
-            conditions.push(condition(kind, finding));
-        }
-    }
-    let next = ControllerStatus {
-        observed_generation: Some(report.generation),
-        conditions,
-        hooks: report.hooks.clone(),
-        parents: Some(report.counts.parents),
-        settled: Some(report.counts.settled),
-        failing: Some(report.counts.failing),
-        deletions: report.deletions.clone(),
-        shadows: report.shadows.clone(),
-    };
-    (next != *before).then_some(next)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(ready: Finding) -> Report {
-        Report { generation: 1, ready, ..Report::default() }
-    }
-
-    #[test]
-    fn the_same_findings_are_written_once() {
-        let first =
-            next(&ControllerStatus::default(), &report(Finding::new(ConditionReason::Running, "")), "t1")
-                .unwrap();
-        assert_eq!(next(&first, &report(Finding::new(ConditionReason::Running, "")), "t2"), None);
-    }
-
-    #[test]
-    fn a_new_leader_is_written_and_nothing_where_none_is_elected() {
-        let leader = |who: &str| Report {
-            writer: Finding::new(ConditionReason::LeaderElected, who),
-            ..report(Finding::Unknown)
-        };
-        let first = next(&ControllerStatus::default(), &leader("a leads"), "t1").unwrap();
-        let second = next(&first, &leader("b leads"), "t2").unwrap();
-        let condition = second.conditions.last().unwrap();
-        assert_eq!((&*condition.kind, &*condition.status), ("SingleWriter", "True"));
-        assert_eq!((&*condition.message, &*condition.last_transition_time), ("b leads", "t1"));
-        let alone = next(&second, &report(Finding::Unknown), "t3").unwrap();
-        assert!(alone.conditions.iter().all(|one| one.kind != "SingleWriter"));
-    }
-
-    #[test]
-    fn a_transition_time_moves_with_the_status_only() {
-        let first =
-            next(&ControllerStatus::default(), &report(Finding::new(ConditionReason::NotListed, "x")), "t1")
-                .unwrap();
-        let second = next(&first, &report(Finding::new(ConditionReason::InvalidSpec, "y")), "t2").unwrap();
-        assert_eq!(second.conditions[0].last_transition_time, "t1");
-        let third = next(&second, &report(Finding::new(ConditionReason::Running, "")), "t3").unwrap();
-        assert_eq!(third.conditions[0].last_transition_time, "t3");
-        assert_eq!(third.conditions[1].last_transition_time, "t1");
-    }
-
-    #[test]
-    fn a_controller_that_is_not_selected_says_so_unless_another_server_has_it() {
-        let deletions = DeletionStatus { accepted: Some("sha256:a".to_owned()), deleted: None };
-        let last = DeletionStatus { deleted: Some(2), ..deletions.clone() };
-        let counts = ParentCounts { parents: 3, settled: 2, failing: 1 };
-        let running = Report { counts, deletions, ..report(Finding::new(ConditionReason::Running, "")) };
-        let ours = next(&ControllerStatus::default(), &running, "t1").unwrap();
-        assert!(!is_released(&ours));
-        let left = released(Some(&ours), &ours, last.clone(), "t2").unwrap();
-        assert!(is_released(&left));
-        let ready = &left.conditions[0];
-        assert_eq!((ready.status.as_str(), ready.last_transition_time.as_str()), ("False", "t2"));
-        assert!(left.conditions[1..].iter().all(|one| one.status == "Unknown"));
-        assert_eq!((left.parents, left.settled, left.failing), (None, None, None));
-        assert_eq!((&left.deletions, left.observed_generation), (&last, Some(1)));
-        // A server that takes it over has written something of its own, or this one never wrote.
-        let theirs = next(&left, &running, "t3").unwrap();
-        assert_eq!(released(Some(&ours), &theirs, last.clone(), "t4"), None);
-        assert_eq!(released(None, &ours, last, "t4"), None);
-        assert!(!is_released(&theirs));
-    }
-
-    #[test]
-    fn parents_that_wait_are_told_of_where_the_controller_cannot_run() {
-        let missing = Finding::new(ConditionReason::ModuleNotLoaded, "m".repeat(2000));
-        let waits = Report { waiting: Some((2, Key::new("n", "p"))), ..report(missing) };
-        assert!(waits.problem().is_some_and(|problem| problem.starts_with("mmm")));
-        let message = next(&ControllerStatus::default(), &waits, "t1").unwrap().conditions.remove(0).message;
-        assert!(
-            message.len() <= 1024 && message.contains("…; 2 parents") && message.contains(" n/p:"),
-            "{message}"
-        );
-        assert_eq!(Report { working: true, ..waits }.problem(), None);
-        assert_eq!(report(Finding::new(ConditionReason::Running, "")).problem(), None);
-    }
 }

@@ -330,6 +330,11 @@ impl Digest {
     }
 
     /// The digest in hexadecimal, as `sha256sum` prints it.
+    /// Enough of it to tell modules apart by eye.
+    pub fn short(&self) -> String {
+        self.hex().chars().take(12).collect()
+    }
+
     pub fn hex(&self) -> String {
         let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]);
         nibbles.filter_map(|nibble| char::from_digit(nibble.into(), 16)).collect()

@@ -1,0 +1,169 @@
+//! How the parents of a controller stand, and what its conditions say about that.
+
+use std::collections::BTreeSet;
+
+use metahook_core::api::ONLY_FINALIZES;
+use metahook_core::api::reason::ConditionReason;
+use metahook_core::api::status::Finding;
+use metahook_core::children::differing;
+use metahook_core::object::id::Key;
+use metahook_core::settled::Purity;
+
+use crate::controller::reconcile::Reconciler;
+
+/// How the parents of a controller stand.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) parents: usize,
+    pub(super) settled: usize,
+    pub(super) failing: usize,
+    /// The first that fails, and how.
+    first: Option<(Key, &'static str)>,
+    /// Purity of the hooks, for each kind of parents.
+    pub(super) purity: BTreeSet<Purity>,
+    flapping: usize,
+    first_flapping: Option<String>,
+    differing: usize,
+    first_differing: Option<String>,
+    trouble: Option<String>,
+    /// Message about deletions that wait.
+    held: Option<String>,
+    only_finalizes: bool,
+}
+
+impl Counts {
+    /// `held`: the message about deletions that wait.
+    pub(super) fn with(held: Option<String>) -> Self {
+        Self { held, ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, controller: &Reconciler) {
+        self.parents += controller.parents.count();
+        self.only_finalizes = controller.data.config.selection.only_finalizes;
+        let hooks = controller.hooks.hooks.now().ok();
+        {
+            let settled = controller.parents.settled();
+            self.settled += settled.settled();
+            self.failing += settled.failing().len();
+            let first = settled.failing().first_key_value();
+            self.first = self.first.take().or_else(|| first.map(|(key, category)| (key.clone(), *category)));
+            self.purity.extend(hooks.and_then(|hooks| settled.purity_of(hooks.identity)));
+        }
+        let (flapping, first) = controller.parents.histories.flapping();
+        self.flapping += flapping;
+        let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
+        self.first_flapping = self.first_flapping.take().or(first);
+        {
+            let differing = controller.parents.differing();
+            let (children, first) = differing.count();
+            self.differing += children;
+            self.first_differing = self.first_differing.take().or_else(|| first.map(str::to_owned));
+        }
+        let trouble = || controller.data.stores().find_map(|store| store.trouble());
+        self.trouble = self.trouble.take().or_else(trouble).or_else(|| controller.related.trouble());
+    }
+
+    /// The worst of all that there is to say. `modules`: the condition `ModulesLoaded`.
+    pub(super) fn ready(&self, modules: &Finding) -> Finding {
+        if self.only_finalizes {
+            return Finding::new(ConditionReason::NoSyncHook, ONLY_FINALIZES);
+        }
+        let trouble = self.trouble.as_ref();
+        if let Some(held) = &self.held {
+            let besides = trouble.map_or_else(String::new, |trouble| format!("{trouble}; besides, "));
+            return Finding::new(ConditionReason::WaitsForConsent, besides + held);
+        }
+        match (trouble, &self.first) {
+            (Some(trouble), _) => Finding::new(
+                ConditionReason::WatchBroken,
+                format!("{trouble}; parents are synced as they were seen last"),
+            ),
+            (None, None) => match modules {
+                Finding::Known { reason, message } if !reason.is_true() => {
+                    Finding::new(ConditionReason::LastGoodInUse, message)
+                }
+                Finding::Known { .. } | Finding::Unknown => Finding::new(ConditionReason::Running, ""),
+            },
+            (None, Some((key, category))) => {
+                let (failing, parents) = (self.failing, self.parents);
+                let message = format!(
+                    "{failing} of {parents} parents fail, the first is {key} ({category}); see its Events"
+                );
+                let reason = if failing < parents {
+                    ConditionReason::ParentsFailing
+                } else {
+                    ConditionReason::AllParentsFailing
+                };
+                Finding::new(reason, message)
+            }
+        }
+    }
+
+    pub(super) fn held(&self) -> Finding {
+        match &self.held {
+            None => Finding::new(ConditionReason::NothingHeld, ""),
+            Some(held) => Finding::new(ConditionReason::ThresholdExceeded, held),
+        }
+    }
+
+    /// `before`: what was found last. Where nothing has differed so far there is no finding.
+    pub(super) fn differing(&self, before: &Finding) -> Finding {
+        match (&self.first_differing, before) {
+            (Some(first), _) => {
+                Finding::new(ConditionReason::LeftByStrategy, differing::message(self.differing, first))
+            }
+            (None, Finding::Unknown) => Finding::Unknown,
+            (None, Finding::Known { .. }) => Finding::new(ConditionReason::NoneLeft, ""),
+        }
+    }
+
+    pub(super) fn stable(&self) -> Finding {
+        let Some(first) = &self.first_flapping else {
+            return Finding::new(ConditionReason::NoForeignChanges, "");
+        };
+        let message = format!(
+            "{} children are changed back again and again, the first is {first}; see its parent's Events",
+            self.flapping
+        );
+        Finding::new(ConditionReason::ValueFlapping, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_says_the_worst() {
+        let refused = || Finding::new(ConditionReason::ModuleInvalid, "no module");
+        let loaded = || Finding::new(ConditionReason::Loaded, "");
+        let with = |modules: Finding, trouble: Option<&str>, held: Option<&str>, failing: usize| {
+            let counts = Counts {
+                trouble: trouble.map(str::to_owned),
+                held: held.map(str::to_owned),
+                first: (failing > 0).then(|| (Key::new("n", "p"), "HookAnswer")),
+                failing,
+                parents: 3,
+                ..Counts::default()
+            };
+            let Finding::Known { reason, message } = counts.ready(&modules) else { panic!("unknown") };
+            (reason, message)
+        };
+        let ready = |trouble, held, failing| with(loaded(), trouble, held, failing);
+        assert_eq!(with(Finding::Unknown, None, None, 0).0, ConditionReason::Running);
+        let goes_on = (ConditionReason::LastGoodInUse, "no module".to_owned());
+        assert_eq!(with(refused(), None, None, 0), goes_on);
+        assert_eq!(with(refused(), None, None, 1).0, ConditionReason::ParentsFailing);
+        assert_eq!(ready(None, None, 2).0, ConditionReason::ParentsFailing);
+        let all = ready(None, None, 3);
+        assert_eq!(all.0, ConditionReason::AllParentsFailing);
+        assert!(!all.0.is_true() && all.1.starts_with("3 of 3 parents fail"), "{}", all.1);
+        assert_eq!(ready(None, None, 0).0, ConditionReason::Running);
+        assert_eq!(ready(None, None, 1).0, ConditionReason::ParentsFailing);
+        assert_eq!(ready(Some("no Pods"), None, 1).0, ConditionReason::WatchBroken);
+        assert_eq!(ready(None, Some("held"), 1), (ConditionReason::WaitsForConsent, "held".to_owned()));
+        let both = ready(Some("no Pods"), Some("held"), 1);
+        assert_eq!(both, (ConditionReason::WaitsForConsent, "no Pods; besides, held".to_owned()));
+        assert!(!both.0.is_true());
+    }
+}
