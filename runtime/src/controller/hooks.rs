@@ -202,7 +202,7 @@ impl HookCaller {
                     called.answer.as_ref().map_or_else(CallError::category, |_| controller_metrics::OK);
                 let took = start.elapsed();
                 self.count(name, result, took, called.usage);
-                self.observe(name, asked, took, Some((called.usage.instructions, &called.log)));
+                self.observe(name, asked, Some((called.usage.instructions, &called.log)));
                 span.in_scope(|| log_stderr(&called.log));
                 let bytes = called.answer.map_err(|error| HookError::Wasm(name, error))?;
                 log_answer(name, &bytes);
@@ -214,7 +214,7 @@ impl HookCaller {
                 let result = answer.as_ref().map_or_else(WebError::category, |_| controller_metrics::OK);
                 let took = start.elapsed();
                 self.count(name, result, took, Usage::default());
-                self.observe(name, asked, took, None);
+                self.observe(name, asked, None);
                 let bytes = answer.map_err(|error| HookError::Webhook(name, error))?;
                 log_answer(name, &bytes);
                 Ok(HookAnswer { bytes, pure: None })
@@ -251,12 +251,12 @@ impl HookCaller {
     }
 
     /// `used`: the instructions of a module, and what it wrote to stderr.
-    fn observe(&self, hook: HookName, asked: Asked<'_>, took: Duration, used: Option<(u64, &Log)>) {
+    fn observe(&self, hook: HookName, asked: Asked<'_>, used: Option<(u64, &Log)>) {
         self.data.observer.note(|| {
             let (instructions, log) = used.unzip();
             let log = log.map(|log| Log { text: log.text.clone(), lost: log.lost }).unwrap_or_default();
             let parent = self.data.parent_id(asked.parent());
-            Observed::Called { parent, call: ObservedCall { hook, took, instructions, log } }
+            Observed::Called { parent, call: ObservedCall { hook, instructions, log } }
         });
     }
 

@@ -61,7 +61,6 @@ pub(crate) enum Observed {
 #[derive(Debug)]
 pub(crate) struct ObservedCall {
     pub(crate) hook: HookName,
-    pub(crate) took: Duration,
     /// `None`: of a webhook.
     pub(crate) instructions: Option<u64>,
     pub(crate) log: Log,

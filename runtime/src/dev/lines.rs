@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::trigger::{Beginning, Trigger};
 
@@ -23,8 +24,15 @@ const SHORT_DIGEST: usize = 19;
 pub(crate) struct Lines {
     /// Of reconciles under way.
     pending: BTreeMap<ObjectId, Pending>,
-    last: BTreeMap<ObjectId, Beginning>,
+    last: BTreeMap<ObjectId, Last>,
     problem: String,
+}
+
+/// The last reconcile of a parent.
+struct Last {
+    beginning: Beginning,
+    /// What was told of its failure.
+    failure: Option<Fingerprint>,
 }
 
 #[derive(Default)]
@@ -78,8 +86,12 @@ impl Lines {
         if self.last.len() >= MAX_PARENTS && !self.last.contains_key(&parent) {
             self.last.clear();
         }
-        let trigger = Trigger::of(self.last.get(&parent), &beginning, streaks);
-        self.last.insert(parent.clone(), beginning);
+        let before = self.last.remove(&parent);
+        let trigger = Trigger::of(before.as_ref().map(|last| &last.beginning), &beginning, streaks);
+        let details = details(&calls, &end);
+        let failure = (end != End::Ok).then(|| Fingerprint::of(details.as_bytes()));
+        let is_known = failure.is_some() && before.is_some_and(|before| before.failure == failure);
+        self.last.insert(parent.clone(), Last { beginning, failure });
         if calls.is_empty() && wrote.is_empty() && end == End::Ok {
             return None;
         }
@@ -93,33 +105,43 @@ impl Lines {
             End::Ok => changes,
             End::Again(_) | End::Failed(_) => {
                 let word = if matches!(end, End::Failed(_)) { "FAILED" } else { "tried again" };
-                if changes.is_empty() { word.to_owned() } else { format!("{word} after {changes}") }
+                let word = if is_known { format!("{word} as before") } else { word.to_owned() };
+                if changes.is_empty() { word } else { format!("{word} after {changes}") }
             }
         };
         let instructions = calls.iter().filter_map(|call| call.instructions).reduce(u64::saturating_add);
         let used = instructions.map(|used| format!(", {used} instructions")).unwrap_or_default();
         let mut lines =
             format!("{}  {trigger}: {} ({}{used})", escape(&parent.to_string()), escape(&what), millis(took));
-        for ObservedCall { hook, took, instructions: _, log } in &calls {
-            let mut text = log.text.lines().filter(|line| !line.trim().is_empty()).peekable();
-            if text.peek().is_some() {
-                _ = write!(lines, "\n  {hook} hook, {}:", millis(*took));
-            }
-            for line in text {
-                _ = write!(lines, "\n  | {}", escape(line));
-            }
-            if log.lost > 0 {
-                _ = write!(lines, "\n  | {} bytes beyond limits.log were cut", log.lost);
-            }
-        }
-        if let End::Again(why) | End::Failed(why) = &end {
-            for (nth, line) in why.lines().enumerate() {
-                let head = if nth == 0 { "  error: " } else { "    " };
-                _ = write!(lines, "\n{head}{}", escape(line));
-            }
+        if !is_known {
+            lines += &details;
         }
         Some(lines)
     }
+}
+
+/// What hooks said on stderr, and why the reconcile failed.
+fn details(calls: &[ObservedCall], end: &End) -> String {
+    let mut lines = String::new();
+    for ObservedCall { hook, log, .. } in calls {
+        let mut text = log.text.lines().filter(|line| !line.trim().is_empty()).peekable();
+        if text.peek().is_some() {
+            _ = write!(lines, "\n  {hook} hook:");
+        }
+        for line in text {
+            _ = write!(lines, "\n  | {}", escape(line));
+        }
+        if log.lost > 0 {
+            _ = write!(lines, "\n  | {} bytes beyond limits.log were cut", log.lost);
+        }
+    }
+    if let End::Again(why) | End::Failed(why) = end {
+        for (nth, line) in why.lines().enumerate() {
+            let head = if nth == 0 { "  error: " } else { "    " };
+            _ = write!(lines, "\n{head}{}", escape(line));
+        }
+    }
+    lines
 }
 
 fn millis(time: Duration) -> String {
@@ -166,8 +188,7 @@ mod tests {
 
     fn called(text: &str, lost: usize) -> Observed {
         let log = Log { text: text.to_owned(), lost };
-        let took = Duration::from_micros(500);
-        let call = ObservedCall { hook: HookName::Sync, took, instructions: Some(70), log };
+        let call = ObservedCall { hook: HookName::Sync, instructions: Some(70), log };
         Observed::Called { parent: parent(), call }
     }
 
@@ -201,9 +222,13 @@ mod tests {
         assert_eq!(
             lines.of(ended(parent(), "1", error)).as_deref(),
             Some(
-                "Demo n/p0  first reconcile: FAILED (1.5 ms, 70 instructions)\n  sync hook, 0.5 ms:\n  | one\n  | \\u{1b}[2Jtwo\n  | 5 bytes beyond limits.log were cut\n  error: sync hook: it trapped\n    at main"
+                "Demo n/p0  first reconcile: FAILED (1.5 ms, 70 instructions)\n  sync hook:\n  | one\n  | \\u{1b}[2Jtwo\n  | 5 bytes beyond limits.log were cut\n  error: sync hook: it trapped\n    at main"
             )
         );
+        lines.of(called("one\n\n\u{1b}[2Jtwo\n", 5));
+        let same = ended(parent(), "1", End::Failed("sync hook: it trapped\nat main".to_owned()));
+        let same = lines.of(same).unwrap();
+        assert!(same.ends_with(": FAILED as before (1.5 ms, 70 instructions)"), "{same}");
         let again = ended(parent(), "1", End::Again("it has changed".to_owned()));
         let again = lines.of(again).unwrap();
         assert!(again.contains("tried again (1.5 ms)\n  error: it has changed"), "{again}");
