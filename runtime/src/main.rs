@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use metahook::cli::{Cli, Command, Serve};
+use metahook::cli::{Cli, Command, Serve, has_colours};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -24,16 +24,18 @@ async fn server() -> ExitCode {
             let terminal = out.is_terminal();
             run.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
         }
+        Command::Completions(completions) => completions.run(out).map_err(failure),
+        Command::Man(man) => man.run(out).map_err(|error| (error.exit_code(), error.into())),
         Command::New(new) => new.run(out).map_err(|error| (2, error.into())),
         Command::Check(check) => check.run(out, say).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Test(test) => {
-            let terminal = out.is_terminal();
-            test.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
+            let colours = has_colours(&out);
+            test.run(out, say, colours).await.map_err(|error| (error.exit_code(), error.into()))
         }
         Command::Dev(dev) => dev.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Render(render) => {
-            let terminal = out.is_terminal();
-            render.run(out, say, terminal).await.map_err(|error| (error.exit_code(), error.into()))
+            let colours = has_colours(&out);
+            render.run(out, say, colours).await.map_err(|error| (error.exit_code(), error.into()))
         }
     };
     match ended {

@@ -2,13 +2,16 @@
 
 mod author_flags;
 pub mod check;
+pub mod completions;
 pub mod crds;
 pub mod dev;
 mod hook_flags;
 mod ignored_flags;
+pub mod man;
 mod metacontroller_flags;
 pub mod new;
 pub mod pack;
+mod plugin;
 pub mod rbac;
 #[cfg(test)]
 mod reference;
@@ -17,12 +20,13 @@ pub mod run;
 pub mod test;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
@@ -35,9 +39,15 @@ use crate::controller::Options;
 use crate::server::Settings;
 use crate::telemetry::Format;
 
+/// What the exit code says, below each help of the whole program.
+const EXIT_CODES: &str = "Exit codes:
+  0  done
+  1  what was asked for failed: the hook, a case, a law, the cluster
+  2  flags or files are at fault; nothing was done";
+
 /// Kubernetes controllers as small functions: WebAssembly hooks out of ConfigMaps.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -66,13 +76,26 @@ pub enum Command {
     Rbac(rbac::Rbac),
     /// Print or apply the CustomResourceDefinitions of controllers.
     Crds(crds::Crds),
+    /// Print what completes commands and flags in a shell.
+    Completions(completions::Completions),
+    /// Print the manual, or write a page for each command.
+    Man(man::Man),
 }
 
 impl Cli {
     /// Reads the command line, or ends the program with what is wrong with it.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Self {
-        Self::parse_from(metacontroller_flags::translate(arguments))
+        let arguments = metacontroller_flags::translate(arguments);
+        let plugin = arguments.first().is_some_and(|program| plugin::is_plugin(program));
+        let command = if plugin { Self::command().bin_name("kubectl metahook") } else { Self::command() };
+        let mut matches = command.get_matches_from(arguments);
+        Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit())
     }
+}
+
+/// Whether what goes there may have colours.
+pub fn has_colours(out: &impl IsTerminal) -> bool {
+    out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty())
 }
 
 #[derive(Debug, Args)]

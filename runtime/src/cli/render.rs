@@ -77,12 +77,12 @@ impl RenderError {
 }
 
 impl Render {
-    /// Writes go to `out`, with colours where that is a `terminal`; remarks about them go to `say`.
+    /// Writes go to `out`, with `colours` or without; remarks about them go to `say`.
     pub async fn run(
         &self,
         mut out: impl Write,
         mut say: impl Write,
-        terminal: bool,
+        colours: bool,
     ) -> Result<(), RenderError> {
         let mut all = Vec::new();
         for file in &self.file {
@@ -110,7 +110,7 @@ impl Render {
                     let (before, after) =
                         (shown(step.effect.shown_before()), shown(step.effect.shown_after()));
                     let text = match (self.output, &after) {
-                        (Output::Diff, _) => diff::print(&before, &after, terminal),
+                        (Output::Diff, _) => diff::print(&before, &after, colours),
                         (_, after) if after.is_empty() => [&name_of(step), "---\n"].concat(),
                         (_, after) => [after, "---\n"].concat(),
                     };

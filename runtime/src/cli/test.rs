@@ -115,20 +115,20 @@ impl TestError {
 }
 
 impl Test {
-    /// Results go to `out`, with colours where that is a `terminal`; the log lines of failed cases go to `say`.
+    /// Results go to `out`, with `colours` or without; the log lines of failed cases go to `say`.
     pub async fn run(
         mut self,
         mut out: impl Write,
         mut say: impl Write,
-        terminal: bool,
+        colours: bool,
     ) -> Result<(), TestError> {
         self.add_defaults();
         if !self.watch {
-            return self.once(&mut out, &mut say, terminal).await;
+            return self.once(&mut out, &mut say, colours).await;
         }
         loop {
             let seen = self.seen();
-            if let Err(error) = self.once(&mut out, &mut say, terminal).await {
+            if let Err(error) = self.once(&mut out, &mut say, colours).await {
                 writeln!(say, "metahook: {}", crate::telemetry::error_chain(&error))?;
             }
             writeln!(say, "waiting for changes; Ctrl-C ends this")?;
@@ -155,12 +155,7 @@ impl Test {
         }
     }
 
-    async fn once(
-        &self,
-        out: &mut impl Write,
-        say: &mut impl Write,
-        terminal: bool,
-    ) -> Result<(), TestError> {
+    async fn once(&self, out: &mut impl Write, say: &mut impl Write, colours: bool) -> Result<(), TestError> {
         let cases = find(&self.dir)?;
         let mut shared = Vec::new();
         for file in &self.file {
@@ -177,7 +172,7 @@ impl Test {
         for case in cases {
             let outcome = run(&case, &shared, &options).await;
             let name = case.name.clone();
-            let ran = self.judge(name, &case.folder, &outcome, (&mut baseline, &mut *out), terminal)?;
+            let ran = self.judge(name, &case.folder, &outcome, (&mut baseline, &mut *out), colours)?;
             let (word, used) = (if ran.failures.is_empty() { "ok  " } else { "FAIL" }, outcome.instructions);
             writeln!(out, "{word} {} ({used} instructions)", escape(&ran.name))?;
             match self.output {
@@ -219,7 +214,7 @@ impl Test {
         folder: &Path,
         outcome: &Outcome,
         (baseline, out): (&mut BTreeMap<String, u64>, &mut impl Write),
-        terminal: bool,
+        colours: bool,
     ) -> Result<Ran, TestError> {
         let mut failures: Vec<_> =
             outcome.errors.iter().map(|why| (folder.to_owned(), escape(why).into_owned())).collect();
@@ -228,7 +223,7 @@ impl Test {
                 write_file(&one.file, &one.content())?;
                 writeln!(out, "wrote {}", one.file.display())?;
             } else {
-                failures.push((one.file.clone(), differs(one, terminal && self.output == Output::Text)));
+                failures.push((one.file.clone(), differs(one, colours && self.output == Output::Text)));
             }
         }
         let used = outcome.instructions;

@@ -37,3 +37,20 @@ fn a_reader_that_goes_away_is_no_error() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{}: {said}", output.status);
 }
+
+/// kubectl calls its plugins by the name of their file.
+#[test]
+fn as_a_plugin_it_says_how_kubectl_calls_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("kubectl-metahook");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_metahook"), &plugin).unwrap();
+    let says = |program: &std::path::Path, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(says(&plugin, &["--help"]).contains("Usage: kubectl metahook <COMMAND>"));
+    assert!(says(&plugin, &["run", "--help"]).contains("Usage: kubectl metahook run "));
+    assert!(says(&plugin, &["run"]).contains("Usage: kubectl metahook run "));
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_metahook"));
+    assert!(says(program, &["run"]).contains("Usage: metahook run "));
+}
