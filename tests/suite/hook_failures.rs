@@ -2,7 +2,7 @@
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{Hook, config_map, has_condition, text, uid, version};
+use acceptance::objects::{Hook, condition, config_map, has_condition, text, uid, version};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
@@ -34,7 +34,9 @@ async fn heals(test: &mut Fixture, hook: Hook, bad: &[u8], why: impl Fn(&str) ->
     ensure!(text(&event, "/source/component") == "metacontroller", "from {}", event["source"]);
     let fails =
         |cc: &Value| has_condition(cc, "Ready", "False", "AllParentsFailing") && cc["status"]["failing"] == 1;
-    test.until_controller("one parent failing", fails).await?;
+    let ready = |cc: &Value| condition(cc, "Ready").map(|it| text(it, "/message").to_lowercase());
+    let cc = test.until_controller("one parent failing", fails).await?;
+    ensure!(ready(&cc).is_some_and(|message| why(&message)), "{:?}", ready(&cc));
     let same_child = test.config_maps().get("child").await?;
     let same_parent = test.parents().get("a").await?;
     ensure!(version(&same_child) == version(&child), "the child was written: {same_child}");

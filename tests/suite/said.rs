@@ -84,7 +84,10 @@ pub(crate) async fn fields_that_nobody_knows_are_named_on_the_parent(test: &mut 
     test.store("hook", &wasm::answers(&answer)?).await?;
     test.serve()?;
     let controller = test.controller().making(&POD, "InPlace").making(&CONFIG_MAP, "InPlace");
-    test.host(controller.synced_by(test.hook("hook"))).await?;
+    let rules = json!({ "relatedResources": [], "related": [] });
+    test.store("rules", &wasm::answers(&rules)?).await?;
+    let hooks = controller.synced_by(test.hook("hook")).customized_by(test.hook("rules"));
+    test.host(hooks).await?;
     test.create(test.parent("p")).await?;
     let about_pods = |event: &Value| {
         let message = text(event, "/message");
@@ -96,6 +99,8 @@ pub(crate) async fn fields_that_nobody_knows_are_named_on_the_parent(test: &mut 
     let about_status = |event: &Value| text(event, "/message").ends_with("unknown field \"status.redy\"");
     test.until_event("p", "ApiWarning", about_status).await?;
     let ignored = "The sync hook's answer has the unknown field statuss; that has no effect";
+    test.until_event("p", "AnswerIgnored", says(ignored)).await?;
+    let ignored = "The customize hook's answer has the unknown field related; that has no effect";
     test.until_event("p", "AnswerIgnored", says(ignored)).await?;
     test.parents().until("p", "its status", |parent| parent["status"]["ready"] == 1).await?;
     // Two Pods with the same mistake are told of once.

@@ -210,9 +210,9 @@ table! {
 
     /// The controller runs, and no parent fails.
     Running = ("Running", ConditionType::Ready, true);
-    /// The controller runs; the message counts the parents that fail and names the first.
+    /// The controller runs; the message counts the parents that fail, names the first, and says how it does.
     ParentsFailing = ("ParentsFailing", ConditionType::Ready, true);
-    /// The controller runs, and each of its parents fails; the message names the first.
+    /// The controller runs, and each of its parents fails; the message names the first, and says how it does.
     AllParentsFailing = ("AllParentsFailing", ConditionType::Ready, false);
     /// A new module, mount or credential is refused: see the condition `ModulesLoaded`. The controller runs with the last good
     /// one.

@@ -122,6 +122,8 @@ const KEPT: usize = 128;
 pub struct Answer {
     /// Each with its place in the answer.
     pub rules: Arc<[(usize, Asked)]>,
+    /// Of a module: what else it has, without any effect.
+    pub ignored: Option<Arc<str>>,
     pub print: Fingerprint,
 }
 
@@ -148,7 +150,8 @@ impl CustomizeCache {
 
     pub fn keep(&mut self, parent: &Key, question: Fingerprint, answer: Answer, until: Option<Duration>) {
         self.retain(parent, |kept| kept.question != question);
-        let memory = KEPT + answer.rules.iter().map(|(_, rule)| rule.memory()).sum::<usize>();
+        let ignored = answer.ignored.as_ref().map_or(0, |message| message.len());
+        let memory = KEPT + ignored + answer.rules.iter().map(|(_, rule)| rule.memory()).sum::<usize>();
         self.memory += memory;
         self.answers.entry(parent.clone()).or_default().push(Kept { question, answer, memory, until });
     }
@@ -306,7 +309,7 @@ mod tests {
     }
 
     fn none() -> Answer {
-        Answer { rules: Arc::new([]), print: print(0) }
+        Answer { rules: Arc::new([]), ignored: None, print: print(0) }
     }
 
     fn print(number: usize) -> Fingerprint {
@@ -348,6 +351,15 @@ mod tests {
         all.keep(&key, print(1), none(), Some(now + WEBHOOK_REFRESH_INTERVAL));
         all.keep_only(&key, &BTreeSet::from([print(1)]), now + WEBHOOK_REFRESH_INTERVAL);
         assert!(all.answers.is_empty() && all.memory() == 0, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_message_of_a_kept_answer_is_counted_and_freed() {
+        let (mut all, key) = (CustomizeCache::default(), Key::new("n", "p"));
+        all.keep(&key, print(1), Answer { ignored: Some("message".into()), ..none() }, None);
+        assert_eq!(all.memory(), KEPT + "message".len());
+        all.forget(&key);
+        assert_eq!(all.memory(), 0);
     }
 
     #[test]

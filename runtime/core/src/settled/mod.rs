@@ -6,6 +6,8 @@
 //! another spec is another controller, which starts with no parent settled. A law in `tests/settling` compares a model cluster
 //! with and without this.
 
+pub mod first_failure;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;

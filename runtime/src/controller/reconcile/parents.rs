@@ -15,6 +15,7 @@ use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::reconcile::api_warnings::ToldWarnings;
+use metahook_core::settled::first_failure::FirstFailure;
 use metahook_core::settled::{CacheRevision, SettledParents};
 
 use crate::controller::ControllerData;
@@ -29,6 +30,7 @@ pub(crate) struct Parents {
     /// The parents that the controller selects, where it does not select all.
     selected: Mutex<Selected>,
     settled: Mutex<SettledParents>,
+    first_failure: Mutex<FirstFailure>,
     pub(crate) histories: WriteHistories,
     /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
     warnings: Mutex<BTreeMap<Key, Warnings>>,
@@ -52,6 +54,7 @@ impl Parents {
             decorator,
             selected: Mutex::default(),
             settled: Mutex::new(SettledParents::new(purity_check)),
+            first_failure: Mutex::default(),
             histories: WriteHistories::default(),
             warnings: Mutex::default(),
             differing: Mutex::default(),
@@ -114,6 +117,25 @@ impl Parents {
 
     pub(crate) fn settled(&self) -> MutexGuard<'_, SettledParents> {
         lock(&self.settled)
+    }
+
+    pub(crate) fn fail(&self, parent: &Key, failure: (&'static str, &str)) {
+        let mut settled = self.settled();
+        settled.fail(parent, failure.0);
+        if settled.failing().first_key_value().is_some_and(|(first, _)| first == parent) {
+            lock(&self.first_failure).note(parent, failure, self.data.elapsed());
+        }
+    }
+
+    /// The number of parents that fail, and how the first one does.
+    pub(crate) fn failing(&self) -> (usize, Option<String>) {
+        let settled = self.settled();
+        let first = settled.failing().first_key_value().map(|(key, category)| {
+            let told = lock(&self.first_failure);
+            let why = told.of(key, category).map_or_else(String::new, |why| format!(": {why}"));
+            format!("{key} ({category}){why}")
+        });
+        (settled.failing().len(), first)
     }
 
     /// The parents that need a reconcile. The others settled, and no cache that they depend on changed since.

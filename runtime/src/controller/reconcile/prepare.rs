@@ -86,7 +86,7 @@ impl Reconciler {
         }
         let (plan, answers) = self.plan(&hooks, &input, &claimed.children, memory).await?;
         self.check_deletions(&input, &plan)?;
-        self.record_feedback(&input, &plan.feedback);
+        self.record_feedback(&input, &plan.feedback, &customized);
         if !customized.is_empty() {
             self.related.record_hidden(&input);
         }

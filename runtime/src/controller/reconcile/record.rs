@@ -12,6 +12,7 @@ use metahook_core::rollout::revisions::MAX_REVISIONS;
 use metahook_core::shorten;
 
 use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Reconciler};
+use crate::controller::related::Customized;
 
 /// Events about revisions of one parent that do not count.
 const MAX_LEFT_OUT_EVENTS: usize = 3;
@@ -41,7 +42,7 @@ impl Reconciler {
             }
             Err(Failure { retry: Retry::Loud, message, category }) => {
                 self.data.meter.counts().reconciled(ReconcileResult::Failed);
-                self.parents.settled().fail(parent, category);
+                self.parents.fail(parent, (category, message));
                 tracing::warn!(category, reason = message, "sync failed");
             }
         }
@@ -78,7 +79,12 @@ impl Reconciler {
     }
 
     /// Records the hook's own Events, and warnings about its answer.
-    pub(super) fn record_feedback(&self, input: &ReconcileInput, feedback: &HookFeedback) {
+    pub(super) fn record_feedback(
+        &self,
+        input: &ReconcileInput,
+        feedback: &HookFeedback,
+        customized: &[Customized],
+    ) {
         let ReconcileInput { parent, hook, .. } = input;
         for event in &feedback.events {
             self.data.recorder.record_of_hook(parent, event);
@@ -96,7 +102,9 @@ impl Reconciler {
             EventReason::AnnotationsLeftOut,
             feedback.without_annotations.iter().map(|message| format!("The {hook} hook: {message}")),
         );
-        self.parents.record_new(parent, EventReason::AnswerIgnored, feedback.ignored.clone());
+        let of_customize = customized.iter().filter_map(|one| one.answer.ignored.as_deref());
+        let ignored = feedback.ignored.as_deref().into_iter().chain(of_customize).map(str::to_owned);
+        self.parents.record_new(parent, EventReason::AnswerIgnored, ignored);
         self.record_revisions(input, feedback);
         for odd in &feedback.warnings {
             tracing::debug!(%hook, "the hook's answer {odd}");

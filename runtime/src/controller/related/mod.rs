@@ -1,5 +1,6 @@
 //! Related objects: the rules of the customize hook, the objects that they find, and the parents that their changes trigger.
 
+mod record;
 pub(super) mod scopes;
 pub(crate) mod select;
 
@@ -9,21 +10,20 @@ use std::time::Duration;
 
 use metahook_core::api::customize::{CustomizeBounds, RelatedKindError};
 use metahook_core::api::hook::{HookName, Via};
-use metahook_core::api::reason::EventReason;
-use metahook_core::hash::{Fingerprint, Fingerprinter};
+use metahook_core::hash::Fingerprint;
 use metahook_core::hook::customize::{self, CustomizeError};
+use metahook_core::hook::ignored;
 use metahook_core::json::size::tree_size;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::reconcile::config::HookConfig;
-use metahook_core::reconcile::input::{self, ReconcileInput};
+use metahook_core::reconcile::input;
 use metahook_core::reconcile::outcome::Retry;
 use metahook_core::related::related_index::{RelatedIndex, RuleMemoryError, StoreScopes};
 use metahook_core::related::rule::RuleError;
 use metahook_core::related::{
-    Answer, CustomizeCache, Hidden, Related, WEBHOOK_REFRESH_INTERVAL, question_to_module,
-    question_to_webhook,
+    Answer, CustomizeCache, Related, WEBHOOK_REFRESH_INTERVAL, question_to_module, question_to_webhook,
 };
 
 use crate::cluster::discovery::{Discovery, DiscoveryError};
@@ -65,9 +65,6 @@ struct State {
     /// There is an Event because a webhook asked for Secrets.
     recorded_secrets: bool,
 }
-
-/// Rules that the Event about hidden objects names.
-const MAX_HIDDEN_RULES: usize = 10;
 
 /// The event that a rule waits for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -206,10 +203,14 @@ impl RelatedObjects {
         memory.charge(tree_size(&answered.bytes)).map_err(HookError::from)?;
         let customize::Response { rules, warnings } =
             customize::rules(&answered.bytes, hook.via, hook.mode, &self.bounds)?;
+        let ignored = match hook.via {
+            Via::Wasm => ignored(name, &warnings).map(Into::into),
+            Via::Webhook => None,
+        };
         for odd in warnings {
             tracing::debug!("the customize hook's answer {odd}");
         }
-        let answer = Answer { rules: rules.into(), print: Fingerprint::of(&answered.bytes) };
+        let answer = Answer { rules: rules.into(), ignored, print: Fingerprint::of(&answered.bytes) };
         if let Some(shadows) = &self.hooks.shadows {
             shadows.related(parent, &answer.rules);
         }
@@ -293,44 +294,6 @@ impl RelatedObjects {
                     self.end_wait(&wait);
                 }
             }
-        }
-    }
-
-    /// Records, once until the rules change, the rules whose objects the hook's version has no names for.
-    pub(crate) fn record_hidden(&self, input: &ReconcileInput) {
-        let Some(hook) = self.data.config.hooks.get(input.hook) else { return };
-        let parent = &input.parent;
-        let hidden = input.related.hidden(hook.version.naming());
-        if hidden.is_empty() {
-            self.lock().recorded.remove(&parent.key);
-            return;
-        }
-        let mut which = Fingerprinter::default();
-        for Hidden { at, gvk, .. } in hidden {
-            which.add(&at.to_le_bytes());
-            which.add(gvk.group_key().as_bytes());
-        }
-        let which = which.finish();
-        if self.lock().recorded.insert(parent.key.clone(), which) == Some(which) {
-            return;
-        }
-        let rules: Vec<_> = hidden.iter().take(MAX_HIDDEN_RULES).map(ToString::to_string).collect();
-        let more = hidden.len() - rules.len();
-        let more = if more == 0 { String::new() } else { format!(", and of {more} more") };
-        let message = format!(
-            "The {} hook is not shown what the customize hook asked for outside of namespace {}: {}{more}. Declare version v2 for it and for customize",
-            input.hook,
-            parent.key.namespace,
-            rules.join(", ")
-        );
-        self.data.recorder.record(parent, EventReason::RelatedHidden, &message);
-    }
-
-    /// Records, once, that a webhook asked for Secrets.
-    fn record_secrets(&self) {
-        if !std::mem::replace(&mut self.lock().recorded_secrets, true) {
-            let message = "The customize hook asks for Secrets, and webhooks get those of any namespace that the server may read: list the kinds that are meant in spec.relatedKinds";
-            self.data.recorder.record(&self.data.object, EventReason::SecretsRelated, message);
         }
     }
 

@@ -6,7 +6,6 @@ use metahook_core::api::ONLY_FINALIZES;
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::status::Finding;
 use metahook_core::children::differing;
-use metahook_core::object::id::Key;
 use metahook_core::settled::Purity;
 
 use crate::controller::reconcile::Reconciler;
@@ -18,7 +17,7 @@ pub(super) struct Counts {
     pub(super) settled: usize,
     pub(super) failing: usize,
     /// The first that fails, and how.
-    first: Option<(Key, &'static str)>,
+    first: Option<String>,
     /// Purity of the hooks, for each kind of parents.
     pub(super) purity: BTreeSet<Purity>,
     flapping: usize,
@@ -44,11 +43,11 @@ impl Counts {
         {
             let settled = controller.parents.settled();
             self.settled += settled.settled();
-            self.failing += settled.failing().len();
-            let first = settled.failing().first_key_value();
-            self.first = self.first.take().or_else(|| first.map(|(key, category)| (key.clone(), *category)));
             self.purity.extend(hooks.and_then(|hooks| settled.purity_of(hooks.identity)));
         }
+        let (failing, first) = controller.parents.failing();
+        self.failing += failing;
+        self.first = self.first.take().or(first);
         let (flapping, first) = controller.parents.histories.flapping();
         self.flapping += flapping;
         let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
@@ -84,11 +83,10 @@ impl Counts {
                 }
                 Finding::Known { .. } | Finding::Unknown => Finding::new(ConditionReason::Running, ""),
             },
-            (None, Some((key, category))) => {
+            (None, Some(first)) => {
                 let (failing, parents) = (self.failing, self.parents);
-                let message = format!(
-                    "{failing} of {parents} parents fail, the first is {key} ({category}); see its Events"
-                );
+                let message =
+                    format!("{failing} of {parents} parents fail; see their Events. The first is {first}");
                 let reason = if failing < parents {
                     ConditionReason::ParentsFailing
                 } else {
@@ -141,7 +139,7 @@ mod tests {
             let counts = Counts {
                 trouble: trouble.map(str::to_owned),
                 held: held.map(str::to_owned),
-                first: (failing > 0).then(|| (Key::new("n", "p"), "HookAnswer")),
+                first: (failing > 0).then(|| "n/p (HookAnswer): no JSON".to_owned()),
                 failing,
                 parents: 3,
                 ..Counts::default()
