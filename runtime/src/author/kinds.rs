@@ -237,7 +237,7 @@ impl KnownKinds {
     }
 
     /// The schema in the definition of a kind; the last one that was given counts.
-    fn schema(&self, gvk: &Gvk) -> Option<&Value> {
+    pub(crate) fn schema(&self, gvk: &Gvk) -> Option<&Value> {
         self.all.iter().rev().find(|known| known.resource.gvk == *gvk)?.schema.as_ref()
     }
 

@@ -60,7 +60,7 @@ impl Crds {
 }
 
 /// By name.
-fn definitions() -> Result<Vec<(String, Value)>, CrdsError> {
+pub(super) fn definitions() -> Result<Vec<(String, Value)>, CrdsError> {
     let parse = |text: &&str| {
         let definition: Value =
             serde_saphyr::from_str(text).map_err(|error| CrdsError::Parse(error.to_string()))?;

@@ -17,6 +17,7 @@ pub mod rbac;
 mod reference;
 pub mod render;
 pub mod run;
+pub mod schema;
 pub mod test;
 
 use std::ffi::OsString;
@@ -70,6 +71,8 @@ pub enum Command {
     Check(Box<check::Check>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),
+    /// Print the JSON Schema of a controller's parents, requests or answers.
+    Schema(schema::Schema),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.

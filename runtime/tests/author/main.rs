@@ -17,6 +17,7 @@ mod dev;
 mod new;
 mod render;
 mod run;
+mod schema;
 mod shell;
 mod test;
 mod webhook;

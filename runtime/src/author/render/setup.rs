@@ -19,6 +19,7 @@ use super::world::{Refusal, World};
 use crate::author::call::MAX_CHILDREN;
 use crate::author::documents::Document;
 use crate::author::kinds::{KindError, KnownKinds};
+use crate::author::schemas::hooks::HookKinds;
 
 /// Objects of all files.
 const MAX_OBJECTS: usize = 100_000;
@@ -66,18 +67,56 @@ pub(crate) struct Options {
     pub(crate) files: HookFiles,
 }
 
+impl SetupError {
+    pub(crate) fn kinds(source: KindError) -> Self {
+        Self::Kind { place: "the files".to_owned(), source }
+    }
+}
+
+/// The controller among the documents.
+struct Controller<'a> {
+    kind: ControllerKind,
+    document: &'a Document,
+    object: Object,
+    spec: CheckedSpec,
+    snapshot: String,
+}
+
+impl<'a> Controller<'a> {
+    fn of(documents: &'a [Document]) -> Result<Self, SetupError> {
+        let (kind, document) = controller(documents)?;
+        let object = parsed(document, kind)?;
+        let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default())
+            .map_err(|source| SetupError::Controller { place: document.place.to_string(), source })?;
+        Ok(Self { kind, document, object, spec, snapshot })
+    }
+}
+
+/// The kinds of the controller among the documents, with their schemas.
+pub(crate) fn hook_kinds<'a>(
+    documents: &[Document],
+    kinds: &'a KnownKinds,
+) -> Result<HookKinds<'a>, SetupError> {
+    let Controller { kind, document, spec, .. } = Controller::of(documents)?;
+    let applying = Applying { strategy: ApplyStrategy::default(), manager: "".into() };
+    let served = served(&spec, kinds, &applying)
+        .map_err(|source| SetupError::Spec { place: document.place.to_string(), source })?;
+    let known = |resource: &Resource| (resource.gvk.clone(), kinds.schema(&resource.gvk));
+    Ok(HookKinds {
+        controller: kind,
+        parents: served.parents.iter().flatten().map(|resource| known(resource)).collect(),
+        children: served.rules.iter().map(|rule| known(&rule.resource)).collect(),
+    })
+}
+
 impl Simulation {
     pub(crate) fn of(documents: &[Document], options: Options) -> Result<Self, SetupError> {
         if documents.len() > MAX_OBJECTS {
             return Err(SetupError::TooMany { found: documents.len() });
         }
-        let kinds = KnownKinds::of(documents)
-            .map_err(|source| SetupError::Kind { place: "the files".to_owned(), source })?;
-        let (kind, document) = controller(documents)?;
+        let kinds = KnownKinds::of(documents).map_err(SetupError::kinds)?;
+        let Controller { kind, document, object, spec, snapshot } = Controller::of(documents)?;
         let place = || document.place.to_string();
-        let object = parsed(document, kind)?;
-        let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default())
-            .map_err(|source| SetupError::Controller { place: place(), source })?;
         let applying = Applying { strategy: options.apply_strategy, manager: options.field_manager.into() };
         let served =
             served(&spec, &kinds, &applying).map_err(|source| SetupError::Spec { place: place(), source })?;

@@ -1,6 +1,8 @@
 //! Schemas of kinds: those of the API server's own, kept in a file, and those of CustomResourceDefinitions.
 
+pub(crate) mod export;
 mod faults;
+pub(crate) mod hooks;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -1,0 +1,220 @@
+//! `metahook schema`: what hooks are asked and answer is as the printed schemas say, and nothing else is.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::render::{CRD, PARENT, composite, config_map, module};
+use crate::webhook::Webhook;
+use crate::{Ended, Folder};
+
+fn typed() -> String {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer", "minimum": 1}}},
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+    }}});
+    CRD.replace("storage: true,", &format!("storage: true, schema: {schema},"))
+}
+
+fn folder(controller: &str) -> Folder {
+    Folder::new().with("controller.yaml", controller).with("crd.yaml", typed()).with("parent.yaml", PARENT)
+}
+
+fn printed(folder: &Folder, of: &str) -> Value {
+    let ended = folder.metahook(&["schema", of, "-f", "controller.yaml", "-f", "crd.yaml"]);
+    ended.is(0, "");
+    serde_json::from_str(&ended.out).unwrap()
+}
+
+/// Where a value is not as a JSON Schema says. Knows the words that are printed, and stops at all others: a crate that knows
+/// them all would have wasmtime compiled twice, by the features that it asks for.
+fn faults(document: &Value, value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    look(document, document, value, "", &mut found);
+    found
+}
+
+fn look(document: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
+    let fields = schema.as_object().unwrap();
+    let known = |name: &str| fields.get("properties").is_some_and(|all| all.get(name).is_some());
+    let members = || value.as_object().into_iter().flatten();
+    for (word, said) in fields {
+        match word.as_str() {
+            "$ref" => {
+                let pointer = said.as_str().unwrap().strip_prefix('#').unwrap().replace("%20", " ");
+                look(document, document.pointer(&pointer).unwrap(), value, at, found);
+            }
+            "anyOf" => {
+                let one = |one| {
+                    let mut below = Vec::new();
+                    look(document, one, value, at, &mut below);
+                    below.is_empty()
+                };
+                if !said.as_array().unwrap().iter().any(one) {
+                    found.push(format!("{at} anyOf"));
+                }
+            }
+            "items" => {
+                for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+                    look(document, said, item, &format!("{at}/{index}"), found);
+                }
+            }
+            "properties" => {
+                for (name, below) in members().filter(|(name, _)| known(name)) {
+                    look(document, &said[name], below, &format!("{at}/{name}"), found);
+                }
+            }
+            "additionalProperties" => {
+                for (name, below) in members().filter(|(name, _)| !known(name)) {
+                    match said {
+                        Value::Bool(false) => found.push(format!("{at}/{name} additionalProperties")),
+                        _ => look(document, said, below, &format!("{at}/{name}"), found),
+                    }
+                }
+            }
+            word if holds_for(word, said, value) => {}
+            word => found.push(format!("{at} {word}")),
+        }
+    }
+}
+
+fn holds_for(word: &str, said: &Value, value: &Value) -> bool {
+    let is = |of: &Value| match of.as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
+        "integer" => value.is_i64() || value.is_u64(),
+        other => panic!("no type: {other}"),
+    };
+    match word {
+        "$schema" | "$defs" | "title" | "description" | "default" => true,
+        "type" => said.as_array().map_or_else(|| is(said), |all| all.iter().any(is)),
+        "const" => value == said,
+        "enum" => said.as_array().unwrap().contains(value),
+        "minimum" => value.as_f64().is_none_or(|value| value >= said.as_f64().unwrap()),
+        "maximum" => value.as_f64().is_none_or(|value| value <= said.as_f64().unwrap()),
+        "minLength" | "maxLength" | "minItems" | "maxItems" => {
+            let length = value
+                .as_str()
+                .map_or_else(|| value.as_array().map(Vec::len), |text| Some(text.chars().count()));
+            let bound = usize::try_from(said.as_u64().unwrap()).unwrap();
+            length
+                .is_none_or(|length| if word.starts_with("min") { length >= bound } else { length <= bound })
+        }
+        "required" => value.as_object().is_none_or(|value| {
+            said.as_array().unwrap().iter().all(|name| value.contains_key(name.as_str().unwrap()))
+        }),
+        other => panic!("no word: {other}"),
+    }
+}
+
+#[track_caller]
+fn holds(schema: &Value, value: &Value) {
+    assert!(faults(schema, value).is_empty(), "{:?}\n{value:#}", faults(schema, value));
+}
+
+/// A webhook that answers so, and the requests that it got.
+fn hook(answer: Value) -> (Webhook, Arc<Mutex<Vec<Value>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let keep = Arc::clone(&asked);
+    let webhook = Webhook::serve(move |request| {
+        keep.lock().unwrap().push(request.clone());
+        answer.clone()
+    });
+    (webhook, asked)
+}
+
+fn by(webhook: &Webhook) -> Value {
+    json!({"webhook": {"url": webhook.url}, "version": "v2"})
+}
+
+fn render(folder: &Folder) -> Ended {
+    let files = ["-f", "controller.yaml", "-f", "crd.yaml", "-f", "parent.yaml"];
+    folder.metahook(&[&["render", "--cycles=5"][..], &files].concat())
+}
+
+#[test]
+fn requests_and_answers_of_a_composite_are_as_its_schemas_say() {
+    let answer = json!({
+        "children": [config_map("a", "x")], "status": {"any": 1}, "resyncAfterSeconds": 30.5,
+        "events": [{"type": "Normal", "reason": "Greeted", "message": "it greets"}],
+    });
+    let rules = json!({"relatedResources": [{"apiVersion": "v1", "resource": "services", "names": ["x"]}]});
+    let (sync, asked) = hook(answer.clone());
+    let (customize, asked_first) = hook(rules.clone());
+    let folder = folder(&composite(&json!({"sync": by(&sync), "customize": by(&customize)}), "InPlace"));
+    render(&folder).is(0, "settled");
+    let (requests, first) = (asked.lock().unwrap(), asked_first.lock().unwrap());
+    assert!(requests.len() > 1 && !first.is_empty(), "{requests:?}");
+    let request = printed(&folder, "sync-request");
+    requests.iter().for_each(|one| holds(&request, one));
+    let customize_request = printed(&folder, "customize-request");
+    first.iter().for_each(|one| holds(&customize_request, one));
+    let mut odd = requests[0].clone();
+    odd["parent"]["spec"]["size"] = json!("large");
+    assert!(faults(&request, &odd)[0].starts_with("/parent/spec/size "), "{:?}", faults(&request, &odd));
+    let response = printed(&folder, "sync-response");
+    holds(&response, &answer);
+    holds(&printed(&folder, "customize-response"), &rules);
+    let mut typo = config_map("a", "x");
+    typo["dataa"] = json!({});
+    for wrong in [
+        json!({}),
+        json!({"children": [], "statuss": {}}),
+        json!({"children": [typo]}),
+        json!({"children": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}]}),
+        json!({"children": [], "events": [{"type": "Loud", "reason": "r", "message": "m"}]}),
+    ] {
+        assert!(!faults(&response, &wrong).is_empty(), "{wrong}");
+    }
+    let parent = printed(&folder, "parent");
+    holds(&parent, &requests[0]["parent"]);
+    assert!(!faults(&parent, &json!({"apiVersion": "example.com/v1", "kind": "Other"})).is_empty());
+}
+
+#[test]
+fn a_decorators_hook_is_asked_about_an_object_and_answers_with_attachments() {
+    let answer = json!({"labels": {"a": "b", "c": null}, "attachments": [config_map("extra", "x")]});
+    let (sync, asked) = hook(answer.clone());
+    let controller = json!({
+        "apiVersion": "metacontroller.k8s.io/v1alpha1", "kind": "DecoratorController", "metadata": {"name": "d"},
+        "spec": {
+            "resources": [{"apiVersion": "example.com/v1", "resource": "things"}],
+            "attachments": [{"apiVersion": "v1", "resource": "configmaps"}],
+            "hooks": {"sync": by(&sync)},
+        },
+    });
+    let folder = folder(&controller.to_string());
+    render(&folder).is(0, "settled");
+    let request = printed(&folder, "sync-request");
+    asked.lock().unwrap().iter().for_each(|one| holds(&request, one));
+    holds(&printed(&folder, "sync-response"), &answer);
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named() {
+    let folder = folder(&composite(&module(), "InPlace")).with("none.yaml", "a: [");
+    let schema = |more: &[&str]| folder.metahook(&[&["schema", "parent"][..], more].concat());
+    schema(&[]).is(2, "the argument -f FILE is needed");
+    schema(&["-f", "missing.yaml"]).is(2, "missing.yaml");
+    schema(&["-f", "none.yaml"]).is(2, "none.yaml");
+    schema(&["-f", "crd.yaml"]).is(2, "no CompositeController and no DecoratorController");
+    schema(&["-f", "controller.yaml"]).is(2, "example.com/v1 things is not built in");
+    folder.metahook(&["schema", "colour", "-f", "crd.yaml"]).is(2, "sync-request");
+}
+
+#[test]
+fn the_schema_of_controllers_holds_for_ours_and_finds_typos() {
+    let folder = Folder::new();
+    let ended = folder.metahook(&["schema", "controller"]);
+    ended.is(0, "");
+    let schema = serde_json::from_str(&ended.out).unwrap();
+    let fine = serde_json::from_str(&composite(&module(), "InPlace")).unwrap();
+    holds(&schema, &fine);
+    let mut typo = fine;
+    typo["spec"]["childResource"] = json!([]);
+    assert!(!faults(&schema, &typo).is_empty());
+}
