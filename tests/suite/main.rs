@@ -38,6 +38,7 @@ mod settling;
 mod shadows;
 mod table;
 mod tutorial;
+mod types;
 mod wasm;
 
 use std::env;
@@ -525,6 +526,9 @@ fn without_a_server() -> Vec<Test> {
         scaffold::{
             a_new_hook_is_built_checked_and_tested_as_its_readme_has_it,
             each_template_makes_a_hook_that_passes_its_own_cases,
+        },
+        types::{
+            printed_types_compile_and_keep_what_objects_say,
         },
         purity::{
             a_rust_hook_with_a_hash_map_is_pure,

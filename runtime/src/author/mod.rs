@@ -13,4 +13,5 @@ pub(crate) mod render;
 pub(crate) mod sandbox;
 pub(crate) mod scaffold;
 pub(crate) mod schemas;
+pub(crate) mod types;
 pub(crate) mod yaml;

@@ -19,6 +19,7 @@ pub mod render;
 pub mod run;
 pub mod schema;
 pub mod test;
+pub mod types;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -71,6 +72,8 @@ pub enum Command {
     Check(Box<check::Check>),
     /// Run one hook out of a file against a cluster, and again with each new build of it.
     Dev(Box<dev::Dev>),
+    /// Print types in Rust, Go or TypeScript for the kinds of CustomResourceDefinitions.
+    Types(types::Types),
     /// Print the JSON Schema of a controller's parents, requests or answers.
     Schema(schema::Schema),
     /// Make a module small and store it in as many ConfigMaps as it needs.
