@@ -15,12 +15,15 @@
 //! - [`leader_election`]: which of several servers writes, and until when
 //! - [`hosting`]: which controllers a server runs, and which a session of `metahook dev`
 //! - [`dev`]: what such a session writes to its controller
+//! - [`bundle`]: objects of an author's files, in the order in which a cluster takes them
+//! - [`readiness`]: whether a server has taken a controller up, and if not, why not
 //! - [`presence`]: servers that host the same controllers without an election
 //! - [`json`]: JSON as Go writes it, merges, comparisons
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod api;
+pub mod bundle;
 pub mod cache;
 pub mod children;
 pub mod controller_metrics;
@@ -34,6 +37,7 @@ pub mod leader_election;
 pub mod object;
 pub mod pacing;
 pub mod presence;
+pub mod readiness;
 pub mod reconcile;
 pub mod related;
 pub mod rollout;
