@@ -9,6 +9,7 @@
 //! - `pack`: modules as they are stored
 //! - [`server`]: all of it put together
 //! - `author`: what hooks are tried with, without a cluster
+//! - `deploy`: bundles of an author's files on a cluster
 //! - `dev`: a session of an author's server on a cluster
 //! - [`cli`]: flags to settings
 //! - `telemetry`: logs, probes, metrics
@@ -17,6 +18,7 @@ mod author;
 pub mod cli;
 mod cluster;
 mod controller;
+mod deploy;
 mod dev;
 #[doc(hidden)]
 pub mod fuzzing;

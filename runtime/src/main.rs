@@ -34,6 +34,8 @@ async fn server() -> ExitCode {
             let colours = has_colours(&out);
             test.run(out, say, colours).await.map_err(|error| (error.exit_code(), error.into()))
         }
+        Command::Apply(apply) => apply.run(out).await.map_err(|error| (error.exit_code(), error.into())),
+        Command::Delete(delete) => delete.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Dev(dev) => dev.run(out).await.map_err(|error| (error.exit_code(), error.into())),
         Command::Render(render) => {
             let colours = has_colours(&out);

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod all_rights;
+mod apply;
 mod attacks;
 mod chart;
 mod compat;
@@ -501,6 +502,9 @@ fn of_hooks() -> Vec<Test> {
 /// Commands that an author takes a hook to a cluster with.
 fn of_authors() -> Vec<Test> {
     tests![
+        apply::{
+            files_and_a_module_are_applied_until_ready_and_deleted_in_order,
+        },
         dev::{
             a_session_has_its_controller_to_itself_and_leaves_nothing,
             a_controller_that_a_session_takes_over_is_given_back_as_it_was,

@@ -41,8 +41,11 @@ pub(crate) async fn a_new_hook_is_built_checked_and_tested_as_its_readme_has_it(
     let lines: Vec<_> =
         readme.lines().filter(|line| line.starts_with("cargo ") || line.starts_with("metahook ")).collect();
     let (mut passed, mut commands) = (String::new(), Vec::new());
-    // The last one needs a cluster.
-    for line in lines.iter().filter(|line| !line.starts_with("metahook pack")) {
+    let needs_cluster = |line: &&&str| {
+        ["metahook dev", "metahook apply", "metahook delete"].iter().any(|it| line.starts_with(it))
+    };
+    ensure!(lines.iter().filter(needs_cluster).count() == 3, "{lines:?}");
+    for line in lines.iter().filter(|line| !needs_cluster(line)) {
         let words: Vec<_> = line.split_whitespace().collect();
         passed += &runs(&demo, None, &words).await?;
         commands.push(words.iter().take(2).copied().collect::<Vec<_>>().join(" "));

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metahook_core::api::units::print_bytes;
 use metahook_core::shorten;
 use serde_json::Value;
+
+use super::folders::{FolderError, files};
 
 /// Bytes of one file.
 const MAX_FILE: u64 = 64 << 20;
@@ -36,6 +38,8 @@ pub(crate) struct Place {
 pub enum DocumentError {
     #[error("{file} cannot be read")]
     Read { file: String, source: io::Error },
+    #[error(transparent)]
+    Folder(#[from] FolderError),
     #[error("{file} has more than {}: give a smaller one", print_bytes(*bound))]
     TooLarge { file: String, bound: u64 },
     #[error("{file} is not text in UTF-8: give YAML or JSON")]
@@ -68,6 +72,17 @@ pub(crate) fn read_bytes(path: &Path, bound: u64) -> Result<Vec<u8>, DocumentErr
 pub(crate) fn read(path: &Path) -> Result<Vec<Document>, DocumentError> {
     let file = path.display().to_string();
     of_text(&file, &text(&file, read_bytes(path, MAX_FILE)?)?)
+}
+
+/// All documents of files, and of the files in folders.
+pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, DocumentError> {
+    let mut all = Vec::new();
+    for path in paths {
+        for file in files(path)? {
+            all.extend(read(&file)?);
+        }
+    }
+    Ok(all)
 }
 
 /// The text of a file's only document as JSON. JSON stays as it is, byte for byte.

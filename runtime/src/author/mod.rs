@@ -7,6 +7,7 @@ pub(crate) mod call;
 pub(crate) mod cases;
 pub(crate) mod diff;
 pub(crate) mod documents;
+pub(crate) mod folders;
 pub(crate) mod kinds;
 pub(crate) mod laws;
 pub(crate) mod render;

@@ -25,7 +25,7 @@ pub struct Check {
     /// The module's file.
     #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub module: PathBuf,
-    /// A file with a controller, its CustomResourceDefinitions or examples of parents and other objects; several times for several.
+    /// A file with a controller, its CustomResourceDefinitions or examples of parents and other objects, or a folder with such files; several times for several.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
     /// A request to try the laws with; several times for several.
@@ -84,10 +84,7 @@ impl Check {
         }
         let mut broken = 0;
         if !self.file.is_empty() {
-            let mut all = Vec::new();
-            for file in &self.file {
-                all.extend(documents::read(file).map_err(CheckError::Document)?);
-            }
+            let all = documents::read_all(&self.file).map_err(CheckError::Document)?;
             let options = Options {
                 namespace: "default".to_owned(),
                 apply_strategy: ApplyStrategy::default(),

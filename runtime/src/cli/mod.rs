@@ -1,5 +1,6 @@
 //! Command line: flags to settings, and the only reader of arguments and environment.
 
+pub mod apply;
 mod author_flags;
 pub mod check;
 pub mod completions;
@@ -20,26 +21,25 @@ pub mod run;
 pub mod schema;
 pub mod test;
 pub mod types;
+mod values;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use metahook_core::api::common::ApplyStrategy;
-use metahook_core::api::units;
 use metahook_core::object::selector::Selector;
 use metahook_core::pacing::RateError;
 use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::shown::ObservedBounds;
 
-use crate::cluster::transport::READ_TIMEOUT;
 use crate::controller::Options;
 use crate::server::Settings;
 use crate::telemetry::Format;
+pub use values::Address;
+use values::{address, apply_strategy, bytes, duration, pause, read_timeout, selector};
 
 /// What the exit code says, below each help of the whole program.
 const EXIT_CODES: &str = "Exit codes:
@@ -76,6 +76,10 @@ pub enum Command {
     Types(types::Types),
     /// Print the JSON Schema of a controller's parents, requests or answers.
     Schema(schema::Schema),
+    /// Write an author's files, and the modules of their controllers, to a cluster, and wait until a server has taken them up.
+    Apply(Box<apply::Apply>),
+    /// Delete what apply wrote from a cluster, controllers before what they need.
+    Delete(Box<apply::Delete>),
     /// Make a module small and store it in as many ConfigMaps as it needs.
     Pack(pack::Pack),
     /// Print the rights that controllers need, as roles.
@@ -251,60 +255,6 @@ impl Serve {
 fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
-
-/// An address as Go writes it: the host may be left out; `0` is none.
-#[derive(Debug, Clone, Copy)]
-pub struct Address(Option<SocketAddr>);
-
-fn address(text: &str) -> Result<Address, String> {
-    let whole = match text {
-        "" => "0".to_owned(),
-        port if port.starts_with(':') => format!("[::]{port}"),
-        whole => whole.replace("localhost", "127.0.0.1"),
-    };
-    match whole.as_str() {
-        "0" => Ok(Address(None)),
-        some => some
-            .parse()
-            .map(|address| Address(Some(address)))
-            .map_err(|_invalid| "write an address like :8081 or 127.0.0.1:8081, or 0".to_owned()),
-    }
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    units::bytes(text)
-        .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| "write an amount of bytes like 64Mi".to_owned())
-}
-
-fn selector(text: &str) -> Result<Selector, String> {
-    Selector::parse(text).map_err(|error| error.to_string())
-}
-
-fn apply_strategy(text: &str) -> Result<ApplyStrategy, String> {
-    match text {
-        "dynamic-apply" | "" => Ok(ApplyStrategy::DynamicApply),
-        "server-side-apply" => Ok(ApplyStrategy::ServerSideApply),
-        _ => Err("write dynamic-apply or server-side-apply".to_owned()),
-    }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    pause(text).and_then(|duration| if duration.is_zero() { Err(DURATION.to_owned()) } else { Ok(duration) })
-}
-
-/// The API server gives a request up after a minute.
-fn read_timeout(text: &str) -> Result<Duration, String> {
-    let longest =
-        format!("at most {} s: the API server gives a request up after that", READ_TIMEOUT.as_secs());
-    duration(text).and_then(|time| if time > READ_TIMEOUT { Err(longest) } else { Ok(time) })
-}
-
-fn pause(text: &str) -> Result<Duration, String> {
-    units::duration(text).ok_or_else(|| DURATION.to_owned())
-}
-
-const DURATION: &str = "write a duration like 30s or 1m30s";
 
 #[cfg(test)]
 mod tests {

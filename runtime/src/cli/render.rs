@@ -22,7 +22,7 @@ use crate::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
 pub struct Render {
-    /// A file with a controller, parents, children, related objects or CustomResourceDefinitions, YAML or JSON; `-` is stdin. Several times for several.
+    /// A file with a controller, parents, children, related objects or CustomResourceDefinitions, YAML or JSON, or a folder with such files; `-` is stdin. Several times for several.
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
     #[command(flatten)]
@@ -84,10 +84,7 @@ impl Render {
         mut say: impl Write,
         colours: bool,
     ) -> Result<(), RenderError> {
-        let mut all = Vec::new();
-        for file in &self.file {
-            all.extend(documents::read(file)?);
-        }
+        let all = documents::read_all(&self.file)?;
         let files = self.hooks.files().await?;
         let options = Options {
             namespace: self.namespace.clone(),

@@ -13,6 +13,7 @@ use crate::author::cases::report::{Ran, github, junit};
 use crate::author::cases::run::{Compared, Outcome, run};
 use crate::author::cases::{FindError, find};
 use crate::author::documents::{self, DocumentError};
+use crate::author::folders::files;
 use crate::author::render::setup::Options;
 use crate::cli::apply_strategy;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
@@ -32,7 +33,7 @@ pub struct Test {
     /// The folder of the cases.
     #[arg(default_value = "tests", value_name = "DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub dir: PathBuf,
-    /// A file that all cases share, with the controller or CustomResourceDefinitions; several times for several. When absent controller.yaml and crd.yaml beside DIR.
+    /// A file that all cases share, with the controller or CustomResourceDefinitions, or a folder with such files; several times for several. When absent controller.yaml and crd.yaml beside DIR.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
     #[command(flatten)]
@@ -157,10 +158,7 @@ impl Test {
 
     async fn once(&self, out: &mut impl Write, say: &mut impl Write, colours: bool) -> Result<(), TestError> {
         let cases = find(&self.dir)?;
-        let mut shared = Vec::new();
-        for file in &self.file {
-            shared.extend(documents::read(file)?);
-        }
+        let shared = documents::read_all(&self.file)?;
         let options = Options {
             namespace: self.namespace.clone(),
             apply_strategy: self.apply_strategy,
@@ -253,7 +251,10 @@ impl Test {
     /// All files that a run reads, with their sizes and times.
     fn seen(&self) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
         let mut left: Vec<PathBuf> = vec![self.dir.clone()];
-        left.extend(self.file.iter().chain(&self.hooks.module).cloned());
+        left.extend(
+            self.file.iter().flat_map(|path| files(path).unwrap_or_else(|_error| vec![path.clone()])),
+        );
+        left.extend(self.hooks.module.clone());
         left.extend(self.hooks.mount.iter().map(|mount| mount.folder.clone()));
         let mut all = Vec::new();
         while let Some(path) = left.pop() {

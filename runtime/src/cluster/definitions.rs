@@ -71,6 +71,11 @@ pub(crate) async fn apply_definition(
     applied.await.map_err(|why| DefinitionError { name: name.to_owned(), why })
 }
 
+/// Waits until a definition that is written is served.
+pub(crate) async fn wait_until_established(api: &ApiClient, name: &str) -> Result<(), DefinitionError> {
+    established(api, name).await.map_err(|why| DefinitionError { name: name.to_owned(), why })
+}
+
 async fn write(api: &ApiClient, name: &str, ours: &Value) -> Result<Applied, Why> {
     let path = object_path(&definitions(), &Key::new("", name));
     for _ in 0..MAX_ATTEMPTS {

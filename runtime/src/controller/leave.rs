@@ -28,36 +28,50 @@ pub(crate) fn parent_kinds(kind: ControllerKind, controller: &Object) -> Vec<Gvr
     stale_finalizers::parents(kind, controller).unwrap_or_default()
 }
 
-/// Takes the finalizer off all parents; gives back how many had it. One that fails does not hold the others.
-pub(crate) async fn take_off_finalizers(
+/// The objects that carry the controller's finalizer.
+pub(crate) async fn finalized(
     api: &ApiClient,
     kind: ControllerKind,
     controller: &Object,
-) -> Result<usize, LeaveError> {
+) -> Result<Vec<(ObjectId, Object)>, LeaveError> {
     let discovery = Discovery::new(api.clone());
     let own = finalizer(kind, &controller.key.name);
-    let is_own = |one: &str| one == own;
-    let (mut done, mut failed, mut first) = (0, 0, None);
+    let mut all = Vec::new();
     for parents in parent_kinds(kind, controller) {
         let resource = match discovery.resolve_any_version(&parents).await {
             // A kind that is served in no version has no objects.
             Err(error) if error.is_not_served() => continue,
             resource => resource?,
         };
-        let all = manifests::list(api, &resource).await?;
-        for object in all.iter().filter(|object| object.finalizers.iter().any(|one| is_own(one))) {
-            let id = ObjectId { resource: Arc::clone(&resource), key: object.key.clone() };
-            match api.change_finalizers(&id, object, FinalizerChange::Remove(&is_own)).await {
-                Ok(_) => done += 1,
-                Err(error) => {
-                    failed += 1;
-                    first.get_or_insert(error);
-                }
-            }
+        let found = manifests::list(api, &resource).await?.into_iter();
+        let found = found.filter(|object| object.finalizers.contains(&own));
+        all.extend(
+            found.map(|object| {
+                (ObjectId { resource: Arc::clone(&resource), key: object.key.clone() }, object)
+            }),
+        );
+    }
+    Ok(all)
+}
+
+/// Takes the finalizer off all parents; gives back how many had it. One that fails does not hold the others.
+pub(crate) async fn take_off_finalizers(
+    api: &ApiClient,
+    kind: ControllerKind,
+    controller: &Object,
+) -> Result<usize, LeaveError> {
+    let own = finalizer(kind, &controller.key.name);
+    let is_own = |one: &str| one == own;
+    let all = finalized(api, kind, controller).await?;
+    let (mut failed, mut first) = (0, None);
+    for (id, object) in &all {
+        if let Err(error) = api.change_finalizers(id, object, FinalizerChange::Remove(&is_own)).await {
+            failed += 1;
+            first.get_or_insert(error);
         }
     }
     match first {
-        None => Ok(done),
+        None => Ok(all.len()),
         Some(source) => Err(LeaveError::Finalizers { count: failed, source }),
     }
 }

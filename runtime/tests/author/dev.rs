@@ -2,7 +2,7 @@
 
 use crate::Folder;
 
-const CONTROLLER: &str = "
+pub(super) const CONTROLLER: &str = "
 apiVersion: metacontroller.k8s.io/v1alpha1
 kind: CompositeController
 metadata: {name: c}
@@ -11,7 +11,7 @@ spec:
 ";
 
 /// Nothing listens there.
-const KUBECONFIG: &str = "
+pub(super) const KUBECONFIG: &str = "
 apiVersion: v1
 kind: Config
 current-context: c

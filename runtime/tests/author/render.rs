@@ -100,6 +100,17 @@ fn children_come_first_then_the_status_and_then_nothing() {
 }
 
 #[test]
+fn a_folder_stands_for_its_files() {
+    let answer = json!({"children": [config_map("a", "x")]}).to_string();
+    let folder =
+        folder(&composite(&module(), "InPlace")).answers("hook.wasm", &answer).with("x/README.md", "");
+    let ended = folder.metahook(&["render", "-f", ".", "--module=hook.wasm"]);
+    ended.is(0, "the status is written in the next reconcile");
+    assert_eq!(ended.out, render(&folder, &["--module=hook.wasm"]).out);
+    folder.metahook(&["render", "-f", "x"]).is(2, "-f: x: it has no files that end in .yaml, .yml or .json");
+}
+
+#[test]
 fn each_format_shows_the_same_change() {
     let answer = json!({"children": [config_map("a", "x")]}).to_string();
     let folder = folder(&composite(&module(), "InPlace")).answers("hook.wasm", &answer);

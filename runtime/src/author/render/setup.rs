@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::api::policy::HookPolicy;
 use metahook_core::api::{CheckedSpec, ControllerKind, UnusableSpec};
+use metahook_core::bundle;
 use metahook_core::children::desired::{Applying, ChildKind};
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 use metahook_core::object::id::{Gvk, Gvr, ObjectId, Resource};
@@ -23,9 +24,6 @@ use crate::author::schemas::hooks::HookKinds;
 
 /// Objects of all files.
 const MAX_OBJECTS: usize = 100_000;
-
-/// The group of controllers, whatever their version.
-const OUR_GROUP: &str = "metacontroller.k8s.io/";
 
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -156,9 +154,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 
 /// Of a document that is a controller.
 pub(crate) fn controller_kind(document: &Document) -> Option<ControllerKind> {
-    let is_ours = text(&document.value, "apiVersion").starts_with(OUR_GROUP);
-    let kinds = [ControllerKind::Composite, ControllerKind::Decorator].into_iter();
-    kinds.filter(|_| is_ours).find(|kind| kind.as_str() == text(&document.value, "kind"))
+    bundle::controller_kind(&document.value)
 }
 
 fn controller(documents: &[Document]) -> Result<(ControllerKind, &Document), SetupError> {

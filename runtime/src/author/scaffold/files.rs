@@ -67,9 +67,10 @@ cargo build --target wasm32-wasip1 --release
 metahook check target/wasm32-wasip1/release/__NAME__.wasm -f controller.yaml -f crd.yaml -f example.yaml
 metahook test
 metahook render -f controller.yaml -f crd.yaml -f example.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
-kubectl create namespace __NAME__ && kubectl apply -f crd.yaml
-metahook pack target/wasm32-wasip1/release/__NAME__.wasm -n __NAME__ hook --apply
-kubectl apply -f controller.yaml && kubectl apply -f example.yaml
+kubectl apply -f crd.yaml # on a cluster; `metahook dev` needs no server there
+metahook dev -f controller.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+metahook apply -f .
+metahook delete -f .
 ```
 ";
 
@@ -80,9 +81,10 @@ cargo build --target wasm32-wasip1 --release
 metahook check target/wasm32-wasip1/release/__NAME__.wasm -f controller.yaml -f example.yaml
 metahook test
 metahook render -f controller.yaml -f example.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
-kubectl create namespace __NAME__
-metahook pack target/wasm32-wasip1/release/__NAME__.wasm -n __NAME__ hook --apply
-kubectl apply -f controller.yaml && kubectl apply -f example.yaml
+# on a cluster; `metahook dev` needs no server there
+metahook dev -f controller.yaml --module target/wasm32-wasip1/release/__NAME__.wasm
+metahook apply -f .
+metahook delete -f .
 ```
 ";
 

@@ -1,0 +1,258 @@
+//! `metahook delete` on a cluster: parents, controllers and what they leave, modules, other objects; definitions where asked.
+
+use std::io::Write;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use metahook_core::api::ControllerKind;
+use metahook_core::bundle::{self, Bundle, ModulePlace, modules_of};
+use metahook_core::object::Object;
+use metahook_core::object::id::{Gvk, Key, ObjectId};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::packed::{self, parts};
+use super::{DeployError, Deployment, LOOK_INTERVAL, config_map};
+use crate::cluster::discovery::Discovery;
+use crate::cluster::manifests;
+use crate::cluster::named_objects::{delete_config_map, read_config_map};
+use crate::controller::leave::finalized;
+
+impl Deployment {
+    /// `definitions`: those of the bundle, and with them all objects of their kinds, go too. Remarks go to `say`.
+    pub(crate) async fn delete(
+        &self,
+        bundle: &Bundle,
+        definitions: bool,
+        say: &mut impl Write,
+    ) -> Result<(), DeployError> {
+        let (parents, others) = self.split(bundle).await?;
+        // Finalize hooks are called for as long as their controllers are there.
+        for object in parents {
+            self.delete_one(object, bundle, "its controller has not finalized it yet", say).await?;
+        }
+        for (kind, controller) in &bundle.controllers {
+            self.delete_controller(*kind, controller, bundle, say).await?;
+        }
+        for object in others.into_iter().rev() {
+            self.delete_one(object, bundle, "something holds it by a finalizer", say).await?;
+        }
+        for place in bundle.modules(&self.namespace).keys() {
+            self.delete_module(place, say).await?;
+        }
+        for definition in bundle.definitions.iter().rev() {
+            if definitions {
+                self.delete_one(definition, bundle, "objects of its kind have finalizers", say).await?;
+            } else {
+                left(definition, "--crds deletes it, and all objects of its kind", say)?;
+            }
+        }
+        bundle.namespaces.iter().try_for_each(|namespace| left(namespace, "other objects may be in it", say))
+    }
+
+    /// The objects that the bundle's controllers reconcile, and the others.
+    async fn split<'a>(&self, bundle: &'a Bundle) -> Result<(Vec<&'a Value>, Vec<&'a Value>), DeployError> {
+        let discovery = Discovery::new(self.api.clone());
+        let mut kinds = Vec::new();
+        for parents in bundle.parents() {
+            match discovery.resolve_any_version(&parents).await {
+                Ok(resource) => kinds.push(resource.gvk.clone()),
+                Err(error) if error.is_not_served() => {}
+                Err(error) => {
+                    return Err(DeployError::Kind { object: parents.to_string(), source: error.into() });
+                }
+            }
+        }
+        let is_parent = |object: &&Value| {
+            let Gvk { group, kind, .. } = bundle::gvk(object);
+            kinds.iter().any(|parents| parents.group == group && parents.kind == kind)
+        };
+        Ok(bundle.others.iter().partition(is_parent))
+    }
+
+    /// Waits until it is gone. `why`: the reason if it stays.
+    async fn delete_one(
+        &self,
+        object: &Value,
+        bundle: &Bundle,
+        why: &str,
+        say: &mut impl Write,
+    ) -> Result<(), DeployError> {
+        // Nothing is served of a kind that is gone, and the bundle's own definitions are not made here.
+        let found = self.place(object, &Bundle::default()).await;
+        let (id, _) = match found {
+            Err(DeployError::Kind { .. }) if bundle.defines(&bundle::gvk(object)) => {
+                return left(object, "its kind is gone", say);
+            }
+            found => found?,
+        };
+        self.delete_and_wait(&id, why, say).await.map(drop)
+    }
+
+    /// The object as it was; `None`: it was gone.
+    async fn delete_and_wait(
+        &self,
+        id: &ObjectId,
+        why: &str,
+        say: &mut impl Write,
+    ) -> Result<Option<Value>, DeployError> {
+        let Some(seen) = manifests::read(&self.api, id).await? else {
+            writeln!(say, "{id} is gone already")?;
+            return Ok(None);
+        };
+        manifests::delete(&self.api, id, &seen).await?;
+        let start = Instant::now();
+        let uid = seen.pointer("/metadata/uid");
+        while !self.timeout.is_zero()
+            && manifests::read(&self.api, id).await?.is_some_and(|now| now.pointer("/metadata/uid") == uid)
+        {
+            if start.elapsed() >= self.timeout {
+                let (object, after) = (id.to_string(), self.timeout);
+                return Err(DeployError::NotGone { object, after, why: why.to_owned() });
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+        writeln!(say, "{id} deleted")?;
+        Ok(Some(seen))
+    }
+
+    /// Waits until its finalizers are off all parents: a server does that.
+    async fn delete_controller(
+        &self,
+        kind: ControllerKind,
+        controller: &Value,
+        bundle: &Bundle,
+        say: &mut impl Write,
+    ) -> Result<(), DeployError> {
+        let (id, _) = self.place(controller, bundle).await?;
+        let Some(seen) = self.delete_and_wait(&id, "something holds it by a finalizer", say).await? else {
+            return Ok(());
+        };
+        if self.timeout.is_zero() {
+            return Ok(());
+        }
+        let seen = Object::parse(&seen.to_string(), Some(&id.resource.gvk))
+            .map_err(|source| DeployError::Object(id.to_string(), source))?;
+        let start = Instant::now();
+        loop {
+            let left = finalized(&self.api, kind, &seen).await;
+            let left = left.map_err(|error| DeployError::Finalizers(error.into()))?;
+            let Some((first, _)) = left.first() else { return Ok(()) };
+            if start.elapsed() >= self.timeout {
+                let why = format!(
+                    "its finalizer is on {} objects, {first} among them; a server takes it off: see that one runs",
+                    left.len()
+                );
+                let (object, after) = (format!("what {id} leaves"), self.timeout);
+                return Err(DeployError::NotGone { object, after, why });
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// A module that `apply` or `pack` wrote, and that no controller names any more.
+    async fn delete_module(&self, place: &ModulePlace, say: &mut impl Write) -> Result<(), DeployError> {
+        let key = Key::new(&place.namespace, &place.name);
+        let Some(map) = read_config_map(&self.api, &key).await? else {
+            return Ok(writeln!(say, "ConfigMap {key} is gone already")?);
+        };
+        if !is_packed(&map) {
+            return Ok(writeln!(say, "ConfigMap {key} stays: another client wrote it")?);
+        }
+        if let Some(user) = self.user(place).await? {
+            return Ok(writeln!(say, "ConfigMap {key} stays: {user} names it")?);
+        }
+        for part in parts(&map, &config_map(place)?) {
+            delete_config_map(&self.api, &Key::new(&place.namespace, &part)).await?;
+        }
+        delete_config_map(&self.api, &key).await?;
+        Ok(writeln!(say, "ConfigMap {key} deleted")?)
+    }
+
+    /// A controller that names the module's ConfigMap.
+    async fn user(&self, place: &ModulePlace) -> Result<Option<String>, DeployError> {
+        let discovery = Discovery::new(self.api.clone());
+        for kind in [ControllerKind::Composite, ControllerKind::Decorator] {
+            let gvk = Gvk::new("metacontroller.k8s.io/v1alpha1", kind.as_str());
+            let resource = match discovery.resolve_kind(&gvk).await {
+                Err(error) if error.is_not_served() => continue,
+                found => found.map_err(|error| DeployError::Kind {
+                    object: kind.as_str().to_owned(),
+                    source: error.into(),
+                })?,
+            };
+            let names_it = |controller: &Object| {
+                let value = controller.value().unwrap_or_default();
+                let modules = modules_of(&value).into_iter();
+                modules
+                    .map(|(used, _)| used)
+                    .any(|used| (used.namespace, used.name) == (place.namespace.clone(), place.name.clone()))
+            };
+            let all = manifests::list(&self.api, &resource).await?;
+            if let Some(user) = all.iter().find(|one| names_it(one)) {
+                return Ok(Some(format!("{} {}", kind.as_str(), user.key.name)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn left(object: &Value, why: &str, say: &mut impl Write) -> Result<(), DeployError> {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    Ok(writeln!(say, "{} {name} stays as it is: {why}", bundle::gvk(object).kind)?)
+}
+
+fn is_packed(map: &ConfigMap) -> bool {
+    let managers = map.metadata.managed_fields.iter().flatten();
+    managers.filter_map(|entry| entry.manager.as_deref()).any(|manager| manager == packed::FIELD_MANAGER)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::{Method, Response};
+    use metahook_core::object::id::Resource;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::fake;
+
+    fn deployment(program: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static) -> Deployment {
+        let api = fake::answering(move |request| {
+            let (status, body) = program(request.method());
+            Response::builder().status(status).body(body.to_string()).ok()
+        });
+        Deployment { api, namespace: "n".to_owned(), timeout: Duration::from_secs(5) }
+    }
+
+    fn id() -> ObjectId {
+        let gvk = Gvk::new("v1", "ConfigMap");
+        let resource = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
+        ObjectId { resource: Arc::new(resource), key: Key::new("n", "m") }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_stays_is_named_with_the_reason() {
+        let stays = deployment(|_| (200, json!({ "metadata": { "uid": "u" } })));
+        let error = stays.delete_and_wait(&id(), "it is held", &mut Vec::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), "ConfigMap n/m is still there after 5 s: it is held");
+        let gone = deployment(|_| (404, json!({})));
+        let mut said = Vec::new();
+        assert_eq!(gone.delete_and_wait(&id(), "", &mut said).await.unwrap(), None);
+        assert_eq!(String::from_utf8(said).unwrap(), "ConfigMap n/m is gone already\n");
+    }
+
+    #[tokio::test]
+    async fn a_module_of_another_client_stays() {
+        let place = ModulePlace { namespace: "n".into(), name: "m".into(), key: "hook.wasm".into() };
+        let other = json!({ "metadata": { "name": "m", "managedFields": [{ "manager": "kubectl" }] } });
+        let deployment = deployment(move |method| {
+            assert_eq!(*method, Method::GET, "nothing is deleted");
+            (200, other.clone())
+        });
+        let mut said = Vec::new();
+        deployment.delete_module(&place, &mut said).await.unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), "ConfigMap n/m stays: another client wrote it\n");
+    }
+}

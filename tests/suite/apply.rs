@@ -1,0 +1,113 @@
+//! `metahook apply` and `metahook delete`: a folder as a scaffold has it, to a cluster and away again.
+
+use std::path::{Path, PathBuf};
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::objects::{config_map, definition};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::wasm;
+
+/// Where Cargo leaves a module.
+const MODULE: &str = "target/wasm32-wasip1/release/demo.wasm";
+
+fn made_by(who: &str) -> Result<Vec<u8>> {
+    let children = json!([config_map("child", json!({}), json!({ "by": who }))]);
+    wasm::answers(&json!({ "children": children }))
+}
+
+/// Definition, controller and a parent, and the module of the finalize hook; that of the sync hook is not built yet.
+fn folder(test: &Fixture) -> Result<PathBuf> {
+    let folder = test.plane().scratch().join(test.name());
+    std::fs::create_dir_all(folder.join("target/wasm32-wasip1/release"))?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace");
+    let controller = controller.synced_by(test.hook("hook")).finalized_by(test.hook("goodbye"));
+    std::fs::write(folder.join(GOODBYE), wasm::answers(&json!({ "children": [], "finalized": true }))?)?;
+    let mut parent = test.parent("a").json();
+    parent["metadata"]["namespace"] = json!(test.name());
+    for (name, object) in
+        [("a.json", parent), ("controller.json", controller.json()), ("crd.json", definition(test.kind()))]
+    {
+        std::fs::write(folder.join(name), object.to_string())?;
+    }
+    Ok(folder)
+}
+
+const GOODBYE: &str = "goodbye.wasm";
+
+fn build(folder: &Path, who: &str) -> Result<()> {
+    Ok(std::fs::write(folder.join(MODULE), made_by(who)?)?)
+}
+
+async fn metahook(test: &mut Fixture, command: &str, folder: &Path, flags: &[&str]) -> Result<String> {
+    let (folder, kubeconfig) =
+        (folder.display().to_string(), test.plane().kubeconfig().display().to_string());
+    let mut line = vec![command, "-f", &folder, "--kubeconfig", &kubeconfig];
+    let goodbye = format!("--module=goodbye={folder}/{GOODBYE}");
+    if command == "apply" {
+        line.push(&goodbye);
+    }
+    line.extend(flags);
+    Ok(test.server().run(&line).await?.0)
+}
+
+fn has_refused_module(controller: &Value) -> bool {
+    let mut conditions = controller["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "ModulesLoaded" && one["status"] == "False")
+}
+
+fn has_finalizer(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+}
+
+pub(crate) async fn files_and_a_module_are_applied_until_ready_and_deleted_in_order(
+    test: &mut Fixture,
+) -> Result<()> {
+    let folder = folder(test)?;
+    let refused = metahook(test, "apply", &folder, &["--timeout=1s"]).await.err().context("no module")?;
+    ensure!(format!("{refused:#}").contains("needs a module in the ConfigMap"), "{refused:#}");
+    ensure!(test.controllers().find(test.name()).await?.is_none(), "something was written");
+    build(&folder, "one")?;
+    let refused = metahook(test, "apply", &folder, &["--timeout=1s"]).await.err().context("no server")?;
+    ensure!(format!("{refused:#}").contains("no server has said anything about it"), "{refused:#}");
+
+    test.serve()?;
+    let said = metahook(test, "apply", &folder, &[]).await?;
+    ensure!(said.contains(&format!("CompositeController {} is ready", test.name())), "{said}");
+    test.config_maps().until("child", "made by one", |map| map["data"]["by"] == "one").await?;
+    // A second time with the next build: it is called when the command ends.
+    build(&folder, "two")?;
+    let said = metahook(test, "apply", &folder, &[]).await?;
+    let called = test.controllers().get(test.name()).await?["status"]["hooks"].clone();
+    for hook in ["sync", "finalize"] {
+        let digest = called[hook]["digest"].as_str().context("no digest")?;
+        ensure!(said.contains(&format!("bytes, {digest}\n")), "{called:#}: {said}");
+    }
+    test.config_maps().until("child", "made by two", |map| map["data"]["by"] == "two").await?;
+
+    // A module that no server takes.
+    std::fs::write(folder.join(MODULE), wat::parse_str("(module)")?)?;
+    metahook(test, "apply", &folder, &["--timeout=0"]).await?;
+    test.controllers().until(test.name(), "with a refused module", has_refused_module).await?;
+    let refused = metahook(test, "apply", &folder, &["--timeout=1s"]).await.err().context("it is refused")?;
+    ensure!(format!("{refused:#}").contains("ModulesLoaded is False"), "{refused:#}");
+    build(&folder, "two")?;
+    metahook(test, "apply", &folder, &[]).await?;
+
+    // One that is not among the files stays, and can be deleted.
+    test.create(test.parent("b")).await?;
+    test.parents().until("b", "with a finalizer", has_finalizer).await?;
+    let said = metahook(test, "delete", &folder, &[]).await?;
+    ensure!(test.parents().find("a").await?.is_none(), "the parent is there: {said}");
+    ensure!(test.controllers().find(test.name()).await?.is_none(), "the controller is there: {said}");
+    ensure!(!has_finalizer(&test.parents().get("b").await?), "a finalizer is left: {said}");
+    for module in ["hook", "goodbye"] {
+        ensure!(test.config_maps().find(module).await?.is_none(), "the module {module} is there: {said}");
+    }
+    ensure!(said.contains("stays as it is: --crds deletes it"), "{said}");
+    let said = metahook(test, "delete", &folder, &[]).await?;
+    ensure!(said.contains("is gone already"), "{said}");
+    Ok(())
+}
