@@ -10,6 +10,7 @@ use metahook_core::api::packed::index_key;
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::transport::READ_TIMEOUT;
 use crate::deploy::packed::{ApplyPackedError, apply_packed};
+use crate::pack::size::measure;
 use crate::pack::{PackError, Packed, Place, optimize, pack};
 
 #[derive(Debug, Args)]
@@ -52,6 +53,10 @@ impl Pack {
         let module = std::fs::read(&self.module)
             .map_err(|source| PackCommandError::Read { path: self.module.clone(), source })?;
         let module = self.optimized(module, &mut say)?;
+        match measure(&module) {
+            Ok(report) => write!(say, "{report}")?,
+            Err(why) => writeln!(say, "its sections cannot be read: {why}")?,
+        }
         let packed = pack(&module, place)?;
         describe(&packed, place, &mut say)?;
         if self.apply {

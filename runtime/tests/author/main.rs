@@ -16,6 +16,7 @@ mod apply;
 mod check;
 mod dev;
 mod new;
+mod pack;
 mod render;
 mod run;
 mod schema;

@@ -1,5 +1,7 @@
 //! A module as it is stored: made small, and laid out in as many ConfigMaps as it needs.
 
+pub(crate) mod size;
+
 use std::path::Path;
 use std::process::Command;
 use std::{fs, io};
