@@ -31,7 +31,7 @@ pub struct Schema {
     /// What the schema is about.
     #[arg(value_name = "SUBJECT", value_enum)]
     pub of: Subject,
-    /// A file with the controller, or with definitions of the kinds that it names; several times for several.
+    /// A file with the controller, or with definitions of the kinds that it names, or a folder with such files; several times for several.
     #[arg(short = 'f', long = "file", value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
 }
@@ -80,10 +80,7 @@ impl Schema {
         if self.file.is_empty() {
             return Err(SchemaError::NoFile);
         }
-        let mut all = Vec::new();
-        for file in &self.file {
-            all.extend(documents::read(file).map_err(SchemaError::Document)?);
-        }
+        let all = documents::read_all(&self.file).map_err(SchemaError::Document)?;
         let kinds = KnownKinds::of(&all).map_err(SetupError::kinds)?;
         Ok(hook_kinds(&all, &kinds)?.schema(subject))
     }

@@ -13,7 +13,7 @@ pub use crate::author::types::Language;
 
 #[derive(Debug, Args)]
 pub struct Types {
-    /// A file with CustomResourceDefinitions; several times for several.
+    /// A file with CustomResourceDefinitions, or a folder with such files; several times for several.
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true, value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub file: Vec<PathBuf>,
     /// The language of the types.
@@ -57,10 +57,7 @@ impl TypesError {
 
 impl Types {
     pub fn run(&self, mut out: impl Write) -> Result<(), TypesError> {
-        let mut all = Vec::new();
-        for file in &self.file {
-            all.extend(documents::read(file).map_err(TypesError::Document)?);
-        }
+        let all = documents::read_all(&self.file).map_err(TypesError::Document)?;
         let kinds = KnownKinds::of(&all)?;
         let mut asked = kinds.defined(self.api_version.as_deref());
         asked.retain(|(gvk, _)| self.kind.as_ref().is_none_or(|kind| *kind == *gvk.kind));
