@@ -6,11 +6,17 @@ use metahook_core::api::hook::{HookName, HookVersion, Via};
 use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::hook::read::ReadOptions;
 use metahook_core::hook::{AnswerWarning, MAX_ANSWER_MEMORY, ResponseError, ignored, response};
+use metahook_core::shorten;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::telemetry::escape;
+
 /// The server's default of `--max-children`.
 pub(crate) const MAX_CHILDREN: usize = 10_000;
+
+/// Bytes of an object's kind and name in a message.
+const MAX_NAME: usize = 300;
 
 /// What a request says about the hook that it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +37,26 @@ pub enum AnswerRefused {
     /// A server would record an Event.
     #[error("{0}")]
     Ignored(String),
+}
+
+/// An object of a cluster, where a request is expected that shows it to a hook.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "this is an object, {0}, and not a request: put it under `parent:`, for a DecoratorController under `object:`"
+)]
+pub struct ObjectError(String);
+
+/// Whether it may be a request: those have no kind.
+pub(crate) fn check_request(value: &Value) -> Result<(), ObjectError> {
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+    let is_request = ["parent", "object", "controller"].iter().any(|field| value.get(field).is_some());
+    match (text("/apiVersion"), text("/kind")) {
+        (Some(_), Some(kind)) if !is_request => {
+            let name = text("/metadata/name").map(|name| format!(" {name}"));
+            Err(ObjectError(shorten(&escape(&format!("{kind}{}", name.unwrap_or_default())), MAX_NAME)))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl RequestOf {
@@ -102,6 +128,23 @@ mod tests {
         assert_eq!(hook(json!({"controller": {}, "parent": {}})), HookName::Customize);
         let named = RequestOf::new(&json!({"parent": {}}), Some(HookName::Finalize));
         assert_eq!(named.hook, HookName::Finalize);
+    }
+
+    #[test]
+    fn an_object_is_no_request() {
+        let demo = json!({"apiVersion": "e.com/v1", "kind": "Demo", "metadata": {"name": "first"}});
+        let told = check_request(&demo).unwrap_err().to_string();
+        assert!(told.starts_with("this is an object, Demo first, and not a request"), "{told}");
+        let unnamed = json!({"apiVersion": "v1", "kind": "List", "items": []});
+        assert_eq!(check_request(&unnamed), Err(ObjectError("List".to_owned())));
+        for request in
+            [json!({"parent": demo}), json!({}), json!({"apiVersion": "v1", "kind": "K", "object": {}})]
+        {
+            assert_eq!(check_request(&request), Ok(()));
+        }
+        let long = json!({"apiVersion": "v1", "kind": "K".repeat(MAX_NAME + 1)});
+        let ObjectError(name) = check_request(&long).unwrap_err();
+        assert!(name.len() <= MAX_NAME, "{}", name.len());
     }
 
     #[test]

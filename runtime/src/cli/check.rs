@@ -9,7 +9,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 
-use crate::author::call::RequestOf;
+use crate::author::call::{ObjectError, RequestOf, check_request};
 use crate::author::documents::{self, DocumentError};
 use crate::author::laws::{Broken, Sample, Trial};
 use crate::author::render::Simulation;
@@ -47,6 +47,8 @@ pub enum CheckError {
     Document(#[source] DocumentError),
     #[error("--request")]
     Request(#[source] DocumentError),
+    #[error("--request {}: {why}, or give a controller and this file with -f", file.display())]
+    Object { file: PathBuf, why: ObjectError },
     #[error(transparent)]
     Files(#[from] HookFilesError),
     #[error(transparent)]
@@ -80,6 +82,7 @@ impl Check {
         let mut samples = Vec::new();
         for file in &self.request {
             let (_, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
+            check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
             samples.push(Sample { hook: RequestOf::new(&request, None).hook, request });
         }
         let mut broken = 0;

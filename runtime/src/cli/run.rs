@@ -12,7 +12,7 @@ use metahook_core::api::policy::Limits;
 use metahook_core::api::units::print_bytes;
 use serde_json::{Value, json};
 
-use crate::author::call::{AnswerRefused, RequestOf};
+use crate::author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use crate::author::documents::{DocumentError, read_one_as_json};
 use crate::author::sandbox::{Input, LoadError, Sandbox, Timed};
 use crate::cli::author_flags::{LimitFlags, MountError, MountFlag, hook_name, module_settings, mount};
@@ -52,6 +52,8 @@ pub enum RunError {
     Request(#[source] DocumentError),
     #[error("--request {}: a request is a JSON object, and this is {found}", file.display())]
     NoObject { file: PathBuf, found: &'static str },
+    #[error("--request {}: {why}, or use `metahook render -f {}`", file.display(), file.display())]
+    Object { file: PathBuf, why: ObjectError },
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
@@ -74,6 +76,7 @@ impl RunError {
             Self::Call(..) | Self::Answer(..) => 1,
             Self::Request(_)
             | Self::NoObject { .. }
+            | Self::Object { .. }
             | Self::Load(_)
             | Self::Limits(_)
             | Self::Mount(_)
@@ -106,6 +109,7 @@ impl Run {
             let (file, found) = (self.request.clone(), metahook_core::json::type_of(&value));
             return Err(RunError::NoObject { file, found });
         }
+        check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
         let request = RequestOf::new(&value, self.hook);
         let sandbox = Sandbox::new(module_settings())?;
         let module = sandbox.load(&self.module).await?;

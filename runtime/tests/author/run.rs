@@ -113,13 +113,18 @@ fn what_is_missing_or_wrong_is_named() {
         .with("text.wasm", "hello")
         .with("library.wasm", wat::parse_str("(module)").unwrap())
         .with("bad.json", "{\"a\":")
-        .with("list.json", "[1]");
+        .with("list.json", "[1]")
+        .with("example.yaml", "apiVersion: example.com/v1\nkind: Demo\nmetadata: {name: first}\n");
     let run = |module: &str, request: &str| folder.metahook(&["run", module, "--request", request]);
     run("none.wasm", "r.json").is(2, "the module (`cargo build --target wasm32-wasip1 --release` makes one): none.wasm cannot be read: No such file");
     run("hook.wasm", "none.json").is(2, "--request: none.json cannot be read: No such file");
     run("hook.wasm", "bad.json").is(2, "--request: bad.json, document 1 (line 1) is neither YAML nor JSON");
     run("hook.wasm", "list.json")
         .is(2, "--request list.json: a request is a JSON object, and this is a list");
+    run("hook.wasm", "example.yaml").is(2, "--request example.yaml: this is an object, Demo first, and not a request: put it under `parent:`, for a DecoratorController under `object:`, or use `metahook render -f example.yaml`");
+    folder
+        .metahook(&["check", "hook.wasm", "--request=example.yaml"])
+        .is(2, "or give a controller and this file with -f");
     run("text.wasm", "r.json").is(1, "text.wasm: this is not a WebAssembly module");
     run("library.wasm", "r.json").is(1, "library.wasm: the module has no function _start");
     folder.metahook(&["run", "hook.wasm"]).is(2, "--request");

@@ -11,7 +11,7 @@ use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use super::{Case, CaseKind, file};
-use crate::author::call::RequestOf;
+use crate::author::call::{RequestOf, check_request};
 use crate::author::documents::{self, Document, DocumentError};
 use crate::author::kinds::KnownKinds;
 use crate::author::render::Simulation;
@@ -123,6 +123,8 @@ async fn calls(
         let name = |what: &str| if number == 1 { what.to_owned() } else { format!("{what}.{number}") };
         let Some(path) = file(&case.folder, &name("request")) else { return Ok(()) };
         let (text, value) = documents::read_one_as_json(&path).map_err(|error| chain(&error))?;
+        check_request(&value)
+            .map_err(|error| format!("{}: {error}, or call the file parent.yaml", path.display()))?;
         let request = RequestOf::new(&value, None);
         let input = Input {
             controller: if request.controller.is_empty() { "metahook" } else { &request.controller },
