@@ -5,6 +5,7 @@
 mod accounts;
 mod all_rights;
 mod apply;
+mod asked_cluster;
 mod attacks;
 mod chart;
 mod compat;
@@ -508,6 +509,9 @@ fn of_authors() -> Vec<Test> {
         dev::{
             a_session_has_its_controller_to_itself_and_leaves_nothing,
             a_controller_that_a_session_takes_over_is_given_back_as_it_was,
+        },
+        asked_cluster::{
+            what_its_api_server_would_not_keep_breaks_a_law,
         },
     ]
 }

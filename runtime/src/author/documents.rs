@@ -30,7 +30,7 @@ pub(crate) struct Place {
     file: Arc<str>,
     /// From 1 on.
     number: usize,
-    /// The line that the document begins on, from 1 on.
+    /// The line that the document begins on, from 1 on; 0: it is from no file.
     line: usize,
 }
 
@@ -131,6 +131,16 @@ pub(crate) fn of_text(file: &str, text: &str) -> Result<Vec<Document>, DocumentE
     Ok(found)
 }
 
+/// Objects that a cluster has, as documents.
+pub(crate) fn of_cluster(objects: Vec<Value>) -> Vec<Document> {
+    let named = |value: Value| {
+        let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let file = format!("{name} of the cluster").into();
+        Document { place: Place { file, number: 1, line: 0 }, value }
+    };
+    objects.into_iter().map(named).collect()
+}
+
 /// The items of a `List`; else the document itself.
 fn items(Document { place, mut value }: Document) -> impl Iterator<Item = Document> {
     let is_list = value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
@@ -174,7 +184,10 @@ fn split(text: &str) -> Vec<(usize, &str)> {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, document {} (line {})", self.file, self.number, self.line)
+        match self.line {
+            0 => f.write_str(&self.file),
+            line => write!(f, "{}, document {} (line {line})", self.file, self.number),
+        }
     }
 }
 

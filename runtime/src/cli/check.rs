@@ -1,6 +1,6 @@
 //! `metahook check`: laws that hold for every good hook, tried on a module without a cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -8,17 +8,25 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
+use metahook_core::json::difference::differences;
+use serde_json::Value;
 
 use crate::author::call::{ObjectError, RequestOf, check_request};
 use crate::author::documents::{self, DocumentError};
 use crate::author::laws::{Broken, Sample, Trial};
 use crate::author::render::Simulation;
+use crate::author::render::hooks::HookFiles;
 use crate::author::render::rounds::{End, Rounds};
 use crate::author::render::setup::{Options, SetupError};
 use crate::author::schemas::MAX_FAULTS;
 use crate::author::yaml;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, mount};
+use crate::cli::cluster_flags::{ClusterError, ClusterFlags};
+use crate::cluster::api_client::{ApiClient, Unreachable};
 use crate::telemetry::{error_chain, escape};
+
+/// Children that a cluster is asked about.
+const MAX_DRY_RUNS: usize = 100;
 
 #[derive(Debug, Args)]
 pub struct Check {
@@ -39,6 +47,8 @@ pub struct Check {
     pub cycles: u16,
     #[command(flatten)]
     pub limits: LimitFlags,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +65,10 @@ pub enum CheckError {
     Limits(#[from] SpecError),
     #[error(transparent)]
     Setup(#[from] SetupError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("the API server does not answer")]
+    Unreachable(#[from] Unreachable),
     #[error("laws that do not hold: {broken}")]
     Broken { broken: usize },
     #[error("cannot print")]
@@ -62,10 +76,10 @@ pub enum CheckError {
 }
 
 impl CheckError {
-    /// 1: a law does not hold, or the server would not take the module. 2: the files or the flags.
+    /// 1: a law does not hold, the server would not take the module, or the cluster does not answer. 2: the files or the flags.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Broken { .. } => 1,
+            Self::Broken { .. } | Self::Cluster(_) | Self::Unreachable(_) => 1,
             Self::Files(error) if error.is_refusal() => 1,
             _ => 2,
         }
@@ -87,29 +101,9 @@ impl Check {
         }
         let mut broken = 0;
         if !self.file.is_empty() {
-            let all = documents::read_all(&self.file).map_err(CheckError::Document)?;
-            let options = Options {
-                namespace: "default".to_owned(),
-                apply_strategy: ApplyStrategy::default(),
-                field_manager: FIELD_MANAGER.to_owned(),
-                files: files.clone(),
-            };
-            let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
-            let law = "what it answers is carried out, and then nothing is left to change";
-            match unsettled(&rounds) {
-                None => writeln!(out, "ok   {law}")?,
-                Some(why) => {
-                    broken += 1;
-                    writeln!(out, "FAIL {law}\n  {}", escape(&why))?;
-                }
-            }
-            let law = "the API server keeps what is answered, as far as its schemas tell";
-            let faults = faults(&rounds);
-            let word = if faults.is_empty() { "ok  " } else { "FAIL" };
-            broken += usize::from(!faults.is_empty());
-            writeln!(out, "{word} {law}")?;
-            faults.iter().try_for_each(|fault| writeln!(out, "  {}", escape(fault)))?;
-            samples.extend(asked(&rounds));
+            let (more, asked) = self.of_files(files.clone(), &mut out).await?;
+            broken += more;
+            samples.extend(asked);
         }
         if samples.is_empty() {
             writeln!(
@@ -131,6 +125,50 @@ impl Check {
         }
         if broken > 0 { Err(CheckError::Broken { broken }) } else { Ok(()) }
     }
+
+    /// Tries the reconciles of the files: how many laws do not hold, and what the hooks were asked.
+    async fn of_files(
+        &self,
+        files: HookFiles,
+        mut out: impl Write,
+    ) -> Result<(usize, Vec<Sample>), CheckError> {
+        let mut broken = 0;
+        let cluster = self.cluster.cluster().await?;
+        let (api, definitions) = cluster.map(|it| (it.api, it.definitions)).unzip();
+        // Files come last, as the last definition of a kind counts.
+        let mut all = definitions.unwrap_or_default();
+        all.extend(documents::read_all(&self.file).map_err(CheckError::Document)?);
+        let options = Options {
+            namespace: "default".to_owned(),
+            apply_strategy: ApplyStrategy::default(),
+            field_manager: FIELD_MANAGER.to_owned(),
+            files,
+        };
+        let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
+        let law = "what it answers is carried out, and then nothing is left to change";
+        match unsettled(&rounds) {
+            None => writeln!(out, "ok   {law}")?,
+            Some(why) => {
+                broken += 1;
+                writeln!(out, "FAIL {law}\n  {}", escape(&why))?;
+            }
+        }
+        let law = "the API server keeps what is answered, as far as its schemas tell";
+        broken += usize::from(!said(&mut out, law, &faults(&rounds))?);
+        if let Some(api) = api {
+            let law = "the API server of the cluster keeps what is answered (dry run)";
+            broken += usize::from(!said(&mut out, law, &not_kept(&api, &rounds).await?)?);
+        }
+        Ok((broken, asked(&rounds)))
+    }
+}
+
+/// Says whether a law holds, and what speaks against it.
+fn said(mut out: impl Write, law: &str, faults: &BTreeSet<String>) -> io::Result<bool> {
+    let word = if faults.is_empty() { "ok  " } else { "FAIL" };
+    writeln!(out, "{word} {law}")?;
+    faults.iter().try_for_each(|fault| writeln!(out, "  {}", escape(fault)))?;
+    Ok(faults.is_empty())
 }
 
 /// Why the rounds did not come to rest.
@@ -150,9 +188,45 @@ fn unsettled(rounds: &Rounds) -> Option<String> {
 }
 
 /// What the API server would drop or refuse, each once.
-fn faults(rounds: &Rounds) -> BTreeSet<&str> {
-    let all = rounds.rounds.iter().flatten().flat_map(|one| &one.faults).map(String::as_str);
-    all.take(MAX_FAULTS).collect()
+fn faults(rounds: &Rounds) -> BTreeSet<String> {
+    rounds.rounds.iter().flatten().flat_map(|one| &one.faults).take(MAX_FAULTS).cloned().collect()
+}
+
+/// What the API server of a cluster would not keep of the children, as they are after the last round that wrote them.
+async fn not_kept(api: &ApiClient, rounds: &Rounds) -> Result<BTreeSet<String>, Unreachable> {
+    let reconciled = || rounds.rounds.iter().flatten();
+    let parents: BTreeSet<_> = reconciled().map(|one| &one.parent).collect();
+    let steps = reconciled().flat_map(|one| &one.steps);
+    let last: BTreeMap<_, _> = steps.map(|step| (&step.effect.id, step.effect.shown_after())).collect();
+    let children = last.into_iter().filter(|(id, _)| !parents.contains(id));
+    let mut faults = BTreeSet::new();
+    for (id, object) in children.take(MAX_DRY_RUNS) {
+        let Some(mut object) = object else { continue };
+        if let Some(fields) = object.as_object_mut().filter(|_| id.resource.has_status) {
+            // It has a request of its own.
+            fields.remove("status");
+        }
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            // The parent of the files is not there.
+            metadata.remove("ownerReferences");
+        }
+        match api.would_keep(id, &object).await? {
+            Ok(mut kept) => {
+                if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
+                    metadata.remove("managedFields");
+                }
+                let mut changes = differences(&object, &kept, None);
+                // What is not said is the API server's to fill in.
+                changes.retain(|one| !one.wanted.is_null());
+                faults.extend(changes.into_iter().take(MAX_FAULTS).map(|one| {
+                    let what = if one.found.is_null() { "dropped" } else { "kept otherwise" };
+                    format!("{id}: {} is {what}", one.path)
+                }));
+            }
+            Err(refusal) => drop(faults.insert(format!("{id}: {refusal}"))),
+        }
+    }
+    Ok(faults)
 }
 
 /// The requests of the reconciles, each once.

@@ -3,6 +3,7 @@
 pub mod apply;
 mod author_flags;
 pub mod check;
+pub mod cluster_flags;
 pub mod completions;
 pub mod crds;
 pub mod dev;

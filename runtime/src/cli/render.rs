@@ -18,6 +18,7 @@ use crate::author::render::{Reconciled, Step};
 use crate::author::{diff, yaml};
 use crate::cli::apply_strategy;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
+use crate::cli::cluster_flags::{ClusterError, ClusterFlags};
 use crate::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -39,6 +40,8 @@ pub struct Render {
     /// The server's --apply-strategy, for controllers that name none.
     #[arg(long, value_name = "STRATEGY", default_value = "dynamic-apply", value_parser = apply_strategy)]
     pub apply_strategy: ApplyStrategy,
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -56,6 +59,8 @@ pub enum RenderError {
     #[error(transparent)]
     Files(#[from] HookFilesError),
     #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
     Setup(#[from] SetupError),
     #[error("{parent}: {why}")]
     Reconcile { parent: String, why: String },
@@ -66,10 +71,10 @@ pub enum RenderError {
 }
 
 impl RenderError {
-    /// 1: the hook or its answer. 2: the files or the flags.
+    /// 1: the hook, its answer, or the cluster. 2: the files or the flags.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Reconcile { .. } | Self::Oscillates { .. } => 1,
+            Self::Reconcile { .. } | Self::Oscillates { .. } | Self::Cluster(_) => 1,
             Self::Files(error) if error.is_refusal() => 1,
             Self::Document(_) | Self::Files(_) | Self::Setup(_) | Self::Print(_) => 2,
         }
@@ -84,7 +89,10 @@ impl Render {
         mut say: impl Write,
         colours: bool,
     ) -> Result<(), RenderError> {
-        let all = documents::read_all(&self.file)?;
+        let cluster = self.cluster.cluster().await?;
+        // Files come last, as the last definition of a kind counts.
+        let mut all = cluster.map(|cluster| cluster.definitions).unwrap_or_default();
+        all.extend(documents::read_all(&self.file)?);
         let files = self.hooks.files().await?;
         let options = Options {
             namespace: self.namespace.clone(),

@@ -5,6 +5,7 @@ pub(crate) mod api_client;
 pub(crate) mod apply;
 pub(crate) mod definitions;
 pub(crate) mod discovery;
+pub(crate) mod dry_run;
 pub(crate) mod events;
 mod fair_line;
 mod finalizers;

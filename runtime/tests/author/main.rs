@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 
 mod apply;
 mod check;
+mod cluster;
 mod dev;
 mod new;
 mod pack;
