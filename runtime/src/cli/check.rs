@@ -9,7 +9,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::json::difference::differences;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::author::call::{ObjectError, RequestOf, check_request};
 use crate::author::documents::{self, DocumentError};
@@ -45,10 +45,19 @@ pub struct Check {
     /// Reconciles within which nothing may be left to change.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub cycles: u16,
+    /// What is printed on stdout: text, or JSON.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
+    pub output: Output,
     #[command(flatten)]
     pub limits: LimitFlags,
     #[command(flatten)]
     pub cluster: ClusterFlags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,22 +97,20 @@ impl CheckError {
 
 impl Check {
     /// Results go to `out`, remarks to `say`.
-    pub async fn run(&self, mut out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
+    pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
         let limits = self.limits.limits()?;
         let flags = HookFileFlags { module: Some(self.module.clone()), mount: self.mount.clone() };
         let files = flags.files().await?;
-        writeln!(out, "ok   the server takes the module")?;
+        let mut results = Results { out, output: self.output, all: Vec::new(), broken: 0 };
+        results.add("the server takes the module", Some(Ok(())))?;
         let mut samples = Vec::new();
         for file in &self.request {
             let (_, request) = documents::read_one_as_json(file).map_err(CheckError::Request)?;
             check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
             samples.push(Sample { hook: RequestOf::new(&request, None).hook, request });
         }
-        let mut broken = 0;
         if !self.file.is_empty() {
-            let (more, asked) = self.of_files(files.clone(), &mut out).await?;
-            broken += more;
-            samples.extend(asked);
+            samples.extend(self.of_files(files.clone(), &mut results).await?);
         }
         if samples.is_empty() {
             writeln!(
@@ -112,27 +119,21 @@ impl Check {
             )?;
         }
         for verdict in (Trial { files, limits }).run(&samples).await {
-            match verdict.holds {
-                Some(Ok(())) => writeln!(out, "ok   {}", verdict.law)?,
-                Some(Err(Broken { why, input })) => {
-                    broken += 1;
-                    writeln!(out, "FAIL {}\n  {}\n  this request shows it:", verdict.law, escape(&why))?;
-                    yaml::print(&input).lines().try_for_each(|line| writeln!(out, "    {line}"))?;
-                }
-                None if samples.is_empty() => {}
-                None => writeln!(out, "skip {}: no request could be made for it", verdict.law)?,
+            if verdict.holds.is_none() && samples.is_empty() {
+                continue;
             }
+            let holds = verdict.holds.map(|it| it.map_err(|Broken { why, input }| (vec![why], Some(input))));
+            results.add(verdict.law, holds)?;
         }
-        if broken > 0 { Err(CheckError::Broken { broken }) } else { Ok(()) }
+        results.end()
     }
 
-    /// Tries the reconciles of the files: how many laws do not hold, and what the hooks were asked.
-    async fn of_files(
+    /// Tries the reconciles of the files: what the hooks were asked.
+    async fn of_files<W: Write>(
         &self,
         files: HookFiles,
-        mut out: impl Write,
-    ) -> Result<(usize, Vec<Sample>), CheckError> {
-        let mut broken = 0;
+        results: &mut Results<W>,
+    ) -> Result<Vec<Sample>, CheckError> {
         let cluster = self.cluster.cluster().await?;
         let (api, definitions) = cluster.map(|it| (it.api, it.definitions)).unzip();
         // Files come last, as the last definition of a kind counts.
@@ -146,29 +147,67 @@ impl Check {
         };
         let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
         let law = "what it answers is carried out, and then nothing is left to change";
-        match unsettled(&rounds) {
-            None => writeln!(out, "ok   {law}")?,
-            Some(why) => {
-                broken += 1;
-                writeln!(out, "FAIL {law}\n  {}", escape(&why))?;
-            }
-        }
+        results.faults(law, unsettled(&rounds).into_iter().collect())?;
         let law = "the API server keeps what is answered, as far as its schemas tell";
-        broken += usize::from(!said(&mut out, law, &faults(&rounds))?);
+        results.faults(law, faults(&rounds))?;
         if let Some(api) = api {
             let law = "the API server of the cluster keeps what is answered (dry run)";
-            broken += usize::from(!said(&mut out, law, &not_kept(&api, &rounds).await?)?);
+            results.faults(law, not_kept(&api, &rounds).await?)?;
         }
-        Ok((broken, asked(&rounds)))
+        Ok(asked(&rounds))
     }
 }
 
-/// Says whether a law holds, and what speaks against it.
-fn said(mut out: impl Write, law: &str, faults: &BTreeSet<String>) -> io::Result<bool> {
-    let word = if faults.is_empty() { "ok  " } else { "FAIL" };
-    writeln!(out, "{word} {law}")?;
-    faults.iter().try_for_each(|fault| writeln!(out, "  {}", escape(fault)))?;
-    Ok(faults.is_empty())
+/// Why a law does not hold, and a request that shows it.
+type Why = (Vec<String>, Option<Value>);
+
+/// What came of the laws, printed one by one, or as JSON at the end.
+struct Results<W> {
+    out: W,
+    output: Output,
+    all: Vec<Value>,
+    broken: usize,
+}
+
+impl<W: Write> Results<W> {
+    /// `None`: no request could be made for the law.
+    fn add(&mut self, law: &str, holds: Option<Result<(), Why>>) -> io::Result<()> {
+        self.broken += usize::from(matches!(holds, Some(Err(_))));
+        if self.output == Output::Json {
+            self.all.push(match holds {
+                Some(Ok(())) => json!({ "law": law, "result": "holds" }),
+                Some(Err((why, request))) => {
+                    json!({ "law": law, "result": "broken", "why": why, "request": request })
+                }
+                None => json!({ "law": law, "result": "skipped" }),
+            });
+            return Ok(());
+        }
+        match holds {
+            Some(Ok(())) => writeln!(self.out, "ok   {law}"),
+            Some(Err((why, request))) => {
+                writeln!(self.out, "FAIL {law}")?;
+                why.iter().try_for_each(|why| writeln!(self.out, "  {}", escape(why)))?;
+                let Some(request) = request else { return Ok(()) };
+                writeln!(self.out, "  this request shows it:")?;
+                yaml::print(&request).lines().try_for_each(|line| writeln!(self.out, "    {line}"))
+            }
+            None => writeln!(self.out, "skip {law}: no request could be made for it"),
+        }
+    }
+
+    /// The law holds where nothing speaks against it.
+    fn faults(&mut self, law: &str, faults: BTreeSet<String>) -> io::Result<()> {
+        let holds = if faults.is_empty() { Ok(()) } else { Err((faults.into_iter().collect(), None)) };
+        self.add(law, Some(holds))
+    }
+
+    fn end(mut self) -> Result<(), CheckError> {
+        if self.output == Output::Json {
+            writeln!(self.out, "{:#}", json!({ "broken": self.broken, "laws": self.all }))?;
+        }
+        if self.broken > 0 { Err(CheckError::Broken { broken: self.broken }) } else { Ok(()) }
+    }
 }
 
 /// Why the rounds did not come to rest.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use crate::author::documents::{DocumentError, read_one_as_json};
 use crate::author::sandbox::{Input, LoadError, Sandbox, Timed};
+use crate::author::yaml;
 use crate::cli::author_flags::{LimitFlags, MountError, MountFlag, hook_name, module_settings, mount};
 use crate::hook::wasm::run::{CallError, Module};
 use crate::telemetry::{error_chain, escape};
@@ -33,7 +34,7 @@ pub struct Run {
     /// A folder that the hook may read, for example `/etc/greeting=./greeting`; several times for several.
     #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
     pub mount: Vec<MountFlag>,
-    /// What is printed on stdout: the answer alone, or JSON with the answer and what the call used.
+    /// What is printed on stdout: the answer alone, or JSON or YAML with the answer and what the call used.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Answer)]
     pub output: Output,
     #[command(flatten)]
@@ -44,6 +45,7 @@ pub struct Run {
 pub enum Output {
     Answer,
     Json,
+    Yaml,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +128,7 @@ impl Run {
         let report = Report { hook, module: &module, limits, timed: &timed, error };
         match self.output {
             Output::Json => writeln!(out, "{:#}", report.json())?,
+            Output::Yaml => write!(out, "{}", yaml::print(&report.json()))?,
             Output::Answer => {
                 report.print(&mut say)?;
                 let answer = timed.called.answer.as_deref().unwrap_or_default();

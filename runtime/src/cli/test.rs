@@ -9,7 +9,7 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::common::ApplyStrategy;
 
-use crate::author::cases::report::{Ran, github, junit};
+use crate::author::cases::report::{Ran, github, json, junit};
 use crate::author::cases::run::{Compared, Outcome, run};
 use crate::author::cases::{FindError, find};
 use crate::author::documents::{self, DocumentError};
@@ -53,7 +53,7 @@ pub struct Test {
     /// Write the results as XML in the form of `JUnit`.
     #[arg(long, value_name = "FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub junit: Option<PathBuf>,
-    /// What failures look like on stdout: text, or lines that GitHub shows at the file.
+    /// What is printed on stdout: text, text with lines that GitHub shows at the file, or JSON.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Text)]
     pub output: Output,
     /// Run again whenever a case, a shared file or the module changes, until Ctrl-C.
@@ -65,6 +65,7 @@ pub struct Test {
 pub enum Output {
     Text,
     Github,
+    Json,
 }
 
 /// A bound on the instructions of a case.
@@ -170,19 +171,9 @@ impl Test {
         for case in cases {
             let outcome = run(&case, &shared, &options).await;
             let name = case.name.clone();
-            let ran = self.judge(name, &case.folder, &outcome, (&mut baseline, &mut *out), colours)?;
-            let (word, used) = (if ran.failures.is_empty() { "ok  " } else { "FAIL" }, outcome.instructions);
-            writeln!(out, "{word} {} ({used} instructions)", escape(&ran.name))?;
-            match self.output {
-                Output::Github => write!(out, "{}", github(&ran))?,
-                Output::Text => {
-                    for (file, message) in &ran.failures {
-                        writeln!(out, "  {}: {}", file.display(), message.trim_end().replace('\n', "\n  "))?;
-                    }
-                }
-            }
-            if !ran.failures.is_empty() {
-                outcome.log.iter().try_for_each(|line| writeln!(say, "  | {}", escape(line)))?;
+            let ran = self.judge(name, &case.folder, outcome, &mut baseline, colours)?;
+            if self.output != Output::Json {
+                self.print(&ran, out, say)?;
             }
             all.push(ran);
         }
@@ -195,8 +186,28 @@ impl Test {
             write_file(file, &junit(&all))?;
         }
         let failed = all.iter().filter(|one| !one.failures.is_empty()).count();
-        writeln!(out, "{} passed, {failed} failed", all.len() - failed)?;
+        match self.output {
+            Output::Json => writeln!(out, "{:#}", json(&all))?,
+            Output::Text | Output::Github => writeln!(out, "{} passed, {failed} failed", all.len() - failed)?,
+        }
         if failed > 0 { Err(TestError::Failed { failed, all: all.len() }) } else { Ok(()) }
+    }
+
+    fn print(&self, ran: &Ran, out: &mut impl Write, say: &mut impl Write) -> io::Result<()> {
+        ran.wrote.iter().try_for_each(|file| writeln!(out, "wrote {}", file.display()))?;
+        let word = if ran.failures.is_empty() { "ok  " } else { "FAIL" };
+        writeln!(out, "{word} {} ({} instructions)", escape(&ran.name), ran.instructions)?;
+        if self.output == Output::Github {
+            write!(out, "{}", github(ran))?;
+        } else {
+            for (file, message) in &ran.failures {
+                writeln!(out, "  {}: {}", file.display(), message.trim_end().replace('\n', "\n  "))?;
+            }
+        }
+        if ran.failures.is_empty() {
+            return Ok(());
+        }
+        ran.log.iter().try_for_each(|line| writeln!(say, "  | {}", escape(line)))
     }
 
     fn baseline(&self) -> Result<BTreeMap<String, u64>, TestError> {
@@ -210,16 +221,17 @@ impl Test {
         &self,
         name: String,
         folder: &Path,
-        outcome: &Outcome,
-        (baseline, out): (&mut BTreeMap<String, u64>, &mut impl Write),
+        outcome: Outcome,
+        baseline: &mut BTreeMap<String, u64>,
         colours: bool,
     ) -> Result<Ran, TestError> {
+        let mut wrote = Vec::new();
         let mut failures: Vec<_> =
             outcome.errors.iter().map(|why| (folder.to_owned(), escape(why).into_owned())).collect();
         for one in outcome.compared.iter().filter(|one| !one.is_same()) {
             if self.bless {
                 write_file(&one.file, &one.content())?;
-                writeln!(out, "wrote {}", one.file.display())?;
+                wrote.push(one.file.clone());
             } else {
                 failures.push((one.file.clone(), differs(one, colours && self.output == Output::Text)));
             }
@@ -245,7 +257,7 @@ impl Test {
             let why = format!("{used} instructions are more than {max} (--max-instructions)");
             failures.push((folder.to_owned(), why));
         }
-        Ok(Ran { name, took: outcome.took, failures })
+        Ok(Ran { name, took: outcome.took, instructions: used, log: outcome.log, wrote, failures })
     }
 
     /// All files that a run reads, with their sizes and times.

@@ -241,3 +241,19 @@ fn what_is_missing_or_wrong_is_named() {
     alone.is(0, "nothing more is tried: give a controller and an example of a parent with -f");
     assert_eq!(alone.out, "ok   the server takes the module\n");
 }
+
+#[test]
+fn a_program_reads_each_law_as_json() {
+    let folder =
+        Folder::new().answers("hook.wasm", r#"{"childs": []}"#).with("r.json", request().to_string());
+    let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json", "--output=json"]);
+    ended.is(1, "laws that do not hold: ");
+    let said: Value = serde_json::from_str(&ended.out).unwrap();
+    let laws = said["laws"].as_array().unwrap();
+    let of = |result: &str| laws.iter().filter(|law| law["result"] == result).collect::<Vec<_>>();
+    let broken = of("broken");
+    assert_eq!(laws[0], json!({"law": "the server takes the module", "result": "holds"}));
+    assert!(!broken.is_empty() && said["broken"] == broken.len(), "{said:#}");
+    assert!(broken[0]["why"][0].as_str().unwrap().contains("no field children"), "{said:#}");
+    assert!(broken[0]["request"].is_object(), "{said:#}");
+}

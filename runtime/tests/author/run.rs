@@ -41,6 +41,9 @@ fn a_program_reads_everything_as_json() {
         (&said["pure"], &said["memory"], said["instructions"].as_u64().is_some_and(|it| it > 0)),
         (&json!(true), &json!(65536), true)
     );
+    let ended = folder().metahook(&[&RUN[..], &["--output", "yaml"]].concat());
+    ended.is(0, "");
+    assert!(ended.out.starts_with("answer:\n  children: []\n"), "{}", ended.out);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Folder;
 use crate::render::{CRD, PARENT, composite, config_map, module};
@@ -141,6 +141,24 @@ fn failures_are_told_to_junit_and_github() {
         "{xml}"
     );
     folder.metahook(&["test", "--junit=none/results.xml"]).is(2, "none/results.xml cannot be written");
+}
+
+#[test]
+fn a_program_reads_each_case_as_json() {
+    let folder = folder();
+    let said = |arguments: &[&str], code: i32| {
+        let ended = folder.metahook(&[&["test", "--output=json"], arguments].concat());
+        ended.is(code, "");
+        serde_json::from_str::<Value>(&ended.out).unwrap_or_else(|error| panic!("{error}: {ended:#?}"))
+    };
+    let first = said(&[], 1);
+    assert_eq!((&first["passed"], &first["failed"]), (&json!(0), &json!(2)));
+    let case = &first["cases"][0];
+    assert_eq!((&case["name"], &case["passed"]), (&json!("call"), &json!(false)));
+    assert_eq!(case["failures"][0]["file"], "tests/call/response.yaml");
+    assert!(case["instructions"].as_u64().is_some_and(|used| used > 0), "{case}");
+    assert_eq!(said(&["--bless"], 0)["cases"][0]["wrote"], json!(["tests/call/response.yaml"]));
+    assert_eq!(said(&[], 0)["passed"], 2);
 }
 
 #[test]

@@ -1,14 +1,21 @@
-//! Reports of cases for other programs: `JUnit`'s XML, and the lines that GitHub shows at a file.
+//! Reports of cases for other programs: `JUnit`'s XML, JSON, and the lines that GitHub shows at a file.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 /// A case that ran.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) name: String,
     pub(crate) took: Duration,
+    pub(crate) instructions: u64,
+    /// Lines that the hook logged.
+    pub(crate) log: Vec<String>,
+    /// Files that were blessed.
+    pub(crate) wrote: Vec<PathBuf>,
     /// What is wrong, each with the file that it is about.
     pub(crate) failures: Vec<(PathBuf, String)>,
 }
@@ -23,7 +30,7 @@ pub(crate) fn junit(all: &[Ran]) -> String {
         "<testsuite name=\"metahook test\" tests=\"{}\" failures=\"{failed}\" time=\"{seconds:.3}\">\n",
         all.len()
     ));
-    for Ran { name, took, failures } in all {
+    for Ran { name, took, failures, .. } in all {
         let (name, seconds) = (xml(name), took.as_secs_f64());
         if failures.is_empty() {
             line(format!("  <testcase name=\"{name}\" time=\"{seconds:.3}\"/>\n"));
@@ -39,6 +46,25 @@ pub(crate) fn junit(all: &[Ran]) -> String {
     }
     line("</testsuite>\n".to_owned());
     out
+}
+
+/// All cases as one object.
+pub(crate) fn json(all: &[Ran]) -> Value {
+    let case = |ran: &Ran| {
+        let failures = ran.failures.iter().map(|(file, message)| json!({ "file": file, "message": message }));
+        json!({
+            "name": ran.name,
+            "passed": ran.failures.is_empty(),
+            "seconds": ran.took.as_secs_f64(),
+            "instructions": ran.instructions,
+            "failures": failures.collect::<Vec<_>>(),
+            "wrote": ran.wrote,
+            "log": ran.log,
+        })
+    };
+    let failed = all.iter().filter(|one| !one.failures.is_empty()).count();
+    let cases: Vec<_> = all.iter().map(case).collect();
+    json!({ "passed": all.len() - failed, "failed": failed, "cases": cases })
 }
 
 /// A line for each failure.
@@ -80,7 +106,8 @@ mod tests {
 
     fn ran(name: &str, failures: &[&str]) -> Ran {
         let failures = failures.iter().map(|text| ("a,b.yaml".into(), (*text).to_owned())).collect();
-        Ran { name: name.to_owned(), took: Duration::from_millis(5), failures }
+        let (took, log) = (Duration::from_millis(5), vec!["one".to_owned()]);
+        Ran { name: name.to_owned(), took, instructions: 7, log, wrote: vec!["w.yaml".into()], failures }
     }
 
     #[test]
@@ -88,6 +115,17 @@ mod tests {
         let all = [ran("fine", &[]), ran("a<b>&\"c\"", &["one\n- \u{1b}two"])];
         let expected = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"metahook test\" tests=\"2\" failures=\"1\" time=\"0.010\">\n  <testcase name=\"fine\" time=\"0.005\"/>\n  <testcase name=\"a&lt;b&gt;&amp;&quot;c&quot;\" time=\"0.005\">\n    <failure message=\"a,b.yaml: one\">one\n- ?two</failure>\n  </testcase>\n</testsuite>\n";
         assert_eq!(junit(&all), expected);
+    }
+
+    #[test]
+    fn programs_get_all_of_a_case() {
+        let said = json(&[ran("fine", &[]), ran("bad", &["why"])]);
+        assert_eq!((&said["passed"], &said["failed"]), (&json!(1), &json!(1)));
+        let expected = json!({
+            "name": "bad", "passed": false, "seconds": 0.005, "instructions": 7, "log": ["one"], "wrote": ["w.yaml"],
+            "failures": [{ "file": "a,b.yaml", "message": "why" }],
+        });
+        assert_eq!(said["cases"][1], expected);
     }
 
     #[test]
