@@ -12,6 +12,7 @@
 //! - `deploy`: bundles of an author's files on a cluster
 //! - `dev`: a session of an author's server on a cluster
 //! - [`cli`]: flags to settings
+//! - `progress`: steps of commands that take long, told on a terminal
 //! - `telemetry`: logs, probes, metrics
 
 mod author;
@@ -25,6 +26,7 @@ pub mod fuzzing;
 pub mod hook;
 mod memory;
 mod pack;
+mod progress;
 mod queue;
 pub mod server;
 mod store;

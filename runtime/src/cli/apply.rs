@@ -14,6 +14,7 @@ use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::transport::READ_TIMEOUT;
 use crate::deploy::modules::{ModuleFlag, ModulesError, assign, built};
 use crate::deploy::{DeployError, Deployment};
+use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub struct Apply {
@@ -114,10 +115,11 @@ impl BundleFlags {
         let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
         let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| api.client.default_namespace().to_owned());
-        Ok(Deployment { api, namespace, timeout: self.timeout })
+        Ok(Deployment { api, namespace, timeout: self.timeout, progress: Progress::of_stderr() })
     }
 
     async fn is_reachable(&self, deployment: &Deployment) -> Result<(), ApplyError> {
+        let _step = deployment.progress.step("waiting for the API server");
         Ok(deployment.api.is_reachable().await?)
     }
 }

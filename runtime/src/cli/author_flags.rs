@@ -15,6 +15,7 @@ use crate::author::render::hooks::HookFiles;
 use crate::author::sandbox::{LoadError, Sandbox};
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::{Files, MountedFolder};
+use crate::progress::Progress;
 
 /// Bytes of all files of a mount, as of a `ConfigMap`.
 const MAX_MOUNTED: u64 = 1 << 20;
@@ -87,7 +88,10 @@ impl HookFileFlags {
         let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
         let sandbox = Arc::new(Sandbox::new(module_settings())?);
         let module = match &self.module {
-            Some(path) => Some(sandbox.load(path).await?),
+            Some(path) => {
+                let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
+                Some(sandbox.load(path).await?)
+            }
             None => None,
         };
         Ok(HookFiles { sandbox, module, mounts })

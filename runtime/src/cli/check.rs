@@ -23,6 +23,7 @@ use crate::author::yaml;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, mount};
 use crate::cli::cluster_flags::{ClusterError, ClusterFlags};
 use crate::cluster::api_client::{ApiClient, Unreachable};
+use crate::progress::Progress;
 use crate::telemetry::{error_chain, escape};
 
 /// Children that a cluster is asked about.
@@ -118,7 +119,10 @@ impl Check {
                 "nothing more is tried: give a controller and an example of a parent with -f, or a request with --request"
             )?;
         }
-        for verdict in (Trial { files, limits }).run(&samples).await {
+        let step = Progress::of_stderr().step("trying the laws");
+        let verdicts = Trial { files, limits }.run(&samples).await;
+        drop(step);
+        for verdict in verdicts {
             if verdict.holds.is_none() && samples.is_empty() {
                 continue;
             }
@@ -145,14 +149,20 @@ impl Check {
             field_manager: FIELD_MANAGER.to_owned(),
             files,
         };
-        let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
+        let (mut simulation, progress) = (Simulation::of(&all, options)?, Progress::of_stderr());
+        let step = progress.step("calling the hooks");
+        let rounds = simulation.run(self.cycles.into()).await;
+        drop(step);
         let law = "what it answers is carried out, and then nothing is left to change";
         results.faults(law, unsettled(&rounds).into_iter().collect())?;
         let law = "the API server keeps what is answered, as far as its schemas tell";
         results.faults(law, faults(&rounds))?;
         if let Some(api) = api {
             let law = "the API server of the cluster keeps what is answered (dry run)";
-            results.faults(law, not_kept(&api, &rounds).await?)?;
+            let step = progress.step("asking the cluster what it would keep (dry run)");
+            let faults = not_kept(&api, &rounds).await?;
+            drop(step);
+            results.faults(law, faults)?;
         }
         Ok(asked(&rounds))
     }

@@ -9,6 +9,7 @@ use crate::author::documents::{self, Document};
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::dry_run::DefinitionsError;
 use crate::cluster::transport::READ_TIMEOUT;
+use crate::progress::Progress;
 
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "A cluster that is asked; nothing is written to it")]
@@ -42,6 +43,7 @@ impl ClusterFlags {
         if self.kubeconfig.is_none() && self.context.is_none() {
             return Ok(None);
         }
+        let _step = Progress::of_stderr().step("asking the cluster for its kinds");
         let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
         let api = ApiClient::connect_to(reach, None, READ_TIMEOUT).await?;
         let definitions = documents::of_cluster(api.definitions().await?);

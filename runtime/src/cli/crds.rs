@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::definitions::{Applied, DefinitionError, apply_definition};
 use crate::cluster::transport::READ_TIMEOUT;
+use crate::progress::Progress;
 
 /// As `kubectl apply -f manifests/crds` has them: server and definitions of one version go together.
 const DEFINITIONS: [&str; 3] = [
@@ -47,6 +48,7 @@ impl Crds {
             return Ok(out.write_all(DEFINITIONS.join("---\n").as_bytes())?);
         }
         let api = ApiClient::connect(self.kubeconfig.as_deref(), None, READ_TIMEOUT).await?;
+        let _step = Progress::of_stderr().step("waiting for the API server");
         api.wait_until_reachable().await?;
         for (name, definition) in definitions()? {
             let applied = match apply_definition(&api, &name, &definition).await? {

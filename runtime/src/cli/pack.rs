@@ -12,6 +12,7 @@ use crate::cluster::transport::READ_TIMEOUT;
 use crate::deploy::packed::{ApplyPackedError, apply_packed};
 use crate::pack::size::measure;
 use crate::pack::{PackError, Packed, Place, optimize, pack};
+use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub struct Pack {
@@ -52,14 +53,18 @@ impl Pack {
         place.check()?;
         let module = std::fs::read(&self.module)
             .map_err(|source| PackCommandError::Read { path: self.module.clone(), source })?;
-        let module = self.optimized(module, &mut say)?;
+        let progress = Progress::of_stderr();
+        let module = self.optimized(module, &progress, &mut say)?;
         match measure(&module) {
             Ok(report) => write!(say, "{report}")?,
             Err(why) => writeln!(say, "its sections cannot be read: {why}")?,
         }
+        let step = progress.step("compressing the module");
         let packed = pack(&module, place)?;
+        drop(step);
         describe(&packed, place, &mut say)?;
         if self.apply {
+            let _step = progress.step("writing to the cluster");
             let api = ApiClient::connect(self.kubeconfig.as_deref(), None, READ_TIMEOUT).await?;
             Ok(apply_packed(&api, &packed, place, &mut say).await?)
         } else {
@@ -67,12 +72,19 @@ impl Pack {
         }
     }
 
-    fn optimized(&self, module: Vec<u8>, say: &mut impl Write) -> Result<Vec<u8>, PackCommandError> {
+    fn optimized(
+        &self,
+        module: Vec<u8>,
+        progress: &Progress,
+        say: &mut impl Write,
+    ) -> Result<Vec<u8>, PackCommandError> {
         writeln!(say, "{}: {} bytes", self.module.display(), module.len())?;
         if self.no_optimize {
             return Ok(module);
         }
+        let step = progress.step("running wasm-opt");
         let (small, why) = optimize(Path::new("wasm-opt"), &module)?;
+        drop(step);
         match why {
             None => writeln!(say, "wasm-opt and stripping: {} bytes", small.len())?,
             Some(why) => writeln!(say, "stripping: {} bytes; wasm-opt was not used: {why}", small.len())?,

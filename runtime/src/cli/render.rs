@@ -19,6 +19,7 @@ use crate::author::{diff, yaml};
 use crate::cli::apply_strategy;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
 use crate::cli::cluster_flags::{ClusterError, ClusterFlags};
+use crate::progress::Progress;
 use crate::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -100,7 +101,10 @@ impl Render {
             field_manager: FIELD_MANAGER.to_owned(),
             files,
         };
-        let rounds = Simulation::of(&all, options)?.run(self.cycles.into()).await;
+        let mut simulation = Simulation::of(&all, options)?;
+        let step = Progress::of_stderr().step("calling the hooks");
+        let rounds = simulation.run(self.cycles.into()).await;
+        drop(step);
         for (number, round) in (1..).zip(&rounds.rounds) {
             for one in round {
                 remarks(number, one, &mut say)?;

@@ -18,6 +18,7 @@ use crate::author::sandbox::{Input, LoadError, Sandbox, Timed};
 use crate::author::yaml;
 use crate::cli::author_flags::{LimitFlags, MountError, MountFlag, hook_name, module_settings, mount};
 use crate::hook::wasm::run::{CallError, Module};
+use crate::progress::Progress;
 use crate::telemetry::{error_chain, escape};
 
 #[derive(Debug, Args)]
@@ -114,12 +115,17 @@ impl Run {
         check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
         let request = RequestOf::new(&value, self.hook);
         let sandbox = Sandbox::new(module_settings())?;
+        let progress = Progress::of_stderr();
+        let step = progress.step(format!("compiling {}", self.module.display()));
         let module = sandbox.load(&self.module).await?;
+        drop(step);
         let controller = Some(&*request.controller).filter(|name| !name.is_empty()).unwrap_or("metahook");
         let hook = request.hook;
         let input =
             Input { controller, hook, request: text.into(), limits, mounts: &mounts, now: SystemTime::now() };
+        let step = progress.step(format!("calling the {hook} hook"));
         let timed = sandbox.call(&module, input).await;
+        drop(step);
         let failed = match &timed.called.answer {
             Err(error) => Some(RunError::Call(hook, error.clone())),
             Ok(answer) => request.check(answer).err().map(|refused| RunError::Answer(hook, refused)),

@@ -17,6 +17,7 @@ use crate::author::folders::files;
 use crate::author::render::setup::Options;
 use crate::cli::apply_strategy;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError};
+use crate::progress::Progress;
 use crate::telemetry::escape;
 
 /// The file of recorded instructions, in the folder of all cases.
@@ -169,7 +170,9 @@ impl Test {
         let mut baseline = self.baseline()?;
         let mut all = Vec::new();
         for case in cases {
+            let step = Progress::of_stderr().step(format!("running {}", case.name));
             let outcome = run(&case, &shared, &options).await;
+            drop(step);
             let name = case.name.clone();
             let ran = self.judge(name, &case.folder, outcome, &mut baseline, colours)?;
             if self.output != Output::Json {

@@ -31,8 +31,11 @@ impl Deployment {
         files: &BTreeMap<ModulePlace, PathBuf>,
         say: &mut impl Write,
     ) -> Result<(), DeployError> {
-        let packed = files.iter().map(|(place, path)| Ok((place, packed(place, path)?)));
-        let packed: BTreeMap<_, _> = packed.collect::<Result<_, DeployError>>()?;
+        let pack = |(place, path): (_, &PathBuf)| {
+            let _step = self.progress.step(format!("packing {}", path.display()));
+            Ok((place, packed(place, path)?))
+        };
+        let packed: BTreeMap<_, _> = files.iter().map(pack).collect::<Result<_, DeployError>>()?;
         let needed = bundle.modules(&self.namespace);
         for (place, users) in &needed {
             if !packed.contains_key(place) {
@@ -44,6 +47,7 @@ impl Deployment {
         }
         for definition in &bundle.definitions {
             let (id, _) = self.apply_one(definition, bundle, say).await?;
+            let _step = self.progress.step(format!("waiting until {id} is served"));
             wait_until_established(&self.api, &id.key.name).await?;
         }
         for (place, module) in &packed {
@@ -139,6 +143,7 @@ impl Deployment {
         for (id, _) in applied {
             let own = digests.iter().filter(|((of, _), _)| of == id);
             let modules = own.map(|((_, hook), digest)| (hook.clone(), digest.clone())).collect();
+            let mut waiting = self.progress.waiting();
             loop {
                 let now = manifests::read(&self.api, id).await?;
                 let why = match now.map(|now| readiness(&now, &modules)) {
@@ -150,6 +155,7 @@ impl Deployment {
                     let (object, after) = (id.to_string(), self.timeout);
                     return Err(DeployError::NotReady { object, after, why });
                 }
+                waiting.because(&format!("waiting for {id}: {why}"));
                 tokio::time::sleep(LOOK_INTERVAL).await;
             }
             writeln!(say, "{id} is ready")?;
@@ -178,6 +184,8 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
+    use crate::progress::Progress;
+    use crate::progress::tests::recorded;
 
     fn controller() -> ObjectId {
         let gvk = Gvk::new("metacontroller.k8s.io/v1alpha1", "CompositeController");
@@ -189,7 +197,8 @@ mod tests {
     fn deployment(status: &Value, timeout: u64) -> Deployment {
         let body = json!({ "metadata": { "name": "c", "generation": 1 }, "status": status }).to_string();
         let api = fake::answering(move |_| Some(Response::new(body.clone())));
-        Deployment { api, namespace: "n".to_owned(), timeout: Duration::from_secs(timeout) }
+        let (namespace, timeout) = ("n".to_owned(), Duration::from_secs(timeout));
+        Deployment { api, namespace, timeout, progress: Progress::default() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -197,7 +206,11 @@ mod tests {
         let applied = [(controller(), Value::Null)];
         let mut said = Vec::new();
         let start = Instant::now();
-        let waits = deployment(&json!({}), 60).wait_until_ready(&applied, &Digests::new(), &mut said).await;
+        let (progress, told) = recorded();
+        let waiting = Deployment { progress, ..deployment(&json!({}), 60) };
+        let waits = waiting.wait_until_ready(&applied, &Digests::new(), &mut said).await;
+        assert!(told().starts_with("metahook: waiting for CompositeController c: no server"), "{}", told());
+        assert_eq!(told().lines().count(), 1, "{}", told());
         let error = waits.unwrap_err().to_string();
         assert!(
             error.starts_with("CompositeController c is not ready after 60 s: no server has said"),

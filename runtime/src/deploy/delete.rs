@@ -100,7 +100,7 @@ impl Deployment {
             return Ok(None);
         };
         manifests::delete(&self.api, id, &seen).await?;
-        let start = Instant::now();
+        let (start, mut waiting) = (Instant::now(), self.progress.waiting());
         let uid = seen.pointer("/metadata/uid");
         while !self.timeout.is_zero()
             && manifests::read(&self.api, id).await?.is_some_and(|now| now.pointer("/metadata/uid") == uid)
@@ -109,6 +109,7 @@ impl Deployment {
                 let (object, after) = (id.to_string(), self.timeout);
                 return Err(DeployError::NotGone { object, after, why: why.to_owned() });
             }
+            waiting.because(&format!("waiting until {id} is gone: {why}"));
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         writeln!(say, "{id} deleted")?;
@@ -132,16 +133,17 @@ impl Deployment {
         }
         let seen = Object::parse(&seen.to_string(), Some(&id.resource.gvk))
             .map_err(|source| DeployError::Object(id.to_string(), source))?;
-        let start = Instant::now();
+        let (start, mut waiting) = (Instant::now(), self.progress.waiting());
         loop {
             let left = finalized(&self.api, kind, &seen).await;
             let left = left.map_err(|error| DeployError::Finalizers(error.into()))?;
             let Some((first, _)) = left.first() else { return Ok(()) };
+            let why = format!(
+                "its finalizer is on {} objects, {first} among them; a server takes it off: see that one runs",
+                left.len()
+            );
+            waiting.because(&format!("waiting for what {id} leaves: {why}"));
             if start.elapsed() >= self.timeout {
-                let why = format!(
-                    "its finalizer is on {} objects, {first} among them; a server takes it off: see that one runs",
-                    left.len()
-                );
                 let (object, after) = (format!("what {id} leaves"), self.timeout);
                 return Err(DeployError::NotGone { object, after, why });
             }
@@ -217,13 +219,15 @@ mod tests {
 
     use super::*;
     use crate::cluster::fake;
+    use crate::progress::Progress;
 
     fn deployment(program: impl Fn(&Method) -> (u16, Value) + Send + Sync + 'static) -> Deployment {
         let api = fake::answering(move |request| {
             let (status, body) = program(request.method());
             Response::builder().status(status).body(body.to_string()).ok()
         });
-        Deployment { api, namespace: "n".to_owned(), timeout: Duration::from_secs(5) }
+        let (namespace, timeout) = ("n".to_owned(), Duration::from_secs(5));
+        Deployment { api, namespace, timeout, progress: Progress::default() }
     }
 
     fn id() -> ObjectId {

@@ -20,6 +20,7 @@ use crate::cluster::discovery::{Discovery, DiscoveryError};
 use crate::cluster::manifests::ManifestError;
 use crate::cluster::named_objects::ConfigMapError;
 use crate::pack::{PackError, Place};
+use crate::progress::Progress;
 use packed::ApplyPackedError;
 
 /// Owner of the fields that are applied; modules are those of `metahook pack`.
@@ -88,6 +89,7 @@ pub(crate) struct Deployment {
     pub(crate) api: ApiClient,
     pub(crate) namespace: String,
     pub(crate) timeout: Duration,
+    pub(crate) progress: Progress,
 }
 
 impl Deployment {
