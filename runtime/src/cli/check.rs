@@ -9,15 +9,17 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::SpecError;
 use metahook_core::api::common::ApplyStrategy;
 use metahook_core::json::difference::differences;
+use metahook_core::object::id::Gvk;
 use serde_json::{Value, json};
 
 use crate::author::call::{ObjectError, RequestOf, check_request};
 use crate::author::documents::{self, DocumentError};
+use crate::author::kinds::KnownKinds;
 use crate::author::laws::{Broken, Sample, Trial};
 use crate::author::render::Simulation;
 use crate::author::render::hooks::HookFiles;
 use crate::author::render::rounds::{End, Rounds};
-use crate::author::render::setup::{Options, SetupError};
+use crate::author::render::setup::{Options, SetupError, hook_kinds};
 use crate::author::schemas::MAX_FAULTS;
 use crate::author::yaml;
 use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, mount};
@@ -96,6 +98,14 @@ impl CheckError {
     }
 }
 
+/// What came of the files.
+struct OfFiles {
+    /// What the hooks were asked.
+    asked: Vec<Sample>,
+    /// The kinds of parents that have a definition, with its schema.
+    parents: Vec<(Gvk, Value)>,
+}
+
 impl Check {
     /// Results go to `out`, remarks to `say`.
     pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
@@ -110,8 +120,11 @@ impl Check {
             check_request(&request).map_err(|why| CheckError::Object { file: file.clone(), why })?;
             samples.push(Sample { hook: RequestOf::new(&request, None).hook, request });
         }
+        let mut parents = Vec::new();
         if !self.file.is_empty() {
-            samples.extend(self.of_files(files.clone(), &mut results).await?);
+            let found = self.of_files(files.clone(), &mut results).await?;
+            samples.extend(found.asked);
+            parents = found.parents;
         }
         if samples.is_empty() {
             writeln!(
@@ -120,7 +133,7 @@ impl Check {
             )?;
         }
         let step = Progress::of_stderr().step("trying the laws");
-        let verdicts = Trial { files, limits }.run(&samples).await;
+        let verdicts = Trial { files, limits, parents }.run(&samples).await;
         drop(step);
         for verdict in verdicts {
             if verdict.holds.is_none() && samples.is_empty() {
@@ -132,12 +145,12 @@ impl Check {
         results.end()
     }
 
-    /// Tries the reconciles of the files: what the hooks were asked.
+    /// Tries the reconciles of the files.
     async fn of_files<W: Write>(
         &self,
         files: HookFiles,
         results: &mut Results<W>,
-    ) -> Result<Vec<Sample>, CheckError> {
+    ) -> Result<OfFiles, CheckError> {
         let cluster = self.cluster.cluster().await?;
         let (api, definitions) = cluster.map(|it| (it.api, it.definitions)).unzip();
         // Files come last, as the last definition of a kind counts.
@@ -164,7 +177,10 @@ impl Check {
             drop(step);
             results.faults(law, faults)?;
         }
-        Ok(asked(&rounds))
+        let kinds = KnownKinds::of(&all).map_err(SetupError::kinds)?;
+        let parents = hook_kinds(&all, &kinds)?.parents.into_iter();
+        let parents = parents.filter_map(|(gvk, schema)| Some((gvk, schema?.clone()))).collect();
+        Ok(OfFiles { asked: asked(&rounds), parents })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod requests;
 mod shrink;
+mod specs;
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -11,6 +12,7 @@ use metahook_core::api::hook::HookName;
 use metahook_core::api::policy::Limits;
 use metahook_core::json::difference::same;
 use metahook_core::json::hidden::{hide, shown_differences};
+use metahook_core::object::id::Gvk;
 use serde_json::Value;
 
 use crate::author::call::RequestOf;
@@ -18,7 +20,9 @@ use crate::author::render::hooks::HookFiles;
 use crate::author::sandbox::Input;
 use crate::hook::wasm::run::{CallError, Usage};
 use crate::telemetry::error_chain;
-use requests::{reversed, with_many_children, with_unicode, with_unknown_fields, without_status};
+use requests::{
+    is_allowed, reversed, with_many_children, with_specs, with_unicode, with_unknown_fields, without_status,
+};
 use shrink::shrink;
 
 /// Requests that each law is tried with.
@@ -47,16 +51,18 @@ pub(crate) enum Law {
     KeyOrder,
     UnknownFields,
     NoStatus,
+    AnySpec,
     Unicode,
     ManyChildren,
 }
 
-const ALL: [Law; 7] = [
+const ALL: [Law; 8] = [
     Law::Accepted,
     Law::SameAnswer,
     Law::KeyOrder,
     Law::UnknownFields,
     Law::NoStatus,
+    Law::AnySpec,
     Law::Unicode,
     Law::ManyChildren,
 ];
@@ -81,6 +87,8 @@ pub(crate) struct Broken {
 pub(crate) struct Trial {
     pub(crate) files: HookFiles,
     pub(crate) limits: Limits,
+    /// The kinds of parents, with the schemas of their definitions.
+    pub(crate) parents: Vec<(Gvk, Value)>,
 }
 
 impl Law {
@@ -91,20 +99,23 @@ impl Law {
             Self::KeyOrder => "the order of keys in a request does not matter",
             Self::UnknownFields => "unknown fields do no harm",
             Self::NoStatus => "a parent may have no status yet",
+            Self::AnySpec => "each spec that the definition allows is one to the hook",
             Self::Unicode => "texts may have any characters",
             Self::ManyChildren => "1,000 children are no problem",
         }
     }
 
-    /// The request that the law is about; `None`: this one gives none.
-    fn request(self, sample: &Value) -> Option<Value> {
-        match self {
+    /// The requests that the law is about; where this one gives none there is none.
+    fn requests(self, sample: &Value, parents: &[(Gvk, Value)]) -> Vec<Value> {
+        let one = match self {
             Self::Accepted | Self::SameAnswer | Self::KeyOrder => Some(sample.clone()),
             Self::UnknownFields => with_unknown_fields(sample),
             Self::NoStatus => without_status(sample),
+            Self::AnySpec => return with_specs(sample, parents),
             Self::Unicode => with_unicode(sample),
             Self::ManyChildren => with_many_children(sample),
-        }
+        };
+        one.into_iter().collect()
     }
 }
 
@@ -130,32 +141,40 @@ impl Trial {
         let mut all = Vec::new();
         for law in ALL {
             let mut holds = None;
-            for sample in samples.iter().take(MAX_SAMPLES) {
-                let Some(request) = law.request(&sample.request) else { continue };
-                // What is wrong with the request itself is the first law's concern.
-                if law != Law::Accepted
-                    && self.breaks(Law::Accepted, sample.hook, &sample.request).await.is_some()
-                {
-                    continue;
+            'law: for sample in samples.iter().take(MAX_SAMPLES) {
+                for request in law.requests(&sample.request, &self.parents) {
+                    // What is wrong with the request itself is the first law's concern.
+                    if law != Law::Accepted
+                        && self.breaks(Law::Accepted, sample.hook, &sample.request).await.is_some()
+                    {
+                        continue;
+                    }
+                    let Some(fault) = self.breaks(law, sample.hook, &request).await else {
+                        holds = Some(Ok(()));
+                        continue;
+                    };
+                    holds = Some(Err(self.smaller(law, sample.hook, request, fault).await));
+                    break 'law;
                 }
-                let Some(fault) = self.breaks(law, sample.hook, &request).await else {
-                    holds = Some(Ok(()));
-                    continue;
-                };
-                let again = async |request: &Value| {
-                    let found = self.breaks(law, sample.hook, request).await;
-                    found.is_some_and(|found| found.kind == fault.kind)
-                };
-                let mut input = shrink(request, &KEPT, again).await;
-                // The smaller one may show it in other words.
-                let fault = self.breaks(law, sample.hook, &input).await.unwrap_or(fault);
-                hide(&mut input);
-                holds = Some(Err(Broken { why: fault.why, input }));
-                break;
             }
             all.push(Verdict { law: law.name(), holds });
         }
         all
+    }
+
+    /// The fault, with a smaller request that shows it.
+    async fn smaller(&self, law: Law, hook: HookName, request: Value, fault: Fault) -> Broken {
+        let again = async |request: &Value| {
+            if law == Law::AnySpec && !is_allowed(request, &self.parents) {
+                return false;
+            }
+            self.breaks(law, hook, request).await.is_some_and(|found| found.kind == fault.kind)
+        };
+        let mut input = shrink(request, &KEPT, again).await;
+        // The smaller one may show it in other words.
+        let fault = self.breaks(law, hook, &input).await.unwrap_or(fault);
+        hide(&mut input);
+        Broken { why: fault.why, input }
     }
 
     /// Why a law does not hold for a request.
@@ -165,9 +184,11 @@ impl Trial {
         let second = match law {
             Law::SameAnswer => self.call(hook, request.to_string(), now + LATER).await,
             Law::KeyOrder => self.call(hook, reversed(request), now).await,
-            Law::Unicode if first.declined => return None,
+            Law::Unicode | Law::AnySpec if first.declined => return None,
             Law::ManyChildren => return first.answer.err().or_else(|| self.over_budget(first.usage)),
-            Law::Accepted | Law::UnknownFields | Law::NoStatus | Law::Unicode => return first.answer.err(),
+            Law::Accepted | Law::UnknownFields | Law::NoStatus | Law::AnySpec | Law::Unicode => {
+                return first.answer.err();
+            }
         };
         match (first.answer, second.answer) {
             (Ok(one), Ok(other)) if same(&one, &other) => None,

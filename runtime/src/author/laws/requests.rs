@@ -1,6 +1,10 @@
 //! Requests made of a request: with keys in another order, unknown fields, other characters, many children, no status.
 
+use metahook_core::object::id::Gvk;
 use serde_json::{Map, Value, json};
+
+use super::specs::specs;
+use crate::author::schemas::object_faults;
 
 /// Children of one kind in a large request.
 pub(super) const MANY: usize = 1000;
@@ -52,6 +56,34 @@ pub(super) fn without_status(request: &Value) -> Option<Value> {
     let mut request = request.clone();
     parent(&mut request)?.remove("status")?;
     Some(request)
+}
+
+/// The kind of the object that a hook is asked about, and its schema among these.
+fn schema<'a>(parent: &Map<String, Value>, parents: &'a [(Gvk, Value)]) -> Option<&'a (Gvk, Value)> {
+    let text = |field: &str| parent.get(field).and_then(Value::as_str);
+    let gvk = Gvk::new(text("apiVersion")?, text("kind")?);
+    parents.iter().find(|(known, _)| *known == gvk)
+}
+
+/// With each spec that the parent's definition allows.
+pub(super) fn with_specs(request: &Value, parents: &[(Gvk, Value)]) -> Vec<Value> {
+    let mut request = request.clone();
+    let specs =
+        parent(&mut request).and_then(|parent| schema(parent, parents)).map(|(_, schema)| specs(schema));
+    let with = |spec| {
+        let mut request = request.clone();
+        parent(&mut request)?.insert("spec".to_owned(), spec);
+        Some(request)
+    };
+    specs.into_iter().flatten().filter_map(with).collect()
+}
+
+/// Whether the parent is as its definition says.
+pub(super) fn is_allowed(request: &Value, parents: &[(Gvk, Value)]) -> bool {
+    let of = PARENTS.into_iter().find_map(|word| request.get(word));
+    let known = of.and_then(Value::as_object).and_then(|parent| schema(parent, parents));
+    let faults = known.zip(of).map(|((gvk, schema), parent)| object_faults(gvk, Some(schema), parent));
+    faults.is_some_and(|faults| faults.is_empty())
 }
 
 /// With other characters in all texts of the spec, and in an annotation.
