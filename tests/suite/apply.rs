@@ -107,7 +107,14 @@ pub(crate) async fn files_and_a_module_are_applied_until_ready_and_deleted_in_or
         ensure!(test.config_maps().find(module).await?.is_none(), "the module {module} is there: {said}");
     }
     ensure!(said.contains("stays as it is: --crds deletes it"), "{said}");
+    let said = metahook(test, "delete", &folder, &["--crds"]).await?;
+    ensure!(said.contains("ConfigMap") && said.contains("is gone already"), "{said}");
     let said = metahook(test, "delete", &folder, &[]).await?;
-    ensure!(said.contains("is gone already"), "{said}");
+    ensure!(said.lines().count() == 5 && said.lines().all(|line| line.contains("is gone already")), "{said}");
+    // A kind that nobody defines: nothing is written before that is told.
+    std::fs::remove_file(folder.join("crd.json"))?;
+    let refused = metahook(test, "apply", &folder, &[]).await.err().context("no kind")?;
+    ensure!(format!("{refused:#}").contains("the API server serves no kind"), "{refused:#}");
+    ensure!(test.config_maps().find("hook").await?.is_none(), "something was written");
     Ok(())
 }

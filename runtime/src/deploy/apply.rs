@@ -1,10 +1,10 @@
 //! `metahook apply` on a cluster: namespaces, definitions, modules, other objects, controllers; then a server has to take them up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use metahook_core::bundle::{Bundle, ModulePlace, ModuleUser};
+use metahook_core::bundle::{self, Bundle, ModulePlace, ModuleUser};
 use metahook_core::object::id::{Key, ObjectId};
 use metahook_core::readiness::readiness;
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ impl Deployment {
             Ok((place, packed(place, path)?))
         };
         let packed: BTreeMap<_, _> = files.iter().map(pack).collect::<Result<_, DeployError>>()?;
+        self.find_kinds(bundle).await?;
         let needed = bundle.modules(&self.namespace);
         for (place, users) in &needed {
             if !packed.contains_key(place) {
@@ -70,6 +71,19 @@ impl Deployment {
             applied.push((id, stored));
         }
         self.wait_until_ready(&applied, &digests, say).await
+    }
+
+    /// Nothing is written where a kind is neither served nor among the definitions.
+    async fn find_kinds(&self, bundle: &Bundle) -> Result<(), DeployError> {
+        let objects = bundle.others.iter().chain(bundle.controllers.iter().map(|(_, controller)| controller));
+        let mut seen = BTreeSet::new();
+        for object in objects {
+            let kind = bundle::gvk(object);
+            if !bundle.defines(&kind) && seen.insert(kind) {
+                self.place(object, bundle).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn apply_one(

@@ -43,10 +43,23 @@ impl Deployment {
             if definitions {
                 self.delete_one(definition, bundle, "objects of its kind have finalizers", say).await?;
             } else {
-                left(definition, "--crds deletes it, and all objects of its kind", say)?;
+                self.leave(definition, "--crds deletes it, and all objects of its kind", say).await?;
             }
         }
-        bundle.namespaces.iter().try_for_each(|namespace| left(namespace, "other objects may be in it", say))
+        for namespace in &bundle.namespaces {
+            self.leave(namespace, "other objects may be in it", say).await?;
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, object: &Value, why: &str, say: &mut impl Write) -> Result<(), DeployError> {
+        let (id, _) = self.place(object, &Bundle::default()).await?;
+        // Without the right to read it, it may be there.
+        match manifests::read(&self.api, &id).await {
+            Ok(None) => writeln!(say, "{id} is gone already")?,
+            Ok(Some(_)) | Err(_) => writeln!(say, "{id} stays as it is: {why}")?,
+        }
+        Ok(())
     }
 
     /// The objects that the bundle's controllers reconcile, and the others.
@@ -81,7 +94,12 @@ impl Deployment {
         let found = self.place(object, &Bundle::default()).await;
         let (id, _) = match found {
             Err(DeployError::Kind { .. }) if bundle.defines(&bundle::gvk(object)) => {
-                return left(object, "its kind is gone", say);
+                let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                return Ok(writeln!(
+                    say,
+                    "{} {name} is gone already, with its kind",
+                    bundle::gvk(object).kind
+                )?);
             }
             found => found?,
         };
@@ -196,11 +214,6 @@ impl Deployment {
         }
         Ok(None)
     }
-}
-
-fn left(object: &Value, why: &str, say: &mut impl Write) -> Result<(), DeployError> {
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    Ok(writeln!(say, "{} {name} stays as it is: {why}", bundle::gvk(object).kind)?)
 }
 
 fn is_packed(map: &ConfigMap) -> bool {
