@@ -261,6 +261,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_missing_right_is_told_and_ends_the_command() {
+        let refused = json!({ "kind": "Status", "message": "configmaps \"m\" is forbidden: no" });
+        let forbidden = deployment(move |_| (403, refused.clone()));
+        let mut said = Vec::new();
+        let error = forbidden.delete_and_wait(&id(), "", &mut said).await.unwrap_err();
+        let told = crate::telemetry::error_chain(&error);
+        assert!(told.starts_with("read ConfigMap n/m: configmaps \"m\" is forbidden: no"), "{told}");
+        assert!(!error.is_input() && said.is_empty(), "{told}");
+    }
+
+    #[tokio::test]
     async fn a_module_of_another_client_stays() {
         let place = ModulePlace { namespace: "n".into(), name: "m".into(), key: "hook.wasm".into() };
         let other = json!({ "metadata": { "name": "m", "managedFields": [{ "manager": "kubectl" }] } });
