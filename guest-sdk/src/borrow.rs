@@ -1,11 +1,13 @@
 //! Strings, maps and raw values that borrow from the request instead of copying it.
 
 use crate::decode::{RAW, decode};
+use crate::keep::put;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 /// A string of the request: borrowed where it stands there as it is, owned where it had escapes.
@@ -126,7 +128,7 @@ impl<'a, V> Map<'a, V> {
         let at =
             if self.0.last().is_none_or(|(last, _)| *last < key) { Err(self.len()) } else { self.find(&key) };
         match at.map(|at| self.0.get_mut(at)) {
-            Ok(Some(entry)) => entry.1 = value,
+            Ok(Some(entry)) => put(&mut entry.1, value),
             Ok(None) => {}
             Err(at) => self.0.insert(at, (key, value)),
         }
@@ -183,11 +185,11 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
                 from.deserialize_map(self)
             }
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-                let mut map = Map::new();
+                let mut map = ManuallyDrop::new(Map::new());
                 while let Some((key, value)) = entries.next_entry::<Str<'de>, V>()? {
                     map.insert(key, value);
                 }
-                Ok(map)
+                Ok(ManuallyDrop::into_inner(map))
             }
         }
         from.deserialize_option(Entries(PhantomData))

@@ -4,7 +4,7 @@
 //! only the request, and answers with the children that should exist and the parent's status:
 //!
 //! ```no_run
-//! use metahook_sdk::{Object, SyncRequest, SyncResponse};
+//! use metahook_sdk::{Sync, SyncResponse};
 //! use serde::Deserialize;
 //! use serde_json::json;
 //!
@@ -13,7 +13,7 @@
 //!     text: Option<String>,
 //! }
 //!
-//! fn sync(request: &SyncRequest<Object<'_, Spec>>) -> SyncResponse {
+//! fn sync(request: &Sync<'_, Spec>) -> SyncResponse {
 //!     let parent = &request.parent;
 //!     SyncResponse::new()
 //!         .status(json!({ "maps": request.children.group("ConfigMap.v1").len() }))
@@ -51,21 +51,30 @@
 //! ```
 #![warn(missing_docs)]
 
+mod alias;
 mod borrow;
+mod clock;
+mod condition;
 mod customize;
 mod decode;
 mod decorate;
 mod json;
+mod keep;
+mod names;
 mod object;
 mod place;
 mod request;
 mod response;
 pub mod testing;
 
+pub use alias::{Customize, Decorate, Error, Result, Sync};
 pub use borrow::{Map, Raw, Str};
+pub use clock::now;
+pub use condition::{Condition, Conditions};
 pub use customize::{CustomizeRequest, CustomizeResponse, LabelSelector, Operator, RelatedRule, Requirement};
 pub use decorate::{DecorateRequest, DecorateResponse};
-pub use object::{Object, ObjectMeta};
+pub use names::{hash, owned_name};
+pub use object::{Object, ObjectMeta, OwnerReference};
 pub use request::{Children, SyncRequest};
 pub use response::{IntoResponse, Reference, SyncResponse};
 pub use serde::de::IgnoredAny;
@@ -75,6 +84,7 @@ use std::hint::black_box;
 use std::io::{ErrorKind, Read, Write, stderr, stdin, stdout};
 use std::mem::ManuallyDrop;
 use std::process::ExitCode;
+use std::result::Result as StdResult;
 use std::sync::Mutex;
 
 /// Room for a request; most fit. It lies in the memory that a module starts with, and only what is used
@@ -132,7 +142,7 @@ where
 
 /// All of one call but the pipes. The request lives as long as the process: what is decoded may borrow from it, and
 /// nothing of it is freed piece by piece before the memory goes as a whole.
-pub(crate) fn call<R, A>(hook: impl FnOnce(&R) -> A, input: &'static [u8]) -> Result<Vec<u8>, String>
+pub(crate) fn call<R, A>(hook: impl FnOnce(&R) -> A, input: &'static [u8]) -> StdResult<Vec<u8>, String>
 where
     R: Deserialize<'static>,
     A: IntoResponse,
@@ -153,7 +163,7 @@ fn room() -> &'static mut [u8] {
 }
 
 /// The whole input, in one piece.
-fn read(mut from: impl Read, room: &'static mut [u8]) -> Result<&'static [u8], String> {
+fn read(mut from: impl Read, room: &'static mut [u8]) -> StdResult<&'static [u8], String> {
     let mut came = 0;
     while let Some(free) = room.get_mut(came..).filter(|free| !free.is_empty()) {
         match from.read(free) {
@@ -183,7 +193,7 @@ fn broken(why: &std::io::Error) -> String {
     format!("reading the request: {why}")
 }
 
-fn write(mut to: impl Write, output: &[u8]) -> Result<(), String> {
+fn write(mut to: impl Write, output: &[u8]) -> StdResult<(), String> {
     to.write_all(output).and_then(|()| to.flush()).map_err(|e| format!("writing the response: {e}"))
 }
 
@@ -199,10 +209,14 @@ pub mod fuzzing {
     }
 }
 
-/// The book's page on hooks, so that its example is compiled.
+/// The book's pages on hooks, so that their examples are compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../../runtime/docs/src/hooks.md")]
-struct Book;
+mod book {
+    #[doc = include_str!("../../runtime/docs/src/hooks.md")]
+    struct Hooks;
+    #[doc = include_str!("../../runtime/docs/src/sdk.md")]
+    struct Sdk;
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,12 @@
 //! Kubernetes objects: the fields that all of them have.
 
-use crate::{Map, Str};
+use crate::keep::put;
+use crate::{Map, Raw, Str};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 
 /// A Kubernetes object: a parent, a child.
 ///
@@ -49,6 +51,64 @@ pub struct ObjectMeta<'a> {
     /// The time of the request to delete the object, RFC 3339; a child that is being deleted is still observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<Str<'a>>,
+    /// The time at which the object was created, RFC 3339.
+    #[serde(skip_serializing_if = "empty")]
+    pub creation_timestamp: Str<'a>,
+    /// The objects that this one belongs to, as they came: see [`owners`](Self::owners). Not written: the server sets
+    /// those of children.
+    #[serde(skip)]
+    pub owner_references: Raw<'a>,
+    /// What has to be taken off before the object goes, as it came: see [`finalizers`](Self::finalizers). Not written.
+    #[serde(skip)]
+    pub finalizers: Raw<'a>,
+}
+
+impl<'a> ObjectMeta<'a> {
+    /// The objects that this one belongs to. Decoded here: who does not ask needs no code for it.
+    ///
+    /// # Errors
+    /// One line that names the field which is of another type than in Kubernetes.
+    pub fn owners(&self) -> Result<Vec<OwnerReference<'a>>, String> {
+        Ok(self.owner_references.decode::<Option<_>>()?.unwrap_or_default())
+    }
+
+    /// What has to be taken off before the object goes.
+    ///
+    /// # Errors
+    /// One line that names the item which is no text.
+    pub fn finalizers(&self) -> Result<Vec<Str<'a>>, String> {
+        Ok(self.finalizers.decode::<Option<_>>()?.unwrap_or_default())
+    }
+
+    /// Whether the object is being deleted.
+    pub fn deleting(&self) -> bool {
+        self.deletion_timestamp.is_some()
+    }
+}
+
+/// Names an object that another one belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference<'a> {
+    /// Group and version, `apps/v1`.
+    pub api_version: Str<'a>,
+    /// The kind.
+    pub kind: Str<'a>,
+    /// The name.
+    pub name: Str<'a>,
+    /// The uid.
+    pub uid: Str<'a>,
+    /// Whether this owner decides what the object looks like; at most one does.
+    #[serde(skip_serializing_if = "no")]
+    pub controller: bool,
+    /// Whether the owner stays until the object is gone, where it is deleted in the foreground.
+    #[serde(skip_serializing_if = "no")]
+    pub block_owner_deletion: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn no(flag: &bool) -> bool {
+    !flag
 }
 
 fn empty(text: &str) -> bool {
@@ -70,14 +130,14 @@ macro_rules! lenient {
                         f.write_str("an object")
                     }
                     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-                        let mut value = Self::Value::default();
+                        let mut value = ManuallyDrop::new(Self::Value::default());
                         while let Some(key) = fields.next_key::<Str<'de>>()? {
-                            match &*key {
-                                $($key => if let Some(given) = fields.next_value()? { value.$field = given },)*
+                            match key.as_ref() {
+                                $($key => if let Some(given) = fields.next_value()? { put(&mut value.$field, given) },)*
                                 _ => drop(fields.next_value::<IgnoredAny>()?),
                             }
                         }
-                        Ok(value)
+                        Ok(ManuallyDrop::into_inner(value))
                     }
                 }
                 from.deserialize_map(Fields(PhantomData))
@@ -102,7 +162,21 @@ lenient! { ObjectMeta<>:
     "labels" => labels,
     "annotations" => annotations,
     "deletionTimestamp" => deletion_timestamp,
+    "creationTimestamp" => creation_timestamp,
+    "ownerReferences" => owner_references,
+    "finalizers" => finalizers,
 }
+
+lenient! { OwnerReference<>:
+    "apiVersion" => api_version,
+    "kind" => kind,
+    "name" => name,
+    "uid" => uid,
+    "controller" => controller,
+    "blockOwnerDeletion" => block_owner_deletion,
+}
+
+pub(crate) use lenient;
 
 #[cfg(test)]
 mod tests {
@@ -122,6 +196,8 @@ mod tests {
             br#"{"apiVersion":"example.com/v1","kind":"Thing","extra":[{"deep":null}],
                 "metadata":{"name":"a","namespace":"b","uid":"c","generation":3,"resourceVersion":"7",
                     "labels":{"app":"x"},"annotations":{"note":"two\nlines"},"deletionTimestamp":"2026-01-01T00:00:00Z",
+                    "creationTimestamp":"2025-01-01T00:00:00Z","finalizers":["example.com/f"],
+                    "ownerReferences":[{"apiVersion":"apps/v1","kind":"K","name":"o","uid":"u","controller":true}],
                     "managedFields":[{"fieldsV1":{"f:spec":{}}}]},
                 "spec":{"replicas":2,"more":true},"status":{"any":"thing"}}"#,
         )
@@ -138,8 +214,39 @@ mod tests {
                 labels: [("app", Str::from("x"))].into_iter().collect(),
                 annotations: [("note", Str::from("two\nlines"))].into_iter().collect(),
                 deletion_timestamp: Some("2026-01-01T00:00:00Z".into()),
+                creation_timestamp: "2025-01-01T00:00:00Z".into(),
+                owner_references: object.metadata.owner_references,
+                finalizers: object.metadata.finalizers,
             }
         );
+    }
+
+    #[test]
+    fn owners_are_decoded_when_they_are_asked_for() {
+        let meta = |owners: &str| format!(r#"{{"metadata":{{"ownerReferences":{owners},"name":"a"}}}}"#);
+        let text =
+            meta(r#"[{"apiVersion":"apps/v1","kind":"K","name":"o","uid":"u","controller":true,"new":1}]"#);
+        let object: Object<'_> = decode("object", text.as_bytes()).unwrap();
+        let owner = OwnerReference {
+            api_version: "apps/v1".into(),
+            kind: "K".into(),
+            name: "o".into(),
+            uid: "u".into(),
+            controller: true,
+            block_owner_deletion: false,
+        };
+        assert_eq!(object.metadata.owners(), Ok(vec![owner]));
+        assert_eq!(object.metadata.finalizers(), Ok(Vec::new()));
+        assert!(!object.metadata.deleting());
+        let text = meta("[{\"name\":7}]");
+        let object: Object<'_> = decode("object", text.as_bytes()).unwrap();
+        assert_eq!(
+            object.metadata.owners().unwrap_err(),
+            "value[0].name: 7 where a string should be (at byte 9 of 12)"
+        );
+        assert_eq!(ObjectMeta::default().owners(), Ok(Vec::new()));
+        let object: Object<'_> = decode("object", br#"{"metadata":{"finalizers":["a","b"]}}"#).unwrap();
+        assert_eq!(object.metadata.finalizers().unwrap(), ["a", "b"]);
     }
 
     #[test]
@@ -148,7 +255,8 @@ mod tests {
             "{}",
             r#"{"apiVersion":null,"kind":null,"metadata":null,"spec":null,"status":null}"#,
             r#"{"metadata":{}}"#,
-            r#"{"metadata":{"name":null,"generation":null,"labels":null,"annotations":null,"deletionTimestamp":null}}"#,
+            r#"{"metadata":{"name":null,"generation":null,"labels":null,"annotations":null,"deletionTimestamp":null,
+                "creationTimestamp":null,"ownerReferences":null,"finalizers":null}}"#,
         ] {
             assert_eq!(
                 decode::<Object<'_, Spec>>("object", text.as_bytes()),
@@ -167,6 +275,9 @@ mod tests {
         };
         assert_eq!(serde_json::to_string(&meta).unwrap(), r#"{"name":"a","labels":{"b":"c"}}"#);
         assert_eq!(decode("meta", br#"{"name":"a","labels":{"b":"c"}}"#), Ok(meta));
+        let owner = r#"{"apiVersion":"v1","kind":"K","name":"o","uid":"u","blockOwnerDeletion":true}"#;
+        let read: OwnerReference<'_> = decode("owner", owner.as_bytes()).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), owner);
         assert_eq!(serde_json::to_string(&ObjectMeta::default()).unwrap(), "{}");
     }
 }

@@ -1,16 +1,18 @@
 //! Request of a CompositeController's sync and finalize hooks, and the fields that other requests share.
 
-use crate::{Map, Str};
+use crate::keep::put;
+use crate::{Map, Raw, Str};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 
 /// Request to the sync and the finalize hook of a `CompositeController`.
 ///
 /// Each part is a type of the hook's own choice, decoded without a detour; what it does not name is skipped.
 /// Usual choices, in order: [`Object<Spec>`](crate::Object) or a struct; [`Children`] or a struct with a
 /// [`Map`] per kind; for `settings` and `related` a struct, `serde_json::Value` or
-/// [`Raw`](crate::Raw). Without a choice, nothing is kept but the names of the children.
+/// [`Raw`]. Without a choice, nothing is kept but the names of the children.
 ///
 /// Only `parent` has to be there. The rest is `Default` where it is absent or null.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,18 +91,18 @@ where
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
-        let (mut object, mut owned, mut settings, mut related, mut finalizing) =
-            (None, None, None, None, None);
+        let mut parts = ManuallyDrop::new((None, None, None, None, None));
         while let Some(key) = fields.next_key::<Str<'de>>()? {
             match &*key {
-                key if key == self.object => object = Some(fields.next_value()?),
-                key if key == self.owned => owned = fields.next_value()?,
-                "settings" => settings = fields.next_value()?,
-                "related" => related = fields.next_value()?,
-                "finalizing" => finalizing = fields.next_value()?,
+                key if key == self.object => put(&mut parts.0, Some(fields.next_value()?)),
+                key if key == self.owned => put(&mut parts.1, fields.next_value()?),
+                "settings" => put(&mut parts.2, fields.next_value()?),
+                "related" => put(&mut parts.3, fields.next_value()?),
+                "finalizing" => parts.4 = fields.next_value()?,
                 _ => drop(fields.next_value::<IgnoredAny>()?),
             }
         }
+        let (object, owned, settings, related, finalizing) = ManuallyDrop::into_inner(parts);
         Ok(Parts {
             object: object.ok_or_else(|| A::Error::missing_field(self.object))?,
             owned: owned.unwrap_or_default(),
@@ -153,6 +155,32 @@ impl<'a, C> Children<'a, C> {
     }
 }
 
+impl<'a> Children<'a, Raw<'a>> {
+    /// The children of one kind as a type of their own, such as a `Pod` of `k8s-openapi`. [`Children`] of [`Raw`] are decoded
+    /// here, when they are asked for, so that each kind may have another type.
+    ///
+    /// ```
+    /// use metahook_sdk::{IgnoredAny, Object, Raw, Result, Sync, SyncResponse};
+    ///
+    /// fn sync(request: &Sync<'_, IgnoredAny, IgnoredAny, Raw<'_>>) -> Result {
+    ///     let pods: Vec<Object<'_>> = request.children.decoded("Pod.v1")?;
+    ///     let leaving = pods.iter().filter(|pod| pod.metadata.deleting()).count();
+    ///     // …
+    /// #   assert_eq!(leaving, 0);
+    /// #   Ok(SyncResponse::new())
+    /// }
+    /// # metahook_sdk::testing::Request::of(serde_json::json!({})).call(sync).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// One line that names the child and the field which is of another type.
+    pub fn decoded<T: Deserialize<'a>>(&self, key: &str) -> Result<Vec<T>, String> {
+        let decode =
+            |(name, child): (&str, &Raw<'a>)| child.decode().map_err(|why| format!("{key} {name}: {why}"));
+        self.group(key).iter().map(decode).collect()
+    }
+}
+
 impl<C> Default for Children<'_, C> {
     fn default() -> Self {
         Self { groups: Map::new(), none: Map::new() }
@@ -168,8 +196,8 @@ impl<'de: 'a, 'a, C: Deserialize<'de>> Deserialize<'de> for Children<'a, C> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Object;
     use crate::decode::decode;
-    use crate::{Object, Raw};
 
     #[derive(Debug, Default, PartialEq, serde::Deserialize)]
     struct Settings {
@@ -198,6 +226,16 @@ mod tests {
         assert_eq!(request.settings, Settings { greeting: Some("hi".to_owned()) });
         assert_eq!(request.related.text(), r#"{"Secret.v1":null}"#);
         assert!(request.finalizing);
+    }
+
+    #[test]
+    fn children_of_a_kind_are_decoded_as_a_type_of_their_own() {
+        let request: SyncRequest<IgnoredAny, Children<'_, Raw<'_>>> = decode("request", REQUEST).unwrap();
+        let pods: Vec<Object<'_>> = request.children.decoded("Pod.v1").unwrap();
+        assert_eq!(pods.iter().map(|pod| &*pod.metadata.name).collect::<Vec<_>>(), ["a", ""]);
+        assert_eq!(request.children.decoded::<Object<'_>>("Job.batch/v1"), Ok(Vec::new()));
+        let why = request.children.decoded::<Vec<u8>>("Pod.v1").unwrap_err();
+        assert!(why.starts_with("Pod.v1 a: value: an object where"), "{why}");
     }
 
     #[test]

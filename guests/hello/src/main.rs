@@ -1,6 +1,6 @@
 //! The tutorial's hook: for each `HelloWorld` one Pod that prints a greeting.
 
-use metahook_sdk::{Object, SyncRequest, SyncResponse};
+use metahook_sdk::{Sync, SyncResponse};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -9,7 +9,7 @@ struct Spec {
     who: Option<String>,
 }
 
-fn sync(request: &SyncRequest<Object<'_, Spec>>) -> SyncResponse {
+fn sync(request: &Sync<'_, Spec>) -> SyncResponse {
     let parent = &request.parent;
     let who = parent.spec.who.as_deref().unwrap_or("World");
     SyncResponse::new()

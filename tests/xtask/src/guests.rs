@@ -39,10 +39,17 @@ fn folder() -> Result<PathBuf> {
     Ok(paths::target()?.join(TARGET).join("guest"))
 }
 
+/// Bytes of the smallest hook with the SDK.
+const MAX_HELLO: u64 = 100_000;
+
 fn print_size(name: &str) -> Result<()> {
     let module = paths::guest(name)?;
     let size = fs::metadata(&module).with_context(|| format!("cannot read {}", module.display()))?.len();
     println!("{name}.wasm  {size} bytes  {}", module.display());
+    ensure!(
+        name != "hello" || size < MAX_HELLO,
+        "hello.wasm has {size} bytes, and the SDK promises less than {MAX_HELLO}: `metahook pack` says what they are"
+    );
     Ok(())
 }
 

@@ -2,17 +2,23 @@
 
 /// The files of `guest-sdk/src` by name; a test compares them with the folder.
 pub(super) const SOURCES: &[(&str, &str)] = &[
+    ("alias.rs", include_str!("../../../../guest-sdk/src/alias.rs")),
     ("borrow.rs", include_str!("../../../../guest-sdk/src/borrow.rs")),
+    ("clock.rs", include_str!("../../../../guest-sdk/src/clock.rs")),
+    ("condition.rs", include_str!("../../../../guest-sdk/src/condition.rs")),
     ("customize.rs", include_str!("../../../../guest-sdk/src/customize.rs")),
     ("decode.rs", include_str!("../../../../guest-sdk/src/decode.rs")),
     ("decorate.rs", include_str!("../../../../guest-sdk/src/decorate.rs")),
     ("json.rs", include_str!("../../../../guest-sdk/src/json.rs")),
+    ("keep.rs", include_str!("../../../../guest-sdk/src/keep.rs")),
     ("lib.rs", include_str!("../../../../guest-sdk/src/lib.rs")),
+    ("names.rs", include_str!("../../../../guest-sdk/src/names.rs")),
     ("object.rs", include_str!("../../../../guest-sdk/src/object.rs")),
     ("place.rs", include_str!("../../../../guest-sdk/src/place.rs")),
     ("request.rs", include_str!("../../../../guest-sdk/src/request.rs")),
     ("response.rs", include_str!("../../../../guest-sdk/src/response.rs")),
-    ("testing.rs", include_str!("../../../../guest-sdk/src/testing.rs")),
+    ("testing/fixpoint.rs", include_str!("../../../../guest-sdk/src/testing/fixpoint.rs")),
+    ("testing/mod.rs", include_str!("../../../../guest-sdk/src/testing/mod.rs")),
 ];
 
 /// Its manifest, without the workspace that it has here.
@@ -25,12 +31,21 @@ pub(super) const MANIFEST: &str = concat!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn no_file_of_the_sdk_is_left_out() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-sdk/src");
-        let there = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut there: Vec<_> = there.map(|name| name.into_string().unwrap()).collect();
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-sdk/src"));
+        let (mut folders, mut there) = (vec![folder.to_owned()], Vec::new());
+        while let Some(next) = folders.pop() {
+            for entry in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else {
+                    there.push(entry.strip_prefix(folder).unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
         there.sort();
         assert_eq!(SOURCES.iter().map(|(name, _)| *name).collect::<Vec<_>>(), there);
     }

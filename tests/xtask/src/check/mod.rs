@@ -49,6 +49,7 @@ pub(crate) fn all() -> Result<bool> {
     }
     lints()?;
     documentation()?;
+    package()?;
     Ok(true)
 }
 
@@ -60,6 +61,20 @@ fn format() -> Result<()> {
 fn lints() -> Result<()> {
     eprintln!("check: lints");
     run_cargo(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+/// That the SDK can be published: what it needs is in its own folder. That it builds outside is tested by `metahook new`.
+fn package() -> Result<()> {
+    eprintln!("check: the package of the SDK");
+    run_cargo(&mut cargo(&[
+        "package",
+        "-p",
+        "metahook-sdk",
+        "--no-verify",
+        "--allow-dirty",
+        "--offline",
+        "-q",
+    ]))
 }
 
 fn documentation() -> Result<()> {

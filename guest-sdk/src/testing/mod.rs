@@ -14,6 +14,8 @@
 //! assert_eq!(answer.status, json!({ "pods": 1 }));
 //! ```
 
+mod fixpoint;
+
 use crate::{IntoResponse, call, decode};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -56,7 +58,8 @@ impl Request {
         }
     }
 
-    /// Objects are keyed by `namespace/name`, as for a hook of version v2.
+    /// Objects are keyed by `namespace/name`, as for a hook of version v2. Without this the hook is of version v1: about a
+    /// parent in a namespace it is shown the objects of that namespace alone, by `name`.
     #[must_use]
     pub fn v2(mut self) -> Self {
         self.uniform = true;
@@ -70,14 +73,15 @@ impl Request {
         self
     }
 
-    /// A child or attachment that exists. Its place is taken from its `apiVersion`, `kind` and `metadata.name`.
+    /// A child or attachment that exists. Its place is taken from its `apiVersion`, `kind`, `metadata.name` and
+    /// `metadata.namespace`; without one it is in the parent's.
     #[must_use]
     pub fn observed(mut self, child: Value) -> Self {
         self.observed.push(child);
         self
     }
 
-    /// An object that the customize hook asked for.
+    /// An object that the customize hook asked for; without a namespace it is cluster-scoped.
     #[must_use]
     pub fn related(mut self, object: Value) -> Self {
         self.related.push(object);
@@ -121,11 +125,14 @@ impl Request {
     fn json(self) -> Result<Value, String> {
         let [object, owned] = self.names;
         let declared = self.groups.into_iter().map(|group| (group, json!({}))).collect();
+        let home = text(&self.object, "/metadata/namespace").unwrap_or_default().to_owned();
+        let observed = self.observed.into_iter().map(|child| at_home(child, &home)).collect();
+        let naming = Naming { home: &home, uniform: self.uniform };
         let mut request = json!({
             "controller": {},
             object: self.object,
-            owned: grouped(declared, self.observed, self.uniform)?,
-            "related": grouped(Map::new(), self.related, self.uniform)?,
+            owned: naming.grouped(declared, observed)?,
+            "related": naming.grouped(Map::new(), self.related)?,
             "finalizing": self.finalizing,
         });
         if let (Some(settings), Value::Object(fields)) = (self.settings, &mut request) {
@@ -135,22 +142,51 @@ impl Request {
     }
 }
 
-/// Objects by kind and name.
-fn grouped(mut groups: Map<String, Value>, objects: Vec<Value>, uniform: bool) -> Result<Value, String> {
-    for object in objects {
-        let text = |at: &str| object.pointer(at).and_then(Value::as_str);
-        let (Some(version), Some(kind), Some(name)) =
-            (text("/apiVersion"), text("/kind"), text("/metadata/name"))
-        else {
-            return Err(format!("observed object without apiVersion, kind or metadata.name: {object}"));
-        };
-        let namespace = text("/metadata/namespace").filter(|namespace| uniform && !namespace.is_empty());
-        let key = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
-        if let Value::Object(group) = groups.entry(format!("{kind}.{version}")).or_insert_with(|| json!({})) {
-            group.insert(key, object);
+fn text<'a>(object: &'a Value, at: &str) -> Option<&'a str> {
+    object.pointer(at).and_then(Value::as_str)
+}
+
+/// The child in its parent's namespace, where it names none.
+fn at_home(mut child: Value, home: &str) -> Value {
+    if let Some(Value::Object(metadata)) = child.get_mut("metadata").filter(|_| !home.is_empty()) {
+        metadata.entry("namespace").or_insert_with(|| home.into());
+    }
+    child
+}
+
+/// How requests about a parent name objects.
+struct Naming<'a> {
+    /// The parent's namespace; empty where it is in none.
+    home: &'a str,
+    uniform: bool,
+}
+
+impl Naming<'_> {
+    /// `None`: a hook of version v1 is not shown it.
+    fn name(&self, namespace: &str, name: &str) -> Option<String> {
+        match (self.uniform || self.home.is_empty(), namespace) {
+            (true, "") => Some(name.to_owned()),
+            (true, namespace) => Some(format!("{namespace}/{name}")),
+            (false, namespace) => (namespace == self.home).then(|| name.to_owned()),
         }
     }
-    Ok(Value::Object(groups))
+
+    /// Objects by kind and name.
+    fn grouped(&self, mut groups: Map<String, Value>, objects: Vec<Value>) -> Result<Value, String> {
+        for object in objects {
+            let (Some(version), Some(kind), Some(name)) =
+                (text(&object, "/apiVersion"), text(&object, "/kind"), text(&object, "/metadata/name"))
+            else {
+                return Err(format!("observed object without apiVersion, kind or metadata.name: {object}"));
+            };
+            let key = self.name(text(&object, "/metadata/namespace").unwrap_or_default(), name);
+            let group = groups.entry(format!("{kind}.{version}")).or_insert_with(|| json!({}));
+            if let (Value::Object(group), Some(key)) = (group, key) {
+                group.insert(key, object);
+            }
+        }
+        Ok(Value::Object(groups))
+    }
 }
 
 /// Response of a hook, read back from its JSON.
@@ -222,6 +258,40 @@ mod tests {
             request.call(hook),
             Ok(Answer { raw: r#"{"children":[]}"#.to_owned(), ..Answer::default() })
         );
+    }
+
+    #[test]
+    fn a_hook_is_shown_what_its_version_has_names_for() {
+        fn shown(request: &SyncRequest<Object<'_>, Children<'_>, Value, Children<'_>>) -> SyncResponse {
+            let keys = |of: &Children<'_>| {
+                of.group("Pod.v1").iter().map(|(key, _)| key.to_owned()).collect::<Vec<_>>()
+            };
+            SyncResponse::new().status(json!([keys(&request.children), keys(&request.related)]))
+        }
+        let at = |namespace: Option<&str>, name: &str| {
+            let mut pod = object("v1", "Pod", name);
+            pod["metadata"]["namespace"] = namespace.map_or(Value::Null, Value::from);
+            pod
+        };
+        let request = |home: Option<&str>| {
+            let request = Request::of(json!({ "metadata": { "namespace": home } }));
+            let request = request.observed(object("v1", "Pod", "child"));
+            request
+                .related(at(Some("n"), "a"))
+                .related(at(Some("m"), "b"))
+                .related(object("v1", "Pod", "cluster"))
+        };
+        for (home, v1, v2) in [
+            (Some("n"), json!([["child"], ["a"]]), json!([["n/child"], ["cluster", "m/b", "n/a"]])),
+            (
+                None,
+                json!([["child"], ["cluster", "m/b", "n/a"]]),
+                json!([["child"], ["cluster", "m/b", "n/a"]]),
+            ),
+        ] {
+            assert_eq!(request(home).call(shown).unwrap().status, v1);
+            assert_eq!(request(home).v2().call(shown).unwrap().status, v2);
+        }
     }
 
     #[test]

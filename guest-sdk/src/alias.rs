@@ -1,0 +1,98 @@
+//! Short names for the usual choices of types.
+
+use crate::{Children, CustomizeRequest, DecorateRequest, Object, SyncResponse};
+use serde::de::IgnoredAny;
+
+/// The usual [`SyncRequest`](crate::SyncRequest): a parent with these parts, children and related objects of one type
+/// each. What is left out is not read.
+///
+/// ```
+/// use metahook_sdk::{Sync, SyncResponse};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize, Default)]
+/// struct Spec {
+///     replicas: usize,
+/// }
+///
+/// fn sync(request: &Sync<'_, Spec>) -> SyncResponse {
+///     let missing = request.parent.spec.replicas.saturating_sub(request.children.group("Pod.v1").len());
+///     // …
+/// #   assert_eq!(missing, 2);
+/// #   SyncResponse::new()
+/// }
+/// # let request = metahook_sdk::testing::Request::of(serde_json::json!({ "spec": { "replicas": 2 } }));
+/// # request.call(sync).unwrap();
+/// ```
+pub type Sync<
+    'a,
+    Spec = IgnoredAny,
+    Status = IgnoredAny,
+    Child = IgnoredAny,
+    Settings = IgnoredAny,
+    Related = IgnoredAny,
+> = crate::SyncRequest<Object<'a, Spec, Status>, Children<'a, Child>, Settings, Children<'a, Related>>;
+
+/// The usual [`DecorateRequest`]: an object with these parts, attachments and related objects of one type each.
+pub type Decorate<
+    'a,
+    Spec = IgnoredAny,
+    Status = IgnoredAny,
+    Attachment = IgnoredAny,
+    Settings = IgnoredAny,
+    Related = IgnoredAny,
+> = DecorateRequest<Object<'a, Spec, Status>, Children<'a, Attachment>, Settings, Children<'a, Related>>;
+
+/// The usual [`CustomizeRequest`]: a parent, or a decorated object, with these parts.
+pub type Customize<'a, Spec = IgnoredAny, Status = IgnoredAny, Settings = IgnoredAny> =
+    CustomizeRequest<Object<'a, Spec, Status>, Settings>;
+
+/// Any error, for hooks that fail in more than one way. Every `std::error::Error` becomes one by `?`, and so do
+/// a `String` and a `&str`.
+pub type Error = Box<dyn std::error::Error + Send + std::marker::Sync>;
+
+/// What a hook returns that may fail. The server takes an error for a failed call: it writes and deletes nothing, and
+/// tries again.
+///
+/// ```
+/// use metahook_sdk::{Result, Sync, SyncResponse, testing::Request};
+/// use serde_json::json;
+///
+/// fn sync(request: &Sync<'_, Option<String>>) -> Result {
+///     let size: usize = request.parent.spec.as_deref().ok_or("spec is missing")?.parse()?;
+///     Ok(SyncResponse::new().status(json!({ "size": size })))
+/// }
+///
+/// let call = |spec| Request::of(json!({ "spec": spec })).call(sync).map(|answer| answer.status);
+/// assert_eq!(call(json!("7")), Ok(json!({ "size": 7 })));
+/// assert_eq!(call(json!(null)), Err("spec is missing".to_owned()));
+/// assert_eq!(call(json!("seven")), Err("invalid digit found in string".to_owned()));
+/// ```
+pub type Result<R = SyncResponse> = std::result::Result<R, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Raw, testing};
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    #[test]
+    fn types_of_k8s_openapi_are_children_both_ways() {
+        fn sync(request: &Sync<'_, IgnoredAny, IgnoredAny, Raw<'_>>) -> Result {
+            let mut pods: Vec<Pod> = request.children.decoded("Pod.v1")?;
+            pods.iter_mut().filter_map(|pod| pod.spec.as_mut()).for_each(|spec| spec.priority = Some(7));
+            Ok(SyncResponse::new().children(pods))
+        }
+        let pod = |priority: Option<i32>| {
+            let spec = priority.map_or_else(
+                || json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 80 }] }] }),
+                |priority| json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 80 }] }], "priority": priority }),
+            );
+            let metadata = json!({ "name": "a", "creationTimestamp": "2026-01-01T00:00:00Z" });
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec })
+        };
+        let request = testing::Request::of(json!({})).observed(pod(None));
+        assert_eq!(request.call(sync).unwrap().children, [pod(Some(7))]);
+    }
+}
