@@ -88,6 +88,8 @@ pub enum DevCommandError {
         "ended at once by a second signal: the controller and its finalizers are as they were. Start the same command again and end it by one Ctrl-C to clean up"
     )]
     AtOnce,
+    #[error("ended by a signal before anything was written")]
+    Interrupted,
     #[error("cannot print")]
     Print(#[from] io::Error),
 }
@@ -96,7 +98,12 @@ impl DevCommandError {
     /// 1: the cluster. 2: the files or the flags.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Connect(_) | Self::Session(_) | Self::Serve(_) | Self::AtOnce | Self::Signal(_) => 1,
+            Self::Connect(_)
+            | Self::Session(_)
+            | Self::Serve(_)
+            | Self::AtOnce
+            | Self::Interrupted
+            | Self::Signal(_) => 1,
             _ => 2,
         }
     }
@@ -119,8 +126,15 @@ impl Dev {
             (term.map_err(DevCommandError::Signal)?, int.map_err(DevCommandError::Signal)?);
         let session = Session { name, kind, controller };
         let reach = (self.kubeconfig.as_deref(), self.context.as_deref());
-        let api = ApiClient::connect_to(reach, settings.rate, READ_TIMEOUT).await?;
-        api.is_reachable().await?;
+        let connected = async {
+            let api = ApiClient::connect_to(reach, settings.rate, READ_TIMEOUT).await?;
+            api.is_reachable().await.map(|()| api)
+        };
+        let api = tokio::select! {
+            api = connected => api?,
+            _ = term.recv() => return Err(DevCommandError::Interrupted),
+            _ = int.recv() => return Err(DevCommandError::Interrupted),
+        };
         let begun = DevSession::begin(&api, session.clone(), &document.value).await?;
         let how = if begun.is_new { "applied" } else { "applied over the one that is there" };
         say(&mut out, &format!("session {}: {} {how}; Ctrl-C ends it", session.name, begun.id()))?;

@@ -16,6 +16,7 @@ mod apply;
 mod check;
 mod cluster;
 mod dev;
+mod interrupt;
 mod new;
 mod pack;
 mod render;
