@@ -87,6 +87,22 @@ fn a_hook_whose_answer_follows_the_time_is_found() {
     );
 }
 
+/// What the SDK's conditions do.
+#[test]
+fn a_hook_may_note_the_time_of_a_change() {
+    // Where the status has its mark it stays; else the answer follows the time.
+    let notes = "(if (call $has (i32.const 0x7e)) (then (call $say (i32.const 0)) (return)))
+        (drop (call $time (i32.const 0) (i64.const 0) (i32.const 64)))
+        (call $say (i32.wrap_i64 (i64.rem_u (i64.div_u (i64.load (i32.const 64)) (i64.const 3456000000000000)) (i64.const 2))))";
+    let (one, other) = (r#"{"children":[],"status":{"x":"~1"}}"#, r#"{"children":[],"status":{"x":"~2"}}"#);
+    let mut request = request();
+    request["parent"].as_object_mut().unwrap().remove("status");
+    let folder =
+        Folder::new().module("hook.wasm", &reads(one, other, notes)).with("r.json", request.to_string());
+    let ended = folder.metahook(&["check", "hook.wasm", "--request=r.json"]);
+    assert!(ended.out.contains("ok   the same request gets the same answer, also later"), "{}", ended.out);
+}
+
 #[test]
 fn a_hook_that_takes_the_first_key_is_found() {
     let first = "(call $say (i32.eq (i32.load8_u (i32.const 4098)) (i32.const 0x70)))";

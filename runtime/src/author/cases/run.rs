@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use metahook_core::api::policy::LimitBounds;
 use metahook_core::json::difference::same;
@@ -17,7 +17,7 @@ use crate::author::kinds::KnownKinds;
 use crate::author::render::Simulation;
 use crate::author::render::rounds::{End, Rounds};
 use crate::author::render::setup::Options;
-use crate::author::sandbox::Input;
+use crate::author::sandbox::{Input, simulated_time};
 use crate::author::schemas::MAX_FAULTS;
 use crate::author::{diff, yaml};
 use crate::telemetry::error_chain;
@@ -132,7 +132,7 @@ async fn calls(
             request: text.into(),
             limits: LimitBounds::default().default,
             mounts: &files.mounts,
-            now: SystemTime::now(),
+            now: simulated_time(number as u64),
         };
         let called = files.sandbox.call(module, input).await.called;
         outcome.instructions += called.usage.instructions;

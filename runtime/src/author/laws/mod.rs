@@ -21,7 +21,8 @@ use crate::author::sandbox::Input;
 use crate::hook::wasm::run::{CallError, Usage};
 use crate::telemetry::error_chain;
 use requests::{
-    is_allowed, reversed, with_many_children, with_specs, with_unicode, with_unknown_fields, without_status,
+    is_allowed, reversed, with_many_children, with_specs, with_status, with_unicode, with_unknown_fields,
+    without_status,
 };
 use shrink::shrink;
 
@@ -192,6 +193,8 @@ impl Trial {
         };
         match (first.answer, second.answer) {
             (Ok(one), Ok(other)) if same(&one, &other) => None,
+            // It may note the time of a change in the status, where it is what it goes by from then on.
+            (Ok(one), Ok(_)) if law == Law::SameAnswer && self.rests(hook, request, &one, now).await => None,
             (Ok(one), Ok(other)) => {
                 let why = format!("the answers differ: {}", shown_differences(&other, &one, true));
                 Some(Fault { kind: "Differs", why })
@@ -201,6 +204,16 @@ impl Trial {
             (Err(fault), Ok(_)) | (Ok(_), Err(fault)) => {
                 Some(Fault { why: format!("one of the two calls fails: {}", fault.why), ..fault })
             }
+        }
+    }
+
+    /// Whether the answer to the same request, but with this answer's status, is the same also later.
+    async fn rests(&self, hook: HookName, request: &Value, answer: &Value, now: SystemTime) -> bool {
+        let Some(next) = with_status(request, answer) else { return false };
+        let [one, other] = [now, now + LATER].map(|now| self.call(hook, next.to_string(), now));
+        match (one.await.answer, other.await.answer) {
+            (Ok(one), Ok(other)) => same(&one, &other),
+            _ => false,
         }
     }
 

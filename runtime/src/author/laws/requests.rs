@@ -51,6 +51,14 @@ pub(super) fn with_unknown_fields(request: &Value) -> Option<Value> {
     Some(request)
 }
 
+/// With the status of an answer; `None`: it has none.
+pub(super) fn with_status(request: &Value, answer: &Value) -> Option<Value> {
+    let mut request = request.clone();
+    let status = answer.get("status").filter(|status| !status.is_null())?;
+    parent(&mut request)?.insert("status".to_owned(), status.clone());
+    Some(request)
+}
+
 /// `None`: the parent has none.
 pub(super) fn without_status(request: &Value) -> Option<Value> {
     let mut request = request.clone();

@@ -1,7 +1,8 @@
 //! Hooks of a controller that is tried: modules out of files, and webhooks.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metahook_core::api::SpecError;
@@ -9,7 +10,7 @@ use metahook_core::api::hook::{Call, EnabledHook, HookName, PerHook, WasmHook};
 use metahook_core::api::policy::Limits;
 use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
-use crate::author::sandbox::{Input, Sandbox};
+use crate::author::sandbox::{Input, Sandbox, simulated_time};
 use crate::hook::wasm::run::{CallError, Module, MountedFolder};
 use crate::hook::web::{Pools, WebError, Webhook};
 use crate::memory::Reservation;
@@ -20,6 +21,8 @@ use crate::telemetry::metrics::Metrics;
 pub(crate) struct HookSet {
     sandbox: Arc<Sandbox>,
     hooks: PerHook<CallableHook>,
+    /// Of modules.
+    calls: AtomicU64,
 }
 
 enum CallableHook {
@@ -93,14 +96,14 @@ impl HookSet {
                 Ok::<_, HookSetError>(CallableHook::Webhook(Webhook::alone(target, &pools, meter)?.into()))
             }
         })?;
-        Ok(Self { sandbox, hooks })
+        Ok(Self { sandbox, hooks, calls: AtomicU64::default() })
     }
 
     pub(crate) async fn call(&self, controller: &str, hook: HookName, request: Vec<u8>) -> Called {
         let request = Bytes::from(request);
         match self.hooks.get(hook).unwrap_or(&self.hooks.sync) {
             CallableHook::Wasm { module, limits, mounts } => {
-                let now = SystemTime::now();
+                let now = simulated_time(self.calls.fetch_add(1, Ordering::Relaxed) + 1);
                 let input =
                     Input { controller, hook, request: request.clone(), limits: *limits, mounts, now };
                 let timed = self.sandbox.call(module, input).await;

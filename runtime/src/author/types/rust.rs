@@ -33,6 +33,7 @@ pub(super) fn print(kinds: &[Kind<'_>]) -> Result<String, fmt::Error> {
         }
     }
     let mut text = "// Made by `metahook types`; changes will be lost.\n\n".to_owned();
+    text.push_str("#![allow(dead_code, reason = \"no hook reads all\")]\n\n");
     if body.contains("BTreeMap<") {
         text.push_str("use std::collections::BTreeMap;\n\n");
     }
