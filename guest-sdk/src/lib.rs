@@ -60,6 +60,8 @@ mod decode;
 mod decorate;
 mod json;
 mod keep;
+#[cfg(feature = "log")]
+mod log_lines;
 mod names;
 mod object;
 mod place;
@@ -73,6 +75,8 @@ pub use clock::now;
 pub use condition::{Condition, Conditions};
 pub use customize::{CustomizeRequest, CustomizeResponse, LabelSelector, Operator, RelatedRule, Requirement};
 pub use decorate::{DecorateRequest, DecorateResponse};
+#[cfg(feature = "log")]
+pub use log_lines::log_to_stderr;
 pub use names::{hash, owned_name};
 pub use object::{Object, ObjectMeta, OwnerReference};
 pub use request::{Children, SyncRequest};

@@ -77,6 +77,7 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
         Row::converges("log-over", logs("log-over", &format!("{line}\n\n"))?),
         Row::converges("lines", logs("lines", &lines(100).join("\n"))?),
         Row::converges("lines-over", logs("lines-over", &lines(101).join("\n"))?),
+        Row::converges("levels", logs("levels", r#"{"level":"warn","message":"loud"}"#)?),
     ];
     come(test, &rows).await?;
     let hundred = lines(100);
@@ -90,6 +91,10 @@ pub(crate) async fn what_a_hook_logs_within_its_limit_is_in_the_servers_log_and_
         let logged = logged(test, row)?;
         ensure!(logged == wanted, "the row {}: the log has {logged:?}", row.name);
     }
+    let log = std::fs::read_to_string(test.server().log())?;
+    let mut records = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let loud = records.find(|record| record["target"] == "hook" && record["message"] == "loud");
+    ensure!(loud.as_ref().is_some_and(|record| record["level"] == "WARN"), "{loud:?}");
     Ok(())
 }
 

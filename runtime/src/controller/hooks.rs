@@ -8,6 +8,7 @@ use metahook_core::api::policy::Limits;
 use metahook_core::controller_metrics;
 use metahook_core::hash::{Fingerprint, Fingerprinter};
 use metahook_core::hook::etag::{AnswerCache, AnswerKey, KeptAnswer};
+use metahook_core::hook::log_line::{Level, LogLine};
 use metahook_core::object::Object;
 use metahook_core::object::id::Key;
 use metahook_core::reconcile::outcome::Retry;
@@ -271,7 +272,14 @@ impl HookCaller {
 fn log_stderr(log: &Log) {
     let mut lines = log.text.lines().filter(|line| !line.trim().is_empty());
     for line in lines.by_ref().take(MAX_LOG_LINES) {
-        tracing::info!(target: "hook", "{line}");
+        let LogLine { level, message } = LogLine::of(line);
+        match level {
+            Level::Error => tracing::error!(target: "hook", "{message}"),
+            Level::Warn => tracing::warn!(target: "hook", "{message}"),
+            Level::Info => tracing::info!(target: "hook", "{message}"),
+            Level::Debug => tracing::debug!(target: "hook", "{message}"),
+            Level::Trace => tracing::trace!(target: "hook", "{message}"),
+        }
     }
     let more = lines.count();
     if more > 0 || log.lost > 0 {

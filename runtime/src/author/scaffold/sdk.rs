@@ -12,6 +12,7 @@ pub(super) const SOURCES: &[(&str, &str)] = &[
     ("json.rs", include_str!("../../../../guest-sdk/src/json.rs")),
     ("keep.rs", include_str!("../../../../guest-sdk/src/keep.rs")),
     ("lib.rs", include_str!("../../../../guest-sdk/src/lib.rs")),
+    ("log_lines.rs", include_str!("../../../../guest-sdk/src/log_lines.rs")),
     ("names.rs", include_str!("../../../../guest-sdk/src/names.rs")),
     ("object.rs", include_str!("../../../../guest-sdk/src/object.rs")),
     ("place.rs", include_str!("../../../../guest-sdk/src/place.rs")),
@@ -25,7 +26,7 @@ pub(super) const SOURCES: &[(&str, &str)] = &[
 pub(super) const MANIFEST: &str = concat!(
     "[package]\nname = \"metahook-sdk\"\nversion = \"",
     env!("CARGO_PKG_VERSION"),
-    "\"\nedition = \"2024\"\n\n[dependencies]\nserde = { version = \"1\", features = [\"derive\"] }\nserde_json = \"1\"\n"
+    "\"\nedition = \"2024\"\n\n[dependencies]\nserde = { version = \"1\", features = [\"derive\"] }\nserde_json = \"1\"\nlog = { version = \"0.4\", optional = true }\n\n[features]\nlog = [\"dep:log\"]\n"
 );
 
 #[cfg(test)]

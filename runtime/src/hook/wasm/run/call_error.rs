@@ -6,6 +6,7 @@ use std::time::Duration;
 use metahook_core::api::policy::Limits;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hook::RequestTooLarge;
+use metahook_core::hook::log_line::LogLine;
 use metahook_core::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
@@ -171,7 +172,8 @@ fn last_words(log: &str, max: usize) -> String {
     let lines: Vec<_> = log.lines().rev().filter(is_said).take(MAX_LINES).collect();
     // A panic of Rust is one line of where, and the lines of its message.
     let from = lines.iter().position(|line| line.contains(" panicked at ")).unwrap_or_default();
-    let said: Vec<_> = lines.iter().take(from + 1).rev().map(|line| line.trim()).collect();
+    let said: Vec<_> = lines.iter().take(from + 1).rev().map(|line| LogLine::of(line).message).collect();
+    let said: Vec<_> = said.iter().map(|line| line.trim()).collect();
     // A terminal obeys control characters.
     let said = said.join(" ").replace(char::is_control, " ");
     if said.is_empty() { String::new() } else { format!("; its last words: {}", shorten(&said, max)) }
@@ -190,6 +192,8 @@ mod tests {
         );
         assert_eq!(last_words("one\ntwo\n\n", MAX_WORDS), "; its last words: two");
         assert_eq!(last_words(" \n", MAX_WORDS), "");
+        let json = r#"{"level":"error","message":"no colour"}"#;
+        assert_eq!(last_words(json, MAX_WORDS), "; its last words: no colour");
         assert_eq!(last_words("\u{1b}[2Jgone", MAX_WORDS), "; its last words:  [2Jgone");
     }
 
