@@ -247,6 +247,8 @@ pub(crate) async fn rules_of_too_many_parents_are_refused_until_others_go(test: 
     const EACH: usize = 1_850_000;
     let fit = form(2, 20);
     test.server().flag(&format!("--customize-memory-max={}", EACH * fit + EACH / 2));
+    // Each name is looked for in each namespace, and other tests have some.
+    test.server().flag("--customize-steps-max=50000000");
     serve(test).await?;
     let webhook =
         Webhook::serve(|asked: &Asked| names(10_000, text(&asked.body, "/parent/metadata/name")).into());

@@ -369,15 +369,16 @@ pub(crate) async fn claims_follow_owner_labels_and_deletion(test: &mut Fixture) 
 pub(crate) async fn a_parent_that_goes_neither_adopts_nor_releases(test: &mut Fixture) -> Result<()> {
     let program = |asked: &Asked| {
         let count = names(asked).len();
-        json!({ "children": [labelled("a", "p"), labelled("b", "p")], "status": { "children": count } })
-            .into()
+        let status = json!({ "children": count, "going": is_going(&asked.body["parent"]) });
+        json!({ "children": [labelled("a", "p"), labelled("b", "p")], "status": status }).into()
     };
     let _webhook = synced(test, program, |c, _| c.by_own_selectors()).await?;
     test.create(test.parent("p").selecting("app", "p")).await?;
     test.parents().until("p", "has two", |p| p["status"]["children"] == 2).await?;
     hold(test, "p").await?;
     test.parents().delete("p").await?;
-    test.parents().until("p", "going", is_going).await?;
+    // The server knows, too: else it releases what stops to match.
+    test.parents().until("p", "going", |p| p["status"]["going"] == true).await?;
     test.config_maps().merge("a", &json!({ "metadata": { "labels": { "app": "x" } } })).await?;
     test.parents().until("p", "one stopped matching", |p| p["status"]["children"] == 1).await?;
     test.make(&test.config_maps(), labelled("orphan", "p")).await?;
