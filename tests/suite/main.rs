@@ -14,6 +14,7 @@ mod config_restart;
 mod control_planes;
 mod crds;
 mod dev;
+mod gallery;
 mod harness;
 mod hook_failures;
 mod hostile_hooks;
@@ -167,6 +168,9 @@ fn of_controllers() -> Vec<Test> {
             a_pod_that_takes_its_time_to_go_is_waited_for,
             a_server_killed_between_deletion_and_creation_makes_and_counts_its_pod,
             two_containers_of_one_name_in_two_namespaces_have_a_pod_each,
+        },
+        gallery::{
+            service_per_pod_follows_its_stateful_set,
         },
         config_restart::{
             killed_before_any_write_it_deletes_each_pod_once,
@@ -534,6 +538,9 @@ fn without_a_server() -> Vec<Test> {
         scaffold::{
             a_new_hook_is_built_checked_and_tested_as_its_readme_has_it,
             each_template_makes_a_hook_that_passes_its_own_cases,
+        },
+        gallery::{
+            the_cases_of_each_guest_pass,
         },
         types::{
             printed_types_compile_and_keep_what_objects_say,
