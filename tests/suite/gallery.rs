@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// The guests whose folders have cases.
-const WITH_CASES: [&str; 1] = ["service-per-pod"];
+const WITH_CASES: [&str; 2] = ["bluegreen", "service-per-pod"];
 
 pub(crate) async fn the_cases_of_each_guest_pass(test: &mut Fixture) -> Result<()> {
     for name in WITH_CASES {
@@ -22,6 +22,52 @@ pub(crate) async fn the_cases_of_each_guest_pass(test: &mut Fixture) -> Result<(
         let said = String::from_utf8_lossy(&ended.stdout);
         ensure!(ended.status.success() && said.ends_with(" passed, 0 failed\n"), "{name}: {said}");
     }
+    Ok(())
+}
+
+/// Pods become ready by hand, as a kubelet would tell it.
+pub(crate) async fn bluegreen_switches_when_the_new_side_is_ready(test: &mut Fixture) -> Result<()> {
+    const COLOUR: &str = "bluegreen.example.com/colour";
+    let sets = Kind::new("apps", "v1", "ReplicaSet", "replicasets");
+    test.define_kind().await?;
+    test.store("hook", &guest("bluegreen")?).await?;
+    test.serve()?;
+    let controller = test.controller().making(&sets, "InPlace").making(&SERVICE, "InPlace");
+    test.host(controller.synced_by(test.hook("hook").version("v2"))).await?;
+    let template = |image: &str| json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
+    test.create(test.parent("shop").with(json!({ "replicas": 2, "template": template("one") }))).await?;
+
+    let (sets, services, pods) = (test.within(&sets), test.within(&SERVICE), test.pods());
+    let selects = |colour: &'static str| move |service: &Value| service["spec"]["selector"][COLOUR] == colour;
+    let of = |colour: &'static str, image: &'static str| {
+        move |pod: &&Value| {
+            pod["metadata"]["labels"][COLOUR] == colour && pod["spec"]["containers"][0]["image"] == image
+        }
+    };
+    services.until("shop", "blue", selects("blue")).await?;
+    pods.until_all("two Pods", |all| all.iter().filter(of("blue", "one")).count() == 2).await?;
+    let phase = |phase: &'static str, live: &'static str| {
+        move |parent: &Value| parent["status"]["phase"] == phase && parent["status"]["live"] == live
+    };
+    test.parents().until("shop", "at rest", phase("Stable", "blue")).await?;
+
+    test.parents().merge("shop", &json!({ "spec": { "template": template("two") } })).await?;
+    let two = |all: &[Value]| all.iter().filter(of("green", "two")).count() == 2;
+    let all = pods.until_all("two of each side", two).await?;
+    test.parents().until("shop", "under way", phase("Rolling", "blue")).await?;
+    let ready =
+        json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
+    for (nth, pod) in all.iter().filter(of("green", "two")).enumerate() {
+        ensure!(
+            services.get("shop").await.is_ok_and(|it| selects("blue")(&it)),
+            "it switched after {nth} Pods"
+        );
+        pods.merge_status(text(pod, "/metadata/name"), &ready).await?;
+    }
+    services.until("shop", "green", selects("green")).await?;
+    test.parents().until("shop", "at rest again", phase("Stable", "green")).await?;
+    sets.until("shop-blue", "at rest", |set| set["spec"]["replicas"] == 0).await?;
+    pods.until_all("the Pods of green alone", |all| all.len() == 2 && two(all)).await?;
     Ok(())
 }
 

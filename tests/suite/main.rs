@@ -170,6 +170,7 @@ fn of_controllers() -> Vec<Test> {
             two_containers_of_one_name_in_two_namespaces_have_a_pod_each,
         },
         gallery::{
+            bluegreen_switches_when_the_new_side_is_ready,
             service_per_pod_follows_its_stateful_set,
         },
         config_restart::{
