@@ -34,6 +34,15 @@ pub fn guest(name: &str) -> Result<PathBuf> {
         Some(folder) => PathBuf::from(folder),
         None => target()?.join("wasm32-wasip1").join("guest"),
     };
+    found(&folder, name)
+}
+
+/// The component of a guest, from the target folder.
+pub fn component(name: &str) -> Result<PathBuf> {
+    found(&target()?.join("wasm32-wasip2").join("guest"), name)
+}
+
+fn found(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.wasm"));
     ensure!(path.is_file(), "there is no guest at {} (cargo xtask guests makes it)", path.display());
     Ok(path)

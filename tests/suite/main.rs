@@ -9,6 +9,7 @@ mod asked_cluster;
 mod attacks;
 mod chart;
 mod compat;
+mod components;
 mod composite;
 mod config_restart;
 mod control_planes;
@@ -545,6 +546,13 @@ fn without_a_server() -> Vec<Test> {
         },
         types::{
             printed_types_compile_and_keep_what_objects_say,
+        },
+        components::{
+            a_component_with_a_hash_map_is_pure,
+            a_component_that_asks_for_the_time_is_not_pure,
+            a_component_reads_its_mounts_and_changes_nothing,
+            a_component_has_no_network_and_is_told_so,
+            a_component_waits_no_time_and_has_the_limits_of_a_module,
         },
         purity::{
             a_rust_hook_with_a_hash_map_is_pure,

@@ -1,9 +1,11 @@
 //! Hooks as people write them are pure unless they ask what time it is, whatever their language does at its start.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use acceptance::fixture::{Fixture, guest};
+use acceptance::fixture::Fixture;
 use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
@@ -16,36 +18,44 @@ use metahook_core::api::policy::LimitBounds;
 use serde_json::{Value, json};
 
 /// A guest that can be called, on a runtime of its own.
-struct Probe {
+pub(crate) struct Probe {
     registry: Arc<ModuleRegistry>,
     module: Arc<Module>,
 }
 
 /// What a probe answered.
-struct Answer {
-    status: Value,
-    pure: bool,
-    log: String,
+pub(crate) struct Answer {
+    pub(crate) status: Value,
+    pub(crate) pure: bool,
+    pub(crate) log: String,
     usage: Usage,
 }
 
 impl Probe {
     async fn load(name: &str) -> Result<Self> {
+        Self::load_file(&paths::guest(name)?).await
+    }
+
+    pub(crate) async fn load_component(name: &str) -> Result<Self> {
+        Self::load_file(&paths::component(name)?).await
+    }
+
+    async fn load_file(path: &Path) -> Result<Self> {
         let mut modules = ModuleSettings::new(paths::server()?);
         modules.bounds.compile_time = Duration::from_mins(10); // a large probe on a busy machine
         let settings = RuntimeSettings { concurrency: 1, limits: LimitBounds::default(), modules };
         let registry = Arc::new(ModuleRegistry::new(&settings)?);
-        let module = registry.load(guest(name)?).await?;
+        let module = registry.load(fs::read(path)?).await?;
         Ok(Self { registry, module })
     }
 
     /// Calls it with the default limits, `seconds` after 1970.
-    async fn call(&self, request: &Value, seed: u8, seconds: u64) -> Result<Answer> {
+    pub(crate) async fn call(&self, request: &Value, seed: u8, seconds: u64) -> Result<Answer> {
         self.call_with(&[], request, (seed, seconds)).await
     }
 
     /// The same with mounts.
-    async fn call_with(
+    pub(crate) async fn call_with(
         &self,
         mounts: &[MountedFolder],
         request: &Value,
@@ -67,7 +77,7 @@ impl Probe {
     }
 }
 
-fn request() -> Value {
+pub(crate) fn request() -> Value {
     let parent = json!({
         "apiVersion": "example.com/v1",
         "kind": "Probe",
@@ -77,21 +87,21 @@ fn request() -> Value {
     json!({ "controller": {}, "parent": parent, "children": {}, "finalizing": false })
 }
 
-fn with_settings(settings: Value) -> Value {
+pub(crate) fn with_settings(settings: Value) -> Value {
     let mut request = request();
     request["settings"] = settings;
     request
 }
 
 /// A mount with two files.
-fn mount() -> [MountedFolder; 1] {
+pub(crate) fn mount() -> [MountedFolder; 1] {
     let file = |name: &str, text: &'static str| (name.to_owned(), Bytes::from_static(text.as_bytes()));
     let files = Files::from([file("name", "World"), file("greeting", "Hello")]).into();
     [MountedFolder { path: "/etc/greeting".to_owned(), files }]
 }
 
 /// 26 letters in the order of a map: the same at each call, another with another seed.
-async fn has_an_order_of_its_seed(probe: &Probe) -> Result<Answer> {
+pub(crate) async fn has_an_order_of_its_seed(probe: &Probe) -> Result<Answer> {
     let first = probe.call(&request(), 1, 1).await?;
     let again = probe.call(&request(), 1, 2_000_000_000).await?;
     let other = probe.call(&request(), 2, 1).await?;

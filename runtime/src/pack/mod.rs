@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use wasmparser::{BinaryReaderError, Parser, Payload};
 
 use crate::hook::wasm::compile::Digest;
+use crate::hook::wasm::compile::outline::Kind;
 
 /// The API server lets a ConfigMap hold as many bytes, counted as they are, not as base64.
 const MAX_CONFIG_MAP: usize = 1 << 20;
@@ -83,8 +84,6 @@ impl Place {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StripError {
-    #[error("this is a component, and hooks are modules: build with --target wasm32-wasip1")]
-    Component,
     #[error("this is not a WebAssembly module")]
     NotWasm,
     #[error("the module is broken")]
@@ -105,6 +104,10 @@ pub(crate) enum ShrinkError {
 /// The module without sections that no server reads, and why `wasm-opt` did not make it smaller, where it did not.
 pub(crate) fn optimize(wasm_opt: &Path, module: &[u8]) -> Result<(Vec<u8>, Option<ShrinkError>), PackError> {
     check(module)?;
+    // What a component is made of depends on its parts being as they are.
+    if Kind::of(module) == Kind::Component {
+        return Ok((module.to_vec(), None));
+    }
     let (shrunk, why) = match shrink(wasm_opt, module) {
         Ok(shrunk) => (shrunk, None),
         Err(why) => (module.to_vec(), Some(why)),
@@ -183,7 +186,7 @@ fn strip(module: &[u8]) -> Result<Vec<u8>, StripError> {
 pub(crate) fn check(module: &[u8]) -> Result<(), StripError> {
     match module {
         _ if module.starts_with(&HEADER) => Ok(()),
-        [0, b'a', b's', b'm', ..] => Err(StripError::Component),
+        [0, b'a', b's', b'm', ..] if Kind::of(module) == Kind::Component => Ok(()),
         _ => Err(StripError::NotWasm),
     }
 }
@@ -309,10 +312,17 @@ mod tests {
     }
 
     #[test]
+    fn a_component_is_packed_as_it_is() {
+        let component = wat::parse_str("(component (core module (@custom \"x\" \"y\")))").unwrap();
+        let (packed, why) = optimize(Path::new("no-such-wasm-opt"), &component).unwrap();
+        assert!(packed == component && why.is_none());
+        assert!(pack(&component, &place()).is_ok());
+    }
+
+    #[test]
     fn what_is_no_module_is_refused() {
         let refused = |bytes: &[u8]| strip(bytes).unwrap_err().to_string();
         assert_eq!(refused(b"hello"), "this is not a WebAssembly module");
-        assert!(refused(&wat::parse_str("(component)").unwrap()).contains("--target wasm32-wasip1"));
         assert_eq!(refused(b"\0asm\x01\0\0\0\x01\xff"), "the module is broken");
     }
 

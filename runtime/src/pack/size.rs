@@ -6,6 +6,7 @@ use std::fmt;
 use wasmparser::{BinaryReaderError, KnownCustom, Name, NameSectionReader, Parser, Payload, TypeRef};
 
 use super::HEADER;
+use crate::hook::wasm::compile::outline::Kind;
 use crate::telemetry::escape;
 
 /// Rows of each part; the others are added up.
@@ -43,12 +44,20 @@ pub(crate) fn measure(module: &[u8]) -> Result<SizeReport, BinaryReaderError> {
             }
             _ => {}
         }
+        // Of a component the sections of its modules are counted.
+        if matches!(payload, Payload::ModuleSection { .. } | Payload::ComponentSection { .. }) {
+            continue;
+        }
+        if let Payload::Version { range, .. } = &payload {
+            start = range.end;
+        }
         let Some((_, range)) = payload.as_section() else { continue };
         *sections.entry(section_name(&payload)).or_default() += range.end.saturating_sub(start);
         start = range.end;
     }
     let mut crates = BTreeMap::new();
-    if !names.is_empty() {
+    // The functions of a component are numbered by module.
+    if !names.is_empty() && Kind::of(module) == Kind::Module {
         for (index, size) in (imported..).zip(bodies) {
             let owner = names.get(&index).and_then(|name| crate_of(name));
             *crates.entry(owner.unwrap_or_else(|| NO_CRATE.to_owned())).or_default() += size;

@@ -17,6 +17,7 @@ use metahook::hook::wasm::source::ModuleRegistry;
 use metahook_core::api::policy::{LimitBounds, Limits};
 
 mod cache;
+mod components;
 mod limits;
 mod modules;
 mod mounts;

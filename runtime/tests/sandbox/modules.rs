@@ -100,8 +100,12 @@ async fn what_is_no_hook_is_refused_with_what_to_do() {
         no_module.starts_with("this is not a WebAssembly module: its first bytes are 68 65"),
         "{no_module}"
     );
-    let component = wat::parse_str("(component)").unwrap();
-    assert!(refused(&registry, component).await.contains("build with --target wasm32-wasip1"));
+    assert_eq!(load("(component)").await, ModuleError::NoRun);
+    let http = load(r#"(component (import "wasi:http/types@0.2.0" (instance)))"#).await.to_string();
+    assert!(
+        http.contains("wants what hooks cannot have: wasi:http/types@0.2.0; a hook has no network"),
+        "{http}"
+    );
     assert_eq!(load("(module)").await, ModuleError::NoStart);
     let import = load(r#"(module (import "env" "launch" (func)) (func (export "_start")))"#).await;
     assert_eq!(import, ModuleError::Import("env.launch".to_owned()));

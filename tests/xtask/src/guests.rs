@@ -12,11 +12,18 @@ use crate::children;
 
 const TARGET: &str = "wasm32-wasip1";
 
+/// Components of preview 2.
+const COMPONENT_TARGET: &str = "wasm32-wasip2";
+
+/// The guests that are built as components too.
+const COMPONENTS: [&str; 5] = ["hello", "probe_clock", "probe_component", "probe_files", "probe_hashmap"];
+
 /// Builds every guest, Rust with the guest profile; prints their sizes.
 pub(crate) fn build_all() -> Result<()> {
     let rust = guests_with("Cargo.toml")?;
     let go = guests_with("go.mod")?;
     build(&rust.iter().map(String::as_str).collect::<Vec<_>>())?;
+    build_target(COMPONENT_TARGET, &COMPONENTS)?;
     let folder = folder()?;
     go.iter().try_for_each(|name| build_go(name, &folder))?;
     go.iter().try_for_each(|name| print_size(name))
@@ -30,8 +37,12 @@ pub(crate) fn build(names: &[&str]) -> Result<()> {
 
 /// Builds all modules of these packages.
 pub(crate) fn build_packages(packages: &[&str]) -> Result<()> {
-    need_target()?;
-    let mut command = cargo(&["build", "--profile", "guest", "--target", TARGET]);
+    build_target(TARGET, packages)
+}
+
+fn build_target(target: &str, packages: &[&str]) -> Result<()> {
+    need(target)?;
+    let mut command = cargo(&["build", "--profile", "guest", "--target", target]);
     run(command.args(packages.iter().flat_map(|name| ["-p", name])))
 }
 
@@ -83,18 +94,18 @@ fn guests_with(manifest: &str) -> Result<Vec<String>> {
 }
 
 /// A toolchain file's targets are not installed where rustup's auto-install is off.
-fn need_target() -> Result<()> {
+fn need(target: &str) -> Result<()> {
     let output = Command::new("rustc")
-        .args(["--print", "target-libdir", "--target", TARGET])
+        .args(["--print", "target-libdir", "--target", target])
         .current_dir(paths::workspace())
         .output()
         .context("cannot run rustc")?;
     if Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir() {
         return Ok(());
     }
-    eprintln!("rustup target add {TARGET}");
+    eprintln!("rustup target add {target}");
     let added =
-        Command::new("rustup").args(["target", "add", TARGET]).current_dir(paths::workspace()).status();
-    ensure!(added.context("cannot run rustup")?.success(), "cannot install the target {TARGET}");
+        Command::new("rustup").args(["target", "add", target]).current_dir(paths::workspace()).status();
+    ensure!(added.context("cannot run rustup")?.success(), "cannot install the target {target}");
     Ok(())
 }

@@ -5,9 +5,11 @@ use std::hash::{Hash, Hasher};
 
 use ring::hmac;
 use sha2::{Digest as _, Sha256};
-use wasmtime::{Engine, Module as Code};
+use wasmtime::component::Component;
+use wasmtime::{Engine, Module};
 
-use super::Digest;
+use super::outline::Kind;
+use super::{Code, Digest};
 
 /// Bytes from our compiler, directly or by way of a cache that only the server can write.
 pub(super) struct Artifact(Vec<u8>);
@@ -46,12 +48,16 @@ impl Artifact {
     ///
     /// # Errors
     /// An engine with other settings made the artifact, or it is for another machine.
-    pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Code> {
+    pub(super) fn load(&self, engine: &Engine, kind: Kind) -> wasmtime::Result<Code> {
         #[expect(unsafe_code, reason = "wasmtime cannot check machine code, and the types of this file do")]
-        // SAFETY: `Engine::precompile_module` of our own program wrote these bytes. They came over a pipe from a child that
-        // ended with success, or out of a folder that only the server can write, with a seal that only its key makes.
+        // SAFETY: `Engine::precompile_module` or `precompile_component` of our own program wrote these bytes. They came over a
+        // pipe from a child that ended with success, or out of a folder that only the server can write, with a seal that only
+        // its key makes. wasmtime refuses the one kind where it is taken for the other.
         unsafe {
-            Code::deserialize(engine, &self.0)
+            match kind {
+                Kind::Module => Module::deserialize(engine, &self.0).map(Code::Module),
+                Kind::Component => Component::deserialize(engine, &self.0).map(Code::Component),
+            }
         }
     }
 }

@@ -2,15 +2,13 @@
 
 use metahook_core::shorten;
 use wasmparser::{
-    BinaryReaderError, CompositeInnerType, Encoding, Export, ExternalKind, FuncType,
-    FuncValidatorAllocations, FunctionSectionReader, Parser, Payload, TypeRef, TypeSectionReader,
-    ValidPayload, Validator, WasmFeatures,
+    BinaryReaderError, CompositeInnerType, Export, ExternalKind, FuncType, FuncValidatorAllocations,
+    FunctionSectionReader, Parser, Payload, TypeRef, TypeSectionReader, ValidPayload, Validator,
+    WasmFeatures,
 };
 
-use super::ModuleError;
-
-/// Bytes of names that a module gives itself.
-const MAX_NAMES: usize = 500;
+use super::outline::{Kind, MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_tables};
+use super::{ModuleError, component};
 
 /// The module that hooks may import from.
 const WASI: &str = "wasi_snapshot_preview1";
@@ -24,14 +22,6 @@ const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_g
     path_rename path_symlink path_unlink_file poll_oneoff proc_exit proc_raise random_get sched_yield \
     sock_accept sock_recv sock_send sock_shutdown";
 
-/// Bounds of the engine for one module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OutlineBounds {
-    /// Functions, and elements of the table.
-    pub functions: u32,
-    pub memory: u64,
-}
-
 /// Reads the outline. The bodies of functions are left to the compiler's process.
 ///
 /// *Guarantees*: memory grows with the imports alone; work grows with the number of entries.
@@ -39,6 +29,9 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
     if !bytes.starts_with(b"\0asm") {
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return Err(ModuleError::NotWasm(if first.is_empty() { "none".to_owned() } else { first.join(" ") }));
+    }
+    if Kind::of(bytes) == Kind::Component {
+        return component::inspect(bytes, bounds);
     }
     let mut outline = Outline::default();
     for payload in Parser::new(0).parse_all(bytes) {
@@ -68,7 +61,6 @@ struct Outline<'a> {
 impl<'a> Outline<'a> {
     fn read(&mut self, payload: Payload<'a>, bounds: OutlineBounds) -> Result<(), ModuleError> {
         match payload {
-            Payload::Version { encoding: Encoding::Component, .. } => return Err(ModuleError::Component),
             Payload::TypeSection(types) => self.types = Some(types),
             Payload::ImportSection(imports) => {
                 for import in imports.into_imports() {
@@ -87,24 +79,9 @@ impl<'a> Outline<'a> {
                 if tables.count() > 1 {
                     return Err(ModuleError::Tables(tables.count()));
                 }
-                let bound = bounds.functions.into();
-                for table in tables {
-                    let found = table?.ty.initial;
-                    if found > bound {
-                        return Err(ModuleError::Table { found, bound });
-                    }
-                }
+                check_tables(tables, bounds)?;
             }
-            Payload::MemorySection(memories) => {
-                for memory in memories {
-                    let memory = memory?;
-                    let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(16)).unwrap_or(u64::MAX);
-                    let found = memory.initial.saturating_mul(page);
-                    if found > bounds.memory {
-                        return Err(ModuleError::Memory { found, bound: bounds.memory });
-                    }
-                }
-            }
+            Payload::MemorySection(memories) => check_memories(memories, bounds)?,
             Payload::ExportSection(exports) => {
                 for export in exports {
                     if let Export { name: "_start", kind: ExternalKind::Func, index } = export? {
@@ -118,8 +95,6 @@ impl<'a> Outline<'a> {
     }
 
     fn import(&mut self, module: &str, name: &str, ty: TypeRef) {
-        /// Imports that the error names.
-        const MAX_NAMED: usize = 5;
         if module == WASI
             && let TypeRef::Func(ty) = ty
             && WASI_FUNCTIONS.split_ascii_whitespace().any(|known| known == name)
@@ -166,15 +141,13 @@ impl<'a> Outline<'a> {
     }
 }
 
-impl From<BinaryReaderError> for ModuleError {
-    fn from(error: BinaryReaderError) -> Self {
-        Self::Refused(shorten(&error.to_string(), MAX_NAMES))
-    }
-}
-
 /// The features that toolchains use for wasm32-wasip1; any other would be attack surface.
 pub(super) const ALLOWED: WasmFeatures =
     WasmFeatures::WASM2.difference(WasmFeatures::GC_TYPES).union(WasmFeatures::FLOATS);
+
+/// The same for components: libraries that are linked at run time begin with constants that are computed.
+pub(super) const ALLOWED_IN_COMPONENTS: WasmFeatures =
+    ALLOWED.union(WasmFeatures::COMPONENT_MODEL).union(WasmFeatures::EXTENDED_CONST);
 
 /// The other features: their common name, and the target feature of compilers that brings them.
 const NAMES: [(WasmFeatures, &str, &str); 14] = [
@@ -196,10 +169,14 @@ const NAMES: [(WasmFeatures, &str, &str); 14] = [
 
 /// Validates a whole module. The error names the feature, where one is missing.
 pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
-    let Err(error) = check(bytes, ALLOWED) else { return Ok(()) };
+    let (allowed, target) = match Kind::of(bytes) {
+        Kind::Module => (ALLOWED, "wasm32-wasip1"),
+        Kind::Component => (ALLOWED_IN_COMPONENTS, "wasm32-wasip2"),
+    };
+    let Err(error) = check(bytes, allowed) else { return Ok(()) };
     // Some errors do not name their feature: with it they are gone, or come later.
     let goes_with = |feature: WasmFeatures| {
-        check(bytes, ALLOWED | feature).err().is_none_or(|other| other.offset() > error.offset())
+        check(bytes, allowed | feature).err().is_none_or(|other| other.offset() > error.offset())
     };
     let known = NAMES.iter().find(|(feature, ..)| match error.missing_wasm_feature() {
         Some(missing) => *feature == missing,
@@ -207,10 +184,10 @@ pub(super) fn validate(bytes: &[u8]) -> Result<(), String> {
     });
     Err(match (known, error.missing_wasm_feature()) {
         (Some((_, name, target_feature)), _) => format!(
-            "it uses {name}, which hooks do not have: build with --target wasm32-wasip1 and without the target feature {target_feature}"
+            "it uses {name}, which hooks do not have: build with --target {target} and without the target feature {target_feature}"
         ),
         (None, Some(_)) => {
-            format!("it uses a feature that hooks do not have: {error}; build with --target wasm32-wasip1")
+            format!("it uses a feature that hooks do not have: {error}; build with --target {target}")
         }
         (None, None) => error.to_string(),
     })
@@ -264,10 +241,6 @@ mod tests {
             "this is not a WebAssembly module: its first bytes are 68 65 6c 6c 6f, not 00 61 73 6d"
         );
         assert!(refused(b"").contains("its first bytes are none"));
-        assert_eq!(
-            refused(&wat::parse_str("(component)").unwrap()),
-            "this is a component, and hooks are modules: build with --target wasm32-wasip1"
-        );
         assert!(refused(b"\0asm\x02\0\0\0").starts_with("the module is refused: unknown binary version"));
         assert!(refused(b"\0asm\x01\0\0\0\xff").starts_with("the module is refused: "));
     }

@@ -22,7 +22,8 @@ use tokio::time::Instant;
 use wasmtime::Engine;
 
 use super::artifact::Artifact;
-use super::{ModuleBounds, ModuleError, ModuleSettings, check, engine_config};
+use super::outline::Kind;
+use super::{ModuleBounds, ModuleError, ModuleSettings, check, component_engine_config, engine_config};
 
 /// Bytes of compiled code: a module of 100 KB makes half a megabyte.
 pub(super) const MAX_ARTIFACT: u64 = 256 << 20;
@@ -194,8 +195,12 @@ fn run() -> Result<(), Failed> {
     let mut module = Vec::new();
     io::stdin().lock().read_to_end(&mut module).map_err(broken)?;
     check::validate(&module).map_err(refused)?;
-    let engine = Engine::new(&engine_config()).map_err(broken)?;
-    let artifact = engine.precompile_module(&module).map_err(refused)?;
+    let engine = |config| Engine::new(&config).map_err(broken);
+    let artifact = match Kind::of(&module) {
+        Kind::Module => engine(engine_config())?.precompile_module(&module),
+        Kind::Component => engine(component_engine_config())?.precompile_component(&module),
+    };
+    let artifact = artifact.map_err(refused)?;
     io::stdout().lock().write_all(&artifact).map_err(broken)
 }
 

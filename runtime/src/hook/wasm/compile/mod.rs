@@ -7,6 +7,8 @@ mod artifact;
 mod cache;
 pub(crate) mod check;
 mod compiler;
+pub(super) mod component;
+pub(crate) mod outline;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,14 +21,15 @@ use metahook_core::api::units::print_bytes;
 use metahook_core::shorten;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
-use wasmtime::{Config, Engine, Module as Code};
+use wasmtime::component::Component;
+use wasmtime::{Config, Engine, Module};
 
 pub use artifact::SealKey;
 use artifact::{Artifact, Name};
 use cache::Cache;
-use check::OutlineBounds;
 use compiler::Compiler;
 pub use compiler::compile;
+use outline::{Kind, OutlineBounds};
 
 /// Bytes of an error that a module or wasmtime describes.
 const MAX_ERROR: usize = 500;
@@ -93,8 +96,20 @@ pub enum ModuleError {
     Trailing { encoding: Encoding, count: usize },
     #[error("this is not a WebAssembly module: its first bytes are {0}, not 00 61 73 6d")]
     NotWasm(String),
-    #[error("this is a component, and hooks are modules: build with --target wasm32-wasip1")]
-    Component,
+    #[error(
+        "the component wants what hooks cannot have: {0}; a hook has no network, and gets wasi:cli, clocks, filesystem, io and random of preview 2"
+    )]
+    ComponentImport(String),
+    #[error("the component is made of more than {0} modules: make it of fewer")]
+    Modules(usize),
+    #[error(
+        "the component exports neither wasi:cli/run nor a function sync, finalize or customize: build a command (fn main), or the world metahook:hook"
+    )]
+    NoRun,
+    #[error(
+        "the component's export {name} is {found}, and a hook is func(request: string) -> result<string, string>"
+    )]
+    HookType { name: &'static str, found: String },
     #[error(
         "the module has {found} functions, and {bound} are allowed (--module-functions-max): make it smaller"
     )]
@@ -170,7 +185,10 @@ impl ModuleError {
             | Self::Window(_)
             | Self::Trailing { .. }
             | Self::NotWasm(_)
-            | Self::Component
+            | Self::ComponentImport(_)
+            | Self::Modules(_)
+            | Self::NoRun
+            | Self::HookType { .. }
             | Self::Functions { .. }
             | Self::Memory { .. }
             | Self::Table { .. }
@@ -196,9 +214,41 @@ pub fn engine_config() -> Config {
     config
 }
 
-/// A maker of code for one engine: finds it in the cache or compiles it.
+/// The same for components.
+pub fn component_engine_config() -> Config {
+    /// Bytes of a memory's first content that is mapped, however much of it is zeros: an interpreter's is a few times ten MiB.
+    const DENSE_IMAGE: u64 = 64 << 20;
+    let mut config = engine_config();
+    config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
+    config.memory_guaranteed_dense_image_size(DENSE_IMAGE);
+    config
+}
+
+/// The engines of the two kinds.
+#[derive(Clone)]
+pub(super) struct Engines {
+    pub(super) modules: Engine,
+    pub(super) components: Engine,
+}
+
+impl Engines {
+    fn of(&self, kind: Kind) -> &Engine {
+        match kind {
+            Kind::Module => &self.modules,
+            Kind::Component => &self.components,
+        }
+    }
+}
+
+/// Code that an engine can run.
+pub(super) enum Code {
+    Module(Module),
+    Component(Component),
+}
+
+/// A maker of code for the engines: finds it in the cache or compiles it.
 pub(super) struct CodeLoader {
-    engine: Engine,
+    engines: Engines,
     outline_bounds: OutlineBounds,
     compiler: Compiler,
     cache: Option<Arc<Cache>>,
@@ -229,7 +279,7 @@ impl Default for ModuleBounds {
 }
 
 impl CodeLoader {
-    pub(super) fn new(engine: Engine, settings: &ModuleSettings, limits: &LimitBounds) -> Self {
+    pub(super) fn new(engines: Engines, settings: &ModuleSettings, limits: &LimitBounds) -> Self {
         let cache = settings.cache.as_ref().zip(settings.seal_key.clone()).and_then(|(folder, key)| {
             let warn = |error| {
                 tracing::warn!(folder = %folder.display(), %error, "--module-cache-dir is not used");
@@ -237,7 +287,7 @@ impl CodeLoader {
             Cache::open(folder, key).map_err(warn).ok()
         });
         Self {
-            engine,
+            engines,
             outline_bounds: OutlineBounds {
                 functions: settings.bounds.functions,
                 memory: limits.ceiling.memory,
@@ -256,16 +306,18 @@ impl CodeLoader {
     /// Code of a module that has been inspected.
     pub(super) async fn load(&self, digest: Digest, bytes: &[u8]) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
-        let name = Name::new(digest, &self.engine);
-        if let Some(code) = self.cached(&name).await {
+        let kind = Kind::of(bytes);
+        let engine = self.engines.of(kind);
+        let name = Name::new(digest, engine);
+        if let Some(code) = self.cached(&name, kind).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
         let (artifact, start) = self.compiler.compile(bytes).await?;
         let artifact = Arc::new(artifact);
-        let engine = self.engine.clone();
+        let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
         let code = blocking(move || {
-            compiled.load(&engine).map_err(|error| {
+            compiled.load(&engine, kind).map_err(|error| {
                 let message = format!("its output is no code of this engine: {error:#}");
                 ModuleError::Compiler(shorten(&message, MAX_ERROR))
             })
@@ -280,12 +332,12 @@ impl CodeLoader {
         self.compiler.started.load(Ordering::Relaxed)
     }
 
-    async fn cached(&self, name: &Name) -> Option<Code> {
+    async fn cached(&self, name: &Name, kind: Kind) -> Option<Code> {
         let cache = Arc::clone(self.cache.as_ref()?);
-        let engine = self.engine.clone();
+        let engine = self.engines.of(kind).clone();
         let name = name.clone();
         let find = move || {
-            let loaded = cache.find(&name)?.load(&engine);
+            let loaded = cache.find(&name)?.load(&engine, kind);
             let warn = |error: &wasmtime::Error| {
                 tracing::warn!(file = name.as_str(), %error, "no code of this engine: the module is compiled again");
             };

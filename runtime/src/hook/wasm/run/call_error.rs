@@ -115,7 +115,7 @@ impl Failure {
             Self::Panicked(message) => return CallError::Bug(message.clone()),
             Self::Starting(error) => (error, String::new()),
             Self::Running(error) if state.stdout.lost == 0 => {
-                (error, format!("; then {}", stopped(error, log)))
+                (error, format!("; then {}", stopped(error, state, log)))
             }
             Self::Running(_) => return CallError::Output { budget: print_bytes(limits.output) },
         };
@@ -133,21 +133,24 @@ impl Failure {
             (None, Self::Starting(error)) if error.downcast_ref::<Trap>().is_none() => {
                 CallError::Start(shorten(&error.root_cause().to_string(), MAX_ERROR))
             }
-            (None, _) => stopped(error, log),
+            (None, _) => stopped(error, state, log),
         }
     }
 }
 
-fn stopped(error: &wasmtime::Error, log: &str) -> CallError {
+fn stopped(error: &wasmtime::Error, state: &CallState, log: &str) -> CallError {
     let place = place(error);
+    let network = if state.wanted_network { "; it wanted a socket, and a hook has no network" } else { "" };
+    let said = || format!("{network}{}", last_words(log, MAX_WORDS));
     match (error.downcast_ref::<Trap>(), error.downcast_ref::<Exit>()) {
         (Some(trap), _) => {
             let trap = trap.to_string().trim_start_matches("wasm trap: ").to_owned();
-            CallError::Trap { trap, place, said: last_words(log, MAX_WORDS) }
+            CallError::Trap { trap, place, said: said() }
         }
-        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: last_words(log, MAX_WORDS) },
+        (None, Some(Exit(code))) => CallError::Exit { code: *code, said: said() },
         (None, None) => {
-            CallError::Stopped { why: shorten(&error.root_cause().to_string(), MAX_ERROR), place }
+            let why = shorten(&error.root_cause().to_string(), MAX_ERROR);
+            CallError::Stopped { why: why + network, place }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! instructions by what they do, so that a loop of them ends, too. Each limit that a call exceeds is named with its budget.
 
 mod call_error;
+mod component;
 mod concurrency;
 
 use std::fmt;
@@ -15,16 +16,20 @@ use metahook_core::api::policy::LimitBounds;
 use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
 use wasmtime::{
-    Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, Module as Code,
-    PoolingAllocationConfig, Store,
+    Config, Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, PoolingAllocationConfig, Store,
 };
 
-use super::compile::{Digest, ModuleError, ModuleSettings, Origin, engine_config};
-use super::wasi::{self, CallState, Exit, YIELD_INTERVAL};
+use super::compile::{
+    Code, Digest, Engines, ModuleError, ModuleSettings, Origin, component_engine_config, engine_config,
+};
+use super::wasi::{
+    self, CallState, ComponentState, Exit, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, Script, YIELD_INTERVAL,
+};
 pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
 pub use crate::memory::Reservation;
 pub use call_error::CallError;
 use call_error::Failure;
+use component::ReadyComponent;
 use concurrency::Concurrency;
 
 /// Bytes of an error that wasmtime describes.
@@ -39,10 +44,11 @@ pub struct RuntimeSettings {
     pub modules: ModuleSettings,
 }
 
-/// The engine that runs modules.
+/// The engines that run modules and components.
 pub struct Runtime {
-    pub(super) engine: Engine,
+    pub(super) engines: Engines,
     linker: Linker<CallState>,
+    component_linker: wasmtime::component::Linker<ComponentState>,
     concurrency: Concurrency,
     max_table_elements: usize,
 }
@@ -57,12 +63,21 @@ impl From<wasmtime::Error> for EngineError {
     }
 }
 
-/// A module that can be called.
+/// A module or a component that can be called.
 pub struct Module {
     pub digest: Digest,
     pub size: usize,
     pub origin: Origin,
-    ready: InstancePre<CallState>,
+    ready: Ready,
+    /// What it runs, where it is an interpreter.
+    script: Option<Script>,
+}
+
+/// Code with everything it imports.
+#[derive(Clone)]
+enum Ready {
+    Module(InstancePre<CallState>),
+    Component(ReadyComponent),
 }
 
 /// The result of a call, with its log and usage also where it failed.
@@ -95,15 +110,18 @@ impl Runtime {
     /// Calls have a pool of instances; no pool where the address space for it is missing.
     pub(super) fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
         let max_table_elements = settings.modules.bounds.functions as usize;
-        let mut config = engine_config();
-        let pool = pool(settings.concurrency, &settings.limits, max_table_elements);
-        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
-        let engine = Engine::new(&config).or_else(|error| {
-            tracing::warn!(error = %error, "no address space for a pool of instances: each call allocates its own");
-            Engine::new(&engine_config())
-        })?;
-        let linker = wasi::linker(&engine)?;
-        Ok(Self { engine, linker, concurrency: Concurrency::new(settings.concurrency), max_table_elements })
+        let per_call = PerCall { instances: 1, memories: 1, tables: 1 };
+        let modules = pool(settings, max_table_elements, 0, per_call);
+        let per_call = PerCall { instances: MAX_INSTANCES, memories: MAX_MEMORIES, tables: MAX_TABLES };
+        let components = pool(settings, max_table_elements, settings.concurrency, per_call);
+        let engines = Engines {
+            modules: engine(engine_config, modules)?,
+            components: engine(component_engine_config, components)?,
+        };
+        let linker = wasi::linker(&engines.modules)?;
+        let component_linker = wasi::component_linker(&engines.components)?;
+        let concurrency = Concurrency::new(settings.concurrency);
+        Ok(Self { engines, linker, component_linker, concurrency, max_table_elements })
     }
 
     /// Makes a module of code.
@@ -117,9 +135,15 @@ impl Runtime {
         code: &Code,
         origin: Origin,
     ) -> Result<Module, ModuleError> {
-        let ready = self.linker.instantiate_pre(code);
-        let ready = ready.map_err(|error| ModuleError::Import(shorten(&format!("{error:#}"), MAX_ERROR)))?;
-        Ok(Module { digest, size, origin, ready })
+        let import = |error| ModuleError::Import(shorten(&format!("{error:#}"), MAX_ERROR));
+        let ready = match code {
+            Code::Module(code) => Ready::Module(self.linker.instantiate_pre(code).map_err(import)?),
+            Code::Component(code) => {
+                let ready = self.component_linker.instantiate_pre(code).map_err(import)?;
+                Ready::Component(ReadyComponent::new(ready)?)
+            }
+        };
+        Ok(Module { digest, size, origin, ready, script: None })
     }
 
     /// Calls a module once. No state outlives the call.
@@ -130,13 +154,28 @@ impl Runtime {
         }
         let permit = self.concurrency.acquire(call.controller).await;
         let limits = call.limits;
-        let mut store = Store::new(&self.engine, CallState::new(call, self.max_table_elements));
-        store.limiter(CallState::limiter);
-        let ended = within(limits.timeout, start(&mut store, module, limits.instructions)).await;
-        let left = store.get_fuel().unwrap_or_default();
-        let state = store.into_data();
+        let (ended, instructions, state) = match &module.ready {
+            Ready::Module(ready) => {
+                let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
+                let mut store = Store::new(&self.engines.modules, state);
+                store.limiter(CallState::limiter);
+                let ended = within(limits.timeout, start(&mut store, ready, limits.instructions)).await;
+                let left = store.get_fuel().unwrap_or_default();
+                (ended, limits.instructions.saturating_sub(left), store.into_data())
+            }
+            Ready::Component(ready) => {
+                let hook = call.hook;
+                let request = call.request.clone();
+                let state = ComponentState::new(call, module.script.as_ref(), self.max_table_elements);
+                let mut store = Store::new(&self.engines.components, state);
+                store.limiter(ComponentState::limiter);
+                let run = ready.run(&mut store, hook, &request, limits.instructions);
+                let ended = within(limits.timeout, run).await;
+                let left = store.get_fuel().unwrap_or_default();
+                (ended, limits.instructions.saturating_sub(left), store.into_data().into_call())
+            }
+        };
         state.refund();
-        let instructions = limits.instructions.saturating_sub(left);
         let usage = Usage { instructions, memory: state.limiter.peak_memory };
         let text = String::from_utf8_lossy(&state.stderr.bytes).into_owned();
         let log = Log { text, lost: state.stderr.lost };
@@ -155,20 +194,49 @@ impl Runtime {
     }
 }
 
-fn pool(instances: usize, bounds: &LimitBounds, table_elements: usize) -> PoolingAllocationConfig {
-    let count = u32::try_from(instances).unwrap_or(u32::MAX);
+/// An engine with a pool of instances; without one where the address space for it is missing.
+fn engine(config: fn() -> Config, pool: PoolingAllocationConfig) -> wasmtime::Result<Engine> {
+    let mut pooling = config();
+    pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
+    Engine::new(&pooling).or_else(|error| {
+        tracing::warn!(error = %error, "no address space for a pool of instances: each call allocates its own");
+        Engine::new(&config())
+    })
+}
+
+/// What one call has at most.
+#[derive(Clone, Copy)]
+struct PerCall {
+    instances: usize,
+    memories: usize,
+    tables: usize,
+}
+
+fn pool(
+    settings: &RuntimeSettings,
+    table_elements: usize,
+    components: usize,
+    per_call: PerCall,
+) -> PoolingAllocationConfig {
+    let count = |per_call: usize| u32::try_from(settings.concurrency * per_call).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_core_instances(count)
-        .total_memories(count)
-        .total_tables(count)
-        .total_stacks(count)
+    // Each function that a table can hold takes some bytes of the instance.
+    let instance_size = (1 << 20) + table_elements * 64;
+    pool.total_core_instances(count(per_call.instances))
+        .total_component_instances(u32::try_from(components).unwrap_or(u32::MAX))
+        .total_memories(count(per_call.memories))
+        .total_tables(count(per_call.tables))
+        .total_stacks(count(1))
+        .max_core_instances_per_component(count(per_call.instances))
+        .max_memories_per_component(count(per_call.memories))
+        .max_tables_per_component(count(per_call.tables))
+        .max_component_instance_size(instance_size)
         .max_memories_per_module(1)
         .max_tables_per_module(1)
         .table_elements(table_elements)
-        // Each function that a table can hold takes some bytes of the instance.
-        .max_core_instance_size((1 << 20) + table_elements * 64)
-        .max_memory_size(usize::try_from(bounds.ceiling.memory).unwrap_or(usize::MAX))
-        .max_unused_warm_slots(count)
+        .max_core_instance_size(instance_size)
+        .max_memory_size(usize::try_from(settings.limits.ceiling.memory).unwrap_or(usize::MAX))
+        .max_unused_warm_slots(count(1))
         // Rust puts a stack of 1 MiB first, and touches pages behind it. The kernel names the touched pages.
         .linear_memory_keep_resident(2 << 20)
         // Without it each call gives its table's pages back and faults them in again: 5 of 21 µs (`cargo xtask bench hook`).
@@ -186,11 +254,15 @@ async fn within(timeout: Duration, run: impl Future<Output = Result<(), Failure>
     }
 }
 
-async fn start(store: &mut Store<CallState>, module: &Module, instructions: u64) -> Result<(), Failure> {
+async fn start(
+    store: &mut Store<CallState>,
+    module: &InstancePre<CallState>,
+    instructions: u64,
+) -> Result<(), Failure> {
     let ready = async {
         store.set_fuel(instructions)?;
         store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
-        module.ready.instantiate_async(&mut *store).await?.get_typed_func::<(), ()>(&mut *store, "_start")
+        module.instantiate_async(&mut *store).await?.get_typed_func::<(), ()>(&mut *store, "_start")
     };
     let main = ready.await.map_err(Failure::Starting)?;
     match main.call_async(store, ()).await {
@@ -231,7 +303,8 @@ mod tests {
 
     /// A module compiled in this process, whatever it imports.
     fn module(runtime: &Runtime, text: &str) -> Module {
-        let code = Code::new(&runtime.engine, wat::parse_str(text).unwrap()).unwrap();
+        let code = wasmtime::Module::new(&runtime.engines.modules, wat::parse_str(text).unwrap()).unwrap();
+        let code = Code::Module(code);
         let origin = Origin::Compiled(Duration::ZERO);
         runtime.module(Digest::of(text.as_bytes()), text.len(), &code, origin).unwrap()
     }

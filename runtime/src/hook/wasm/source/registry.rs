@@ -51,7 +51,7 @@ struct Failure {
 impl ModuleRegistry {
     pub fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
         let runtime = Runtime::new(settings)?;
-        let code = CodeLoader::new(runtime.engine.clone(), &settings.modules, &settings.limits);
+        let code = CodeLoader::new(runtime.engines.clone(), &settings.modules, &settings.limits);
         Ok(Self { runtime, bounds: settings.modules.bounds, code, entries: Mutex::default() })
     }
 

@@ -43,11 +43,11 @@ pub(super) struct File {
 }
 
 impl Descriptors {
-    pub(super) fn new(mounts: &[MountedFolder]) -> Self {
+    pub(super) fn new(mounts: Vec<MountedFolder>) -> Self {
         let mounted = |mount| Open::Folder(Folder { mount, given: true, listed: Vec::new() });
         let pipes = [Open::Stdin, Open::Stdout, Open::Stderr];
         let open = pipes.into_iter().chain((0..mounts.len()).map(mounted)).map(Some).collect();
-        Self { mounts: mounts.to_vec(), open, held: 0 }
+        Self { mounts, open, held: 0 }
     }
 
     pub(super) fn get(&self, fd: u32) -> Result<&Open, Errno> {

@@ -93,7 +93,7 @@ impl Clock {
 }
 
 /// Random bytes of one call into the host, which gives way to no other call while they are made.
-const MAX_BYTES: u32 = 16 << 10;
+pub(super) const MAX_BYTES: u32 = 16 << 10;
 
 /// The seed of one call: the same seed gives the same numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Functions that a hook can call: WASI preview 1. A hook gets its arguments, its pipes, clocks and random numbers of its
+//! Functions that a hook can call: WASI preview 1 for modules, preview 2 for components (`preview2`). A hook gets its arguments, its pipes, clocks and random numbers of its
 //! own, and its mounts to read; all other functions of WASI are refused, and there are no others.
 //!
 //! Nothing differs from call to call but the real time. Random numbers come from the installation's key and the parent's uid,
@@ -10,6 +10,7 @@ mod determinism;
 mod files;
 mod memory;
 mod mounts;
+mod preview2;
 mod state;
 
 use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
@@ -17,8 +18,10 @@ use wasmtime::{Caller, Engine, Extern, FuncType, Linker, Trap, Val, ValType};
 pub use determinism::Seed;
 pub(crate) use determinism::Seeds;
 pub use mounts::{Files, MountedFiles, MountedFolder};
-pub(super) use state::RefusedGrowth;
+pub(super) use preview2::{ComponentState, MAX_HANDED, component_linker};
+pub(crate) use state::Script;
 pub use state::{Call, CallState};
+pub(super) use state::{MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, RefusedGrowth};
 
 use determinism::{Kind, RESOLUTION, Random};
 use files::Mode;
@@ -68,7 +71,7 @@ pub fn linker(engine: &Engine) -> wasmtime::Result<Linker<CallState>> {
 fn process(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap_async(WASI, "args_sizes_get", |guest: Guest<'_>, (count, size): (u32, u32)| {
         short(guest, move |state, memory| {
-            memory.write_u32(count, 2)?;
+            memory.write_u32(count, state.arg_count)?;
             Ok(memory.write_u32(size, length(state.args.len())?)?)
         })
     })?;

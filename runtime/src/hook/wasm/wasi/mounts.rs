@@ -105,12 +105,16 @@ impl MountedFolder {
             };
         }
         let stat = match file {
-            None => Stat { kind: Kind::Folder, size: 0, inode: inode(&self.path) },
+            None => self.stat(),
             Some((name, content)) => {
                 Stat { kind: Kind::File, size: content.len() as u64, inode: inode(&self.below(name)) }
             }
         };
         Ok(Found { stat, content: file.map(|(_, content)| content.clone()) })
+    }
+
+    pub(super) fn stat(&self) -> Stat {
+        Stat { kind: Kind::Folder, size: 0, inode: inode(&self.path) }
     }
 
     /// The entries of this folder, which holds no folders.

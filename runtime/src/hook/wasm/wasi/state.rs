@@ -30,6 +30,32 @@ pub struct Call<'a> {
     pub memory: Reservation,
 }
 
+/// The script that an interpreter runs, as the interpreter sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    /// `argv[2]`, a file of the folder.
+    pub(crate) file: String,
+    /// Mounted before all others.
+    pub(crate) folder: MountedFolder,
+}
+
+impl Call<'_> {
+    /// `argv`
+    pub(super) fn args<'a>(&'a self, script: Option<&'a Script>) -> impl Iterator<Item = &'a str> {
+        [self.controller, self.hook].into_iter().chain(script.map(|script| script.file.as_str()))
+    }
+
+    /// The folders that the program may read.
+    pub(super) fn folders(&self, script: Option<&Script>) -> Vec<MountedFolder> {
+        script.map(|script| script.folder.clone()).into_iter().chain(self.mounts.iter().cloned()).collect()
+    }
+}
+
+/// Of one component: that of `CPython` has about forty instances, a few tables, and one memory. A module has one of each.
+pub(crate) const MAX_INSTANCES: usize = 128;
+pub(crate) const MAX_TABLES: usize = 16;
+pub(crate) const MAX_MEMORIES: usize = 4;
+
 /// Bytes that there is room for once anything is printed.
 const MIN_OUTPUT: usize = 1 << 10;
 
@@ -37,6 +63,7 @@ const MIN_OUTPUT: usize = 1 << 10;
 pub struct CallState {
     /// `argv`, each with a 0 behind it.
     pub(super) args: Vec<u8>,
+    pub(super) arg_count: u32,
     /// The part of the request that the hook has not read yet.
     pub(super) stdin: Bytes,
     /// More than its bound ends the call: half an answer is no answer.
@@ -51,6 +78,8 @@ pub struct CallState {
     pub(super) fuel_at_yield: u64,
     /// The cost so far of the call into the host that is under way, also where it fails in the end.
     pub(super) cost: u64,
+    /// It asked for a socket, which no hook gets.
+    pub(crate) wanted_network: bool,
 }
 
 /// Memory with a bound, which a hook's output is written to.
@@ -68,8 +97,10 @@ pub(crate) struct Output {
 pub(crate) struct Limiter {
     budget: u64,
     pub(crate) max_table_elements: usize,
-    /// The largest linear memory so far, in bytes.
+    /// All linear memories together, in bytes; they never shrink.
     pub(crate) peak_memory: u64,
+    /// Elements of all tables.
+    table_elements: usize,
     pub(crate) refused: Option<RefusedGrowth>,
     memory: Reservation,
 }
@@ -85,30 +116,40 @@ pub(crate) enum RefusedGrowth {
 
 impl CallState {
     pub fn new(call: Call<'_>, max_table_elements: usize) -> Self {
+        Self::with_script(call, None, max_table_elements)
+    }
+
+    pub(crate) fn with_script(call: Call<'_>, script: Option<&Script>, max_table_elements: usize) -> Self {
         let limits = call.limits;
         let mut args = Vec::with_capacity(call.controller.len() + call.hook.len() + 2);
-        for arg in [call.controller, call.hook] {
+        let mut arg_count = 0;
+        for arg in call.args(script) {
+            arg_count += 1;
             // A 0 within one would make two of it.
             args.extend(arg.bytes().filter(|byte| *byte != 0));
             args.push(0);
         }
+        let files = Descriptors::new(call.folders(script));
         Self {
             args,
+            arg_count,
             stdin: call.request,
             stdout: Output::new(limits.output, call.memory.clone()),
             stderr: Output::new(limits.log, call.memory.clone()),
             clock: Clock::new(call.now),
             random: Random::new(call.seed),
-            files: Descriptors::new(call.mounts),
+            files,
             limiter: Limiter {
                 budget: limits.memory,
                 max_table_elements,
                 peak_memory: 0,
+                table_elements: 0,
                 refused: None,
                 memory: call.memory,
             },
             fuel_at_yield: limits.instructions,
             cost: 0,
+            wanted_network: false,
         }
     }
 
@@ -138,6 +179,11 @@ impl Output {
         Self { bytes: Vec::new(), memory, lost: 0, bound }
     }
 
+    /// What was printed so far and the room for more, which are gone from here.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::new(0, self.memory.clone()))
+    }
+
     /// # Errors
     /// There is no memory for it.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), MemoryShort> {
@@ -163,7 +209,8 @@ impl ResourceLimiter for Limiter {
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        let wanted = u64::try_from(desired).unwrap_or(u64::MAX);
+        let more = desired.saturating_sub(current);
+        let wanted = self.peak_memory.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
         if wanted > self.budget {
             self.refused = Some(RefusedGrowth::Memory(wanted));
             return Ok(false);
@@ -171,17 +218,31 @@ impl ResourceLimiter for Limiter {
         if maximum.is_some_and(|maximum| desired > maximum) {
             return Ok(false); // the module's own bound
         }
-        self.memory.charge(desired.saturating_sub(current))?;
-        self.peak_memory = self.peak_memory.max(wanted);
+        self.memory.charge(more)?;
+        self.peak_memory = wanted;
         Ok(true)
     }
 
-    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > self.max_table_elements {
-            self.refused = Some(RefusedGrowth::Table(desired));
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let wanted = self.table_elements.saturating_add(desired.saturating_sub(current));
+        if wanted > self.max_table_elements {
+            self.refused = Some(RefusedGrowth::Table(wanted));
             return Ok(false);
         }
+        self.table_elements = wanted;
         Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        MAX_INSTANCES
+    }
+
+    fn tables(&self) -> usize {
+        MAX_TABLES
+    }
+
+    fn memories(&self) -> usize {
+        MAX_MEMORIES
     }
 }
 

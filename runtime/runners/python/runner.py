@@ -1,0 +1,355 @@
+"""The Python runner: an interpreter that is kept as it is after its imports, and runs one hook of a script a call.
+
+`<controller> compile <file>` makes bytecode of the script on stdin. `<controller> <hook> <file>` runs the bytecode in
+/hook/.code, calls the script's function for the hook with the request on stdin, and writes the answer to stdout.
+What the script prints goes to stderr, which is the log.
+"""
+
+# Whatever scripts import is imported here, before the snapshot: at a call nothing is read from a disk.
+import _strptime
+import ast
+import base64
+import binascii
+import calendar
+import collections
+import collections.abc
+import contextlib
+import copy
+import dataclasses
+import datetime
+import decimal
+import difflib
+import encodings.ascii
+import encodings.idna
+import encodings.latin_1
+import encodings.utf_8
+import enum
+import fnmatch
+import fractions
+import functools
+import gc
+import hashlib
+import heapq
+import hmac
+import html
+import io
+import ipaddress
+import itertools
+import json
+import linecache
+import logging
+import marshal
+import math
+import numbers
+import operator
+import os
+import posixpath
+import pprint
+import random
+import re
+import secrets
+import shlex
+import statistics
+import string
+import struct
+import sys
+import textwrap
+import time
+import traceback
+import types
+import typing
+import unicodedata
+import urllib.parse
+import uuid
+import zlib
+
+import yaml
+
+from wit_world import exports
+
+HOOK = "/hook/"
+HOOKS = ("sync", "finalize", "customize")
+
+# Bytes of an error's message, lines of a traceback, and lines of the stack: before the stack of the sandbox ends.
+MAX_MESSAGE = 1024
+MAX_TRACEBACK = 20
+MAX_DEPTH = 400
+
+MAGIC = b"metahook 1 " + sys.version.split()[0].encode() + b"\n"
+
+
+class ScriptError(Exception):
+    """What is wrong with a script, in words that name its file and line."""
+
+
+def stub(name, **members):
+    """A module in the place of one that serves a network, which a hook has not."""
+    module = types.ModuleType(name, "A stub: a hook needs no server.")
+    module.__dict__.update(members)
+    sys.modules[name] = module
+    return module
+
+
+class BaseHTTPRequestHandler:
+    """Handles nothing: the hook's methods are called directly."""
+
+
+class HTTPServer:
+    """Serves nothing."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def serve_forever(self, *args, **kwargs):
+        pass
+
+    def server_close(self):
+        pass
+
+    def shutdown(self):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *args):
+        pass
+
+
+HTTP = {
+    "BaseHTTPRequestHandler": BaseHTTPRequestHandler,
+    "SimpleHTTPRequestHandler": BaseHTTPRequestHandler,
+    "HTTPServer": HTTPServer,
+    "ThreadingHTTPServer": HTTPServer,
+}
+http = stub("http", __path__=[])
+http.server = stub("http.server", **HTTP)
+stub("BaseHTTPServer", **HTTP)
+
+
+class LazyRandom(random.Random):
+    """The numbers of `random`, begun anew from the call's own when a script first asks for some."""
+
+    begun = False
+
+    def begin(self):
+        LazyRandom.begun = True
+        self.seed(int.from_bytes(os.urandom(32), "big"))
+
+    def random(self):
+        if not LazyRandom.begun:
+            self.begin()
+        return super().random()
+
+    def getrandbits(self, k):
+        if not LazyRandom.begun:
+            self.begin()
+        return super().getrandbits(k)
+
+
+def reseed():
+    """Gives the functions of `random` to a generator that begins with the call."""
+    lazy = LazyRandom(0)
+    for name in random.__all__:
+        method = getattr(lazy, name, None)
+        if callable(method) and not isinstance(getattr(random, name), type):
+            setattr(random, name, method)
+    random._inst = lazy
+    LazyRandom.begun = False
+
+
+def main(arguments):
+    _, hook, file = arguments[:3]
+    if hook == "compile":
+        source = read(0)
+        code = compile(source, HOOK + file, "exec", dont_inherit=True)
+        write(1, MAGIC + marshal.dumps(code))
+        return
+    answer = call(hook, file, json.loads(read(0)))
+    text = dumps(answer)
+    write(1, text.encode())
+
+
+dumps = json.JSONEncoder(check_circular=False, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def call(hook, file, request):
+    """Runs the script, and its function or method for the hook."""
+    module = types.ModuleType("hook")
+    names = module.__dict__
+    names["__file__"] = HOOK + file
+    sys.modules["hook"] = module
+    exec(load(file), names)
+    function = find(names, hook, file)
+    answer = function(*arguments(function, file, request))
+    if type(answer) is not dict and not isinstance(answer, collections.abc.Mapping):
+        code = unwrapped(function).__code__
+        found = "None" if answer is None else f"a {type(answer).__name__}"
+        raise ScriptError(f"{file}:{code.co_firstlineno}: {hook} returned {found}, not an object (dict)")
+    return answer
+
+
+def load(file):
+    with open(HOOK + ".code", "rb", buffering=0) as stored:
+        code = stored.readall()
+    if not code.startswith(MAGIC):
+        raise ScriptError(f"{file}: its bytecode is of another runner")
+    return marshal.loads(code[len(MAGIC) :])
+
+
+def find(names, hook, file):
+    """A function of the script, else the method of a class of its own."""
+    function = names.get(hook)
+    if callable(function) and not isinstance(function, type):
+        return function
+    classes = [it for it in names.values() if isinstance(it, type) and it.__module__ == "hook"]
+    for cls in classes:
+        if callable(getattr(cls, hook, None)):
+            return getattr(instance(cls), hook)
+    found = [name for name, it in names.items() if isinstance(it, types.FunctionType) and it.__module__ == "hook"]
+    found += [f"{cls.__name__}.{name}" for cls in classes for name in vars(cls) if callable(getattr(cls, name))]
+    found = ", ".join(name for name in found if not name.split(".")[-1].startswith("__"))[:200] or "none"
+    raise ScriptError(
+        f"{file}: no function or class method named {hook} (found: {found}); define def {hook}(parent, children)"
+    )
+
+
+def instance(cls):
+    init = cls.__init__
+    if init is object.__init__ or takes_nothing(init):
+        return cls()
+    return cls.__new__(cls)
+
+
+def takes_nothing(init):
+    code = getattr(init, "__code__", None)
+    return code is not None and code.co_argcount - len(init.__defaults__ or ()) <= 1 and not code.co_kwonlyargcount
+
+
+def unwrapped(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    function = getattr(function, "__func__", function)
+    if hasattr(function, "__code__"):
+        return function
+    return type(function).__call__
+
+
+def arguments(function, file, request):
+    """The arguments of a hook: by the names of its parameters, else by their number."""
+    get = request.get
+    target = get("parent", get("object"))
+    attached = get("children", get("attachments"))
+    named = {
+        "request": request,
+        "parent": target,
+        "object": target,
+        "children": attached,
+        "attachments": attached,
+        "related": get("related", {}),
+        "finalizing": get("finalizing", False),
+        "controller": get("controller"),
+        "settings": get("settings"),
+    }
+    plain = unwrapped(function)
+    code = plain.__code__
+    count = code.co_argcount
+    names = code.co_varnames[:count]
+    if plain is not function and names:
+        names = names[1:]  # self
+    defaults = len(plain.__defaults__ or ())
+    # A parameter that has a default and no known name keeps its default.
+    while names and defaults and names[-1] not in named:
+        names = names[:-1]
+        defaults -= 1
+    if names and all(name in named for name in names):
+        return [named[name] for name in names]
+    by_number = {1: (request,), 2: (target, attached), 3: (target, attached, named["related"])}
+    if not names and code.co_flags & 4:  # *args
+        return by_number[3]
+    if len(names) in by_number:
+        return by_number[len(names)]
+    raise ScriptError(
+        f"{file}:{code.co_firstlineno}: {plain.__name__} takes {len(names)} parameters: "
+        "name them request, parent, children, related, finalizing, controller or settings, "
+        "or take one (the request), two (parent, children) or three (parent, children, related)"
+    )
+
+
+def read(fd):
+    chunks = []
+    while chunk := os.read(fd, 1 << 20):
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def write(fd, data):
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def explain(error, file):
+    """The traceback of a script, and as the last line its place and its message."""
+    path = HOOK + file
+    if isinstance(error, ScriptError):
+        return str(error)
+    kind = type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename == path:
+        lines = [f"  {error.text.rstrip()}"] if error.text else []
+        return "\n".join([*lines, f"{file}:{error.lineno}: {kind}: {error.msg}"])
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    lines = [f"  {file}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames][-MAX_TRACEBACK:]
+    place = f"{file}:{frames[-1].lineno}" if frames else file
+    message = str(error)[:MAX_MESSAGE].replace("\n", " ")
+    return "\n".join([*lines, f"{place}: {kind}: {message}" if message else f"{place}: {kind}"])
+
+
+class Run(exports.Run):
+    def run(self):
+        # Sockets, threads and processes are not there, and say so by themselves.
+        sys.stdout = sys.stderr
+        file = "script"
+        try:
+            file = sys.argv[2]
+            sys.setrecursionlimit(MAX_DEPTH)
+            main(sys.argv)
+        except SystemExit as error:
+            fail(f"{file}: SystemExit: the script ended itself with {error.code!r}; return an object instead")
+        except BaseException as error:
+            sys.setrecursionlimit(MAX_DEPTH + 200)
+            fail(explain(error, file))
+
+
+def fail(text):
+    sys.stderr.flush()
+    write(2, (text + "\n").encode("utf-8", "replace"))
+    sys.stderr = None
+    os._exit(1)
+
+
+def warm_up():
+    """Runs what a call runs, so that nothing is made for the first time in a call."""
+    source = "def sync(parent, children):\n    return {'status': {'n': len(children)}, 'children': [f'{parent[0]}']}\n"
+    names = {"__name__": "hook"}
+    exec(marshal.loads(marshal.dumps(compile(source, HOOK + "warm.py", "exec"))), names)
+    arguments(names["sync"], "warm.py", {})
+    dumps(json.loads('{"a":[1,2.5,"x",null,true]}'))
+    datetime.datetime.strptime("2000-01-01T00:00:00Z", "%Y-%m-%dT%H:%M:%SZ").isoformat()
+    yaml.safe_load("a: [1, b]")
+    re.compile(r"a+")
+    try:
+        compile("def", "warm.py", "exec")
+    except SyntaxError as error:
+        explain(error, "warm.py")
+    try:
+        {}["a"]
+    except KeyError as error:
+        explain(error, "warm.py")
+    reseed()
+    # A call is short: what it makes is gone with its instance.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+
+warm_up()

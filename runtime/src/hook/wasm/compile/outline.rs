@@ -1,0 +1,68 @@
+//! Bounds of what modules and components begin with, before they are compiled.
+
+use metahook_core::shorten;
+use wasmparser::{BinaryReaderError, MemorySectionReader, TableSectionReader};
+
+use super::ModuleError;
+
+/// Bytes of names that a module gives itself.
+pub(super) const MAX_NAMES: usize = 500;
+
+/// Imports that the error names.
+pub(super) const MAX_NAMED: usize = 5;
+
+/// The two kinds of WebAssembly files that hooks are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of preview 1.
+    Module,
+    /// Of preview 2.
+    Component,
+}
+
+impl Kind {
+    /// By the layer, which follows the version in the first eight bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        if bytes.get(6..8) == Some(&[1, 0]) { Self::Component } else { Self::Module }
+    }
+}
+
+/// Bounds of the engine for one module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutlineBounds {
+    /// Functions, and elements of the table.
+    pub functions: u32,
+    pub memory: u64,
+}
+
+pub(super) fn check_tables(tables: TableSectionReader<'_>, bounds: OutlineBounds) -> Result<(), ModuleError> {
+    let bound = bounds.functions.into();
+    for table in tables {
+        let found = table?.ty.initial;
+        if found > bound {
+            return Err(ModuleError::Table { found, bound });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_memories(
+    memories: MemorySectionReader<'_>,
+    bounds: OutlineBounds,
+) -> Result<(), ModuleError> {
+    for memory in memories {
+        let memory = memory?;
+        let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(16)).unwrap_or(u64::MAX);
+        let found = memory.initial.saturating_mul(page);
+        if found > bounds.memory {
+            return Err(ModuleError::Memory { found, bound: bounds.memory });
+        }
+    }
+    Ok(())
+}
+
+impl From<BinaryReaderError> for ModuleError {
+    fn from(error: BinaryReaderError) -> Self {
+        Self::Refused(shorten(&error.to_string(), MAX_NAMES))
+    }
+}

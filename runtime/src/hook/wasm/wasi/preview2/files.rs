@@ -1,0 +1,360 @@
+//! Files of a component: its mounts, shown as preview 1 shows them, without times, devices or the order of a disk.
+//!
+//! wasmtime-wasi's own files are those of a disk. Its functions take handles, and behind them stand entries of the same
+//! table that are ours.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use wasmtime::component::Resource;
+use wasmtime_wasi::filesystem::Descriptor;
+use wasmtime_wasi::p2::bindings::filesystem::{preopens, types};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult, ReaddirIterator};
+
+use types::{
+    Advice, DescriptorFlags, DescriptorStat, DescriptorType, DirectoryEntry, ErrorCode, Filesize,
+    MetadataHashValue, NewTimestamp, OpenFlags, PathFlags,
+};
+
+use super::ComponentState;
+use crate::hook::wasm::wasi::memory::Errno;
+use crate::hook::wasm::wasi::mounts::{Found, Kind, MountedFolder, Stat};
+
+/// Bytes of one read. A component that gets fewer than it wanted asks again.
+const MAX_READ: u64 = 1 << 20;
+
+/// An open file or folder.
+struct Open {
+    folder: MountedFolder,
+    stat: Stat,
+    /// Of a file.
+    content: Option<Bytes>,
+}
+
+/// A listing under way, with the name that it came to.
+struct Listing {
+    folder: MountedFolder,
+    last: Option<String>,
+}
+
+impl From<Errno> for FsError {
+    fn from(errno: Errno) -> Self {
+        let code = match errno {
+            Errno::Isdir => ErrorCode::IsDirectory,
+            Errno::Noent => ErrorCode::NoEntry,
+            Errno::Notdir => ErrorCode::NotDirectory,
+            Errno::Perm => ErrorCode::NotPermitted,
+            Errno::Rofs => ErrorCode::ReadOnly,
+            Errno::Nametoolong => ErrorCode::NameTooLong,
+            Errno::Ilseq => ErrorCode::IllegalByteSequence,
+            _ => ErrorCode::Invalid,
+        };
+        code.into()
+    }
+}
+
+impl Open {
+    fn content(&self) -> FsResult<&Bytes> {
+        self.content.as_ref().ok_or_else(|| ErrorCode::IsDirectory.into())
+    }
+
+    fn find(&self, path: &str) -> FsResult<Found> {
+        if self.content.is_some() {
+            return Err(ErrorCode::NotDirectory.into());
+        }
+        Ok(self.folder.find(path)?)
+    }
+}
+
+impl ComponentState {
+    fn open(&self, fd: &Resource<Descriptor>) -> FsResult<&Open> {
+        Ok(self.table.get(&Resource::<Open>::new_borrow(fd.rep()))?)
+    }
+
+    fn push(&mut self, open: Open) -> Result<Resource<Descriptor>, wasmtime::component::ResourceTableError> {
+        Ok(Resource::new_own(self.table.push(open)?.rep()))
+    }
+
+    fn refuse<T>(&self, fd: &Resource<Descriptor>) -> FsResult<T> {
+        self.open(fd)?;
+        Err(ErrorCode::ReadOnly.into())
+    }
+}
+
+impl preopens::Host for ComponentState {
+    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
+        let mut folders = Vec::with_capacity(self.mounts.len());
+        for folder in self.mounts.clone() {
+            let path = folder.path.clone();
+            let stat = folder.stat();
+            folders.push((self.push(Open { folder, stat, content: None })?, path));
+        }
+        Ok(folders)
+    }
+}
+
+impl types::Host for ComponentState {
+    fn convert_error_code(&mut self, error: FsError) -> wasmtime::Result<ErrorCode> {
+        error.downcast()
+    }
+
+    /// Reading from memory does not fail.
+    fn filesystem_error_code(&mut self, _: Resource<wasmtime::Error>) -> wasmtime::Result<Option<ErrorCode>> {
+        Ok(None)
+    }
+}
+
+impl types::HostDirectoryEntryStream for ComponentState {
+    async fn read_directory_entry(
+        &mut self,
+        stream: Resource<ReaddirIterator>,
+    ) -> FsResult<Option<DirectoryEntry>> {
+        let listing = self.table.get_mut(&Resource::<Listing>::new_borrow(stream.rep()))?;
+        let after = listing.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = listing.folder.files.range::<str, _>((after, Bound::Unbounded)).next();
+        let name = next.map(|(name, _)| name.clone());
+        listing.last.clone_from(&name);
+        Ok(name.map(|name| DirectoryEntry { type_: DescriptorType::RegularFile, name }))
+    }
+
+    fn drop(&mut self, stream: Resource<ReaddirIterator>) -> wasmtime::Result<()> {
+        self.table.delete(Resource::<Listing>::new_own(stream.rep()))?;
+        Ok(())
+    }
+}
+
+impl types::HostDescriptor for ComponentState {
+    fn read_via_stream(
+        &mut self,
+        fd: Resource<Descriptor>,
+        offset: Filesize,
+    ) -> FsResult<Resource<DynInputStream>> {
+        let rest = rest(self.open(&fd)?.content()?, offset);
+        let stream: DynInputStream = Box::new(MemoryInputPipe::new(rest));
+        Ok(self.table.push(stream)?)
+    }
+
+    fn write_via_stream(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: Filesize,
+    ) -> FsResult<Resource<DynOutputStream>> {
+        self.refuse(&fd)
+    }
+
+    fn append_via_stream(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<DynOutputStream>> {
+        self.refuse(&fd)
+    }
+
+    async fn advise(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: Filesize,
+        _: Filesize,
+        _: Advice,
+    ) -> FsResult<()> {
+        self.open(&fd).map(drop)
+    }
+
+    async fn sync_data(&mut self, fd: Resource<Descriptor>) -> FsResult<()> {
+        self.open(&fd).map(drop)
+    }
+
+    async fn get_flags(&mut self, fd: Resource<Descriptor>) -> FsResult<DescriptorFlags> {
+        self.open(&fd).map(|_| DescriptorFlags::READ)
+    }
+
+    async fn get_type(&mut self, fd: Resource<Descriptor>) -> FsResult<DescriptorType> {
+        Ok(kind(self.open(&fd)?.stat))
+    }
+
+    async fn set_size(&mut self, fd: Resource<Descriptor>, _: Filesize) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn set_times(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: NewTimestamp,
+        _: NewTimestamp,
+    ) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn read(
+        &mut self,
+        fd: Resource<Descriptor>,
+        len: Filesize,
+        offset: Filesize,
+    ) -> FsResult<(Vec<u8>, bool)> {
+        let rest = rest(self.open(&fd)?.content()?, offset);
+        let len = usize::try_from(len.min(MAX_READ)).unwrap_or(usize::MAX);
+        let read = rest.get(..len).unwrap_or(&rest);
+        Ok((read.to_vec(), read.len() == rest.len()))
+    }
+
+    async fn write(&mut self, fd: Resource<Descriptor>, _: Vec<u8>, _: Filesize) -> FsResult<Filesize> {
+        self.refuse(&fd)
+    }
+
+    async fn read_directory(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<ReaddirIterator>> {
+        let open = self.open(&fd)?;
+        if open.content.is_some() {
+            return Err(ErrorCode::NotDirectory.into());
+        }
+        let folder = open.folder.clone();
+        Ok(Resource::new_own(self.table.push(Listing { folder, last: None })?.rep()))
+    }
+
+    async fn sync(&mut self, fd: Resource<Descriptor>) -> FsResult<()> {
+        self.open(&fd).map(drop)
+    }
+
+    async fn create_directory_at(&mut self, fd: Resource<Descriptor>, _: String) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn stat(&mut self, fd: Resource<Descriptor>) -> FsResult<DescriptorStat> {
+        Ok(stat(self.open(&fd)?.stat))
+    }
+
+    async fn stat_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: PathFlags,
+        path: String,
+    ) -> FsResult<DescriptorStat> {
+        Ok(stat(self.open(&fd)?.find(&path)?.stat))
+    }
+
+    async fn set_times_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: PathFlags,
+        _: String,
+        _: NewTimestamp,
+        _: NewTimestamp,
+    ) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn link_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: PathFlags,
+        _: String,
+        _: Resource<Descriptor>,
+        _: String,
+    ) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn open_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: PathFlags,
+        path: String,
+        open_flags: OpenFlags,
+        flags: DescriptorFlags,
+    ) -> FsResult<Resource<Descriptor>> {
+        let open = self.open(&fd)?;
+        let found = open.folder.find(&path);
+        let writes = open_flags.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE)
+            || flags.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
+        let found = match found {
+            _ if open.content.is_some() => return Err(ErrorCode::NotDirectory.into()),
+            Err(errno @ (Errno::Perm | Errno::Ilseq)) => return Err(errno.into()),
+            _ if writes => return Err(ErrorCode::ReadOnly.into()),
+            found => found?,
+        };
+        if open_flags.contains(OpenFlags::DIRECTORY) && found.content.is_some() {
+            return Err(ErrorCode::NotDirectory.into());
+        }
+        let opened = Open { folder: open.folder.clone(), stat: found.stat, content: found.content };
+        Ok(self.push(opened)?)
+    }
+
+    async fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<String> {
+        self.open(&fd)?.find(&path)?;
+        Err(ErrorCode::Invalid.into()) // There are no links.
+    }
+
+    async fn remove_directory_at(&mut self, fd: Resource<Descriptor>, _: String) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn rename_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: String,
+        _: Resource<Descriptor>,
+        _: String,
+    ) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn symlink_at(&mut self, fd: Resource<Descriptor>, _: String, _: String) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn unlink_file_at(&mut self, fd: Resource<Descriptor>, _: String) -> FsResult<()> {
+        self.refuse(&fd)
+    }
+
+    async fn is_same_object(
+        &mut self,
+        one: Resource<Descriptor>,
+        other: Resource<Descriptor>,
+    ) -> wasmtime::Result<bool> {
+        let inode = |fd: &Resource<Descriptor>| self.open(fd).map(|open| open.stat.inode);
+        Ok(inode(&one).ok().zip(inode(&other).ok()).is_some_and(|(one, other)| one == other))
+    }
+
+    async fn metadata_hash(&mut self, fd: Resource<Descriptor>) -> FsResult<MetadataHashValue> {
+        Ok(hash(self.open(&fd)?.stat))
+    }
+
+    async fn metadata_hash_at(
+        &mut self,
+        fd: Resource<Descriptor>,
+        _: PathFlags,
+        path: String,
+    ) -> FsResult<MetadataHashValue> {
+        Ok(hash(self.open(&fd)?.find(&path)?.stat))
+    }
+
+    fn drop(&mut self, fd: Resource<Descriptor>) -> wasmtime::Result<()> {
+        self.table.delete(Resource::<Open>::new_own(fd.rep()))?;
+        Ok(())
+    }
+}
+
+/// A file from a place on; nothing behind its end.
+fn rest(content: &Bytes, offset: Filesize) -> Bytes {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+    content.slice(offset..)
+}
+
+fn kind(stat: Stat) -> DescriptorType {
+    match stat.kind {
+        Kind::Unknown => DescriptorType::Unknown,
+        Kind::Folder => DescriptorType::Directory,
+        Kind::File => DescriptorType::RegularFile,
+    }
+}
+
+fn stat(stat: Stat) -> DescriptorStat {
+    DescriptorStat {
+        type_: kind(stat),
+        link_count: 1,
+        size: stat.size,
+        data_access_timestamp: None,
+        data_modification_timestamp: None,
+        status_change_timestamp: None,
+    }
+}
+
+fn hash(stat: Stat) -> MetadataHashValue {
+    MetadataHashValue { lower: stat.inode, upper: stat.size }
+}

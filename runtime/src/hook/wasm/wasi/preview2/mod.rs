@@ -1,0 +1,133 @@
+//! Functions that a component can call: WASI preview 2, by way of wasmtime-wasi, and with preview 1's clocks, random numbers
+//! and files.
+//!
+//! Sockets are there, since runtimes import what they never use; every one that is asked for is refused, and the call
+//! remembers it. A wait is over at once, as for modules.
+
+mod clocks;
+mod files;
+mod random;
+mod sockets;
+mod streams;
+
+use wasmtime::ResourceLimiter;
+use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
+use wasmtime::{Engine, Result};
+use wasmtime_wasi::cli::{WasiCli, WasiCliView as _};
+use wasmtime_wasi::p2::bindings::{cli, clocks as clock, filesystem, random as numbers, sockets as network};
+use wasmtime_wasi::p2::pipe::MemoryInputPipe;
+use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView as _};
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::mounts::MountedFolder;
+use super::state::{Call, CallState, Script};
+use streams::Sink;
+
+/// Resources that a component has at once: open files, streams, things to wait for.
+const MAX_RESOURCES: usize = 1000;
+
+/// Bytes that one call of a component hands to the host.
+pub(crate) const MAX_HANDED: usize = 1 << 20;
+
+/// The data of one component's instances.
+pub(crate) struct ComponentState {
+    call: CallState,
+    /// Its arguments and pipes.
+    wasi: WasiCtx,
+    table: ResourceTable,
+    stdout: Sink,
+    stderr: Sink,
+    mounts: Vec<MountedFolder>,
+}
+
+impl ComponentState {
+    pub(crate) fn new(call: Call<'_>, script: Option<&Script>, max_table_elements: usize) -> Self {
+        let args: Vec<&str> = call.args(script).collect();
+        let mut wasi = WasiCtx::builder();
+        wasi.args(&args).stdin(MemoryInputPipe::new(call.request.clone()));
+        let mounts = call.folders(script);
+        let mut call = CallState::with_script(call, script, max_table_elements);
+        let (stdout, stderr) = (Sink::whole(&mut call.stdout), Sink::cut(&mut call.stderr));
+        wasi.stdout(stdout.clone()).stderr(stderr.clone()).allow_tcp(false).allow_udp(false);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_RESOURCES);
+        Self { call, wasi: wasi.build(), table, stdout, stderr, mounts }
+    }
+
+    fn own(&mut self) -> &mut Self {
+        self
+    }
+
+    fn table(&mut self) -> &mut ResourceTable {
+        &mut self.table
+    }
+
+    pub(crate) fn limiter(&mut self) -> &mut dyn ResourceLimiter {
+        self.call.limiter()
+    }
+
+    /// Prints an answer that was not printed but returned.
+    pub(crate) fn answer(&mut self, answer: &str) -> Result<()> {
+        self.stdout.print(answer.as_bytes())
+    }
+
+    /// What is left of a call that has ended.
+    pub(crate) fn into_call(self) -> CallState {
+        let Self { mut call, stdout, stderr, .. } = self;
+        stdout.end(&mut call.stdout);
+        stderr.end(&mut call.stderr);
+        call
+    }
+}
+
+impl WasiView for ComponentState {
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        WasiCtxView { ctx: &mut self.wasi, table: &mut self.table }
+    }
+}
+
+/// The resources of wasmtime-wasi's streams and polls.
+struct Table;
+
+impl HasData for Table {
+    type Data<'a> = &'a mut ResourceTable;
+}
+
+/// All functions that a component can call.
+pub(crate) fn component_linker(engine: &Engine) -> Result<Linker<ComponentState>> {
+    type Own = HasSelf<ComponentState>;
+    let mut linker = Linker::new(engine);
+    let l = &mut linker;
+    wasmtime_wasi_io::bindings::wasi::io::error::add_to_linker::<_, Table>(l, ComponentState::table)?;
+    wasmtime_wasi_io::bindings::wasi::io::poll::add_to_linker::<_, Table>(l, ComponentState::table)?;
+    wasmtime_wasi_io::bindings::wasi::io::streams::add_to_linker::<_, Table>(l, ComponentState::table)?;
+    cli::environment::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::exit::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::stdin::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::stdout::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::stderr::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::terminal_input::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::terminal_output::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::terminal_stdin::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::terminal_stdout::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::terminal_stderr::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    clock::wall_clock::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    clock::monotonic_clock::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    numbers::random::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    numbers::insecure::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    numbers::insecure_seed::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    filesystem::types::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    filesystem::preopens::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    network::tcp_create_socket::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    network::udp_create_socket::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    network::instance_network::add_to_linker::<_, WasiSockets>(l, ComponentState::sockets)?;
+    network::ip_name_lookup::add_to_linker::<_, Own>(l, ComponentState::own)?;
+    network::network::add_to_linker::<_, WasiSockets>(
+        l,
+        &network::network::LinkOptions::default(),
+        ComponentState::sockets,
+    )?;
+    network::tcp::add_to_linker::<_, WasiSockets>(l, ComponentState::sockets)?;
+    network::udp::add_to_linker::<_, WasiSockets>(l, ComponentState::sockets)?;
+    Ok(linker)
+}
