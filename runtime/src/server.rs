@@ -139,6 +139,9 @@ async fn run(settings: Settings, dev: Option<DevServer>, stop: CancellationToken
         limits: settings.hook_policy.limits,
         modules: ModuleSettings { seal_key: lasting.then(|| SealKey::of(&key)), ..settings.modules.clone() },
     })?);
+    if settings.modules.prepare_runners {
+        tokio::spawn(Arc::clone(&modules).prepare_runners());
+    }
     let mut election = ElectionTask::start(&api);
     let metrics = server_metrics(&api, &modules, &memory, &others);
     if let Some(listener) = scrapes {

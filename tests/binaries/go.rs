@@ -92,7 +92,8 @@ pub fn cache_folder() -> Result<PathBuf> {
 }
 
 /// Other sources are another folder.
-pub(crate) fn fingerprint(files: &[PathBuf]) -> Result<String> {
+/// The first digits of a digest of files.
+pub fn fingerprint(files: &[PathBuf]) -> Result<String> {
     let mut digest = Sha256::new();
     for file in files {
         digest.update(read(file)?);

@@ -42,6 +42,12 @@ pub fn component(name: &str) -> Result<PathBuf> {
     found(&target()?.join("wasm32-wasip2").join("guest"), name)
 }
 
+/// The runner for a language; `None`: it could not be built here.
+pub fn runner(language: &str) -> Result<Option<PathBuf>> {
+    let path = target()?.join("runners").join(format!("{language}.wasm"));
+    Ok(path.is_file().then_some(path))
+}
+
 fn found(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.wasm"));
     ensure!(path.is_file(), "there is no guest at {} (cargo xtask guests makes it)", path.display());

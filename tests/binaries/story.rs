@@ -2,10 +2,12 @@
 
 use clap::ValueEnum;
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Story {
     /// The tutorial: a Pod that prints a greeting
     Hello,
+    /// The tutorial with its own hook in Python, unchanged
+    HelloPython,
     /// A container that comes back when its Pod is deleted or has ended
     Immortal,
     /// Pods that are restarted when the ConfigMap that they read changes
@@ -17,6 +19,7 @@ impl Story {
     pub fn name(self) -> &'static str {
         match self {
             Self::Hello => "hello",
+            Self::HelloPython => "hello-python",
             Self::Immortal => "immortal",
             Self::ConfigRestart => "config-restart",
         }

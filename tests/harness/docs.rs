@@ -174,12 +174,15 @@ fn limits_of_modules() -> String {
             &code(&expected_messages::feature("memory64", "memory64")),
         ],
         ["imports", "WASI preview 1", "", &code(&expected_messages::imports("env.launch"))],
+        ["kind of module", "a command", "", &code(expected_messages::NO_START)],
+        ["imports of a component", "WASI preview 2 without http", "", &code(expected_messages::HTTP)],
         [
-            "kind of module",
-            "a command",
+            "exports of a component",
+            "`wasi:cli/run`, or `sync`, `finalize`, `customize`",
             "",
-            &format!("{}; {}", code(expected_messages::NO_START), code(expected_messages::COMPONENT)),
+            &code(expected_messages::COMPONENT),
         ],
+        ["modules in a component", "128", "", &code(expected_messages::MANY_MODULES)],
     ];
     rows(["limit", "value", "flag", "message"], &modules)
 }

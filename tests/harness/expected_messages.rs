@@ -190,6 +190,10 @@ pub fn open_files(function: &str) -> String {
     stopped(function, "it has files open with more than 32 MiB together: close what has been read")
 }
 
-pub const COMPONENT: &str = "this is a component, and hooks are modules: build with --target wasm32-wasip1";
+pub const COMPONENT: &str = "the component exports neither wasi:cli/run nor a function sync, finalize or customize: build a command (fn main), or the world metahook:hook";
+
+pub const HTTP: &str = "the component wants what hooks cannot have: wasi:http/types@0.2.0; a hook has no network, and gets wasi:cli, clocks, filesystem, io and random of preview 2";
+
+pub const MANY_MODULES: &str = "the component is made of more than 128 modules: make it of fewer";
 
 pub const NO_START: &str = "the module has no function _start: build a command (fn main), not a library";

@@ -167,6 +167,12 @@ impl Hook {
         Self(json!({ "wasm": { "configMap": { "namespace": namespace, "name": config_map } } }))
     }
 
+    /// A script under a key of a `ConfigMap`.
+    pub fn script(language: &str, namespace: &str, config_map: &str, key: &str) -> Self {
+        let map = json!({ "namespace": namespace, "name": config_map, "key": key });
+        Self(json!({ "script": { "language": language, "configMap": map } }))
+    }
+
     /// A webhook.
     pub fn webhook(url: &str) -> Self {
         Self(json!({ "webhook": { "url": url } }))

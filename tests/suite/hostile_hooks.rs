@@ -198,6 +198,16 @@ pub(crate) async fn what_is_no_hook_does_no_harm(test: &mut Fixture) -> Result<(
     let rows = [
         Row::is_refused("text", b"hello".to_vec(), not_wasm),
         Row::is_refused("component", wat::parse_str("(component)")?, expected_messages::COMPONENT),
+        Row::is_refused(
+            "http",
+            wat::parse_str(r#"(component (import "wasi:http/types@0.2.0" (instance)))"#)?,
+            expected_messages::HTTP,
+        ),
+        Row::is_refused(
+            "modules",
+            wat::parse_str(format!("(component {})", "(core module)".repeat(129)))?,
+            expected_messages::MANY_MODULES,
+        ),
         Row::is_refused("library", command("(func)")?, expected_messages::NO_START),
         Row::is_refused("memory64", with("(memory i64 1)")?, &memory64),
         Row::is_refused("threads", with("(memory 1 1 shared)")?, &threads),

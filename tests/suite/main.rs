@@ -36,6 +36,7 @@ mod runner;
 mod said;
 mod scaffold;
 mod schemas;
+mod scripts;
 mod secrecy;
 mod services;
 mod settling;
@@ -314,6 +315,9 @@ fn of_composites() -> Vec<Test> {
             what_the_api_server_merges_is_rolled_out_to_the_end,
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
+        },
+        scripts::{
+            a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
         },
         modules::{
             a_missing_config_map_is_reported_and_heals,

@@ -5,7 +5,7 @@
 What the script prints goes to stderr, which is the log.
 """
 
-# Whatever scripts import is imported here, before the snapshot: at a call nothing is read from a disk.
+# Whatever scripts may import is imported here, before the snapshot: at a call nothing is read from a disk.
 import _strptime
 import ast
 import base64
@@ -158,28 +158,32 @@ def reseed():
     LazyRandom.begun = False
 
 
-def main(arguments):
-    _, hook, file = arguments[:3]
+def main(hook, file):
     if hook == "compile":
-        source = read(0)
-        code = compile(source, HOOK + file, "exec", dont_inherit=True)
-        write(1, MAGIC + marshal.dumps(code))
+        write(1, MAGIC + marshal.dumps(compile(read(0), HOOK + file, "exec", dont_inherit=True)))
         return
-    answer = call(hook, file, json.loads(read(0)))
-    text = dumps(answer)
-    write(1, text.encode())
+    code = os.open(HOOK + ".code", os.O_RDONLY)
+    write(1, respond(hook, file, read(code), read(0)))
 
 
+def respond(hook, file, code, request):
+    """The bytes of the answer."""
+    if not code.startswith(MAGIC):
+        raise ScriptError(f"{file}: its bytecode is of another runner")
+    return dumps(call(hook, file, marshal.loads(code[len(MAGIC) :]), loads(request))).encode()
+
+
+loads = json.loads
 dumps = json.JSONEncoder(check_circular=False, separators=(",", ":"), ensure_ascii=False).encode
 
 
-def call(hook, file, request):
+def call(hook, file, code, request):
     """Runs the script, and its function or method for the hook."""
     module = types.ModuleType("hook")
     names = module.__dict__
     names["__file__"] = HOOK + file
     sys.modules["hook"] = module
-    exec(load(file), names)
+    exec(code, names)
     function = find(names, hook, file)
     answer = function(*arguments(function, file, request))
     if type(answer) is not dict and not isinstance(answer, collections.abc.Mapping):
@@ -187,14 +191,6 @@ def call(hook, file, request):
         found = "None" if answer is None else f"a {type(answer).__name__}"
         raise ScriptError(f"{file}:{code.co_firstlineno}: {hook} returned {found}, not an object (dict)")
     return answer
-
-
-def load(file):
-    with open(HOOK + ".code", "rb", buffering=0) as stored:
-        code = stored.readall()
-    if not code.startswith(MAGIC):
-        raise ScriptError(f"{file}: its bytecode is of another runner")
-    return marshal.loads(code[len(MAGIC) :])
 
 
 def find(names, hook, file):
@@ -295,8 +291,8 @@ def explain(error, file):
         return str(error)
     kind = type(error).__name__
     if isinstance(error, SyntaxError) and error.filename == path:
-        lines = [f"  {error.text.rstrip()}"] if error.text else []
-        return "\n".join([*lines, f"{file}:{error.lineno}: {kind}: {error.msg}"])
+        line = f": {error.text.strip()[:200]}" if error.text else ""
+        return f"{file}:{error.lineno}: {kind}: {error.msg}{line}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     lines = [f"  {file}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames][-MAX_TRACEBACK:]
     place = f"{file}:{frames[-1].lineno}" if frames else file
@@ -312,7 +308,7 @@ class Run(exports.Run):
         try:
             file = sys.argv[2]
             sys.setrecursionlimit(MAX_DEPTH)
-            main(sys.argv)
+            main(sys.argv[1], file)
         except SystemExit as error:
             fail(f"{file}: SystemExit: the script ended itself with {error.code!r}; return an object instead")
         except BaseException as error:
@@ -327,29 +323,56 @@ def fail(text):
     os._exit(1)
 
 
+WARM = """
+import json
+
+class Warm:
+    def finalize(self, parent, children):
+        return {"status": {}, "children": [], "finalized": True}
+
+def sync(parent, children):
+    pods = [{"kind": "Pod", "metadata": {"name": "%s-%d" % (parent["metadata"]["name"], n)}} for n in range(2)]
+    return {"status": {"pods": len(children["Pod.v1"])}, "children": pods}
+"""
+
+
 def warm_up():
-    """Runs what a call runs, so that nothing is made for the first time in a call."""
-    source = "def sync(parent, children):\n    return {'status': {'n': len(children)}, 'children': [f'{parent[0]}']}\n"
-    names = {"__name__": "hook"}
-    exec(marshal.loads(marshal.dumps(compile(source, HOOK + "warm.py", "exec"))), names)
-    arguments(names["sync"], "warm.py", {})
-    dumps(json.loads('{"a":[1,2.5,"x",null,true]}'))
+    """Runs what a call runs until nothing in the interpreter changes by it any more."""
+    code = MAGIC + marshal.dumps(compile(WARM, HOOK + "warm.py", "exec"))
+    pod = '{"kind":"Pod","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"n":[1,2.5,null,true,false]}}'
+    request = f'{{"parent":{pod},"children":{{"Pod.v1":{{"a":{pod},"b":{pod}}}}},"finalizing":false}}'.encode()
+    for _ in range(200):
+        for hook in ("sync", "finalize"):
+            respond(hook, "warm.py", code, request)
     datetime.datetime.strptime("2000-01-01T00:00:00Z", "%Y-%m-%dT%H:%M:%SZ").isoformat()
     yaml.safe_load("a: [1, b]")
-    re.compile(r"a+")
-    try:
-        compile("def", "warm.py", "exec")
-    except SyntaxError as error:
-        explain(error, "warm.py")
-    try:
-        {}["a"]
-    except KeyError as error:
-        explain(error, "warm.py")
+    for wrong in ("def", "{}['a']"):
+        try:
+            exec(compile(wrong, "warm.py", "exec"))
+        except Exception as error:
+            explain(error, "warm.py")
+    sys.modules.pop("hook", None)
     reseed()
-    # A call is short: what it makes is gone with its instance.
     gc.collect()
+    fill_holes()
+    # A call is short: what it makes is gone with its instance.
     gc.freeze()
     gc.disable()
+
+
+held = []
+
+
+def fill_holes():
+    """Takes what is free between the objects of the snapshot, so that objects of a call lie side by side: each page that a
+    call writes to is copied first."""
+    top = id(bytes(4 << 20))
+    for size in range(16, 513, 16):
+        for _ in range(100_000):
+            block = bytes(max(size - 40, 0)) if size > 40 else object()
+            held.append(block)
+            if id(block) > top:
+                break
 
 
 warm_up()

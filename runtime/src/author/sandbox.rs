@@ -71,12 +71,11 @@ impl Sandbox {
         Ok(Self { modules: Arc::new(ModuleRegistry::new(&settings)?), max_file })
     }
 
-    /// Loads a module as it is stored: plain or compressed.
+    /// Loads a module as it is stored, plain or compressed, or a script.
     pub(crate) async fn load(&self, path: &Path) -> Result<Arc<Module>, LoadError> {
         let refused = |source| LoadError::Module { path: path.to_owned(), source };
         let stored = read_bytes(path, self.max_file).map_err(LoadError::File)?;
-        let module = self.modules.unpack(stored).await.map_err(refused)?;
-        self.modules.load(module).await.map_err(refused)
+        self.modules.load_file(path, stored).await.map_err(refused)
     }
 
     pub(crate) async fn call(&self, module: &Module, input: Input<'_>) -> Timed {

@@ -112,9 +112,10 @@ impl LimitFlags {
     }
 }
 
-/// Modules are compiled by this program, and not kept.
+/// Modules are compiled by this program, and not kept. `METAHOOK_RUNNERS` names the folder of the interpreters of scripts.
 pub(super) fn module_settings() -> ModuleSettings {
-    ModuleSettings::new(super::hook_flags::THIS_PROGRAM)
+    let runners = std::env::var_os("METAHOOK_RUNNERS").map_or_else(super::hook_flags::runners, PathBuf::from);
+    ModuleSettings { runners: Some(runners), ..ModuleSettings::new(super::hook_flags::THIS_PROGRAM) }
 }
 
 pub(super) fn hook_name(text: &str) -> Result<HookName, String> {

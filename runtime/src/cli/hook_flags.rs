@@ -15,6 +15,9 @@ use crate::hook::wasm::compile::{ModuleBounds, ModuleSettings};
 /// This program, also where its file has been replaced by another version.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
+/// The folder of the interpreters of scripts.
+const RUNNERS: &str = "runners";
+
 /// Limits of a module before its first call.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Modules")]
@@ -40,6 +43,9 @@ pub struct ModuleFlags {
     /// Folder for compiled modules, for the server alone: mode 0700; the server creates it.
     #[arg(long = "module-cache-dir", value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub cache_dir: Option<PathBuf>,
+    /// Folder of the interpreters of scripts, python.wasm and javascript.wasm, which are compiled as the server starts; when absent the folder runners beside this program, and they are compiled for the first script.
+    #[arg(long, value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub runners: Option<PathBuf>,
 }
 
 impl ModuleFlags {
@@ -57,8 +63,18 @@ impl ModuleFlags {
             compilations: self.compilations.map_or((cores / 2).max(1), usize::from),
             cache: self.cache_dir.filter(|path| !path.as_os_str().is_empty()),
             seal_key: None,
+            prepare_runners: self.runners.is_some(),
+            runners: Some(self.runners.filter(|path| !path.as_os_str().is_empty()).unwrap_or_else(runners)),
         }
     }
+}
+
+/// Where the interpreters of scripts lie: beside this program, or, as a build leaves them, beside its folder.
+pub(super) fn runners() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let beside = program.with_file_name(RUNNERS);
+    let above = program.parent().map(|folder| folder.with_file_name(RUNNERS)).filter(|path| path.is_dir());
+    if beside.is_dir() { beside } else { above.unwrap_or(beside) }
 }
 
 /// Where modules and mounted files come from.
@@ -235,7 +251,8 @@ mod tests {
 
     #[test]
     fn the_bounds_of_the_flags_are_those_of_the_types() {
-        assert_eq!(settings(&[], 1), ModuleSettings::new(THIS_PROGRAM));
+        let runners = Some(runners());
+        assert_eq!(settings(&[], 1), ModuleSettings { runners, ..ModuleSettings::new(THIS_PROGRAM) });
     }
 
     #[test]

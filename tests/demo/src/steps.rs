@@ -11,6 +11,9 @@ use crate::cluster::{Cluster, DEFINITIONS, definition};
 use crate::interrupt::Interrupt;
 use crate::terminal::Terminal;
 
+/// The file of a hook that is a script.
+const SCRIPTS: [&str; 2] = ["sync.py", "hook.js"];
+
 const ESTABLISHED: [&str; 3] = ["wait", "--for=condition=Established", "--timeout=60s"];
 
 /// The objects made so far, and the steps that go on from there.
@@ -142,10 +145,17 @@ impl<'a> Demo<'a> {
 
     /// Makes the story's controller, which is of this kind, and waits until it is at work.
     pub(crate) async fn control(&mut self, kind: &str) -> Result<()> {
-        title("Store the hook, a Wasm module, and define the controller");
-        let module = paths::guest(self.name)?;
-        let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
-        let from = format!("--from-file=hook.wasm={}", module.display());
+        let script = SCRIPTS.iter().map(|name| format!("guests/{}/{name}", self.name));
+        let script = script.into_iter().find(|path| paths::workspace().join(path).is_file());
+        let from = if let Some(script) = script {
+            title("Store the hook, a script, and define the controller");
+            format!("--from-file={script}")
+        } else {
+            title("Store the hook, a Wasm module, and define the controller");
+            let module = paths::guest(self.name)?;
+            let module = module.strip_prefix(paths::workspace()).unwrap_or(&module);
+            format!("--from-file=hook.wasm={}", module.display())
+        };
         let hook = self.hook();
         let controller = self.controller();
         self.make(

@@ -7,9 +7,9 @@ use binaries::story::Story;
 use clap::Args;
 
 use crate::cargo;
-use crate::guests;
 use crate::steps::{Steps, usual_time};
 use crate::test::may_install;
+use crate::{guests, runners};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -53,7 +53,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         plan.push(("node", Parts::usual_time()?));
     }
     plan.push(("server", usual_time("some six minutes", "seconds")));
-    plan.push(("hook", format!("guests/{name}, compiled to Wasm: seconds")));
+    let is_script = options.story == Story::HelloPython;
+    let takes = if is_script {
+        "the interpreter of its language: seconds".to_owned()
+    } else {
+        format!("guests/{name}, compiled to Wasm: seconds")
+    };
+    plan.push(("hook", takes));
     plan.push(("demo", "a minute".to_owned()));
     let mut steps = Steps::announce(&format!("demo {name}"), &plan);
     if options.context.is_none() {
@@ -66,7 +72,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     steps.begin("server");
     cargo::build_programs(&["metahook", "demo"])?;
     steps.begin("hook");
-    guests::build(&[name])?;
+    if is_script {
+        runners::build_python()?;
+    } else {
+        guests::build(&[name])?;
+    }
     steps.begin("demo");
     cargo::exec(cargo::program("demo")?.args(options.arguments()))
 }

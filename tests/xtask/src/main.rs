@@ -16,6 +16,7 @@ mod docs;
 mod fuzz;
 mod guests;
 mod image;
+mod runners;
 mod steps;
 mod test;
 
@@ -44,6 +45,8 @@ enum Command {
     Docs,
     /// Builds the Wasm guests and prints their sizes
     Guests,
+    /// Builds the interpreters of scripts
+    Runners(runners::Options),
     /// Runs the targets of tests/fuzz under libFuzzer
     Fuzz(fuzz::Options),
     /// Measures: what a call of a hook costs, what a bad neighbour costs others, how fast parents converge
@@ -89,6 +92,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Check(options) => return check::run(&options),
         Command::Docs => return docs::run(),
         Command::Guests => guests::build_all()?,
+        Command::Runners(options) => runners::run(&options)?,
         Command::Fuzz(options) => fuzz::run(&options)?,
         Command::Bench(options) => bench::run(&options)?,
         Command::Attack(options) => attack::run(&options)?,

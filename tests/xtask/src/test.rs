@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 
 use crate::cargo::{self, Counts, cargo, run_tests};
 use crate::steps::{Steps, usual_time};
-use crate::{check, children, fuzz, guests};
+use crate::{check, children, fuzz, guests, runners};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -199,6 +199,7 @@ fn build_for_acceptance(options: &Options) -> Result<()> {
         cargo::run(&mut cargo(&["test", "--workspace", "--test", test, "--no-run"]))?;
     }
     guests::build_all()?;
+    runners::build_what_can_be()?;
     println!("built in {}", elapsed(start));
     Ok(())
 }

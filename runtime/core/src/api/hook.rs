@@ -1,4 +1,4 @@
-//! Hook of a controller: a WebAssembly module or a webhook.
+//! Hook of a controller: a WebAssembly module, a script or a webhook.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,16 @@ use crate::object::Naming;
 
 pub use crate::api::per_hook::{HookName, PerHook};
 
-/// One hook as stored: `wasm` or `webhook`; with neither it is disabled.
+/// One hook as stored: `wasm`, `script` or `webhook`; with none it is disabled.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [
     {
-        "rule": "!(has(self.webhook) && has(self.wasm))",
-        "message": "a hook is either a webhook or a wasm module, not both",
+        "rule": "[has(self.webhook), has(self.wasm), has(self.script)].filter(named, named).size() <= 1",
+        "message": "a hook is a webhook, a wasm module or a script, not several",
     },
     {
-        "rule": "!has(self.shadow) || has(self.webhook) || has(self.wasm)",
-        "message": "a shadow is compared with a hook: name a webhook or a wasm module beside it",
+        "rule": "!has(self.shadow) || has(self.webhook) || has(self.wasm) || has(self.script)",
+        "message": "a shadow is compared with a hook: name a webhook, a wasm module or a script beside it",
     },
 ]))]
 pub struct Hook {
@@ -32,19 +32,21 @@ pub struct Hook {
     pub version: HookVersion,
     pub webhook: Option<Webhook>,
     pub wasm: Option<Wasm>,
+    pub script: Option<Script>,
     /// Called with the same request as the hook; its answer is compared, and never carried out.
     pub shadow: Option<Shadow>,
 }
 
-/// What may take the place of a hook: `wasm` or `webhook`.
+/// What may take the place of a hook: `wasm`, `script` or `webhook`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "has(self.webhook) != has(self.wasm)",
-    "message": "a shadow is either a webhook or a wasm module",
+    "rule": "[has(self.webhook), has(self.wasm), has(self.script)].filter(named, named).size() == 1",
+    "message": "a shadow is a webhook, a wasm module or a script",
 }]))]
 pub struct Shadow {
     pub webhook: Option<Webhook>,
     pub wasm: Option<Wasm>,
+    pub script: Option<Script>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,11 +93,78 @@ pub struct Wasm {
     pub limits: Option<WasmLimits>,
 }
 
+/// A hook that is a text, run inside the server by the interpreter of its language.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Script {
+    pub language: Language,
+    /// Where the script is stored.
+    pub config_map: ScriptKey,
+    /// Pins the script: SHA-256 of its bytes, in hexadecimal; `sha256:` may come before it, as in the controller's status.
+    #[schemars(regex(pattern = r"^(sha256:)?[0-9a-f]{64}$"))]
+    pub sha256: Option<String>,
+    /// Handed to the hook as `settings` of each request.
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub settings: Option<Value>,
+    /// Directories that the hook may read: one entry each, a file per key.
+    #[schemars(length(max = 16))]
+    pub mounts: Option<Vec<Mount>>,
+    pub limits: Option<WasmLimits>,
+}
+
+/// Where the interpreter sees the script.
+const SCRIPT_FOLDER: &str = "/hook/";
+
+/// The language of a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    Python,
+    #[serde(rename = "javascript")]
+    JavaScript,
+}
+
+impl Language {
+    pub const ALL: [Self; 2] = [Self::Python, Self::JavaScript];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::JavaScript => "javascript",
+        }
+    }
+
+    /// The language of a file, by the end of its name.
+    pub fn of_file(name: &str) -> Option<Self> {
+        match name.rsplit_once('.')?.1 {
+            "py" => Some(Self::Python),
+            "js" | "mjs" => Some(Self::JavaScript),
+            _ => None,
+        }
+    }
+
+    /// The key of a ConfigMap that holds a script, where none is named.
+    pub fn default_key(self) -> &'static str {
+        match self {
+            Self::Python => "hook.py",
+            Self::JavaScript => "hook.js",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfigMapKey {
     pub namespace: String,
     pub name: String,
     /// The key of `binaryData` or `data` that holds the module; `hook.wasm` when absent.
+    pub key: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScriptKey {
+    pub namespace: String,
+    pub name: String,
+    /// The key of `data` or `binaryData` that holds the script; `hook.py` or `hook.js` when absent.
     pub key: Option<String>,
 }
 
@@ -106,7 +175,7 @@ pub struct EnabledHook {
     pub call: Call,
 }
 
-/// Which of the two ways a hook is reached by: what a webhook's authors are used to is not held against it.
+/// Which of the two ways a hook is reached by, where a script's is that of a module: what a webhook's authors are used to is not held against it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
     Wasm,
@@ -120,7 +189,7 @@ pub enum Call {
     Webhook(WebhookTarget),
 }
 
-/// A Wasm hook, checked.
+/// A Wasm hook or a script, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WasmHook {
     pub module: ModuleRef,
@@ -129,9 +198,11 @@ pub struct WasmHook {
     pub limits: Limits,
 }
 
-/// Which bytes a module is made of.
+/// Which bytes a module or a script is made of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModuleRef {
+    /// Of a script.
+    pub language: Option<Language>,
     pub namespace: String,
     pub name: String,
     pub key: String,
@@ -171,61 +242,144 @@ impl EnabledHook {
 impl Hook {
     /// `Ok(None)`: the hook is disabled.
     pub fn check(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
-        check(self.version, (self.webhook.as_ref(), self.wasm.as_ref()), field, policy)
+        Ways { webhook: self.webhook.as_ref(), wasm: self.wasm.as_ref(), script: self.script.as_ref() }.check(
+            self.version,
+            field,
+            policy,
+        )
     }
 
     /// The shadow, which speaks the hook's version; `Ok(None)`: there is none.
     pub fn check_shadow(&self, field: &str, policy: &HookPolicy) -> Result<Option<EnabledHook>, SpecError> {
-        let Some(Shadow { webhook, wasm }) = &self.shadow else { return Ok(None) };
-        if self.webhook.is_none() && self.wasm.is_none() {
+        let Some(Shadow { webhook, wasm, script }) = &self.shadow else { return Ok(None) };
+        if self.webhook.is_none() && self.wasm.is_none() && self.script.is_none() {
             return Err(SpecError::new(
                 field,
                 "there is no hook to compare it with: name one beside the shadow",
             ));
         }
-        check(self.version, (webhook.as_ref(), wasm.as_ref()), field, policy)?
+        Ways { webhook: webhook.as_ref(), wasm: wasm.as_ref(), script: script.as_ref() }
+            .check(self.version, field, policy)?
             .map(Some)
-            .ok_or_else(|| SpecError::new(field, "names neither a webhook nor a wasm module: name one"))
+            .ok_or_else(|| {
+                SpecError::new(field, "names neither a webhook nor a wasm module nor a script: name one")
+            })
     }
 }
 
-fn check(
-    version: HookVersion,
-    call: (Option<&Webhook>, Option<&Wasm>),
-    field: &str,
-    policy: &HookPolicy,
-) -> Result<Option<EnabledHook>, SpecError> {
-    let call = match call {
-        (None, None) => return Ok(None),
-        (Some(_), Some(_)) => {
-            return Err(SpecError::new(
-                field,
-                "a hook is either a webhook or a wasm module, not both: remove one",
-            ));
-        }
-        (Some(webhook), None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
-        (None, Some(wasm)) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
-    };
-    Ok(Some(EnabledHook { version, call }))
+/// How a hook says that it is reached.
+#[derive(Clone, Copy)]
+struct Ways<'a> {
+    webhook: Option<&'a Webhook>,
+    wasm: Option<&'a Wasm>,
+    script: Option<&'a Script>,
+}
+
+impl Ways<'_> {
+    fn check(
+        self,
+        version: HookVersion,
+        field: &str,
+        policy: &HookPolicy,
+    ) -> Result<Option<EnabledHook>, SpecError> {
+        let call = match (self.webhook, self.wasm, self.script) {
+            (None, None, None) => return Ok(None),
+            (Some(webhook), None, None) => Call::Webhook(webhook.check(&format!("{field}.webhook"))?),
+            (None, Some(wasm), None) => Call::Wasm(wasm.check(&format!("{field}.wasm"), policy)?),
+            (None, None, Some(script)) => Call::Wasm(script.check(&format!("{field}.script"), policy)?),
+            _ => {
+                let problem = "a hook is a webhook, a wasm module or a script, not several: keep one";
+                return Err(SpecError::new(field, problem));
+            }
+        };
+        Ok(Some(EnabledHook { version, call }))
+    }
+}
+
+/// What modules and scripts share in a spec.
+struct Stored<'a> {
+    /// The field of the hook.
+    field: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    key: &'a str,
+    language: Option<Language>,
+    sha256: Option<&'a str>,
+    settings: Option<&'a Value>,
+    mounts: Option<&'a [Mount]>,
+    limits: Option<&'a WasmLimits>,
+}
+
+impl Stored<'_> {
+    fn check(self, policy: &HookPolicy) -> Result<WasmHook, SpecError> {
+        let Self { field, namespace, name, key, language, .. } = self;
+        SpecError::check_names(&format!("{field}.configMap"), namespace, name)?;
+        let module = ModuleRef {
+            language,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            key: key.to_owned(),
+            sha256: self.sha256.map(|pin| pin.strip_prefix("sha256:").unwrap_or(pin).to_owned()),
+            reader: None,
+        };
+        policy.allows_module(field, namespace, module.sha256.is_some())?;
+        let mounts = mount::check(self.mounts.unwrap_or_default(), &format!("{field}.mounts"), policy)?;
+        let limits = self.limits.cloned().unwrap_or_default();
+        let limits = limits.check(&format!("{field}.limits"), &policy.limits)?;
+        Ok(WasmHook { module, settings: self.settings.cloned(), mounts, limits })
+    }
+}
+
+/// The key that is named, or the default.
+fn key_or<'a>(named: Option<&'a String>, default: &'a str) -> &'a str {
+    named.map(String::as_str).filter(|key| !key.is_empty()).unwrap_or(default)
 }
 
 impl Wasm {
     fn check(&self, field: &str, policy: &HookPolicy) -> Result<WasmHook, SpecError> {
         let map = &self.config_map;
-        SpecError::check_names(&format!("{field}.configMap"), &map.namespace, &map.name)?;
-        let module = ModuleRef {
-            namespace: map.namespace.clone(),
-            name: map.name.clone(),
-            key: map.key.clone().filter(|key| !key.is_empty()).unwrap_or_else(|| "hook.wasm".to_owned()),
-            sha256: self.sha256.as_deref().map(|pin| pin.strip_prefix("sha256:").unwrap_or(pin).to_owned()),
-            reader: None,
-        };
-        policy.allows_module(field, &module.namespace, module.sha256.is_some())?;
-        let mounts = self.mounts.as_deref().unwrap_or_default();
-        let mounts = mount::check(mounts, &format!("{field}.mounts"), policy)?;
-        let limits = self.limits.clone().unwrap_or_default();
-        let limits = limits.check(&format!("{field}.limits"), &policy.limits)?;
-        Ok(WasmHook { module, settings: self.settings.clone(), mounts, limits })
+        Stored {
+            field,
+            namespace: &map.namespace,
+            name: &map.name,
+            key: key_or(map.key.as_ref(), "hook.wasm"),
+            language: None,
+            sha256: self.sha256.as_deref(),
+            settings: self.settings.as_ref(),
+            mounts: self.mounts.as_deref(),
+            limits: self.limits.as_ref(),
+        }
+        .check(policy)
+    }
+}
+
+impl Script {
+    fn check(&self, field: &str, policy: &HookPolicy) -> Result<WasmHook, SpecError> {
+        let map = &self.config_map;
+        let key = key_or(map.key.as_ref(), self.language.default_key());
+        if !mount::is_file_name(key) {
+            let problem =
+                format!("{key:?} is no name of a file: name the key as the script's file, like hook.py");
+            return Err(SpecError::new(format!("{field}.configMap.key"), problem));
+        }
+        let mounts = self.mounts.iter().flatten().zip(0..);
+        let mut own = mounts.filter(|(mount, _)| format!("{}/", mount.path).starts_with(SCRIPT_FOLDER));
+        if let Some((mount, number)) = own.next() {
+            let problem = format!("{:?} is where the script itself lies: mount it elsewhere", mount.path);
+            return Err(SpecError::new(format!("{field}.mounts[{number}].path"), problem));
+        }
+        Stored {
+            field,
+            namespace: &map.namespace,
+            name: &map.name,
+            key,
+            language: Some(self.language),
+            sha256: self.sha256.as_deref(),
+            settings: self.settings.as_ref(),
+            mounts: self.mounts.as_deref(),
+            limits: self.limits.as_ref(),
+        }
+        .check(policy)
     }
 }
 
@@ -256,7 +410,47 @@ mod tests {
     fn both_side_by_side_are_refused() {
         let mut hook = wasm(&json!({}));
         hook["webhook"] = json!({"url": "http://x"});
-        assert!(check(hook).unwrap_err().starts_with("spec.hooks.sync: a hook is either"));
+        assert!(
+            check(hook)
+                .unwrap_err()
+                .starts_with("spec.hooks.sync: a hook is a webhook, a wasm module or a script, not several")
+        );
+    }
+
+    #[test]
+    fn a_script_is_stored_and_checked_as_a_module_is() {
+        let script = |extra: &Value| {
+            let mut script = json!({"language": "python", "configMap": {"namespace": "n", "name": "m"}});
+            script.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+            check(json!({ "script": script }))
+        };
+        let module = |hook: Result<Option<EnabledHook>, String>| match hook.unwrap().unwrap().call {
+            Call::Wasm(hook) => hook.module,
+            Call::Webhook(_) => panic!(),
+        };
+        let python = module(script(&json!({})));
+        assert_eq!((python.key.as_str(), python.language), ("hook.py", Some(Language::Python)));
+        let javascript = module(script(&json!({"language": "javascript"})));
+        assert_eq!((javascript.key.as_str(), javascript.language), ("hook.js", Some(Language::JavaScript)));
+        for (extra, says) in [
+            (
+                json!({"configMap": {"namespace": "n", "name": "m", "key": "a/b"}}),
+                "spec.hooks.sync.script.configMap.key: \"a/b\" is no name",
+            ),
+            (json!({"configMap": {"namespace": "n", "name": ""}}), "spec.hooks.sync.script.configMap"),
+            (json!({"limits": {"memory": "513Mi"}}), "spec.hooks.sync.script.limits.memory: 513Mi is above"),
+            (
+                json!({"mounts": [{"path": "/hook", "configMap": {"namespace": "n", "name": "m"}}]}),
+                "spec.hooks.sync.script.mounts[0].path: \"/hook\" is where the script itself lies",
+            ),
+        ] {
+            let error = script(&extra).unwrap_err();
+            assert!(error.starts_with(says), "{error}");
+        }
+        let policy = HookPolicy { require_pin: true, ..HookPolicy::default() };
+        let script = json!({"script": {"language": "python", "configMap": {"namespace": "n", "name": "m"}}});
+        let hook: Hook = serde_json::from_value(script).unwrap();
+        assert_eq!(hook.check("sync", &policy).unwrap_err().field, "sync.script.sha256");
     }
 
     #[test]
@@ -281,7 +475,7 @@ mod tests {
             ),
             (
                 json!({ "webhook": webhook, "shadow": {"webhook": webhook, "wasm": module["wasm"]} }),
-                "spec.hooks.sync.shadow: a hook is either",
+                "spec.hooks.sync.shadow: a hook is a webhook, a wasm module or a script",
             ),
         ] {
             let error = shadow(hook).unwrap_err();

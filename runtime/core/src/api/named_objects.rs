@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::common::Hooks;
+use crate::api::hook::{Script, Wasm};
+use crate::api::mount::Mount;
 use crate::api::webhook::EndpointConfig;
 
 /// Those of one namespace.
@@ -35,11 +37,11 @@ pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BT
             all.entry(namespace.clone()).or_default().secrets.insert(name.clone());
         }
     }
-    let shadow_modules = shadows.filter_map(|shadow| shadow.wasm.as_ref());
-    for wasm in hooks.filter_map(|hook| hook.wasm.as_ref()).chain(shadow_modules) {
-        let module = &wasm.config_map;
-        all.entry(module.namespace.clone()).or_default().config_maps.insert(module.name.clone());
-        for mount in wasm.mounts.iter().flatten() {
+    let of_hooks = hooks.flat_map(|hook| [wasm(hook.wasm.as_ref()), script(hook.script.as_ref())]);
+    let of_shadows = shadows.flat_map(|shadow| [wasm(shadow.wasm.as_ref()), script(shadow.script.as_ref())]);
+    for (namespace, name, mounts) in of_hooks.chain(of_shadows).flatten() {
+        all.entry(namespace.clone()).or_default().config_maps.insert(name.clone());
+        for mount in mounts.iter().flatten() {
             if let Some(map) = &mount.config_map {
                 all.entry(map.namespace.clone()).or_default().config_maps.insert(map.name.clone());
             }
@@ -49,4 +51,15 @@ pub(super) fn objects(endpoints: &[EndpointConfig], hooks: Option<&Hooks>) -> BT
         }
     }
     all
+}
+
+/// Namespace and name of a ConfigMap that holds a module or a script, and what that may read.
+type Stored<'a> = (&'a String, &'a String, &'a Option<Vec<Mount>>);
+
+fn wasm(wasm: Option<&Wasm>) -> Option<Stored<'_>> {
+    wasm.map(|wasm| (&wasm.config_map.namespace, &wasm.config_map.name, &wasm.mounts))
+}
+
+fn script(script: Option<&Script>) -> Option<Stored<'_>> {
+    script.map(|script| (&script.config_map.namespace, &script.config_map.name, &script.mounts))
 }

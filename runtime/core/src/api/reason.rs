@@ -76,7 +76,7 @@ table! {
     KindDeclaredAgain = ("KindDeclaredAgain", Controllers, Warning, "Take one out.");
     /// A DecoratorController names a kind in two versions. The version of the first entry counts, with the selectors of all.
     KindInTwoVersions = ("KindInTwoVersions", Controllers, Warning, "Name one version.");
-    /// A hook names neither a module nor a webhook; the server does not call it.
+    /// A hook names neither a module nor a script nor a webhook; the server does not call it.
     DisabledHook = ("DisabledHook", Controllers, Warning, "Name one, or take the hook out.");
     /// `resyncPeriodSeconds` is below 1 and is taken for 1.
     ShortResync = ("ShortResync", Controllers, Warning, "Ask for 1 or more.");
@@ -241,6 +241,8 @@ table! {
     NoModules = ("NoModules", ConditionType::ModulesLoaded, true);
     /// The ConfigMap of a module is missing.
     ConfigMapNotFound = ("ConfigMapNotFound", ConditionType::ModulesLoaded, false);
+    /// The server compiles the interpreter of a script's language, once.
+    RunnerNotReady = ("RunnerNotReady", ConditionType::ModulesLoaded, false);
     /// The ConfigMap does not have the key that the spec names.
     KeyNotFound = ("KeyNotFound", ConditionType::ModulesLoaded, false);
     /// The ConfigMap holds both a module and an index.

@@ -182,6 +182,7 @@ impl Scenario {
             observer: context.observer.clone(),
         });
         let module = ModuleRef {
+            language: None,
             namespace: "n".to_owned(),
             name: "module".to_owned(),
             key: "hook.wasm".to_owned(),

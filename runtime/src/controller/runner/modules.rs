@@ -215,6 +215,8 @@ impl ControllerRunner {
             && !reason.is_true()
         {
             match state {
+                // That is nobody's fault, and ends by itself.
+                _ if reason == ConditionReason::RunnerNotReady => {}
                 _ if !running => {
                     self.warn(EventReason::CreateError, &format!("Cannot create new controller: {message}"));
                 }

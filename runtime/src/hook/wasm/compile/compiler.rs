@@ -49,7 +49,6 @@ const NICENESS: i32 = 5;
 /// A starter of compilers, so many at once.
 pub(super) struct Compiler {
     program: PathBuf,
-    bounds: ModuleBounds,
     turns: Semaphore,
     /// Compilers started so far.
     pub(super) started: AtomicU64,
@@ -59,7 +58,6 @@ impl Compiler {
     pub(super) fn new(settings: &ModuleSettings) -> Self {
         Self {
             program: settings.compiler.clone(),
-            bounds: settings.bounds,
             turns: Semaphore::new(settings.compilations.max(1)),
             started: AtomicU64::new(0),
         }
@@ -69,13 +67,17 @@ impl Compiler {
     ///
     /// *Guarantees*: from then on it ends within [`MAX_WAIT`] times the bound of processor time, and so does the compiler;
     /// dropped before, it ends the compiler.
-    pub(super) async fn compile(&self, module: &[u8]) -> Result<(Artifact, Instant), ModuleError> {
+    pub(super) async fn compile(
+        &self,
+        module: &[u8],
+        bounds: &ModuleBounds,
+    ) -> Result<(Artifact, Instant), ModuleError> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
         let start = Instant::now();
-        let mut child = self.spawn().map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
+        let mut child = self.spawn(bounds).map_err(|error| ModuleError::NoCompiler(error.to_string()))?;
         self.started.fetch_add(1, Ordering::Relaxed);
-        let time = self.bounds.compile_time;
+        let time = bounds.compile_time;
         let exchange =
             tokio::time::timeout(time.saturating_mul(MAX_WAIT), exchange(&mut child, module)).await;
         let ended = exchange.unwrap_or(Err(ModuleError::CompileTime(time)));
@@ -87,16 +89,16 @@ impl Compiler {
         if status.success() {
             Ok((Artifact::compiled(artifact), start))
         } else {
-            Err(explain(status, &stderr, &self.bounds))
+            Err(explain(status, &stderr, bounds))
         }
     }
 
-    fn spawn(&self) -> io::Result<Child> {
+    fn spawn(&self, bounds: &ModuleBounds) -> io::Result<Child> {
         // The kernel counts whole seconds.
-        let processor = self.bounds.compile_time.as_secs_f64().ceil().max(1.0);
+        let processor = bounds.compile_time.as_secs_f64().ceil().max(1.0);
         Command::new(&self.program)
             .arg(COMMAND)
-            .arg(self.bounds.compile_memory.to_string())
+            .arg(bounds.compile_memory.to_string())
             .arg(processor.to_string())
             .env_clear()
             // On a large machine one per core would not fit into its address space.
@@ -266,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn a_missing_compiler_is_an_error() {
         let compiler = Compiler::new(&ModuleSettings::new("/nowhere/at/all"));
-        let error = compiler.compile(b"").await.err();
+        let error = compiler.compile(b"", &BOUNDS).await.err();
         assert_eq!(error, Some(ModuleError::NoCompiler("No such file or directory (os error 2)".into())));
         assert_eq!(compiler.started.into_inner(), 0);
     }

@@ -46,6 +46,10 @@ pub struct ModuleSettings {
     pub cache: Option<PathBuf>,
     /// What seals them; without it they are neither read nor kept.
     pub seal_key: Option<SealKey>,
+    /// The folder of the interpreters of scripts.
+    pub runners: Option<PathBuf>,
+    /// They are compiled as the server starts, not with the first script.
+    pub prepare_runners: bool,
 }
 
 /// Bounds of a module before its first call.
@@ -147,6 +151,14 @@ pub enum ModuleError {
     CompileMemory(u64),
     #[error("the compiled module has more than {}: make it smaller", print_bytes(*.0))]
     Artifact(u64),
+    #[error("this server has no runner for {language}: there is no {} (--runners): build it with `cargo xtask runners`, or use an image that has it", path.display())]
+    NoRunner { language: &'static str, path: PathBuf },
+    #[error("the runner for {language} cannot be used: {why}")]
+    Runner { language: &'static str, why: String },
+    #[error("the script has {found} bytes, and {} are allowed: make it smaller, or mount what it reads", print_bytes(*bound))]
+    ScriptSize { found: u64, bound: u64 },
+    #[error("the script cannot be used: {0}")]
+    Script(String),
     #[error("the compiler cannot be started: {0}")]
     NoCompiler(String),
     #[error("the compiler failed on this module: {0}")]
@@ -178,7 +190,7 @@ impl ModuleError {
             Self::CompileTime(_) | Self::CompileMemory(_) | Self::Artifact(_) | Self::Compiler(_) => {
                 RETRY_DELAY
             }
-            Self::NoCompiler(_) => Duration::ZERO,
+            Self::NoCompiler(_) | Self::NoRunner { .. } | Self::Runner { .. } => Duration::ZERO,
             Self::Packed { .. }
             | Self::Size(_)
             | Self::Broken { .. }
@@ -196,7 +208,9 @@ impl ModuleError {
             | Self::NoStart
             | Self::StartType
             | Self::Import(_)
-            | Self::Refused(_) => Duration::MAX,
+            | Self::Refused(_)
+            | Self::ScriptSize { .. }
+            | Self::Script(_) => Duration::MAX,
         }
     }
 }
@@ -262,6 +276,8 @@ impl ModuleSettings {
             compilations: 1,
             cache: None,
             seal_key: None,
+            runners: None,
+            prepare_runners: false,
         }
     }
 }
@@ -304,7 +320,12 @@ impl CodeLoader {
     }
 
     /// Code of a module that has been inspected.
-    pub(super) async fn load(&self, digest: Digest, bytes: &[u8]) -> Result<(Code, Origin), ModuleError> {
+    pub(super) async fn load(
+        &self,
+        digest: Digest,
+        bytes: &[u8],
+        bounds: &ModuleBounds,
+    ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
         let kind = Kind::of(bytes);
         let engine = self.engines.of(kind);
@@ -312,7 +333,7 @@ impl CodeLoader {
         if let Some(code) = self.cached(&name, kind).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }
-        let (artifact, start) = self.compiler.compile(bytes).await?;
+        let (artifact, start) = self.compiler.compile(bytes, bounds).await?;
         let artifact = Arc::new(artifact);
         let engine = engine.clone();
         let compiled = Arc::clone(&artifact);
@@ -325,6 +346,11 @@ impl CodeLoader {
         let code = code.await?;
         self.keep(name, artifact);
         Ok((code, Origin::Compiled(start.elapsed())))
+    }
+
+    /// Artifacts are kept from one run of the server to the next.
+    pub(super) fn keeps(&self) -> bool {
+        self.cache.is_some()
     }
 
     /// Compilations started so far.

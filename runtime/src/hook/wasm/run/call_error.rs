@@ -19,6 +19,9 @@ const MAX_WORDS: usize = 400;
 /// Lines of a hook that are looked through for a panic.
 const MAX_LINES: usize = 20;
 
+/// Lines of a traceback that a message has.
+const MAX_LED: usize = 5;
+
 /// Bytes of a function's name.
 const MAX_NAME: usize = 200;
 
@@ -58,6 +61,9 @@ pub enum CallError {
     Trap { trap: String, place: String, said: String },
     #[error("the hook exited with code {code}; 0 is success{said}")]
     Exit { code: i32, said: String },
+    /// What its interpreter says of it: the place and the error, then the lines that led there.
+    #[error("the script failed: {0}")]
+    Script(String),
     #[error("the hook could not be started: {0}")]
     Start(String),
     #[error("the hook was stopped{place}: {why}")]
@@ -81,6 +87,7 @@ impl CallError {
             Self::Output { .. } => "HookOutput",
             Self::Trap { .. } => "HookTrap",
             Self::Exit { .. } => "HookExit",
+            Self::Script(_) => "HookScript",
             Self::Start(_) => "HookStart",
             Self::Stopped { .. } => "HookStopped",
             Self::MemoryShort(_) => "MemoryShort",
@@ -147,6 +154,7 @@ fn stopped(error: &wasmtime::Error, state: &CallState, log: &str) -> CallError {
             let trap = trap.to_string().trim_start_matches("wasm trap: ").to_owned();
             CallError::Trap { trap, place, said: said() }
         }
+        (None, Some(_)) if state.is_script => CallError::Script(script_words(log) + network),
         (None, Some(Exit(code))) => CallError::Exit { code: *code, said: said() },
         (None, None) => {
             let why = shorten(&error.root_cause().to_string(), MAX_ERROR);
@@ -165,6 +173,18 @@ fn place(error: &wasmtime::Error) -> String {
     let is_own = |name: &String| !FOREIGN.iter().any(|start| name.starts_with(start));
     let own = first.iter().cloned().chain(names).find(is_own).or(first);
     own.map(|name| format!(" in {}", shorten(&name, MAX_NAME))).unwrap_or_default()
+}
+
+/// What an interpreter wrote last: the error with its place, and the lines above it that are set in, which led there.
+fn script_words(log: &str) -> String {
+    let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
+    let error = lines.next().unwrap_or("it said nothing");
+    let mut led: Vec<_> =
+        lines.take_while(|line| line.starts_with("  ")).take(MAX_LED).map(str::trim).collect();
+    led.reverse();
+    let said = if led.is_empty() { error.to_owned() } else { format!("{error}; by {}", led.join(", ")) };
+    // A terminal obeys control characters.
+    shorten(&said.replace(char::is_control, " "), MAX_WORDS)
 }
 
 /// What the program wrote last, as the end of a message: the lines of its last paragraph, but for hints of its language's
@@ -198,6 +218,18 @@ mod tests {
         let json = r#"{"level":"error","message":"no colour"}"#;
         assert_eq!(last_words(json, MAX_WORDS), "; its last words: no colour");
         assert_eq!(last_words("\u{1b}[2Jgone", MAX_WORDS), "; its last words:  [2Jgone");
+    }
+
+    #[test]
+    fn a_script_s_error_comes_before_the_lines_that_led_there() {
+        let log = "printed\n  hook.py:9 in sync: name(parent)\n  hook.py:3 in name: it[\"a\"]\nhook.py:3: KeyError: 'a'\n";
+        assert_eq!(
+            script_words(log),
+            "hook.py:3: KeyError: 'a'; by hook.py:9 in sync: name(parent), hook.py:3 in name: it[\"a\"]"
+        );
+        assert_eq!(script_words("printed\nhook.py: no function\n\n"), "hook.py: no function");
+        assert_eq!(script_words(""), "it said nothing");
+        assert_eq!(script_words(&"x".repeat(MAX_WORDS + 1)).len(), MAX_WORDS);
     }
 
     #[test]

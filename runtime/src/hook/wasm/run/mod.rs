@@ -9,6 +9,7 @@ mod concurrency;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -22,8 +23,9 @@ use wasmtime::{
 use super::compile::{
     Code, Digest, Engines, ModuleError, ModuleSettings, Origin, component_engine_config, engine_config,
 };
+pub(crate) use super::wasi::Script;
 use super::wasi::{
-    self, CallState, ComponentState, Exit, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, Script, YIELD_INTERVAL,
+    self, CallState, ComponentState, Exit, MAX_INSTANCES, MAX_MEMORIES, MAX_TABLES, YIELD_INTERVAL,
 };
 pub use super::wasi::{Call, Files, MountedFiles, MountedFolder, Seed};
 pub use crate::memory::Reservation;
@@ -68,8 +70,10 @@ pub struct Module {
     pub digest: Digest,
     pub size: usize,
     pub origin: Origin,
+    /// The interpreter of a script.
+    pub(crate) runner: Option<Arc<Module>>,
     ready: Ready,
-    /// What it runs, where it is an interpreter.
+    /// What the interpreter runs.
     script: Option<Script>,
 }
 
@@ -143,7 +147,26 @@ impl Runtime {
                 Ready::Component(ReadyComponent::new(ready)?)
             }
         };
-        Ok(Module { digest, size, origin, ready, script: None })
+        Ok(Module { digest, size, origin, runner: None, ready, script: None })
+    }
+
+    /// Makes a module of a script: its interpreter, with the script to run.
+    pub(super) fn script(
+        runner: Arc<Module>,
+        digest: Digest,
+        size: usize,
+        took: Duration,
+        script: Script,
+    ) -> Module {
+        let ready = runner.ready.clone();
+        Module {
+            digest,
+            size,
+            origin: Origin::Compiled(took),
+            runner: Some(runner),
+            ready,
+            script: Some(script),
+        }
     }
 
     /// Calls a module once. No state outlives the call.

@@ -8,6 +8,8 @@ mod module_source;
 mod module_state;
 mod mounts;
 mod registry;
+mod runners;
+pub(crate) mod scripts;
 pub(crate) mod unpack;
 
 use std::path::PathBuf;
@@ -93,6 +95,9 @@ impl LoadedHook {
     fn new(module: Arc<Module>, mounts: Mounts) -> Self {
         let mut identity = Fingerprinter::default();
         identity.add(module.digest.as_bytes());
+        if let Some(runner) = &module.runner {
+            identity.add(runner.digest.as_bytes());
+        }
         identity.add(mounts.digest.as_bytes());
         Self { module, mounts: Arc::new(mounts), identity: identity.finish() }
     }

@@ -68,8 +68,7 @@ impl ModuleFile {
         if digest.replace(now) == Some(now) {
             return Ok(None);
         }
-        let bytes = self.registry.unpack(stored).await.map_err(refused)?;
-        self.registry.load(bytes).await.map(Some).map_err(refused)
+        self.registry.load_file(&self.path, stored).await.map(Some).map_err(refused)
     }
 }
 

@@ -100,6 +100,12 @@ impl Loader {
     async fn run(mut self, state: watch::Sender<ModuleState>) {
         loop {
             let now = state.borrow().module.clone();
+            if let Some(language) = self.spec.language
+                && !self.registry.has_runner(language)
+            {
+                let language = language.as_str();
+                publish(&state, Err(ModuleSourceError::RunnerNotReady { language }));
+            }
             let loaded = match self.stage(now.as_ref()) {
                 Ok(Stage::Wait) => None,
                 Ok(Stage::Complete(stored, index)) => Some(self.load(stored, index).await),
@@ -172,7 +178,7 @@ impl Loader {
     }
 
     async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, ModuleSourceError> {
-        let ModuleRef { key, sha256, .. } = self.spec.clone();
+        let ModuleRef { key, sha256, language, .. } = self.spec.clone();
         let map = Arc::clone(&self.name);
         let refused = |source, found| {
             let (map, key) = (Arc::clone(&map), key.clone());
@@ -189,7 +195,11 @@ impl Loader {
         if let Some(pinned) = sha256.filter(|pinned| *pinned != found) {
             return Err(ModuleSourceError::Pinned { map, key, found, pinned });
         }
-        self.registry.load(bytes).await.map_err(|source| refused(source, Some(found)))
+        let loaded = match language {
+            None => self.registry.load(bytes).await,
+            Some(language) => self.registry.load_script(language, &key, bytes).await,
+        };
+        loaded.map_err(|source| refused(source, Some(found)))
     }
 }
 

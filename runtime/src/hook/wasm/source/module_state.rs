@@ -24,7 +24,7 @@ pub(super) struct ModuleState {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ModuleSourceError {
     #[error(
-        "there is no {map}: create it, for example with `kubectl -n {} create configmap {} --from-file={key}=MODULE.wasm`",
+        "there is no {map}: create it, for example with `kubectl -n {} create configmap {} --from-file={key}=FILE`",
         map.namespace, map.name
     )]
     NoConfigMap { map: Arc<Reference>, key: String },
@@ -57,6 +57,8 @@ pub(crate) enum ModuleSourceError {
         "{map}: the parts make a module of {size} bytes with the digest {found}, and the index says {wanted}: pack it again"
     )]
     Mixed { map: Arc<Reference>, size: usize, found: String, wanted: String },
+    #[error("the server prepares its runner for {language}, which takes some seconds once")]
+    RunnerNotReady { language: &'static str },
     #[error("{path} cannot be read: {message}")]
     File { path: Arc<str>, message: Arc<str> },
     #[error("{path}: {source}")]
@@ -68,6 +70,7 @@ impl ModuleSourceError {
     pub(super) fn reason(&self) -> ConditionReason {
         match self {
             Self::NoConfigMap { .. } => ConditionReason::ConfigMapNotFound,
+            Self::RunnerNotReady { .. } => ConditionReason::RunnerNotReady,
             Self::NoKey { .. } => ConditionReason::KeyNotFound,
             Self::TwoModules { .. } => ConditionReason::KeysConflict,
             Self::Unreadable { .. } => ConditionReason::ConfigMapUnreadable,

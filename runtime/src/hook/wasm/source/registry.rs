@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use metahook_core::api::policy::Limits;
 use tokio::time::Instant;
 
+use super::runners::Runners;
 use super::unpack::unpack;
 use crate::hook::wasm::compile::{CodeLoader, Digest, ModuleBounds, ModuleError, Origin, blocking};
 use crate::hook::wasm::run::{EngineError, Module, Runtime, RuntimeSettings};
@@ -24,9 +26,12 @@ const MAX_FAILURES: usize = 256;
 
 /// The modules of a runtime.
 pub struct ModuleRegistry {
-    runtime: Runtime,
+    pub(super) runtime: Runtime,
     pub(super) bounds: ModuleBounds,
-    code: CodeLoader,
+    /// Of a call without a controller.
+    pub(super) limits: Limits,
+    pub(super) code: CodeLoader,
+    pub(super) runners: Runners,
     entries: Mutex<Entries>,
 }
 
@@ -52,7 +57,9 @@ impl ModuleRegistry {
     pub fn new(settings: &RuntimeSettings) -> Result<Self, EngineError> {
         let runtime = Runtime::new(settings)?;
         let code = CodeLoader::new(runtime.engines.clone(), &settings.modules, &settings.limits);
-        Ok(Self { runtime, bounds: settings.modules.bounds, code, entries: Mutex::default() })
+        let runners = Runners::new(settings.modules.runners.clone());
+        let (bounds, limits) = (settings.modules.bounds, settings.limits.default);
+        Ok(Self { runtime, bounds, limits, code, runners, entries: Mutex::default() })
     }
 
     pub fn runtime(&self) -> &Runtime {
@@ -71,10 +78,20 @@ impl ModuleRegistry {
     /// nothing from the others.
     pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Loaded {
         let (digest, bytes) = self.code.inspect(bytes).await?;
+        let this = Arc::clone(self);
+        self.once(digest, || async move { this.make(digest, &bytes, &this.bounds).await }).await
+    }
+
+    /// The module under a digest, which is made where it is neither known nor on its way.
+    pub(super) async fn once<M: Future<Output = Loaded> + Send + 'static>(
+        self: &Arc<Self>,
+        digest: Digest,
+        make: impl FnOnce() -> M,
+    ) -> Loaded {
         let found = lock(&self.entries).find(digest, Instant::now(), || {
-            let this = Arc::clone(self);
+            let (this, making) = (Arc::clone(self), make());
             async move {
-                let loaded = this.make(digest, bytes).await;
+                let loaded = making.await;
                 lock(&this.entries).ended(digest, &loaded, Instant::now());
                 loaded
             }
@@ -91,8 +108,8 @@ impl ModuleRegistry {
         self.code.compilations()
     }
 
-    async fn make(&self, digest: Digest, bytes: Vec<u8>) -> Loaded {
-        let (code, origin) = self.code.load(digest, &bytes).await?;
+    pub(super) async fn make(&self, digest: Digest, bytes: &[u8], bounds: &ModuleBounds) -> Loaded {
+        let (code, origin) = self.code.load(digest, bytes, bounds).await?;
         let size = bytes.len();
         let module = self.runtime.module(digest, size, &code, origin)?;
         let (cached, time) = match origin {

@@ -80,6 +80,8 @@ pub struct CallState {
     pub(super) cost: u64,
     /// It asked for a socket, which no hook gets.
     pub(crate) wanted_network: bool,
+    /// The program is an interpreter: its last words are about its script.
+    pub(crate) is_script: bool,
 }
 
 /// Memory with a bound, which a hook's output is written to.
@@ -150,6 +152,7 @@ impl CallState {
             fuel_at_yield: limits.instructions,
             cost: 0,
             wanted_network: false,
+            is_script: script.is_some(),
         }
     }
 

@@ -1,0 +1,144 @@
+//! Scripts: an interpreter that comes with the server, and bytecode that it makes of each script once.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use metahook_core::api::hook::Language;
+use tokio::time::Instant;
+
+use super::registry::{Loaded, ModuleRegistry};
+use crate::hook::wasm::compile::{Digest, ModuleBounds, ModuleError, blocking};
+use crate::hook::wasm::run::{Call, CallError, Files, MountedFolder, Reservation, Runtime, Script, Seed};
+
+/// Bytes of a script, as much as a ConfigMap holds.
+const MAX_SCRIPT: u64 = 1 << 20;
+
+/// Of the compilation of a runner, which is the server's own and larger than any hook: `CPython` takes ten seconds of two cores.
+const RUNNER_BOUNDS: ModuleBounds = ModuleBounds {
+    packed: 64 << 20,
+    size: 64 << 20,
+    functions: 200_000,
+    compile_time: Duration::from_mins(30),
+    compile_memory: 8 << 30,
+};
+
+/// Where an interpreter finds its script and the bytecode of it.
+pub(crate) const FOLDER: &str = "/hook";
+const BYTECODE: &str = ".code";
+
+/// `argv[1]` that makes bytecode.
+const COMPILE: &str = "compile";
+
+impl ModuleRegistry {
+    /// Loads a script: has its interpreter make bytecode of it, which every call runs.
+    ///
+    /// `file` is what errors call the script.
+    pub async fn load_script(self: &Arc<Self>, language: Language, file: &str, source: Vec<u8>) -> Loaded {
+        let found = source.len() as u64;
+        if found > MAX_SCRIPT {
+            return Err(ModuleError::ScriptSize { found, bound: MAX_SCRIPT });
+        }
+        let key = [language.as_str().as_bytes(), b"\0", file.as_bytes(), b"\0", &source].concat();
+        let (this, file) = (Arc::clone(self), file.to_owned());
+        let make = || async move { this.make_script(language, &file, source).await };
+        self.once(Digest::of(&key), make).await
+    }
+
+    /// Loads what a file holds: a script where its name ends like one, else a module as it is stored.
+    pub(crate) async fn load_file(self: &Arc<Self>, path: &Path, stored: Vec<u8>) -> Loaded {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Some(language) = Language::of_file(&name) {
+            return self.load_script(language, &name, stored).await;
+        }
+        let bytes = self.unpack(stored).await?;
+        self.load(bytes).await
+    }
+
+    /// Compiles the interpreters that are there, before any script needs one.
+    pub(crate) async fn prepare_runners(self: Arc<Self>) {
+        for language in Language::ALL {
+            if !self.runners.path(language).is_file() {
+                continue;
+            }
+            match self.runner(language).await {
+                // A cache has it in no time.
+                Ok(_) if self.code.keeps() => {}
+                Ok(runner) => self.runners.held.lock().await.push(runner),
+                Err(error) => tracing::error!(language = language.as_str(), %error, "no runner"),
+            }
+        }
+    }
+
+    /// The interpreter is loaded, so that a script takes milliseconds.
+    pub(super) fn has_runner(&self, language: Language) -> bool {
+        let runner = self.runners.loaded.get(&language).and_then(|loaded| loaded.try_lock().ok());
+        runner.is_some_and(|loaded| loaded.strong_count() > 0)
+    }
+
+    async fn runner(&self, language: Language) -> Loaded {
+        let Some(loaded) = self.runners.loaded.get(&language) else {
+            unreachable!("all languages are there")
+        };
+        // Whoever comes meanwhile waits for the same load.
+        let mut loaded = loaded.lock().await;
+        if let Some(runner) = loaded.upgrade() {
+            return Ok(runner);
+        }
+        let runner = self.load_runner(language).await?;
+        *loaded = Arc::downgrade(&runner);
+        Ok(runner)
+    }
+
+    async fn load_runner(&self, language: Language) -> Loaded {
+        let path = self.runners.path(language);
+        let language = language.as_str();
+        let refused = |why: String| ModuleError::Runner { language, why };
+        let file = path.clone();
+        let bytes = match blocking(move || Ok(std::fs::read(file))).await? {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(ModuleError::NoRunner { language, path });
+            }
+            Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
+        };
+        let loaded = async {
+            let (digest, bytes) = self.code.inspect(bytes).await?;
+            self.make(digest, &bytes, &RUNNER_BOUNDS).await
+        };
+        loaded.await.map_err(|error: ModuleError| refused(error.to_string()))
+    }
+
+    async fn make_script(&self, language: Language, file: &str, source: Vec<u8>) -> Loaded {
+        let runner = self.runner(language).await?;
+        let start = Instant::now();
+        let (digest, size, source) = (Digest::of(&source), source.len(), Bytes::from(source));
+        let script = |files: Files| {
+            let folder = MountedFolder { path: FOLDER.to_owned(), files: files.into() };
+            Script { file: file.to_owned(), folder }
+        };
+        let none = script(Files::new());
+        let compiler = Runtime::script(Arc::clone(&runner), digest, size, Duration::ZERO, none);
+        let call = Call {
+            // Its own turn among the controllers.
+            controller: "",
+            hook: COMPILE,
+            request: source.clone(),
+            now: SystemTime::UNIX_EPOCH,
+            limits: self.limits,
+            seed: Seed::default(),
+            mounts: &[],
+            memory: Reservation::default(),
+        };
+        let code = self.runtime.call(&compiler, call).await.answer.map_err(|error| match error {
+            CallError::Script(said) => ModuleError::Script(said),
+            error => ModuleError::Script(error.to_string()),
+        })?;
+        let files = Files::from([(file.to_owned(), source), (BYTECODE.to_owned(), code.into())]);
+        let took = start.elapsed();
+        tracing::info!(%digest, size, language = language.as_str(), "script loaded");
+        Ok(Arc::new(Runtime::script(runner, digest, size, took, script(files))))
+    }
+}

@@ -1,0 +1,110 @@
+//! Hooks that are scripts: called, changed, wrong, hostile. One test for each language, since the server compiles its interpreter.
+
+use acceptance::api::CONFIG_MAP;
+use acceptance::fixture::Fixture;
+use acceptance::objects::{Hook, config_map, has_condition, is_true, text};
+use acceptance::paths;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::wasm;
+
+const GOOD: &str = r#"
+import random
+
+class Names:
+    pass
+
+def child(parent, word):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": parent["metadata"]["name"]}, "data": {"is": word}}
+
+def sync(parent, children):
+    print("asked about", parent["metadata"]["name"])
+    return {"status": {"children": len(children["ConfigMap.v1"])}, "children": [child(parent, "WORD")]}
+
+def finalize(request):
+    return {"status": {}, "children": [], "finalized": True}
+"#;
+
+/// As Metacontroller's tutorial has it, with a web server around.
+const CLASS: &str = r#"
+from BaseHTTPServer import BaseHTTPRequestHandler, HTTPServer
+import json
+
+class Controller(BaseHTTPRequestHandler):
+  def sync(self, parent, children):
+    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": parent["metadata"]["name"]}, "data": {"is": "class"}}
+    return {"status": {}, "children": [child]}
+
+  def do_POST(self):
+    observed = json.loads(self.rfile.read(int(self.headers.getheader("content-length"))))
+
+HTTPServer(("", 80), Controller).serve_forever()
+"#;
+
+/// Scripts that fail at a call, and what is said of each.
+const WRONG: [(&str, &str); 10] = [
+    ("def sync(parent, children):\n    name = parent['spec']['none']\n", "sync.py:2: KeyError: 'none'"),
+    ("while True:\n    pass\n", "used up its 1000000000 instructions"),
+    ("def sync(parent, children):\n    while True:\n        pass\n", "used up its 1000000000 instructions"),
+    ("def other(parent):\n    return {}\n", "sync.py: no function or class method named sync (found: other)"),
+    ("def sync(a, b, c, d):\n    return {}\n", "sync.py:1: sync takes 4 parameters"),
+    ("def sync(parent, children):\n    return [1]\n", "sync.py:1: sync returned a list, not an object"),
+    ("def f(n):\n    return f(n + 1)\n\ndef sync(request):\n    return f(0)\n", "sync.py:2: RecursionError"),
+    ("def sync(request):\n    return len(bytearray(50 << 20)) * 'x'\n", "of memory and may have 64Mi"),
+    ("import socket\n", "sync.py:1: ModuleNotFoundError: No module named 'socket'"),
+    ("def sync(request):\n    return open('/etc/passwd').read()\n", "sync.py:2: FileNotFoundError"),
+];
+
+pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line(
+    test: &mut Fixture,
+) -> Result<()> {
+    if paths::runner("python")?.is_none() {
+        return Ok(());
+    }
+    test.define_kind().await?;
+    let maps = test.config_maps();
+    let map = |script: &str| config_map("hook", json!({}), json!({ "sync.py": script }));
+    test.make(&maps, map(&GOOD.replace("WORD", "first"))).await?;
+    test.store("neighbour", &wasm::answers(&json!({ "children": [] }))?).await?;
+    test.serve()?;
+    let hook = || Hook::script("python", test.name(), "hook", "sync.py");
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook());
+    test.host(controller.finalized_by(hook())).await?;
+    let has = |word: &'static str| move |child: &Value| child["data"]["is"] == word;
+    test.create(test.parent("a")).await?;
+    maps.until("a", "made", has("first")).await?;
+    test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "ModulesLoaded")).await?;
+    let parents = test.parents();
+    parents.until("a", "counted", |parent| parent["status"]["children"] == 1).await?;
+
+    // What does not compile is a condition, and the last good script goes on.
+    maps.merge("hook", &json!({ "data": { "sync.py": "def sync(parent, children):\n    return {\n" } }))
+        .await?;
+    let says = |cc: &Value| {
+        let message = cc["status"]["conditions"].to_string();
+        has_condition(cc, "ModulesLoaded", "False", "ModuleInvalid")
+            && message.contains("sync.py:2: SyntaxError")
+    };
+    test.until_controller("ModulesLoaded=False with the line", says).await?;
+    test.create(test.parent("b")).await?;
+    maps.until("b", "made by the last good one", has("first")).await?;
+
+    for (number, (script, says)) in WRONG.into_iter().enumerate() {
+        maps.merge("hook", &json!({ "data": { "sync.py": script } })).await?;
+        // Of one object the server records so many Events and no more.
+        let parent = format!("wrong-{number}");
+        test.create(test.parent(&parent)).await?;
+        let names_it = |event: &Value| event["type"] == "Warning" && text(event, "/message").contains(says);
+        test.until_event(&parent, "SyncError", names_it).await.with_context(|| says.to_owned())?;
+        ensure!(maps.find(&parent).await?.is_none(), "{says}: something was written");
+    }
+    maps.merge("hook", &json!({ "data": { "sync.py": CLASS } })).await?;
+    maps.until("a", "made by the method of a class", has("class")).await?;
+    maps.merge("hook", &json!({ "data": { "sync.py": GOOD.replace("WORD", "last") } })).await?;
+    maps.until("b", "made by the last script", has("last")).await?;
+    let pure = |cc: &Value| is_true(cc, "Pure") && is_true(cc, "Ready");
+    test.until_controller("pure", pure).await?;
+    parents.delete("a").await?;
+    parents.until_gone("a").await
+}

@@ -1,0 +1,114 @@
+//! `cargo xtask runners`: builds the interpreters of scripts into the folder `runners` of the target folder, where the server of
+//! this build finds them. They are kept in the cache by what they are made of.
+
+mod python;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use binaries::{go, paths};
+use clap::{Args, ValueEnum};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only this one
+    #[arg(value_enum)]
+    language: Option<Language>,
+    /// Leaves out what cannot be built here, and says why
+    #[arg(long)]
+    if_possible: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Language {
+    Python,
+}
+
+const ALL: [Language; 1] = [Language::Python];
+
+impl Language {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let chosen = ALL.into_iter().filter(|language| options.language.is_none_or(|only| only == *language));
+    build(chosen, options.if_possible)
+}
+
+pub(crate) fn build_python() -> Result<()> {
+    build([Language::Python].into_iter(), false)
+}
+
+/// Builds all that can be built here, and says of the others why not.
+pub(crate) fn build_what_can_be() -> Result<()> {
+    build(ALL.into_iter(), true)
+}
+
+fn build(languages: impl Iterator<Item = Language>, if_possible: bool) -> Result<()> {
+    for language in languages {
+        let missing = match language {
+            Language::Python => python::missing(),
+        };
+        let name = language.name();
+        match missing {
+            Some(why) if if_possible => eprintln!("no runner for {name}, and its tests are skipped: {why}"),
+            Some(why) => bail!("the runner for {name} cannot be built: {why}"),
+            None => place(language).with_context(|| format!("the runner for {name}"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Builds one where the cache has it not, and copies it into the target folder.
+fn place(language: Language) -> Result<()> {
+    let (name, sources) = (language.name(), sources(language));
+    let cached = go::cache_folder()?.join(format!("runner-{name}-{}", go::fingerprint(&sources)?));
+    let file = cached.join(format!("{name}.wasm"));
+    if !file.is_file() {
+        eprintln!("building the runner for {name}");
+        let work = cached.with_extension("new");
+        if work.is_dir() {
+            fs::remove_dir_all(&work)?;
+        }
+        fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
+        match language {
+            Language::Python => python::build(&work)?,
+        }
+        fs::create_dir_all(&cached)?;
+        fs::rename(work.join(format!("{name}.wasm")), &file).context("the build left no runner")?;
+        fs::remove_dir_all(&work)?;
+    }
+    let folder = paths::target()?.join("runners");
+    fs::create_dir_all(&folder)?;
+    let placed = folder.join(format!("{name}.wasm"));
+    let size = fs::copy(&file, &placed).with_context(|| format!("cannot write {}", placed.display()))?;
+    println!("{name}.wasm  {size} bytes  {}", placed.display());
+    Ok(())
+}
+
+fn folder(language: Language) -> PathBuf {
+    paths::workspace().join("runtime/runners").join(language.name())
+}
+
+/// What a runner is made of; with any other content it is another one.
+fn sources(language: Language) -> Vec<PathBuf> {
+    let names: &[&str] = match language {
+        Language::Python => &["requirements.txt", "runner.py", "runner.wit"],
+    };
+    names.iter().map(|name| folder(language).join(name)).collect()
+}
+
+/// Runs a program of a build; its output is shown.
+fn call(command: &mut Command) -> Result<()> {
+    let status = crate::children::wait(command)?;
+    if !status.success() {
+        bail!("{} failed ({status})", command.get_program().display());
+    }
+    Ok(())
+}
