@@ -8,6 +8,8 @@ pub enum Story {
     Hello,
     /// The tutorial with its own hook in Python, unchanged
     HelloPython,
+    /// The tutorial with a hook in JavaScript
+    HelloJs,
     /// A container that comes back when its Pod is deleted or has ended
     Immortal,
     /// Pods that are restarted when the ConfigMap that they read changes
@@ -20,6 +22,7 @@ impl Story {
         match self {
             Self::Hello => "hello",
             Self::HelloPython => "hello-python",
+            Self::HelloJs => "hello-js",
             Self::Immortal => "immortal",
             Self::ConfigRestart => "config-restart",
         }

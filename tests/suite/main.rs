@@ -317,6 +317,7 @@ fn of_composites() -> Vec<Test> {
             parents_without_a_namespace_are_rolled_out,
         },
         scripts::{
+            a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
             a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
         },
         modules::{

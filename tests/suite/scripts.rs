@@ -108,3 +108,72 @@ pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a
     parents.delete("a").await?;
     parents.until_gone("a").await
 }
+
+/// Scripts in JavaScript that fail at a call, and what is said of each.
+const WRONG_JS: [(&str, &str); 7] = [
+    (
+        "export function sync(parent) {\n  return parent.spec.none.at;\n}\n",
+        "hook.js:2: TypeError: cannot read",
+    ),
+    ("for (;;) {}\n", "used up its 1000000000 instructions"),
+    ("export function other() {}\n", "hook.js: no function or class method named sync (found: other)"),
+    ("export function sync(a, b, c, d) {}\n", "hook.js:1: TypeError: sync has 4 parameters"),
+    ("export function sync(request) { return [1]; }\n", "hook.js:1: TypeError: sync returned an array"),
+    (
+        "function f(n) { return f(n + 1) + 1; }\nexport const sync = (request) => f(0);\n",
+        "hook.js:1: RangeError",
+    ),
+    (
+        "export function sync(request) { return fetch('http://x'); }\n",
+        "hook.js:1: ReferenceError: fetch is not defined",
+    ),
+];
+
+const GOOD_JS: &str = r#"
+export default {
+  async sync({ parent, children }) {
+    console.log("asked about", parent.metadata.name);
+    const child = { apiVersion: "v1", kind: "ConfigMap", metadata: { name: parent.metadata.name }, data: { is: "WORD" } };
+    return { status: { children: Object.keys(children["ConfigMap.v1"]).length }, children: [child] };
+  },
+};
+"#;
+
+pub(crate) async fn a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line(
+    test: &mut Fixture,
+) -> Result<()> {
+    if paths::runner("javascript")?.is_none() {
+        return Ok(());
+    }
+    test.define_kind().await?;
+    let maps = test.config_maps();
+    let stored = |script: &str| json!({ "data": { "hook.js": script } });
+    let good = |word: &str| GOOD_JS.replace("WORD", word);
+    test.make(&maps, config_map("hook", json!({}), json!({ "hook.js": good("first") }))).await?;
+    test.serve()?;
+    let hook = Hook::script("javascript", test.name(), "hook", "hook.js");
+    test.host(test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+    let has = |word: &'static str| move |child: &Value| child["data"]["is"] == word;
+    test.create(test.parent("a")).await?;
+    maps.until("a", "made", has("first")).await?;
+    test.parents().until("a", "counted", |parent| parent["status"]["children"] == 1).await?;
+
+    maps.merge("hook", &stored("export function sync(parent) {\n  return {\n")).await?;
+    let says = |cc: &Value| {
+        let message = cc["status"]["conditions"].to_string();
+        has_condition(cc, "ModulesLoaded", "False", "ModuleInvalid")
+            && message.contains("hook.js:3: SyntaxError")
+    };
+    test.until_controller("ModulesLoaded=False with the line", says).await?;
+    for (number, (script, says)) in WRONG_JS.into_iter().enumerate() {
+        maps.merge("hook", &stored(script)).await?;
+        let parent = format!("wrong-{number}");
+        test.create(test.parent(&parent)).await?;
+        let names_it = |event: &Value| event["type"] == "Warning" && text(event, "/message").contains(says);
+        test.until_event(&parent, "SyncError", names_it).await.with_context(|| says.to_owned())?;
+    }
+    maps.merge("hook", &stored(&good("last"))).await?;
+    maps.until("a", "made by the last script", has("last")).await?;
+    let pure = |cc: &Value| is_true(cc, "Pure") && is_true(cc, "Ready");
+    test.until_controller("pure", pure).await.map(drop)
+}

@@ -44,7 +44,7 @@ struct Options {
 fn needs(story: Story) -> (&'static str, &'static [&'static str]) {
     match story {
         Story::Hello | Story::Immortal => ("compositecontrollers", &["wasm"]),
-        Story::HelloPython => ("compositecontrollers", &["script"]),
+        Story::HelloPython | Story::HelloJs => ("compositecontrollers", &["script"]),
         Story::ConfigRestart => ("decoratorcontrollers", &["wasm", "relatedDeletion"]),
     }
 }
@@ -52,14 +52,14 @@ fn needs(story: Story) -> (&'static str, &'static [&'static str]) {
 /// Images of containers that run until they are ended.
 fn images(story: Story) -> &'static [&'static str] {
     match story {
-        Story::Hello | Story::HelloPython | Story::ConfigRestart => &[],
+        Story::Hello | Story::HelloPython | Story::HelloJs | Story::ConfigRestart => &[],
         Story::Immortal => &immortal::IMAGES,
     }
 }
 
 async fn show_story(story: Story, demo: &mut Demo<'_>) -> Result<()> {
     match story {
-        Story::Hello | Story::HelloPython => hello::show(demo).await,
+        Story::Hello | Story::HelloPython | Story::HelloJs => hello::show(demo).await,
         Story::Immortal => immortal::show(demo).await,
         Story::ConfigRestart => config_restart::show(demo).await,
     }

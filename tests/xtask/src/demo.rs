@@ -53,8 +53,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         plan.push(("node", Parts::usual_time()?));
     }
     plan.push(("server", usual_time("some six minutes", "seconds")));
-    let is_script = options.story == Story::HelloPython;
-    let takes = if is_script {
+    let language = match options.story {
+        Story::HelloPython => Some(runners::Language::Python),
+        Story::HelloJs => Some(runners::Language::JavaScript),
+        Story::Hello | Story::Immortal | Story::ConfigRestart => None,
+    };
+    let takes = if language.is_some() {
         "the interpreter of its language: seconds".to_owned()
     } else {
         format!("guests/{name}, compiled to Wasm: seconds")
@@ -72,10 +76,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     steps.begin("server");
     cargo::build_programs(&["metahook", "demo"])?;
     steps.begin("hook");
-    if is_script {
-        runners::build_python()?;
-    } else {
-        guests::build(&[name])?;
+    match language {
+        Some(language) => runners::build_one(language)?,
+        None => guests::build(&[name])?,
     }
     steps.begin("demo");
     cargo::exec(cargo::program("demo")?.args(options.arguments()))

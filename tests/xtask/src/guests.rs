@@ -94,7 +94,7 @@ fn guests_with(manifest: &str) -> Result<Vec<String>> {
 }
 
 /// A toolchain file's targets are not installed where rustup's auto-install is off.
-fn need(target: &str) -> Result<()> {
+pub(crate) fn need(target: &str) -> Result<()> {
     let output = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", target])
         .current_dir(paths::workspace())

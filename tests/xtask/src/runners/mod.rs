@@ -1,6 +1,7 @@
 //! `cargo xtask runners`: builds the interpreters of scripts into the folder `runners` of the target folder, where the server of
 //! this build finds them. They are kept in the cache by what they are made of.
 
+mod javascript;
 mod python;
 
 use std::fs;
@@ -22,16 +23,19 @@ pub(crate) struct Options {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Language {
+pub(crate) enum Language {
     Python,
+    #[value(name = "javascript")]
+    JavaScript,
 }
 
-const ALL: [Language; 1] = [Language::Python];
+const ALL: [Language; 2] = [Language::Python, Language::JavaScript];
 
 impl Language {
     fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
+            Self::JavaScript => "javascript",
         }
     }
 }
@@ -41,8 +45,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     build(chosen, options.if_possible)
 }
 
-pub(crate) fn build_python() -> Result<()> {
-    build([Language::Python].into_iter(), false)
+pub(crate) fn build_one(language: Language) -> Result<()> {
+    build([language].into_iter(), false)
 }
 
 /// Builds all that can be built here, and says of the others why not.
@@ -54,6 +58,7 @@ fn build(languages: impl Iterator<Item = Language>, if_possible: bool) -> Result
     for language in languages {
         let missing = match language {
             Language::Python => python::missing(),
+            Language::JavaScript => javascript::missing(),
         };
         let name = language.name();
         match missing {
@@ -79,6 +84,7 @@ fn place(language: Language) -> Result<()> {
         fs::create_dir_all(&work).with_context(|| format!("cannot make {}", work.display()))?;
         match language {
             Language::Python => python::build(&work)?,
+            Language::JavaScript => javascript::build(&work)?,
         }
         fs::create_dir_all(&cached)?;
         fs::rename(work.join(format!("{name}.wasm")), &file).context("the build left no runner")?;
@@ -100,6 +106,16 @@ fn folder(language: Language) -> PathBuf {
 fn sources(language: Language) -> Vec<PathBuf> {
     let names: &[&str] = match language {
         Language::Python => &["requirements.txt", "runner.py", "runner.wit"],
+        Language::JavaScript => &[
+            "Cargo.lock",
+            "Cargo.toml",
+            "before.h",
+            "src/bytecode.rs",
+            "src/driver.js",
+            "src/engine.rs",
+            "src/main.rs",
+            "src/script.rs",
+        ],
     };
     names.iter().map(|name| folder(language).join(name)).collect()
 }

@@ -1,0 +1,86 @@
+//! What is asked of a runner: a script's bytecode, and the answer of one of its hooks.
+
+use rquickjs::{Ctx, Error, Function, Object, Promise, Result, Value};
+
+use crate::bytecode::{self, Kind, Loaded};
+use crate::engine;
+
+/// The bytecode of a script, or where its syntax is wrong.
+pub(crate) fn compile(file: &str, source: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
+    let source = String::from_utf8(source).map_err(|error| not_text(file, &error))?;
+    let text = source.strip_prefix('\u{feff}').unwrap_or(&source).as_bytes();
+    engine::with(|ctx, driver| {
+        // `export` and `await` outside of functions are no syntax of a script: what is no script is a module.
+        let script = match bytecode::compile(ctx, file, text, Kind::Script) {
+            Ok(code) => return Ok(code),
+            Err(_) => ctx.catch(),
+        };
+        let module = match bytecode::compile(ctx, file, text, Kind::Module) {
+            Ok(code) => return Ok(code),
+            Err(_) => ctx.catch(),
+        };
+        let told: Result<String> = driver
+            .get("refuse")
+            .and_then(|refuse: Function<'_>| refuse.call((script, module, file, source.as_str())));
+        Err(told.unwrap_or_else(|error| format!("{file}:1: SyntaxError: {error}")))
+    })?
+}
+
+fn not_text(file: &str, error: &std::string::FromUtf8Error) -> String {
+    let valid = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+    let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+    format!("{file}:{line}: SyntaxError: the script is not UTF-8")
+}
+
+/// The answer of a hook, as JSON.
+pub(crate) fn call(hook: &str, file: &str, request: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
+    let code = std::fs::read("/hook/.code").map_err(|error| format!("{file}: cannot read /hook/.code: {error}"))?;
+    engine::with(|ctx, driver| {
+        answer(ctx, driver, (hook, file), code, request).map_err(|error| report(ctx, driver, file, &error))
+    })?
+}
+
+fn answer<'js>(
+    ctx: &Ctx<'js>,
+    driver: &Object<'js>,
+    (hook, file): (&str, &str),
+    code: Vec<u8>,
+    request: Vec<u8>,
+) -> Result<Vec<u8>> {
+    driver.get::<_, Function<'_>>("begin")?.call::<_, ()>((hook, file))?;
+    let namespace = match bytecode::run(ctx, code)? {
+        Loaded::Script(_) => Value::new_undefined(ctx.clone()),
+        Loaded::Module { namespace, done } => {
+            settled(done)?;
+            namespace
+        }
+    };
+    let request = ctx.json_parse(request)?;
+    let called: Value<'_> = driver.get::<_, Function<'_>>("call")?.call((namespace, request))?;
+    let answer = settled(called)?;
+    let answer: Value<'_> = driver.get::<_, Function<'_>>("check")?.call((answer,))?;
+    match ctx.json_stringify(answer)? {
+        Some(json) => Ok(json.to_string()?.into_bytes()),
+        None => driver.get::<_, Function<'_>>("nothing")?.call::<_, ()>(()).map(|()| Vec::new()),
+    }
+}
+
+/// What a promise becomes once all jobs are done; any other value is itself.
+fn settled(value: Value<'_>) -> Result<Value<'_>> {
+    match value.as_promise().map(Promise::finish) {
+        Some(finished) => finished,
+        None => Ok(value),
+    }
+}
+
+fn report<'js>(ctx: &Ctx<'js>, driver: &Object<'js>, file: &str, error: &Error) -> String {
+    let told: Result<String> = match error {
+        Error::Exception => {
+            let thrown = ctx.catch();
+            driver.get("report").and_then(|report: Function<'_>| report.call((thrown,)))
+        }
+        Error::WouldBlock => driver.get("pending").and_then(|pending: Function<'_>| pending.call(())),
+        other => Ok(format!("{file}:1: InternalError: {other}")),
+    };
+    told.unwrap_or_else(|_| format!("{file}:1: InternalError: out of memory"))
+}

@@ -1,0 +1,66 @@
+//! The runner for JavaScript: `QuickJS` as a module of preview 1, kept as it is once it has started.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use binaries::paths;
+
+use super::{Language, call, folder};
+use crate::cargo::{self, cargo};
+use crate::guests;
+
+const TARGET: &str = "wasm32-wasip1";
+
+/// Where Debian's wasi-libc has its headers.
+const HEADERS: &str = "/usr/include/wasm32-wasi";
+
+/// Versions of clang, the newest that was tried first.
+const VERSIONS: [&str; 3] = ["-19", "-16", ""];
+
+/// Why it cannot be built here.
+pub(super) fn missing() -> Option<String> {
+    let install = "(Debian: apt-get install clang-19 llvm-19 wasi-libc)";
+    if version().is_none() {
+        return Some(format!("clang and llvm-ar are missing {install}"));
+    }
+    (!Path::new(HEADERS).is_dir()).then(|| format!("the C library for WASI is missing {install}"))
+}
+
+/// The first version with a compiler and an archiver.
+fn version() -> Option<&'static str> {
+    let is_there = |program: &str| {
+        let asked =
+            Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    VERSIONS
+        .into_iter()
+        .find(|version| is_there(&format!("clang{version}")) && is_there(&format!("llvm-ar{version}")))
+}
+
+/// Builds `javascript.wasm` in a folder: half a minute, and the program that snapshots it.
+pub(super) fn build(work: &Path) -> Result<()> {
+    let source = folder(Language::JavaScript);
+    let version = version().context("clang is gone")?;
+    guests::need(TARGET)?;
+    let flags =
+        format!("--sysroot=/usr -isystem {HEADERS} -include {} -DNDEBUG", source.join("before.h").display());
+    let target = work.join("target");
+    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .current_dir(&source)
+        .env("CC_wasm32_wasip1", format!("clang{version}"))
+        .env("AR_wasm32_wasip1", format!("llvm-ar{version}"))
+        .env("CFLAGS_wasm32_wasip1", flags)
+        .env("RQUICKJS_SYS_NO_WASI_SDK", "1")
+        .env("CARGO_TARGET_DIR", &target)
+        .args(["build", "--release", "--locked", "--target", TARGET]);
+    call(&mut build)?;
+    // With the features that all of the workspace gives, so that what it depends on is compiled once.
+    cargo::run(&mut cargo(&["build", "--workspace", "--bin", "snapshot"]))?;
+    let mut snapshot = Command::new(paths::target()?.join("debug/snapshot"));
+    snapshot.arg(target.join(TARGET).join("release/javascript.wasm")).arg(work.join("javascript.wasm"));
+    call(&mut snapshot)
+}
