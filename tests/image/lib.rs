@@ -36,7 +36,11 @@ pub enum Effort {
 impl Layout {
     /// The image of the server, with the shared libraries that it needs, if it needs any.
     pub fn of_server(binary: &Path, effort: Effort) -> Result<Self> {
-        let mut files = Vec::new();
+        Self::with_files(binary, Vec::new(), effort)
+    }
+
+    /// The same with other files, by their paths without the first slash.
+    pub fn with_files(binary: &Path, mut files: Vec<(String, Vec<u8>)>, effort: Effort) -> Result<Self> {
         for library in libraries(binary)? {
             let content = fs::read(&library).with_context(|| format!("{library} cannot be read"))?;
             files.push((library.trim_start_matches('/').to_owned(), content));

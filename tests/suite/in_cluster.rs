@@ -91,7 +91,7 @@ pub(crate) async fn tutorial(kubectl: &Kubectl) -> Result<()> {
 
 /// Killed in the middle of its work; on a busy machine that may take more than one try.
 async fn killed(plane: &ControlPlane, kubectl: &Kubectl) -> Result<()> {
-    const TRIES: usize = 4;
+    const TRIES: usize = 8;
     for attempt in 1..=TRIES {
         if killed_in_the_middle(plane, kubectl, attempt).await? {
             let log = kubectl.run(&["-n", "metacontroller", "logs", "metacontroller-0"]).await?;

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use crate::cargo::{cargo, exec, run as run_cargo};
 use crate::children;
-use crate::guests;
+use crate::{guests, runners};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -25,6 +25,8 @@ pub(crate) struct Options {
 enum What {
     /// A call of the tutorial's hook beside the same hook as a Go webhook
     Hook,
+    /// The tutorial's hook in each language beside the same function behind web servers, as a table
+    Guests,
     /// Calls of one controller while the hook of another one does its worst
     Neighbours,
     /// Parents of the tutorial's controller on a real control plane beside the bare writes that they take
@@ -50,6 +52,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     );
     let mut program = match &options.what {
         What::Hook => calls("hook")?,
+        What::Guests => {
+            guests::build_components(&["hello"])?;
+            runners::build_what_can_be()?;
+            calls("guests")?
+        }
         What::Neighbours => calls("neighbours")?,
         What::Converge(converge) => converge.build()?,
     };

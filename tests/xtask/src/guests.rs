@@ -40,6 +40,10 @@ pub(crate) fn build_packages(packages: &[&str]) -> Result<()> {
     build_target(TARGET, packages)
 }
 
+pub(crate) fn build_components(packages: &[&str]) -> Result<()> {
+    build_target(COMPONENT_TARGET, packages)
+}
+
 fn build_target(target: &str, packages: &[&str]) -> Result<()> {
     need(target)?;
     let mut command = cargo(&["build", "--profile", "guest", "--target", target]);

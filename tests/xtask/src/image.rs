@@ -8,13 +8,16 @@ use anyhow::{Context, Result};
 use binaries::paths;
 
 use crate::cargo::{self, build_programs, cargo, run};
+use crate::runners;
 
 /// Leaves `target/image`, an OCI image layout, and the same as one file beside it.
 pub(crate) fn build() -> Result<()> {
     eprintln!("building the server, optimized and static (some eight minutes the first time, on two cores)");
     let server = server()?;
+    runners::build_what_can_be()?;
     build_programs(&["image"])?;
-    cargo::exec(cargo::program("image")?.arg(server).arg(paths::target()?.join("image")))
+    let target = paths::target()?;
+    cargo::exec(cargo::program("image")?.arg(server).arg(target.join("image")).arg(target.join("runners")))
 }
 
 /// Optimized, static, and without any path of this machine in it.

@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands print")]
 
 mod fixture;
+mod guests;
 mod hook;
 mod meter;
 mod neighbours;
@@ -31,6 +32,7 @@ struct Options {
 #[derive(Clone, Copy, ValueEnum)]
 enum Bench {
     Hook,
+    Guests,
     Neighbours,
 }
 
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let options = Options::parse();
     exit_code(match options.bench {
         Bench::Hook => hook::run(options.json),
+        Bench::Guests => guests::run(),
         Bench::Neighbours => neighbours::run(options.json),
     })
 }

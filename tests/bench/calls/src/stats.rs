@@ -14,6 +14,11 @@ impl Times {
         text.split_whitespace().map(number).collect::<Result<_>>().map(Self)
     }
 
+    /// As the meter printed them.
+    pub(crate) fn numbers(&self) -> &[u64] {
+        &self.0
+    }
+
     pub(crate) fn extend(&mut self, more: Self) {
         self.0.extend(more.0);
     }
@@ -37,7 +42,7 @@ impl Times {
 
 /// Tenths of a microsecond are the last that mean something.
 #[expect(clippy::cast_precision_loss, reason = "what is lost is less than a nanosecond")]
-fn micros(nanoseconds: u64) -> f64 {
+pub(crate) fn micros(nanoseconds: u64) -> f64 {
     (nanoseconds as f64 / 100.0).round() / 10.0
 }
 

@@ -24,11 +24,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use metahook::cli::{Cli, Command};
 use metahook::hook::wasm::compile::{ModuleSettings, Origin, SealKey};
-use metahook::hook::wasm::run::{Call, Module, Reservation, RuntimeSettings, Seed};
+use metahook::hook::wasm::run::{Call, Called, Module, Reservation, RuntimeSettings, Seed};
 use metahook::hook::wasm::source::ModuleRegistry;
 use metahook::server::Settings;
 use metahook_core::api::ControllerKind;
-use metahook_core::api::hook::Via;
+use metahook_core::api::hook::{Language, Via};
 use metahook_core::api::policy::Limits;
 use metahook_core::hook::MAX_ANSWER_MEMORY;
 use metahook_core::hook::read::ReadOptions;
@@ -99,6 +99,7 @@ impl Meter {
                 let count = count.parse()?;
                 tokio::spawn(async move { subject.times(count).await }).await?
             }
+            ["guest", module, request] => self.guest(module, request).await,
             ["compile", module, count] => self.load(None, module, count.parse()?).await,
             ["cached", folder, module, count] => self.load(Some(folder), module, count.parse()?).await,
             ["beside", neighbour, module, request, time] => {
@@ -113,6 +114,30 @@ impl Meter {
             }
             _ => bail!("not a question"),
         }
+    }
+
+    /// Of a hook that is loaded anew: nanoseconds to load it, those of its first call, instructions, bytes of memory, and 1 where
+    /// it is pure.
+    async fn guest(&self, module: &str, request: &str) -> Result<Vec<Duration>> {
+        let registry = registry(&self.settings)?;
+        let start = Instant::now();
+        let loaded = load(&registry, module).await?;
+        let took = start.elapsed();
+        let request = fs::read(request)?.into();
+        let subject = Subject {
+            registry,
+            module: loaded,
+            request,
+            limits: self.settings.hook_policy.limits.default,
+            controller: "hello-controller",
+            answers: true,
+        };
+        let start = Instant::now();
+        let called = subject.called().await;
+        let first = start.elapsed();
+        let number = Duration::from_nanos;
+        let usage = called.usage;
+        Ok(vec![took, first, number(usage.instructions), number(usage.memory), number(called.pure.into())])
     }
 
     /// A module without a user is forgotten: each time it is loaded anew.
@@ -163,7 +188,7 @@ impl Meter {
 
     async fn subject(&mut self, module: &str, request: &str) -> Result<Subject> {
         if !self.modules.contains_key(module) {
-            let loaded = self.registry.load(wat::parse_file(module)?).await?;
+            let loaded = load(&self.registry, module).await?;
             self.modules.insert(module.to_owned(), loaded);
         }
         if !self.requests.contains_key(request) {
@@ -180,6 +205,14 @@ impl Meter {
             answers: true,
         })
     }
+}
+
+/// A module, or a script by the end of its name.
+async fn load(registry: &Arc<ModuleRegistry>, path: &str) -> Result<Arc<Module>> {
+    Ok(match Language::of_file(path) {
+        Some(language) => registry.load_script(language, "hook", fs::read(path)?).await?,
+        None => registry.load(wat::parse_file(path)?).await?,
+    })
 }
 
 /// As the server makes it.
@@ -211,7 +244,7 @@ impl Subject {
         Ok(times)
     }
 
-    async fn call(&self) -> Result<()> {
+    async fn called(&self) -> Called {
         let call = Call {
             controller: self.controller,
             hook: "sync",
@@ -222,7 +255,11 @@ impl Subject {
             mounts: &[],
             memory: Reservation::default(),
         };
-        let called = self.registry.runtime().call(&self.module, call).await;
+        self.registry.runtime().call(&self.module, call).await
+    }
+
+    async fn call(&self) -> Result<()> {
+        let called = self.called().await;
         let answer = called.answer.map_err(|error| anyhow!("{error}: {}", called.log.text))?;
         if self.answers {
             let reading = ReadOptions {
