@@ -196,24 +196,35 @@ impl Hook {
         self
     }
 
+    /// What is said of the module or the script.
+    fn stored(&mut self) -> &mut Value {
+        let way = if self.0["script"].is_null() { "wasm" } else { "script" };
+        &mut self.0[way]
+    }
+
     pub fn pinned_to(mut self, sha256: &str) -> Self {
-        self.0["wasm"]["sha256"] = json!(sha256);
+        self.stored()["sha256"] = json!(sha256);
+        self
+    }
+
+    pub fn with_settings(mut self, settings: Value) -> Self {
+        self.stored()["settings"] = settings;
         self
     }
 
     /// A folder with a file for each key of an object; `kind` is `configMap` or `secret`.
     pub fn mounting(mut self, path: &str, kind: &str, namespace: &str, name: &str) -> Self {
         let mount = json!({ "path": path, kind: { "namespace": namespace, "name": name } });
-        match &mut self.0["wasm"]["mounts"] {
+        match &mut self.stored()["mounts"] {
             Value::Array(mounts) => mounts.push(mount),
             none => *none = json!([mount]),
         }
         self
     }
 
-    /// One limit of the module, such as `timeout`.
+    /// One limit of the module or script, such as `timeout`.
     pub fn limited(mut self, limit: &str, to: impl Into<Value>) -> Self {
-        self.0["wasm"]["limits"][limit] = to.into();
+        self.stored()["limits"][limit] = to.into();
         self
     }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
-use acceptance::objects::{config_map, definition};
+use acceptance::objects::{Hook, config_map, definition};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ async fn metahook(test: &mut Fixture, command: &str, folder: &Path, flags: &[&st
         (folder.display().to_string(), test.plane().kubeconfig().display().to_string());
     let mut line = vec![command, "-f", &folder, "--kubeconfig", &kubeconfig];
     let goodbye = format!("--module=goodbye={folder}/{GOODBYE}");
-    if command == "apply" {
+    if command == "apply" && Path::new(&folder).join(GOODBYE).is_file() {
         line.push(&goodbye);
     }
     line.extend(flags);
@@ -116,5 +116,41 @@ pub(crate) async fn files_and_a_module_are_applied_until_ready_and_deleted_in_or
     let refused = metahook(test, "apply", &folder, &[]).await.err().context("no kind")?;
     ensure!(format!("{refused:#}").contains("the API server serves no kind"), "{refused:#}");
     ensure!(test.config_maps().find("hook").await?.is_none(), "something was written");
+    Ok(())
+}
+
+/// In a folder with its controller, `metahook apply` finds it by its name.
+pub(crate) async fn a_script_is_applied_with_its_controller_up_to_its_bound(
+    test: &mut Fixture,
+) -> Result<()> {
+    test.define_kind().await?;
+    let folder = test.plane().scratch().join(test.name());
+    std::fs::create_dir_all(&folder)?;
+    let hook = Hook::script("javascript", test.name(), "hook", "sync.js");
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook);
+    std::fs::write(folder.join("controller.json"), controller.json().to_string())?;
+    let refused = metahook(test, "apply", &folder, &[]).await.err().context("no script")?;
+    ensure!(format!("{refused:#}").contains("put the file sync.js beside the files"), "{refused:#}");
+    let script = |size: usize| {
+        let code = "export const sync = () => ({ children: [{ apiVersion: 'v1', kind: 'ConfigMap', \
+                    metadata: { name: 'child' }, data: { by: 'script' } }] });\n//";
+        format!("{code}{}", "\n".repeat(size - code.len()))
+    };
+    let most = 1 << 20;
+    std::fs::write(folder.join("sync.js"), script(most + 1))?;
+    let refused = metahook(test, "apply", &folder, &[]).await.err().context("a large script")?;
+    ensure!(
+        format!("{refused:#}").contains("the script has 1048577 bytes, and a ConfigMap holds 1048576"),
+        "{refused:#}"
+    );
+    ensure!(test.config_maps().find("hook").await?.is_none(), "something was written");
+    std::fs::write(folder.join("sync.js"), script(most))?;
+    test.serve()?;
+    test.create(test.parent("a")).await?;
+    let said = metahook(test, "apply", &folder, &[]).await?;
+    ensure!(said.contains("script of 1048576 bytes, sha256:"), "{said}");
+    test.config_maps().until("child", "made", |map| map["data"]["by"] == "script").await?;
+    let said = metahook(test, "delete", &folder, &[]).await?;
+    ensure!(test.config_maps().find("hook").await?.is_none(), "the script is there: {said}");
     Ok(())
 }

@@ -78,6 +78,7 @@ fn all() -> Vec<Test> {
         of_accounts(),
         of_hooks(),
         of_authors(),
+        of_scripts(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
@@ -316,10 +317,6 @@ fn of_composites() -> Vec<Test> {
             a_rollout_that_metacontroller_began_is_brought_to_its_end,
             parents_without_a_namespace_are_rolled_out,
         },
-        scripts::{
-            a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
-            a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
-        },
         modules::{
             a_missing_config_map_is_reported_and_heals,
             a_missing_key_is_reported_and_heals,
@@ -509,6 +506,26 @@ fn of_hooks() -> Vec<Test> {
             certificates_and_credentials_have_keys_unless_the_spec_names_them,
         },
     ]
+}
+
+/// Skipped where their interpreters cannot be built.
+fn of_scripts() -> Vec<Test> {
+    let python = tests![
+        scripts::{
+            a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
+        },
+    ];
+    let javascript = tests![
+        scripts::{
+            a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
+            a_script_has_a_pin_settings_and_limits_as_a_module_has,
+        },
+        apply::{
+            a_script_is_applied_with_its_controller_up_to_its_bound,
+        },
+    ];
+    let python = python.into_iter().map(|test| test.with_runners(&["python"]));
+    python.chain(javascript.into_iter().map(|test| test.with_runners(&["javascript"]))).collect()
 }
 
 /// Commands that an author takes a hook to a cluster with.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::figures::Figure;
 use acceptance::fixture::Fixture;
+use acceptance::paths;
 use acceptance::wait::elapsed;
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::FutureExt;
@@ -41,6 +42,8 @@ pub(crate) struct Test {
     pub(crate) with_helm: bool,
     /// Paths of programs on this machine without which nothing can be tested.
     pub(crate) programs: &'static [&'static str],
+    /// The languages of its scripts.
+    pub(crate) languages: &'static [&'static str],
 }
 
 impl Test {
@@ -62,6 +65,20 @@ impl Test {
     /// Skipped where one of these is missing.
     pub(crate) fn with_programs(self, programs: &'static [&'static str]) -> Self {
         Self { programs, ..self }
+    }
+
+    /// Skipped where one of these languages has no runner.
+    pub(crate) fn with_runners(self, languages: &'static [&'static str]) -> Self {
+        Self { languages, ..self }
+    }
+
+    fn missing_runner(&self) -> Result<Option<&'static str>> {
+        for language in self.languages {
+            if paths::runner(language)?.is_none() {
+                return Ok(Some(language));
+            }
+        }
+        Ok(None)
     }
 
     fn missing_program(&self) -> Option<&'static str> {
@@ -86,6 +103,7 @@ macro_rules! tests {
             has_least_rights: false,
             with_helm: false,
             programs: &[],
+            languages: &[],
         },)*)*]
     };
 }
@@ -216,6 +234,14 @@ pub(crate) async fn run(planes: &Arc<ControlPlanes>, wanted: &Wanted, all: &[Tes
 async fn one(test: Test, planes: &ControlPlanes, alone: bool) -> (Vec<Figure>, Result<Ended>) {
     if let Some(program) = test.missing_program() {
         return (Vec::new(), Ok(Ended::Skipped(format!("no {program}"))));
+    }
+    match test.missing_runner() {
+        Ok(None) => {}
+        Ok(Some(language)) => {
+            let why = format!("no runner for {language}: `cargo xtask runners {language}` says why");
+            return (Vec::new(), Ok(Ended::Skipped(why)));
+        }
+        Err(why) => return (Vec::new(), Err(why)),
     }
     let plane = match planes.get(test.on_a_node).await {
         Ok(Ok(plane)) => plane,

@@ -3,20 +3,25 @@
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map, has_condition, is_true, text};
-use acceptance::paths;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::modules::digest;
 use crate::wasm;
 
 const GOOD: &str = r#"
 import random
+import sys
+
+sys.path.insert(0, "/lib")
+
+from words import suffix
 
 class Names:
     pass
 
 def child(parent, word):
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": parent["metadata"]["name"]}, "data": {"is": word}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": parent["metadata"]["name"]}, "data": {"is": word + suffix()}}
 
 def sync(parent, children):
     print("asked about", parent["metadata"]["name"])
@@ -59,16 +64,18 @@ const WRONG: [(&str, &str); 10] = [
 pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line(
     test: &mut Fixture,
 ) -> Result<()> {
-    if paths::runner("python")?.is_none() {
-        return Ok(());
-    }
     test.define_kind().await?;
     let maps = test.config_maps();
     let map = |script: &str| config_map("hook", json!({}), json!({ "sync.py": script }));
     test.make(&maps, map(&GOOD.replace("WORD", "first"))).await?;
+    let library = json!({ "words.py": "def suffix():\n    return ''\n" });
+    test.make(&maps, config_map("library", json!({}), library)).await?;
     test.store("neighbour", &wasm::answers(&json!({ "children": [] }))?).await?;
     test.serve()?;
-    let hook = || Hook::script("python", test.name(), "hook", "sync.py");
+    let hook = || {
+        let hook = Hook::script("python", test.name(), "hook", "sync.py");
+        hook.mounting("/lib", "configMap", test.name(), "library")
+    };
     let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook());
     test.host(controller.finalized_by(hook())).await?;
     let has = |word: &'static str| move |child: &Value| child["data"]["is"] == word;
@@ -92,6 +99,10 @@ pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a
 
     for (number, (script, says)) in WRONG.into_iter().enumerate() {
         maps.merge("hook", &json!({ "data": { "sync.py": script } })).await?;
+        if number == 0 {
+            // What comes before it writes children; those that follow are told often enough.
+            is_called(test, script).await?;
+        }
         // Of one object the server records so many Events and no more.
         let parent = format!("wrong-{number}");
         test.create(test.parent(&parent)).await?;
@@ -105,8 +116,18 @@ pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a
     maps.until("b", "made by the last script", has("last")).await?;
     let pure = |cc: &Value| is_true(cc, "Pure") && is_true(cc, "Ready");
     test.until_controller("pure", pure).await?;
+    let louder = json!({ "data": { "words.py": "def suffix():\n    return '!'\n" } });
+    maps.merge("library", &louder).await?;
+    maps.until("b", "made with the changed library", has("last!")).await?;
     parents.delete("a").await?;
     parents.until_gone("a").await
+}
+
+/// Waits until a script is the one that is called.
+async fn is_called(test: &Fixture, script: &str) -> Result<Value> {
+    let digest = format!("sha256:{}", digest(script.as_bytes()));
+    let is = |cc: &Value| cc["status"]["hooks"]["sync"]["digest"] == *digest;
+    test.until_controller("another script", is).await
 }
 
 /// Scripts in JavaScript that fail at a call, and what is said of each.
@@ -142,9 +163,6 @@ export default {
 pub(crate) async fn a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line(
     test: &mut Fixture,
 ) -> Result<()> {
-    if paths::runner("javascript")?.is_none() {
-        return Ok(());
-    }
     test.define_kind().await?;
     let maps = test.config_maps();
     let stored = |script: &str| json!({ "data": { "hook.js": script } });
@@ -176,4 +194,45 @@ pub(crate) async fn a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_h
     maps.until("a", "made by the last script", has("last")).await?;
     let pure = |cc: &Value| is_true(cc, "Pure") && is_true(cc, "Ready");
     test.until_controller("pure", pure).await.map(drop)
+}
+
+/// Answers what its settings say, or goes on without an end.
+const SETTINGS_JS: &str = r#"
+export function sync({ parent, settings }) {
+  while (parent.spec.who === "endless") {}
+  const metadata = { name: parent.metadata.name };
+  return { children: [{ apiVersion: "v1", kind: "ConfigMap", metadata, data: { is: settings.word } }] };
+}
+"#;
+
+pub(crate) async fn a_script_has_a_pin_settings_and_limits_as_a_module_has(test: &mut Fixture) -> Result<()> {
+    test.define_kind().await?;
+    let maps = test.config_maps();
+    let map = config_map("hook", json!({}), json!({ "hook.js": SETTINGS_JS }));
+    test.make(&maps, map).await?;
+    test.serve()?;
+    let hook = |word: &str, pin: &str| {
+        let hook = Hook::script("javascript", test.name(), "hook", "hook.js").pinned_to(pin);
+        hook.with_settings(json!({ "word": word })).limited("instructions", 50_000_000)
+    };
+    let controller =
+        |word: &str, pin: &str| test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook(word, pin));
+    let (wrong, right) = (digest(b"another script"), digest(SETTINGS_JS.as_bytes()));
+    let (pinned_to_another, first, second) =
+        (controller("none", &wrong), controller("first", &right), controller("second", &right));
+    test.host(pinned_to_another).await?;
+    let refused = |cc: &Value| has_condition(cc, "ModulesLoaded", "False", "DigestMismatch");
+    test.until_controller("another digest", refused).await?;
+    test.create(test.parent("a")).await?;
+    test.controllers().merge(test.name(), &first.json()).await?;
+    let has = |word: &'static str| move |child: &Value| child["data"]["is"] == word;
+    maps.until("a", "made by the pinned script", has("first")).await?;
+    let called = is_called(test, SETTINGS_JS).await?;
+    let hook = &called["status"]["hooks"]["sync"];
+    ensure!(text(hook, "/runner").starts_with("sha256:") && hook["runner"] != hook["digest"], "{hook:#}");
+    test.controllers().merge(test.name(), &second.json()).await?;
+    maps.until("a", "made with other settings", has("second")).await?;
+    test.create(test.parent("b").greeting("endless")).await?;
+    let says = |event: &Value| text(event, "/message").contains("used up its 50000000 instructions");
+    test.until_event("b", "SyncError", says).await.map(drop)
 }

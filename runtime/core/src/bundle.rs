@@ -1,12 +1,12 @@
-//! Bundle: objects of an author's files in the order in which a cluster takes them, and the modules that their controllers
-//! need besides.
+//! Bundle: objects of an author's files in the order in which a cluster takes them, and the modules and scripts that their
+//! controllers need besides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use crate::api::ControllerKind;
-use crate::api::hook::HookName;
+use crate::api::hook::{HookName, Language};
 use crate::object::id::{Gvk, Gvr};
 
 /// The key of a ConfigMap that holds a module where a spec names none.
@@ -24,12 +24,14 @@ pub struct Bundle {
     pub controllers: Vec<(ControllerKind, Value)>,
 }
 
-/// Where a controller's module is stored.
+/// Where a controller's module or script is stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ModulePlace {
     pub namespace: String,
     pub name: String,
     pub key: String,
+    /// Of a script.
+    pub language: Option<Language>,
 }
 
 /// A hook of a controller: the controller's kind and name, and the hook's; of a shadow it has none.
@@ -92,7 +94,7 @@ impl Bundle {
         Ok(all)
     }
 
-    /// The modules that the controllers name and that are in no ConfigMap of the bundle, with the hooks that call them.
+    /// The modules and scripts that the controllers name and that are in no ConfigMap of the bundle, with the hooks that call them.
     /// `namespace`: of objects that name none.
     pub fn modules(&self, namespace: &str) -> BTreeMap<ModulePlace, Vec<ModuleUser>> {
         let mut all = BTreeMap::<ModulePlace, Vec<ModuleUser>>::new();
@@ -135,23 +137,32 @@ impl Bundle {
     }
 }
 
-/// The modules that a controller names, with the hook that calls each.
+/// The modules and scripts that a controller names, with the hook that calls each.
 pub fn modules_of(controller: &Value) -> Vec<(ModulePlace, Option<HookName>)> {
     let mut all = Vec::new();
     for hook in [HookName::Sync, HookName::Finalize, HookName::Customize] {
         let own = format!("/spec/hooks/{}", hook.as_str());
         for (pointer, of) in [(own.clone(), Some(hook)), (format!("{own}/shadow"), None)] {
-            let Some(map) = controller.pointer(&format!("{pointer}/wasm/configMap")) else { continue };
-            let key = Some(text(map, "/key")).filter(|key| !key.is_empty()).unwrap_or(DEFAULT_KEY);
-            let place = ModulePlace {
-                namespace: text(map, "/namespace").to_owned(),
-                name: text(map, "/name").to_owned(),
-                key: key.to_owned(),
-            };
-            all.push((place, of));
+            let named = controller.pointer(&pointer).into_iter().flat_map(named);
+            all.extend(named.map(|place| (place, of)));
         }
     }
     all
+}
+
+/// What a hook names: a module or a script. A script in an unknown language is left to the API server, which refuses it.
+fn named(hook: &Value) -> impl Iterator<Item = ModulePlace> {
+    let language = Language::ALL.into_iter().find(|it| it.as_str() == text(hook, "/script/language"));
+    let module = hook.pointer("/wasm/configMap").map(|map| place(map, None, DEFAULT_KEY));
+    let script = hook.pointer("/script/configMap").zip(language);
+    let script = script.map(|(map, language)| place(map, Some(language), language.default_key()));
+    module.into_iter().chain(script)
+}
+
+fn place(map: &Value, language: Option<Language>, default: &str) -> ModulePlace {
+    let key = Some(text(map, "/key")).filter(|key| !key.is_empty()).unwrap_or(default);
+    let text = |pointer| text(map, pointer).to_owned();
+    ModulePlace { namespace: text("/namespace"), name: text("/name"), key: key.to_owned(), language }
 }
 
 #[cfg(test)]
@@ -222,6 +233,7 @@ mod tests {
             namespace: "n".to_owned(),
             name: name.to_owned(),
             key: key.to_owned(),
+            language: None,
         };
         let user = |name: &str, hook| (ControllerKind::Composite, name.to_owned(), hook);
         let expected = [
@@ -234,5 +246,19 @@ mod tests {
         ];
         assert_eq!(all.modules("n"), expected.into());
         assert_eq!(all.modules("other").len(), 4, "the ConfigMap is in another namespace");
+    }
+
+    #[test]
+    fn scripts_are_needed_as_modules_are() {
+        let script = |language: &str, key: Value| {
+            let map = json!({ "namespace": "n", "name": "hook", "key": key });
+            json!({ "script": { "language": language, "configMap": map } })
+        };
+        let mut shadowed = script("python", Value::Null);
+        shadowed["shadow"] = script("javascript", json!("sync.mjs"));
+        let hooks = json!({ "sync": shadowed, "customize": script("cobol", Value::Null) });
+        let found = bundle(&[controller("c", &hooks)]).unwrap().modules("n");
+        let found = found.keys().map(|place| (place.key.as_str(), place.language)).collect::<Vec<_>>();
+        assert_eq!(found, [("hook.py", Some(Language::Python)), ("sync.mjs", Some(Language::JavaScript))]);
     }
 }

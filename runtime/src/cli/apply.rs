@@ -12,7 +12,7 @@ use super::pause;
 use crate::author::documents::{self, DocumentError};
 use crate::cluster::api_client::{ApiClient, ConnectError};
 use crate::cluster::transport::READ_TIMEOUT;
-use crate::deploy::modules::{ModuleFlag, ModulesError, assign, built};
+use crate::deploy::modules::{Found, ModuleFlag, ModulesError, assign};
 use crate::deploy::{DeployError, Deployment};
 use crate::progress::Progress;
 
@@ -20,7 +20,7 @@ use crate::progress::Progress;
 pub struct Apply {
     #[command(flatten)]
     pub bundle: BundleFlags,
-    /// The file of a module: of the ConfigMap of this name that a controller names, `hook=PATH` or `namespace/hook=PATH`; a path alone where there is one such ConfigMap. Several times for several; when absent the only one in target/wasm32-wasip1/release beside the files.
+    /// The file of a module or script: of the ConfigMap of this name that a controller names, `hook=PATH` or `namespace/hook=PATH`; a path alone where there is one such ConfigMap. Several times for several; when absent the only module in target/wasm32-wasip1/release beside the files, or the file beside them that has the name of the script's key.
     #[arg(long, value_name = "NAME=PATH", value_parser = ModuleFlag::parse)]
     pub module: Vec<ModuleFlag>,
 }
@@ -85,7 +85,7 @@ impl Apply {
         let deployment = self.bundle.deployment().await?;
         let needed = bundle.modules(&deployment.namespace);
         let places: Vec<_> = needed.keys().collect();
-        let files = assign(&places, &self.module, &built(&self.bundle.file))?;
+        let files = assign(&places, &self.module, &Found::beside(&self.bundle.file))?;
         self.bundle.is_reachable(&deployment).await?;
         Ok(deployment.apply(&bundle, &files, &mut say).await?)
     }

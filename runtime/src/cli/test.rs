@@ -1,6 +1,6 @@
 //! `metahook test`: an author's cases, run without a cluster, compared, and written where they are blessed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use metahook_core::api::common::ApplyStrategy;
+use metahook_core::bundle::modules_of;
 
 use crate::author::cases::report::{Ran, github, json, junit};
 use crate::author::cases::run::{Compared, Outcome, run};
@@ -156,6 +157,20 @@ impl Test {
                 self.hooks.module = Some(only);
             }
         }
+        if self.hooks.module.is_none() {
+            self.hooks.module = self.script(&beside);
+        }
+    }
+
+    /// The only script that the controllers name and that lies in this folder.
+    fn script(&self, folder: &Path) -> Option<PathBuf> {
+        // What is wrong with the files is told when they are read again.
+        let shared = documents::read_all(&self.file).ok()?;
+        let named = shared.iter().flat_map(|document| modules_of(&document.value));
+        let keys: BTreeSet<_> =
+            named.filter(|(place, _)| place.language.is_some()).map(|(place, _)| place.key).collect();
+        let mut files = keys.iter().map(|key| folder.join(key)).filter(|path| path.is_file());
+        files.next().filter(|_| files.next().is_none())
     }
 
     async fn once(&self, out: &mut impl Write, say: &mut impl Write, colours: bool) -> Result<(), TestError> {

@@ -15,7 +15,7 @@ use super::{DeployError, Deployment, FIELD_MANAGER, LOOK_INTERVAL, config_map};
 use crate::cluster::definitions::wait_until_established;
 use crate::cluster::manifests;
 use crate::cluster::named_objects::read_config_map;
-use crate::pack::{Packed, optimize, pack};
+use crate::pack::{Packed, optimize, pack, pack_script};
 
 /// By controller and hook, the digest of the module that is to be called.
 type Digests = BTreeMap<(ObjectId, String), String>;
@@ -111,7 +111,11 @@ impl Deployment {
             return Ok(writeln!(say, "ConfigMap {key} stays as it is: no file is named for its module")?);
         }
         let user = users.first().map(|(kind, name, _)| format!("{} {name}", kind.as_str()));
-        Err(DeployError::NoModule { user: user.unwrap_or_default(), map: key.to_string() })
+        let (user, map) = (user.unwrap_or_default(), key.to_string());
+        Err(match place.language {
+            None => DeployError::NoModule { user, map },
+            Some(_) => DeployError::NoScript { user, map, key: place.key.clone() },
+        })
     }
 
     async fn apply_module(
@@ -122,7 +126,8 @@ impl Deployment {
         say: &mut impl Write,
     ) -> Result<(), DeployError> {
         self.make_namespace(&place.namespace, bundle, say).await?;
-        writeln!(say, "module of {} bytes, sha256:{}", module.size, module.sha256)?;
+        let what = if place.language.is_some() { "script" } else { "module" };
+        writeln!(say, "{what} of {} bytes, sha256:{}", module.size, module.sha256)?;
         Ok(apply_packed(&self.api, module, &config_map(place)?, say).await?)
     }
 
@@ -178,12 +183,16 @@ impl Deployment {
     }
 }
 
-/// As `metahook pack` makes it.
+/// A module as `metahook pack` makes it, a script as it is.
 fn packed(place: &ModulePlace, path: &Path) -> Result<Packed, DeployError> {
+    let is_script = place.language.is_some();
     let place = config_map(place)?;
     let refused = |source| DeployError::Pack { path: path.to_owned(), source };
     let module =
         std::fs::read(path).map_err(|source| DeployError::ReadModule { path: path.to_owned(), source })?;
+    if is_script {
+        return pack_script(&module, &place).map_err(refused);
+    }
     let (small, _) = optimize(Path::new("wasm-opt"), &module).map_err(refused)?;
     pack(&small, &place).map_err(refused)
 }
@@ -194,6 +203,7 @@ mod tests {
     use std::time::Duration;
 
     use http::Response;
+    use metahook_core::api::hook::Language;
     use metahook_core::object::id::{Gvk, Resource};
 
     use super::*;
@@ -257,10 +267,12 @@ mod tests {
     fn a_module_that_is_none_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.wasm");
-        let place = ModulePlace { namespace: "n".into(), name: "m".into(), key: "k".into() };
+        let place = ModulePlace { namespace: "n".into(), name: "m".into(), key: "k".into(), language: None };
         assert!(matches!(packed(&place, &path), Err(DeployError::ReadModule { .. })));
         std::fs::write(&path, "text").unwrap();
         assert!(matches!(packed(&place, &path), Err(DeployError::Pack { .. })));
+        let script = ModulePlace { language: Some(Language::Python), ..place.clone() };
+        assert_eq!(packed(&script, &path).unwrap().main["data"]["k"], "text");
         let odd = ModulePlace { name: "M".into(), ..place };
         assert!(packed(&odd, &path).unwrap_err().is_input());
     }

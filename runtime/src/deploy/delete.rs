@@ -273,7 +273,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_module_of_another_client_stays() {
-        let place = ModulePlace { namespace: "n".into(), name: "m".into(), key: "hook.wasm".into() };
+        let key = "hook.wasm".to_owned();
+        let place = ModulePlace { namespace: "n".into(), name: "m".into(), key, language: None };
         let other = json!({ "metadata": { "name": "m", "managedFields": [{ "manager": "kubectl" }] } });
         let deployment = deployment(move |method| {
             assert_eq!(*method, Method::GET, "nothing is deleted");

@@ -46,9 +46,13 @@ pub enum DeployError {
         "{user} needs a module in the ConfigMap {map}, which is neither among the files nor in the cluster: build it (`cargo build --target wasm32-wasip1 --release`), or name its file with --module {map}=PATH"
     )]
     NoModule { user: String, map: String },
-    #[error("the module {}", path.display())]
+    #[error(
+        "{user} needs a script in the ConfigMap {map}, which is neither among the files nor in the cluster: put the file {key} beside the files, or name it with --module {map}=PATH"
+    )]
+    NoScript { user: String, map: String, key: String },
+    #[error("{}", path.display())]
     ReadModule { path: std::path::PathBuf, source: std::io::Error },
-    #[error("the module {}", path.display())]
+    #[error("{}", path.display())]
     Pack { path: std::path::PathBuf, source: PackError },
     #[error(transparent)]
     Manifest(#[from] ManifestError),
@@ -144,7 +148,7 @@ impl Deployment {
 }
 
 fn config_map(place: &ModulePlace) -> Result<Place, DeployError> {
-    let ModulePlace { namespace, name, key } = place.clone();
+    let ModulePlace { namespace, name, key, .. } = place.clone();
     let packed = Place { name, namespace, key };
     packed.check().map_err(|why| DeployError::Place(format!("{}/{}", place.namespace, place.name), why))?;
     Ok(packed)

@@ -1,4 +1,4 @@
-//! Modules of a bundle: which file is which controller's, as flags say or as the toolchain left it.
+//! Modules and scripts of a bundle: which file is which controller's, as flags say, as the toolchain left it, or by its name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -56,11 +56,43 @@ fn could(places: &[&ModulePlace]) -> String {
     if all.is_empty() { "none".to_owned() } else { all.join(" or ") }
 }
 
-/// The file of each module; none for those that nothing is known of. `built`: the modules that the toolchain left.
+/// What lies beside the files of a bundle.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// The modules that the toolchain left.
+    built: Vec<PathBuf>,
+    folders: Vec<PathBuf>,
+}
+
+impl Found {
+    /// Beside these files, and in these folders.
+    pub(crate) fn beside(files: &[PathBuf]) -> Self {
+        let folder = |file: &PathBuf| {
+            let folder = if file.is_dir() { Some(file.as_path()) } else { file.parent() };
+            folder.map(|it| if it.as_os_str().is_empty() { Path::new(".") } else { it }.to_owned())
+        };
+        let mut folders: Vec<_> = files.iter().filter_map(folder).collect();
+        folders.sort();
+        folders.dedup();
+        let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder.join(BUILT)).ok());
+        let mut built: Vec<_> = entries.flatten().flatten().map(|entry| entry.path()).collect();
+        built.retain(|path| path.extension().is_some_and(|ending| ending == "wasm"));
+        built.sort();
+        Self { built, folders }
+    }
+
+    /// The only file that has the name of a script's key.
+    fn script(&self, key: &str) -> Option<PathBuf> {
+        let mut files = self.folders.iter().map(|folder| folder.join(key)).filter(|path| path.is_file());
+        files.next().filter(|_| files.next().is_none())
+    }
+}
+
+/// The file of each module and script; none for those that nothing is known of.
 pub(crate) fn assign(
     places: &[&ModulePlace],
     flags: &[ModuleFlag],
-    built: &[PathBuf],
+    found: &Found,
 ) -> Result<BTreeMap<ModulePlace, PathBuf>, ModulesError> {
     let mut all = BTreeMap::new();
     for ModuleFlag { name, path } in flags {
@@ -86,27 +118,13 @@ pub(crate) fn assign(
             return Err(ModulesError::Twice { name: named(place) });
         }
     }
-    let left: Vec<_> = places.iter().filter(|place| !all.contains_key(**place)).collect();
-    if let ([one], [module]) = (&*left, built) {
-        all.insert((**one).clone(), module.clone());
+    let left: Vec<_> = places.iter().copied().filter(|place| !all.contains_key(*place)).collect();
+    let (scripts, modules): (Vec<_>, Vec<_>) = left.into_iter().partition(|place| place.language.is_some());
+    if let ([one], [module]) = (&*modules, &*found.built) {
+        all.insert((*one).clone(), module.clone());
     }
+    all.extend(scripts.into_iter().filter_map(|place| Some((place.clone(), found.script(&place.key)?))));
     Ok(all)
-}
-
-/// The modules that the toolchain left beside these files and folders.
-pub(crate) fn built(files: &[PathBuf]) -> Vec<PathBuf> {
-    let beside = |file: &PathBuf| {
-        let folder = if file.is_dir() { Some(file.as_path()) } else { file.parent() };
-        folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.join(BUILT))
-    };
-    let mut folders: Vec<_> = files.iter().filter_map(beside).collect();
-    folders.sort();
-    folders.dedup();
-    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    let mut modules: Vec<_> = entries.map(|entry| entry.path()).collect();
-    modules.retain(|path| path.extension().is_some_and(|ending| ending == "wasm"));
-    modules.sort();
-    modules
 }
 
 #[cfg(test)]
@@ -114,7 +132,8 @@ mod tests {
     use super::*;
 
     fn place(namespace: &str, name: &str) -> ModulePlace {
-        ModulePlace { namespace: namespace.to_owned(), name: name.to_owned(), key: "hook.wasm".to_owned() }
+        let key = "hook.wasm".to_owned();
+        ModulePlace { namespace: namespace.to_owned(), name: name.to_owned(), key, language: None }
     }
 
     #[test]
@@ -123,7 +142,7 @@ mod tests {
         let of = |places: &[&ModulePlace], flags: &[&str], built: &[&str]| {
             let flags: Vec<_> = flags.iter().map(|flag| ModuleFlag::parse(flag).unwrap()).collect();
             let built: Vec<_> = built.iter().map(PathBuf::from).collect();
-            let found = assign(places, &flags, &built)?;
+            let found = assign(places, &flags, &Found { built, folders: Vec::new() })?;
             let shown = found.iter().map(|(place, path)| format!("{}={}", named(place), path.display()));
             Ok::<_, ModulesError>(shown.collect::<Vec<_>>().join(" "))
         };
@@ -165,8 +184,27 @@ mod tests {
         for file in ["b.wasm", "a.wasm", "a.d"] {
             std::fs::write(target.join(file), "").unwrap();
         }
-        let found = built(&[folder.path().to_owned(), folder.path().join("controller.yaml")]);
-        assert_eq!(found, [target.join("a.wasm"), target.join("b.wasm")]);
-        assert!(built(&["nowhere/x.yaml".into()]).is_empty());
+        let found = Found::beside(&[folder.path().to_owned(), folder.path().join("controller.yaml")]);
+        assert_eq!(found.built, [target.join("a.wasm"), target.join("b.wasm")]);
+        assert!(Found::beside(&["nowhere/x.yaml".into()]).built.is_empty());
+    }
+
+    #[test]
+    fn a_script_is_the_file_of_its_keys_name() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let script = ModulePlace {
+            key: "sync.py".to_owned(),
+            language: Some(metahook_core::api::hook::Language::Python),
+            ..place("n", "a")
+        };
+        let folders = [one.path().to_owned(), other.path().to_owned()];
+        let of = |flags: &[ModuleFlag]| assign(&[&script], flags, &Found::beside(&folders)).unwrap();
+        assert!(of(&[]).is_empty(), "there is no such file");
+        std::fs::write(one.path().join("sync.py"), "").unwrap();
+        assert_eq!(of(&[]), [(script.clone(), one.path().join("sync.py"))].into());
+        std::fs::write(other.path().join("sync.py"), "").unwrap();
+        assert!(of(&[]).is_empty(), "either could be it");
+        let flag = ModuleFlag::parse("a=./x.py").unwrap();
+        assert_eq!(of(&[flag]), [(script.clone(), "./x.py".into())].into());
     }
 }

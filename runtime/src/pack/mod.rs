@@ -69,6 +69,12 @@ pub enum PackError {
         print_bytes(*most)
     )]
     TooLarge { stored: u64, most: u64 },
+    #[error(
+        "the script has {0} bytes, and a ConfigMap holds {MAX_CONFIG_MAP}: make it smaller, or make a component of it"
+    )]
+    LargeScript(usize),
+    #[error("the script is no text in UTF-8")]
+    ScriptText(#[source] std::str::Utf8Error),
 }
 
 impl Place {
@@ -143,6 +149,17 @@ pub(crate) fn pack(module: &[u8], place: &Place) -> Result<Packed, PackError> {
         json!({ "data": { index_key(&place.key): json!(index).to_string() } }),
     );
     Ok(Packed { sha256, size, stored: compressed.len(), parts, main })
+}
+
+/// A script as text, which people read in the cluster, too.
+pub(crate) fn pack_script(script: &[u8], place: &Place) -> Result<Packed, PackError> {
+    let size = script.len();
+    if size > MAX_CONFIG_MAP {
+        return Err(PackError::LargeScript(size));
+    }
+    let text = std::str::from_utf8(script).map_err(PackError::ScriptText)?;
+    let main = config_map(place, &place.name, json!({ "data": { &place.key: text } }));
+    Ok(Packed { sha256: Digest::of(script).hex(), size, stored: size, parts: Vec::new(), main })
 }
 
 impl Packed {
@@ -317,6 +334,20 @@ mod tests {
         let (packed, why) = optimize(Path::new("no-such-wasm-opt"), &component).unwrap();
         assert!(packed == component && why.is_none());
         assert!(pack(&component, &place()).is_ok());
+    }
+
+    #[test]
+    fn a_script_is_stored_as_text_up_to_its_bound() {
+        let place = Place { key: "hook.py".into(), ..place() };
+        let script = vec![b'#'; MAX_CONFIG_MAP];
+        let packed = pack_script(&script, &place).unwrap();
+        assert_eq!((packed.size, packed.sha256), (script.len(), Digest::of(&script).hex()));
+        assert_eq!(packed.main["data"]["hook.py"].as_str().unwrap().as_bytes(), script);
+        let above = [script, vec![b'#']].concat();
+        assert!(
+            matches!(pack_script(&above, &place), Err(PackError::LargeScript(size)) if size == above.len())
+        );
+        assert!(matches!(pack_script(b"\xff", &place), Err(PackError::ScriptText(_))));
     }
 
     #[test]

@@ -256,6 +256,7 @@ fn status(state: &HookSourceState) -> Option<HookStatus> {
         short_digest: Some(module.digest.short()),
         digest: Some(module.digest.to_string()),
         size: i64::try_from(module.size).ok(),
+        runner: module.runner.as_ref().map(|runner| runner.digest.to_string()),
         loaded_at: Some(timestamp()),
         compile_millis: compiled.and_then(|time| i64::try_from(time.as_millis()).ok()),
         pure: None,

@@ -79,6 +79,8 @@ pub struct HookStatus {
     pub short_digest: Option<String>,
     /// Bytes of the module.
     pub size: Option<i64>,
+    /// `sha256:` and the digest of the interpreter that runs a script.
+    pub runner: Option<String>,
     pub loaded_at: Option<String>,
     pub compile_millis: Option<i64>,
     /// No call has read the real time so far.
