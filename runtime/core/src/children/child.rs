@@ -11,8 +11,8 @@ use crate::api::common::UpdateMethod;
 use crate::children::claims::{MADE_BY, own};
 use crate::children::desired::{Apply, ChildKind};
 use crate::children::last_applied::{
-    LAST_APPLIED, SYSTEM_FIELDS, Wanted, annotate, annotation, applied_body, applied_print, fold, is_secret,
-    last_applied,
+    LAST_APPLIED, SYSTEM_FIELDS, Wanted, annotate, annotation, applied_body, applied_print, fold,
+    is_kept_otherwise, last_applied,
 };
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Problem, Skip};
@@ -134,25 +134,25 @@ impl Child<'_> {
         if object.deleting {
             return Ok(Decision::Leave(Skip::BeingDeleted));
         }
+        if self.method() == UpdateMethod::OnDelete {
+            // What another client changed, or the API server made of it, is not what the author waits for.
+            let is_left = compared.recorded;
+            return Ok(if is_left { Decision::Leave(Skip::OnDelete) } else { Decision::Differs(drift) });
+        }
         let drifted = compared.recorded && !drift.is_empty();
         let replace = Op::Replace { id: self.id.clone(), body: compared.merged.into_owned() };
-        let op = match self.method() {
-            // What another client changed, or the API server made of it, is not what the author waits for.
-            UpdateMethod::OnDelete if compared.recorded => return Ok(Decision::Leave(Skip::OnDelete)),
-            UpdateMethod::OnDelete => return Ok(Decision::Differs(drift)),
+        let probe =
+            |write: Op, otherwise| Op::Probe { write: Box::new(write), otherwise: Box::new(otherwise) };
+        let op = if !self.recreates() || drifted && is_corrected_in_place(&drift) {
             // What the API server made of it when it was new may be what cannot be written any more.
-            UpdateMethod::InPlace | UpdateMethod::RollingInPlace if object.generation == 1 && drifted => {
-                Op::Probe { otherwise: Box::new(replace.clone()), write: Box::new(replace) }
-            }
-            UpdateMethod::InPlace | UpdateMethod::RollingInPlace => replace,
+            if object.generation == 1 && drifted { probe(replace.clone(), replace) } else { replace }
+        } else if drift.is_empty() {
             // What is in the object is as wanted: that is no reason to make it anew.
-            UpdateMethod::Recreate | UpdateMethod::RollingRecreate if drift.is_empty() => replace,
-            UpdateMethod::Recreate | UpdateMethod::RollingRecreate if compared.changed_mind => {
-                self.recreate(object)
-            }
-            UpdateMethod::Recreate | UpdateMethod::RollingRecreate => {
-                Op::Probe { write: Box::new(replace), otherwise: Box::new(self.recreate(object)) }
-            }
+            replace
+        } else if compared.changed_mind {
+            self.recreate(object)
+        } else {
+            probe(replace, self.recreate(object))
         };
         Ok(self.correct_drift(op, if drifted { drift } else { Vec::new() }, past))
     }
@@ -187,6 +187,7 @@ impl Child<'_> {
             let (id, uid) = (self.id.clone(), object.uid.clone());
             return Decision::Do(Op::HandOver { id, uid, manager: Arc::clone(manager) });
         }
+        let is_another_answer = past.history.has_applied_other(self.id, object, applied_print(&body));
         // Another object of that name is none of ours.
         if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
             metadata.insert("uid".to_owned(), Value::String(object.uid.as_str().to_owned()));
@@ -197,11 +198,11 @@ impl Child<'_> {
             body,
             manager: Arc::clone(manager),
         };
-        let op = match self.method() {
-            UpdateMethod::Recreate | UpdateMethod::RollingRecreate => {
-                Op::Probe { write: Box::new(write), otherwise: Box::new(self.recreate(object)) }
-            }
-            UpdateMethod::OnDelete | UpdateMethod::InPlace | UpdateMethod::RollingInPlace => write,
+        let in_place = !is_another_answer && is_corrected_in_place(&differences);
+        let op = match self.recreates() {
+            false => write,
+            true if in_place => probe(write.clone(), write),
+            true => probe(write, self.recreate(object)),
         };
         self.correct_drift(op, if applied { differences } else { Vec::new() }, past)
     }
@@ -221,7 +222,7 @@ impl Child<'_> {
         let last = last_applied(observed)?;
         let before = last.as_ref().map(|(last, _)| {
             let mut last = Cow::Borrowed(last);
-            if is_secret(&wanted.object) {
+            if is_kept_otherwise(&last) {
                 fold(last.to_mut());
             }
             last
@@ -272,6 +273,16 @@ impl Child<'_> {
         let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)
     }
+}
+
+fn probe(write: Op, otherwise: Op) -> Op {
+    Op::Probe { write: Box::new(write), otherwise: Box::new(otherwise) }
+}
+
+/// Another order of a list, and items that other clients added to one, make no child anew under Recreate: a `ServiceAccount`
+/// would lose its Secrets.
+fn is_corrected_in_place(drift: &[Difference]) -> bool {
+    !drift.is_empty() && drift.iter().all(Difference::is_order_or_extra_item)
 }
 
 /// What of an object is the API server's, or ours, is no part of what is merged.

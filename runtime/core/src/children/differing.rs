@@ -78,6 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json::difference::Change;
     use crate::object::testing::resource;
 
     fn differing(names: &[&str], path: &str) -> Option<Differing> {
@@ -85,7 +86,12 @@ mod tests {
         for name in names {
             let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", name) };
             Differing::add(&mut all, &id, &[]);
-            let one = Difference { path: path.to_owned(), wanted: json!(1), found: json!(2) };
+            let one = Difference {
+                path: path.to_owned(),
+                wanted: json!(1),
+                found: json!(2),
+                change: Change::Value,
+            };
             Differing::add(&mut all, &id, &[one]);
         }
         all

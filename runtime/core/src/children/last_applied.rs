@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::children::claims::{MADE_BY, own};
-use crate::children::{Owner, Problem};
+use crate::children::{Owner, Problem, injected};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::difference::same;
 use crate::json::{object_in, to_go_string};
@@ -45,9 +45,9 @@ impl Wanted {
             annotations.remove(LAST_APPLIED);
             annotations.remove(MADE_BY);
         }
-        let record = is_secret(&object).then(|| {
-            let mut record = object.clone();
-            if let Some(salt) = salt {
+        let record = is_kept_otherwise(&object).then(|| object.clone());
+        let record = record.map(|mut record| {
+            if let Some(salt) = salt.filter(|_| is_secret(&record)) {
                 hash(&mut record, salt);
             }
             fold(&mut object);
@@ -117,8 +117,21 @@ pub(super) fn is_secret(object: &Value) -> bool {
     is("apiVersion", "v1") && is("kind", "Secret")
 }
 
+/// Whether the API server, or an injector, keeps an object as something else than what is recorded.
+pub(super) fn is_kept_otherwise(object: &Value) -> bool {
+    is_secret(object) || injected::has_empty(object)
+}
+
+/// What an object is compared and merged as.
+pub(super) fn fold(object: &mut Value) {
+    if is_secret(object) {
+        fold_texts(object);
+    }
+    injected::drop_empty(object);
+}
+
 /// `stringData` can only be written: the API server keeps it as `data`, and so it has to be compared.
-pub(super) fn fold(secret: &mut Value) {
+fn fold_texts(secret: &mut Value) {
     let Value::Object(secret) = secret else { return };
     let Some(Value::Object(texts)) = secret.remove("stringData") else { return };
     if let Some(data) = object_in(secret, "data") {

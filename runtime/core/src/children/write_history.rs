@@ -283,6 +283,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::json::difference::Change;
     use crate::object::id::Key;
     use crate::object::testing::{a, resource};
 
@@ -291,7 +292,7 @@ mod tests {
     }
 
     fn difference() -> Difference {
-        Difference { path: "spec.image".to_owned(), wanted: json!(1), found: json!(2) }
+        Difference { path: "spec.image".to_owned(), wanted: json!(1), found: json!(2), change: Change::Value }
     }
 
     fn drift(uid: &str) -> Drift {
@@ -351,8 +352,12 @@ mod tests {
     }
 
     fn drift_at(paths: &[&str]) -> Vec<Difference> {
-        let difference =
-            |path: &&str| Difference { path: (*path).to_owned(), wanted: json!(1), found: json!(2) };
+        let difference = |path: &&str| Difference {
+            path: (*path).to_owned(),
+            wanted: json!(1),
+            found: json!(2),
+            change: Change::Value,
+        };
         paths.iter().map(difference).collect()
     }
 

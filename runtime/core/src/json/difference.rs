@@ -1,11 +1,13 @@
 //! Differences between two values, by path.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use crate::hash::{Fingerprint, Fingerprinter};
-use crate::json::lists::{Identity, Lists};
+use crate::json::identity::Identity;
+use crate::json::lists::Lists;
 use crate::json::to_go_string;
 
 /// One place, and what stands there; a missing value is a null.
@@ -15,9 +17,25 @@ pub struct Difference {
     pub path: String,
     pub wanted: Value,
     pub found: Value,
+    pub change: Change,
+}
+
+/// What differs at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Value,
+    /// The order of a list's items: the two values are their names, or the whole list where nothing names them.
+    Order,
+    /// A named item of a list is not wanted.
+    ExtraItem,
 }
 
 impl Difference {
+    /// Whether an object that is otherwise as wanted is not worth being made anew for it.
+    pub fn is_order_or_extra_item(&self) -> bool {
+        matches!(self.change, Change::Order | Change::ExtraItem)
+    }
+
     /// The same for the same two values at the same place.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut all = Fingerprinter::default();
@@ -29,7 +47,7 @@ impl Difference {
 }
 
 /// # Guarantees
-/// Empty exactly if the two are the same to the API server, but for the order of items that something identifies.
+/// Empty exactly if the two are the same to the API server, but for the order of a set.
 pub fn differences(wanted: &Value, found: &Value, lists: Option<&Lists>) -> Vec<Difference> {
     let mut all = Vec::new();
     // Nearly always, and much cheaper.
@@ -58,30 +76,70 @@ fn compare(
         (Value::Array(wanted), Value::Array(found)) => {
             let kind = lists.and_then(|lists| lists.kind.as_ref());
             let below = lists.and_then(Lists::item);
-            if let Some(by) = Identity::of([wanted, found], kind) {
-                let wanted: BTreeMap<_, _> = by.named(wanted).collect();
-                let found: BTreeMap<_, _> = by.named(found).collect();
-                let names: BTreeSet<_> = wanted.keys().chain(found.keys()).collect();
-                for name in names {
-                    let item = |of: &BTreeMap<_, _>| of.get(name).copied().unwrap_or(&Value::Null);
-                    let pair = (item(&wanted), item(&found));
-                    at(path, &format!("[{}]", by.shown(name)), |path| compare(all, path, pair, below));
-                }
-            } else if wanted.len() == found.len() {
-                for (i, pair) in wanted.iter().zip(found).enumerate() {
-                    at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
-                }
-            } else {
-                all.push(Difference {
-                    path: path.clone(),
-                    wanted: Value::Array(wanted.clone()),
-                    found: Value::Array(found.clone()),
-                });
+            match Identity::of([wanted, found], kind) {
+                Some(by) => compare_named(all, path, by, (wanted, found), below),
+                None => compare_items(all, path, (wanted, found), below),
             }
         }
         _ if same(wanted, found) => {}
-        _ => all.push(Difference { path: path.clone(), wanted: wanted.clone(), found: found.clone() }),
+        _ => push(all, path, (wanted.clone(), found.clone()), Change::Value),
     }
+}
+
+fn push(all: &mut Vec<Difference>, path: &str, (wanted, found): (Value, Value), change: Change) {
+    all.push(Difference { path: path.to_owned(), wanted, found, change });
+}
+
+fn compare_named(
+    all: &mut Vec<Difference>,
+    path: &mut String,
+    by: Identity<'_>,
+    (wanted, found): (&[Value], &[Value]),
+    below: Option<&Lists>,
+) {
+    let of_wanted: BTreeMap<_, _> = by.named(wanted).collect();
+    let of_found: BTreeMap<_, _> = by.named(found).collect();
+    let names: BTreeSet<_> = of_wanted.keys().chain(of_found.keys()).collect();
+    for name in names {
+        at(path, &format!("[{}]", by.shown(name)), |path| match (of_wanted.get(name), of_found.get(name)) {
+            (None, Some(found)) => push(all, path, (Value::Null, (*found).clone()), Change::ExtraItem),
+            (wanted, found) => {
+                let or_null = |item: Option<&&Value>| item.copied().cloned().unwrap_or(Value::Null);
+                compare(all, path, (&or_null(wanted), &or_null(found)), below);
+            }
+        });
+    }
+    if let Some(orders) = by.orders(wanted, found) {
+        let [wanted, found] = orders.map(|names| names.into_iter().map(Cow::into_owned).collect());
+        push(all, path, (wanted, found), Change::Order);
+    }
+}
+
+/// Items without names are compared by their places.
+fn compare_items(
+    all: &mut Vec<Difference>,
+    path: &mut String,
+    (wanted, found): (&[Value], &[Value]),
+    below: Option<&Lists>,
+) {
+    if wanted.len() == found.len() && !is_reordered(wanted, found) {
+        for (i, pair) in wanted.iter().zip(found).enumerate() {
+            at(path, &format!("[{i}]"), |path| compare(all, path, pair, below));
+        }
+    } else if !all_same(wanted, found) {
+        let change = if wanted.len() == found.len() { Change::Order } else { Change::Value };
+        push(all, path, (wanted.to_vec().into(), found.to_vec().into()), change);
+    }
+}
+
+/// Whether two lists have the same items in another order.
+fn is_reordered(one: &[Value], other: &[Value]) -> bool {
+    let sorted = |items: &[Value]| {
+        let mut all: Vec<_> = items.iter().map(to_go_string).collect();
+        all.sort_unstable();
+        all
+    };
+    one.len() > 1 && !all_same(one, other) && sorted(one) == sorted(other)
 }
 
 fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
@@ -102,7 +160,7 @@ pub fn same(a: &Value, b: &Value) -> bool {
         (Value::Number(a), Value::Number(b)) => {
             a == b || a.as_f64() == b.as_f64() && a.is_f64() != b.is_f64()
         }
-        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Array(a), Value::Array(b)) => all_same(a, b),
         (Value::Object(a), Value::Object(b)) => {
             // Each pair is compared once: the second loop only finds members that the first could not see.
             a.iter().all(|(key, a)| b.get(key).map_or(a.is_null(), |b| same(a, b)))
@@ -112,12 +170,17 @@ pub fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
+fn all_same(a: &[Value], b: &[Value]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
+    use crate::json::lists::ListKind;
     use crate::object::testing::any_json;
 
     fn paths(wanted: &Value, found: &Value) -> Vec<String> {
@@ -137,8 +200,40 @@ mod tests {
     #[test]
     fn lists_of_another_length_differ_as_a_whole() {
         let found = differences(&json!({"l": [1]}), &json!({"l": [1, 2]}), None);
-        let expected = Difference { path: "l".to_owned(), wanted: json!([1]), found: json!([1, 2]) };
+        let expected = Difference {
+            path: "l".to_owned(),
+            wanted: json!([1]),
+            found: json!([1, 2]),
+            change: Change::Value,
+        };
         assert_eq!(found, [expected]);
+    }
+
+    #[test]
+    fn another_order_is_one_difference_of_the_list() {
+        let of = |wanted: &Value, found: &Value| {
+            let all = differences(wanted, found, None).into_iter();
+            all.map(|it| (it.path, it.wanted, it.found, it.change)).collect::<Vec<_>>()
+        };
+        let item = |name: &str| json!({"name": name, "v": name});
+        let (ab, ba) = (json!({"l": [item("a"), item("b")]}), json!({"l": [item("b"), item("a")]}));
+        assert_eq!(of(&ab, &ba), [("l".to_owned(), json!(["a", "b"]), json!(["b", "a"]), Change::Order)]);
+        let (ab, ba) = (json!({"l": [["a"], ["b"]]}), json!({"l": [["b"], ["a"]]}));
+        let whole = [("l".to_owned(), ab["l"].clone(), ba["l"].clone(), Change::Order)];
+        assert_eq!(of(&ab, &ba), whole);
+        let set = Lists {
+            members: [("l".to_owned(), Lists { kind: Some(ListKind::Set), ..Lists::default() }.into())]
+                .into(),
+            ..Lists::default()
+        };
+        assert_eq!(differences(&json!({"l": ["a", "b"]}), &json!({"l": ["b", "a"]}), Some(&set)), []);
+    }
+
+    #[test]
+    fn items_of_others_in_between_are_no_other_order() {
+        let list = |names: &str| json!(names.chars().map(|name| json!({"name": name})).collect::<Vec<_>>());
+        let found = differences(&list("ab"), &list("XaYb"), None);
+        assert!(found.iter().all(|it| it.change == Change::ExtraItem) && found.len() == 2, "{found:?}");
     }
 
     #[test]

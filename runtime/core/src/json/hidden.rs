@@ -49,7 +49,7 @@ pub fn shown_differences(wanted: &Value, found: &Value, is_whole: bool) -> Strin
     shown.join("; ")
 }
 
-fn shown_difference(Difference { path, wanted, found }: Difference, is_secret: bool) -> String {
+fn shown_difference(Difference { path, wanted, found, .. }: Difference, is_secret: bool) -> String {
     let is_value =
         |field: &str| path.strip_prefix(field).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
     let is_hidden = RECORDS.iter().any(|record| path.ends_with(record))

@@ -1,11 +1,10 @@
-//! List types of a kind, as the API server publishes them in its schemas (`OpenAPI` v3), and the names of a list's items.
+//! List types of a kind, as the API server publishes them in its schemas (`OpenAPI` v3).
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::object::id::Gvk;
 
@@ -190,101 +189,6 @@ impl Document {
             .flat_map(|schema| [Some(schema), named(schema)])
             .flatten()
             .find_map(|schema| schema.properties.get(field)?.default.clone())
-    }
-}
-
-/// Fields that name the items of a list about which nothing is published, in the order they are tried. A convention:
-/// most lists of the Kubernetes API that are maps at heart use one of them.
-const MERGE_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "uid", "ip", "path"];
-
-/// The part of an item that identifies it in its list.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Identity<'a> {
-    /// One field, by convention.
-    Field(&'static str),
-    /// What is published.
-    Kind(&'a ListKind),
-}
-
-impl<'a> Identity<'a> {
-    /// `None` where the lists are values as a whole: they are published to be, or nothing identifies their items. By
-    /// convention it is the first field that every item of all lists has, and that differs within each list: identified
-    /// by `port` alone, 53/TCP and 53/UDP would become one.
-    pub(super) fn of<const N: usize>(all: [&[Value]; N], kind: Option<&'a ListKind>) -> Option<Self> {
-        let tells_apart = |by: &Self| {
-            all.iter().all(|list| match list {
-                [] => true,
-                [one] => by.name(one).is_some(),
-                many => {
-                    let mut names = BTreeSet::new();
-                    many.iter().all(|item| by.name(item).is_some_and(|name| names.insert(name)))
-                }
-            })
-        };
-        match kind {
-            Some(ListKind::Atomic) => None,
-            Some(kind @ (ListKind::Set | ListKind::Map(_))) => Some(Self::Kind(kind)).filter(tells_apart),
-            None if all.iter().all(|list| list.is_empty()) => None,
-            None => MERGE_KEYS.into_iter().map(Self::Field).find(tells_apart),
-        }
-    }
-
-    pub(super) fn named(self, items: &[Value]) -> impl Iterator<Item = (Cow<'_, str>, &Value)> {
-        items.iter().filter_map(move |item| Some((self.name(item)?, item)))
-    }
-
-    /// The list as the map that it is at heart.
-    pub(super) fn members(self, items: &[Value]) -> Map<String, Value> {
-        self.named(items).map(|(name, item)| (name.into_owned(), item.clone())).collect()
-    }
-
-    /// What an item is called in its list.
-    fn name<'b>(&self, item: &'b Value) -> Option<Cow<'b, str>> {
-        match self {
-            Self::Field(field) => text(item.get(field)?),
-            Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {
-                [key] => part(item.as_object()?, key),
-                keys => {
-                    let item = item.as_object()?;
-                    let part = |key: &ListKey| Some(format!("{}={}", key.field, part(item, key)?));
-                    let mut parts = keys.iter().map(part).collect::<Option<Vec<_>>>()?;
-                    parts.sort();
-                    Some(parts.join(",").into())
-                }
-            },
-            Self::Kind(ListKind::Set) => text(item),
-            Self::Kind(ListKind::Atomic) => None,
-        }
-    }
-
-    /// The name with its field, for people.
-    pub(super) fn shown(&self, name: &str) -> String {
-        match self {
-            Self::Field(field) => format!("{field}={name}"),
-            Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {
-                [key] => format!("{}={name}", key.field),
-                _ => name.to_owned(),
-            },
-            Self::Kind(ListKind::Set | ListKind::Atomic) => name.to_owned(),
-        }
-    }
-}
-
-/// The value of a field, or its default; an absent value identifies an item, too.
-fn part<'a>(item: &'a Map<String, Value>, key: &ListKey) -> Option<Cow<'a, str>> {
-    match (item.get(&key.field), &key.default) {
-        (Some(value), _) => text(value),
-        (None, Some(default)) => text(default).map(|text| text.into_owned().into()),
-        (None, None) => Some("".into()),
-    }
-}
-
-/// `80` and `"80"` are one name; what has parts is none.
-fn text(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::String(text) => Some(text.as_str().into()),
-        Value::Number(_) | Value::Bool(_) => Some(value.to_string().into()),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
 }
 

@@ -1,17 +1,19 @@
 //! Merges: the three-way merge of dynamic apply, and the result of server-side apply.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::json::lists::{Identity, ListKind, Lists};
+use crate::json::identity::Identity;
+use crate::json::lists::{ListKind, Lists};
 
 /// What `observed` becomes when `desired` is applied over it, given that `last` was applied before.
 ///
 /// # Guarantees
 /// Fields that neither `last` nor `desired` mention stay. Fields of `last` that `desired` no longer mentions go. A null
 /// mentions nothing, but of an object that was applied before it takes only what was applied.
+/// Named items of `desired` have its order; items that only `observed` has stay behind the item that they stand behind.
 /// Where the types of `observed` and `desired` differ, `desired` wins whole.
 pub fn merge(observed: &Value, last: Option<&Value>, desired: &Value, lists: Option<&Lists>) -> Value {
     match (observed, desired) {
@@ -61,14 +63,8 @@ fn arrays(observed: &[Value], last: &[Value], desired: &[Value], lists: Option<&
     };
     let (before, last, wanted) = (by.members(observed), by.members(last), by.members(desired));
     let merged = objects(&before, Some(&last), &wanted, |_| lists.and_then(Lists::item));
-    let mut seen = BTreeSet::new();
-    Value::Array(
-        by.named(observed)
-            .chain(by.named(desired))
-            .filter(|(name, _)| seen.insert(name.clone()))
-            .filter_map(|(name, _)| merged.get(name.as_ref()).cloned())
-            .collect(),
-    )
+    let order = by.merged_order(observed, desired).into_iter();
+    Value::Array(order.filter_map(|name| merged.get(name.as_ref()).cloned()).collect())
 }
 
 /// Whether a merge would leave `observed` as it is, as most do: no merged value is made to find that.
@@ -103,10 +99,17 @@ pub fn changes_nothing(
             };
             let last: BTreeMap<_, _> = by.named(last).collect();
             let mut wanted: BTreeMap<_, _> = by.named(desired).collect();
+            let mut order = by.named(desired).map(|(name, _)| name);
             let stays = |(name, item)| match wanted.remove(&name) {
                 None => !last.contains_key(&name),
                 Some(wanted) => {
-                    changes_nothing(item, last.get(&name).copied(), wanted, lists.and_then(Lists::item))
+                    (by.is_unordered() || order.next().is_some_and(|next| next == name))
+                        && changes_nothing(
+                            item,
+                            last.get(&name).copied(),
+                            wanted,
+                            lists.and_then(Lists::item),
+                        )
                 }
             };
             by.named(observed).all(stays) && wanted.is_empty()
@@ -133,6 +136,7 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
             Value::Object(all)
         }
         (Value::Array(observed), Value::Array(body)) => {
+            let kind = kind.filter(|kind| **kind != ListKind::Atomic);
             let by = kind.and_then(|kind| Identity::of([observed.as_slice(), body], Some(kind)));
             by.map_or_else(|| Value::Array(body.clone()), |by| items(by, observed, body, lists))
         }
@@ -142,13 +146,11 @@ pub fn applied(observed: &Value, body: &Value, lists: Option<&Lists>) -> Value {
 
 fn items(by: Identity<'_>, observed: &[Value], body: &[Value], lists: Option<&Lists>) -> Value {
     let (before, wanted) = (by.members(observed), by.members(body));
-    let mut seen = BTreeSet::new();
-    let all = by.named(observed).chain(by.named(body)).filter(|(name, _)| seen.insert(name.clone()));
-    let item = |(name, item): (Cow<'_, str>, &Value)| match (before.get(&*name), wanted.get(&*name)) {
-        (Some(before), Some(wanted)) => applied(before, wanted, lists.and_then(Lists::item)),
-        _ => item.clone(),
+    let item = |name: Cow<'_, str>| match (before.get(&*name), wanted.get(&*name)) {
+        (Some(before), Some(wanted)) => Some(applied(before, wanted, lists.and_then(Lists::item))),
+        (one, other) => one.or(other).cloned(),
     };
-    Value::Array(all.map(item).collect())
+    Value::Array(by.merged_order(observed, body).into_iter().filter_map(item).collect())
 }
 
 #[cfg(test)]
@@ -191,7 +193,8 @@ mod tests {
                 json!({"l":[{"name":"k","v":1},{"name":"r","v":1},{"name":"m","n":{"k":1}}]}),
                 json!({"l":[{"name":"r"}]}),
                 json!({"l":[{"name":"a"},{"name":"m","n":{"x":2}}]}),
-                json!({"l":[{"name":"k","v":1},{"name":"m","n":{"k":1,"x":2}},{"name":"a"}]}),
+                // But for the order: Metacontroller appends new items.
+                json!({"l":[{"name":"k","v":1},{"name":"a"},{"name":"m","n":{"k":1,"x":2}}]}),
             ),
             (
                 json!({"p":[{"port":80,"k":1}]}),
@@ -255,12 +258,60 @@ mod tests {
     }
 
     #[test]
-    fn a_list_published_as_one_value_is_replaced_whole_whatever_its_items_are_called() {
+    fn of_a_list_published_as_one_value_named_items_of_others_stay() {
+        let atomic = tree(ListKind::Atomic);
         let observed = json!({"l":[{"name":"a","added":1},{"name":"b"}]});
         let desired = json!({"l":[{"name":"a"}]});
-        assert_eq!(merge(&observed, None, &desired, Some(&tree(ListKind::Atomic))), desired);
-        let by_name = merge(&observed, None, &desired, None);
-        assert_eq!(by_name, json!({"l":[{"name":"a","added":1},{"name":"b"}]}), "by convention");
+        for lists in [Some(&atomic), None] {
+            assert_eq!(merge(&observed, Some(&desired), &desired, lists), observed);
+            let none = merge(&observed, Some(&desired), &json!({"l":[]}), lists);
+            assert_eq!(none, json!({"l":[{"name":"b"}]}));
+        }
+        let ports = json!({"l":[{"port":80}]});
+        let more = json!({"l":[{"port":80},{"port":90}]});
+        assert_eq!(merge(&more, Some(&ports), &ports, Some(&atomic)), ports, "a port is no name");
+    }
+
+    #[test]
+    fn subjects_of_one_name_are_told_apart_by_their_namespaces() {
+        let atomic = tree(ListKind::Atomic);
+        let account =
+            |namespace: &str| json!({"kind":"ServiceAccount","name":"default","namespace":namespace});
+        let ours = json!({"l":[account("a"), account("b")]});
+        let observed = json!({"l":[account("a"), account("theirs"), account("b")]});
+        assert_eq!(merge(&observed, Some(&ours), &ours, Some(&atomic)), observed);
+        let less = json!({"l":[account("b")]});
+        let expected = json!({"l":[account("theirs"), account("b")]});
+        assert_eq!(merge(&observed, Some(&ours), &less, Some(&atomic)), expected);
+    }
+
+    fn named(names: &str) -> Value {
+        json!({"l": names.chars().map(|name| json!({"name": name})).collect::<Vec<_>>()})
+    }
+
+    /// Capital letters are items of other clients.
+    #[test]
+    fn named_items_have_the_order_of_the_answer() {
+        let by_name = tree(ListKind::Map(vec![ListKey { field: "name".to_owned(), default: None }]));
+        for (observed, last, desired, expected) in [
+            ("ab", "ab", "ba", "ba"),
+            ("ab", "ab", "anb", "anb"),
+            ("ab", "ab", "nab", "nab"),
+            ("aXb", "ab", "ba", "baX"),
+            ("XabY", "ab", "ba", "XbYa"),
+            ("aXbY", "ab", "anb", "aXnbY"),
+            ("XaYb", "ab", "b", "XYb"),
+            ("XY", "", "a", "XYa"),
+            ("ab", "", "ba", "ba"),
+        ] {
+            for lists in [None, Some(&by_name), Some(&tree(ListKind::Atomic))] {
+                let merged = merge(&named(observed), Some(&named(last)), &named(desired), lists);
+                assert_eq!(merged, named(expected), "{observed} {last} {desired}");
+            }
+            if last == desired || last.is_empty() {
+                assert_eq!(applied(&named(observed), &named(desired), Some(&by_name)), named(expected));
+            }
+        }
     }
 
     #[test]
@@ -293,6 +344,14 @@ mod tests {
         })
     }
 
+    /// A list of items that differ by their names.
+    fn names() -> impl Strategy<Value = Value> {
+        let all = prop::sample::subsequence(vec!["a", "b", "c", "d", "e"], 0..=5).prop_shuffle();
+        all.prop_map(
+            |all| json!({"l": all.iter().map(|name| json!({"name": name, "a": name})).collect::<Vec<_>>()}),
+        )
+    }
+
     proptest! {
         #[test]
         fn merging_a_value_into_itself_changes_nothing(value in any_json(), lists in everywhere()) {
@@ -310,6 +369,18 @@ mod tests {
             let last = if same { Some(&desired) } else { None };
             let again = merge(&merged, last, &desired, lists);
             prop_assert_eq!(changes_nothing(&merged, last, &desired, lists), again == merged);
+        }
+
+        #[test]
+        fn the_order_of_the_answer_is_that_of_its_items(
+            observed in names(), last in names(), desired in names(), kind in any_kind()
+        ) {
+            prop_assume!(kind != Some(ListKind::Set));
+            let lists = kind.map(tree);
+            let merged = merge(&observed, Some(&last), &desired, lists.as_ref());
+            let ours: Vec<_> = merged["l"].as_array().unwrap().iter().filter(|item| desired["l"].as_array().unwrap().contains(item)).collect();
+            let wanted: Vec<_> = desired["l"].as_array().unwrap().iter().collect();
+            prop_assert_eq!(ours, wanted);
         }
 
         #[test]

@@ -5,6 +5,7 @@
 
 pub mod difference;
 pub mod hidden;
+mod identity;
 pub mod lists;
 pub mod merge;
 pub mod size;

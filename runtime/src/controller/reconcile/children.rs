@@ -249,7 +249,7 @@ fn flapping_message(flapping: &Drift, fields: &Value, our_managers: &[&str]) -> 
     let values: Vec<_> = flapping
         .values
         .iter()
-        .map(|Difference { path, wanted, found }| {
+        .map(|Difference { path, wanted, found, .. }| {
             let others: Vec<_> = others(fields, path, our_managers).into_iter().collect();
             let by = if others.is_empty() { String::new() } else { format!(", by {}", others.join(", ")) };
             let values = if secret { String::new() } else { format!(" ({wanted} becomes {found}{by})") };

@@ -325,7 +325,7 @@ mod tests {
     use std::time::Duration;
 
     use metahook_core::children::write_history::Drift;
-    use metahook_core::json::difference::Difference;
+    use metahook_core::json::difference::{Change, Difference};
     use metahook_core::object::id::{Gvk, Resource};
     use serde_json::json;
 
@@ -341,7 +341,12 @@ mod tests {
         Drift {
             id: ObjectId { resource: Arc::new(resource), key: Key::new("n", name) },
             uid: Uid::new(name),
-            values: vec![Difference { path: "spec.x".to_owned(), wanted: json!(1), found: json!(2) }],
+            values: vec![Difference {
+                path: "spec.x".to_owned(),
+                wanted: json!(1),
+                found: json!(2),
+                change: Change::Value,
+            }],
         }
     }
 

@@ -80,6 +80,7 @@ fn habits() -> impl Strategy<Value = Habit> {
         Just(Habit::Keeps),
         Just(Habit::DropsEmpty),
         Just(Habit::Respells),
+        Just(Habit::Sorts),
         Just(Habit::Adds),
         Just(Habit::RespellsForGood),
     ]
@@ -89,6 +90,12 @@ fn things() -> impl Strategy<Value = Vec<(String, Value)>> {
     let spec = prop::collection::btree_map("[a-b]", any_json(), 0..3)
         .prop_map(|members| Value::Object(members.into_iter().collect()));
     prop::collection::btree_map("[a-c]", spec, 0..3).prop_map(|things| things.into_iter().collect())
+}
+
+/// A spec with a list of items that differ by their names.
+fn named_list() -> impl Strategy<Value = Value> {
+    let names = prop::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4).prop_shuffle();
+    names.prop_map(|names| json!({"l": names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>()}))
 }
 
 /// Plans and carries out until nothing is to be done, at most so often; gives back how many operations wrote.
@@ -156,6 +163,29 @@ proptest! {
         settle(&mut server, &wanted(&first), was, &mut history, 1)?;
         history = WriteHistory::default();
         settle(&mut server, &wanted(&second), way, &mut history, 2)?;
+    }
+
+    /// Whatever was there before, and whichever items another client added.
+    #[test]
+    fn items_of_an_answer_end_in_its_order(
+        first in named_list(), second in named_list(), theirs in 0..5_usize, way in ways(),
+    ) {
+        prop_assume!(way.method != UpdateMethod::OnDelete);
+        let (mut server, mut history) = (Server::new(Habit::Keeps), WriteHistory::default());
+        let one = |spec: &Value| wanted(&[("a".to_owned(), spec.clone())]);
+        settle(&mut server, &one(&first), way, &mut history, 1)?;
+        for stored in server.objects.values_mut() {
+            let items = stored.value["spec"]["l"].as_array_mut().unwrap();
+            items.insert(theirs.min(items.len()), json!({"name": "theirs"}));
+            stored.value["metadata"]["resourceVersion"] = json!("1000");
+            stored.value["metadata"]["generation"] = json!(2);
+        }
+        settle(&mut server, &one(&second), way, &mut history, 2)?;
+        for stored in server.objects.values() {
+            let items = stored.value["spec"]["l"].as_array().unwrap().iter();
+            let ours: Vec<_> = items.filter(|item| item["name"] != "theirs").collect();
+            prop_assert_eq!(json!({ "l": ours }), second.clone());
+        }
     }
 
     /// What was written is found again: nothing is made anew, whatever is forgotten and whichever strategy comes next.

@@ -25,6 +25,8 @@ pub(super) enum Habit {
     Respells,
     /// Each list gets an item, as an admission plugin adds tolerations; each object a member.
     Adds,
+    /// Lists are kept in an order of their own.
+    Sorts,
     /// The server respells values at the creation only, and refuses later changes outside of metadata.
     RespellsForGood,
 }
@@ -65,6 +67,7 @@ impl Server {
             Habit::Keeps => {}
             Habit::DropsEmpty => drop_empty(value),
             Habit::Respells | Habit::RespellsForGood => respell(value),
+            Habit::Sorts => sort(value),
             Habit::Adds => add(value),
         }
     }
@@ -200,6 +203,17 @@ pub(super) fn respell(value: &mut Value) {
         Value::Object(members) => members.values_mut().for_each(respell),
         Value::Array(items) => items.iter_mut().for_each(respell),
         Value::Number(number) => *value = json!(number.to_string()),
+        _ => {}
+    }
+}
+
+pub(super) fn sort(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(sort),
+        Value::Array(items) => {
+            items.iter_mut().for_each(sort);
+            items.sort_by_key(Value::to_string);
+        }
         _ => {}
     }
 }
