@@ -8,6 +8,7 @@ pub mod hidden;
 pub mod lists;
 pub mod merge;
 pub mod size;
+pub mod yaml;
 
 use std::fmt::Write;
 
