@@ -428,6 +428,63 @@ async fn define(test: &Fixture, kind: &Kind, spec: Value) -> Result<()> {
     Ok(())
 }
 
+pub(crate) async fn nulls_are_kept_where_the_schema_lets_them_be_under_both_strategies(
+    test: &mut Fixture,
+) -> Result<()> {
+    let kind = Kind::new(&format!("nulls.{}.example.com", test.name()), "v1", "Nulls", "nulls");
+    let raw = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let spec = json!({
+        "type": "object",
+        "properties": {
+            "raw": raw,
+            "maybe": { "type": "string", "nullable": true },
+            "never": { "type": "string" },
+            "items": { "type": "array", "items": raw },
+        },
+    });
+    define(test, &kind, spec).await?;
+    let specs = [
+        json!({ "raw": { "n": 1, "o": { "p": 1 } }, "maybe": "x", "never": "x", "items": [{ "b": 1 }] }),
+        json!({ "raw": { "n": null, "o": { "p": null } }, "maybe": null, "never": null, "items": [{ "a": null, "b": 1 }] }),
+        json!({ "raw": { "n": 2, "o": { "p": 2 } }, "maybe": "y", "never": "y", "items": [{ "a": 2, "b": null }] }),
+    ];
+    let (answers, api_version) = (specs.clone(), kind.api_version());
+    let webhook = Webhook::serve(move |asked: &Asked| {
+        let name = text(&asked.body, "/parent/metadata/name");
+        let round =
+            asked.body["parent"]["spec"]["round"].as_u64().and_then(|round| usize::try_from(round).ok());
+        let spec = round.and_then(|round| answers.get(round)).unwrap_or(&answers[0]);
+        let child =
+            json!({ "apiVersion": api_version, "kind": "Nulls", "metadata": { "name": name }, "spec": spec });
+        json!({ "children": [child], "status": { "round": asked.body["parent"]["spec"]["round"] } }).into()
+    })
+    .await?;
+    test.define_kind().await?;
+    test.serve()?;
+    for apply in STRATEGIES {
+        let controller = test
+            .controller()
+            .making(&kind, "InPlace")
+            .renamed(&format!("{}-{apply}", test.name()))
+            .of_parents_with("way", apply)
+            .with("applyStrategy", apply)
+            .synced_by(Hook::webhook(&webhook.url("/sync")));
+        test.host(controller).await?;
+        test.create(test.parent(apply).labelled("way", apply)).await?;
+        let children = test.within(&kind);
+        children.until(apply, "made", |child| child["spec"] == specs[0]).await?;
+        for (number, spec) in (0_u32..).zip(&specs).skip(1) {
+            let mut expected = spec.clone();
+            if expected["never"].is_null() {
+                expected.as_object_mut().context("no object")?.remove("never");
+            }
+            round(test, apply, number).await?;
+            children.until(apply, "nulls as answered", |child| child["spec"] == expected).await?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) async fn a_value_that_keeps_flipping_is_named_and_put_right_less_often(
     test: &mut Fixture,
 ) -> Result<()> {
