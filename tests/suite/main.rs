@@ -214,6 +214,8 @@ fn of_children() -> Vec<Test> {
             a_taken_name_is_reported_with_its_owner_and_left,
             another_strategy_takes_over_what_was_written_and_what_is_dropped_goes,
             lists_are_merged_by_what_the_api_server_publishes,
+            every_text_comes_back_byte_for_byte_under_both_strategies,
+            nulls_are_kept_where_the_schema_lets_them_be_under_both_strategies,
             a_value_that_keeps_flipping_is_named_and_put_right_less_often,
             a_secrets_record_holds_hashes_where_its_hook_is_a_module,
             two_controllers_of_one_parent_leave_each_others_children_alone,

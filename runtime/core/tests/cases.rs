@@ -13,11 +13,12 @@ use metahook_core::api::ControllerKind;
 use metahook_core::children::desired::{Apply, ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
 use metahook_core::children::{self, Owner, Plan};
+use metahook_core::json::lists::{Document, Lists};
 use metahook_core::object::id::{Gvk, Resource};
 use metahook_core::object::selector::child_selector;
 use metahook_core::object::{ChildMap, Object};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,6 +37,8 @@ struct DeclaredRule {
     method: metahook_core::api::common::UpdateMethod,
     /// Server-side apply, as this field manager.
     field_manager: Option<String>,
+    /// What the API server publishes about the kind.
+    schema: Option<Value>,
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> T {
@@ -45,6 +48,14 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> T {
 
 fn object(value: &Value) -> Arc<Object> {
     Arc::new(Object::parse(&value.to_string(), None).unwrap())
+}
+
+fn published(gvk: &Gvk, schema: &Value) -> Arc<Lists> {
+    let mut schema = schema.clone();
+    schema["x-kubernetes-group-version-kind"] =
+        json!([{ "group": &*gvk.group, "version": &*gvk.version, "kind": &*gvk.kind }]);
+    let document = json!({ "components": { "schemas": { "it": schema } } });
+    Document::parse(&document.to_string()).unwrap().lists(gvk).unwrap()
 }
 
 fn text(plan: &Plan) -> String {
@@ -68,7 +79,9 @@ fn plan_of(case: &Path) -> String {
                 .field_manager
                 .as_ref()
                 .map_or(Apply::Dynamic, |name| Apply::ServerSide(name.as_str().into()));
-            ChildKind { apply, ..ChildKind::new(Arc::new(resource), rule.method) }
+            let lists =
+                rule.schema.as_ref().map(|schema| published(&resource.gvk, schema)).unwrap_or_default();
+            ChildKind { apply, lists, ..ChildKind::new(Arc::new(resource), rule.method) }
         })
         .collect();
     let mut observed = ChildMap::default();

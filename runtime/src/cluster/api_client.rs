@@ -12,6 +12,7 @@ use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::json::yaml::to_yaml_string;
 use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::reconcile::api_warnings::{self, MAX_WARNINGS};
 use metahook_core::reconcile::outcome::Retry;
@@ -52,6 +53,7 @@ struct Limit {
 /// Content types of patches.
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+/// Its bodies are read as YAML.
 pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 
 pub(crate) struct Answer {
@@ -206,7 +208,7 @@ impl ApiClient {
         kind: &str,
         body: Option<&Value>,
     ) -> Result<Answer, Unreachable> {
-        let body = body.map(serde_json::to_vec).transpose().map_err(Unreachable::Print)?;
+        let body = body.map(|body| print(kind, body)).transpose().map_err(Unreachable::Print)?;
         // All writes come through here: kube's client only lists and watches.
         let gate = (!method.is_safe()).then(|| self.gate.clone());
         let mut request = Request::builder()
@@ -283,6 +285,11 @@ impl Answer {
     }
 }
 
+/// The bytes of a body of this content type.
+fn print(kind: &str, body: &Value) -> Result<Vec<u8>, serde_json::Error> {
+    if kind == SERVER_SIDE_APPLY { Ok(to_yaml_string(body).into_bytes()) } else { serde_json::to_vec(body) }
+}
+
 fn warnings(headers: &HeaderMap) -> Vec<String> {
     let all = headers.get_all(WARNING).into_iter().take(MAX_WARNINGS);
     all.filter_map(|one| api_warnings::text(&String::from_utf8_lossy(one.as_bytes()))).collect()
@@ -323,6 +330,13 @@ mod tests {
         assert_eq!(infer(Some(""), Some("pod")).await, "pod");
         assert_eq!(infer(Some("/file"), Some("pod")).await, "elsewhere");
         assert_eq!(infer(None, None).await, "elsewhere");
+    }
+
+    #[test]
+    fn bodies_that_are_read_as_yaml_are_written_for_it() {
+        let text = Value::from("\u{2028}");
+        assert_eq!(print(SERVER_SIDE_APPLY, &text).unwrap(), br#""\u2028""#);
+        assert_eq!(print(JSON_PATCH, &text).unwrap(), "\"\u{2028}\"".as_bytes());
     }
 
     #[tokio::test]

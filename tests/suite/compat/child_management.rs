@@ -349,6 +349,142 @@ pub(crate) async fn lists_are_merged_by_what_the_api_server_publishes(test: &mut
     Ok(())
 }
 
+/// Characters that readers of YAML fold, refuse or take for something else, and some beside them; no control below U+0020
+/// but those that JSON has a name for.
+fn hazards() -> impl Iterator<Item = char> {
+    let ranges =
+        ['\u{7e}'..='\u{a1}', '\u{2027}'..='\u{202a}', '\u{fefe}'..='\u{ff01}', '\u{fffc}'..='\u{10001}'];
+    "\u{0}\u{1}\u{8}\t\n\u{c}\r\u{1f}\"\\/#:?%&*<>'`,{}[]!|@-~\u{d7ff}\u{e000}\u{1fffe}\u{10ffff}😀é"
+        .chars()
+        .chain(ranges.into_iter().flatten())
+}
+
+pub(crate) async fn every_text_comes_back_byte_for_byte_under_both_strategies(
+    test: &mut Fixture,
+) -> Result<()> {
+    let mut texts = serde_json::Map::new();
+    for c in hazards() {
+        let text = format!("{c}a {c} b{c}{c}  {c}\n{c}");
+        texts.insert(format!("c{:x}", u32::from(c)), json!(text));
+    }
+    for (i, word) in
+        ["", " ", "null", "~", "y", "<<", "=", "1e3", "0x1", "- a", "a: b", "# a", "---", "...", "\u{feff}"]
+            .into_iter()
+            .enumerate()
+    {
+        texts.insert(format!("word{i}"), json!(word));
+    }
+    texts.insert("long".to_owned(), json!("a \u{2028} b".repeat(5000)));
+    // The API server lets any text be a key of a custom resource.
+    let mut keys: serde_json::Map<_, _> =
+        hazards().map(|c| (format!("{c} k {c}"), json!(format!("{c}")))).collect();
+    keys.insert("k".repeat(5000), json!("long"));
+    keys.insert("\u{2029}".repeat(400), json!("long escaped"));
+
+    let kind = Kind::new(&format!("texts.{}.example.com", test.name()), "v1", "Texts", "texts");
+    let spec = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    define(test, &kind, spec).await?;
+    let (data, of_keys, api_version) = (texts.clone(), keys.clone(), kind.api_version());
+    let webhook = Webhook::serve(move |asked: &Asked| {
+        let name = text(&asked.body, "/parent/metadata/name");
+        let mut map = config_map(name, json!({}), json!(data));
+        map["metadata"]["annotations"] = json!(data);
+        let keys = json!({ "apiVersion": api_version, "kind": "Texts", "metadata": { "name": name }, "spec": of_keys });
+        json!({ "children": [map, keys] }).into()
+    })
+    .await?;
+    test.define_kind().await?;
+    test.serve()?;
+    for apply in STRATEGIES {
+        let making = test.controller().making(&CONFIG_MAP, "InPlace").making(&kind, "InPlace");
+        let controller = making
+            .renamed(&format!("{}-{apply}", test.name()))
+            .of_parents_with("way", apply)
+            .with("applyStrategy", apply)
+            .synced_by(Hook::webhook(&webhook.url("/sync")));
+        test.host(controller).await?;
+        test.create(test.parent(apply).labelled("way", apply)).await?;
+        let map = test.within(&CONFIG_MAP).until(apply, "made", |_| true).await?;
+        let of_keys = test.within(&kind).until(apply, "made", |_| true).await?;
+        for (key, text) in &texts {
+            ensure!(map["data"][key] == *text, "{apply}: data {key}: {text} became {}", map["data"][key]);
+            let found = &map["metadata"]["annotations"][key];
+            ensure!(found == text, "{apply}: annotation {key}: {text} became {found}");
+        }
+        ensure!(of_keys["spec"] == json!(keys), "{apply}: {}", of_keys["spec"]);
+    }
+    Ok(())
+}
+
+const STRATEGIES: [&str; 2] = ["dynamic-apply", "server-side-apply"];
+
+/// Defines a kind with this schema of its spec.
+async fn define(test: &Fixture, kind: &Kind, spec: Value) -> Result<()> {
+    let mut definition = acceptance::objects::definition(kind);
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec;
+    let crd = test.definitions().create(definition).await?;
+    let established = |crd: &Value| acceptance::objects::is_true(crd, "Established");
+    test.definitions().until(text(&crd, "/metadata/name"), "established", established).await?;
+    Ok(())
+}
+
+pub(crate) async fn nulls_are_kept_where_the_schema_lets_them_be_under_both_strategies(
+    test: &mut Fixture,
+) -> Result<()> {
+    let kind = Kind::new(&format!("nulls.{}.example.com", test.name()), "v1", "Nulls", "nulls");
+    let raw = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let spec = json!({
+        "type": "object",
+        "properties": {
+            "raw": raw,
+            "maybe": { "type": "string", "nullable": true },
+            "never": { "type": "string" },
+            "items": { "type": "array", "items": raw },
+        },
+    });
+    define(test, &kind, spec).await?;
+    let specs = [
+        json!({ "raw": { "n": 1, "o": { "p": 1 } }, "maybe": "x", "never": "x", "items": [{ "b": 1 }] }),
+        json!({ "raw": { "n": null, "o": { "p": null } }, "maybe": null, "never": null, "items": [{ "a": null, "b": 1 }] }),
+        json!({ "raw": { "n": 2, "o": { "p": 2 } }, "maybe": "y", "never": "y", "items": [{ "a": 2, "b": null }] }),
+    ];
+    let (answers, api_version) = (specs.clone(), kind.api_version());
+    let webhook = Webhook::serve(move |asked: &Asked| {
+        let name = text(&asked.body, "/parent/metadata/name");
+        let round =
+            asked.body["parent"]["spec"]["round"].as_u64().and_then(|round| usize::try_from(round).ok());
+        let spec = round.and_then(|round| answers.get(round)).unwrap_or(&answers[0]);
+        let child =
+            json!({ "apiVersion": api_version, "kind": "Nulls", "metadata": { "name": name }, "spec": spec });
+        json!({ "children": [child], "status": { "round": asked.body["parent"]["spec"]["round"] } }).into()
+    })
+    .await?;
+    test.define_kind().await?;
+    test.serve()?;
+    for apply in STRATEGIES {
+        let controller = test
+            .controller()
+            .making(&kind, "InPlace")
+            .renamed(&format!("{}-{apply}", test.name()))
+            .of_parents_with("way", apply)
+            .with("applyStrategy", apply)
+            .synced_by(Hook::webhook(&webhook.url("/sync")));
+        test.host(controller).await?;
+        test.create(test.parent(apply).labelled("way", apply)).await?;
+        let children = test.within(&kind);
+        children.until(apply, "made", |child| child["spec"] == specs[0]).await?;
+        for (number, spec) in (0_u32..).zip(&specs).skip(1) {
+            let mut expected = spec.clone();
+            if expected["never"].is_null() {
+                expected.as_object_mut().context("no object")?.remove("never");
+            }
+            round(test, apply, number).await?;
+            children.until(apply, "nulls as answered", |child| child["spec"] == expected).await?;
+        }
+    }
+    Ok(())
+}
+
 pub(crate) async fn a_value_that_keeps_flipping_is_named_and_put_right_less_often(
     test: &mut Fixture,
 ) -> Result<()> {

@@ -18,6 +18,7 @@ use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Problem, Skip};
 use crate::hash::{Fingerprint, hash_json};
 use crate::json::difference::{Difference, differences};
+use crate::json::lists::Lists;
 use crate::json::merge::{applied, changes_nothing, merge};
 use crate::json::to_go_string;
 use crate::object::Object;
@@ -59,6 +60,11 @@ impl Child<'_> {
         self.kind.map_or(&Apply::Dynamic, |kind| &kind.apply)
     }
 
+    /// What is published about the kind.
+    fn lists(&self) -> Option<&Lists> {
+        self.kind.map(|kind| kind.lists.as_ref())
+    }
+
     fn method(&self) -> UpdateMethod {
         self.kind.map(|kind| kind.method).unwrap_or_default()
     }
@@ -96,7 +102,7 @@ impl Child<'_> {
     pub(super) fn new_object(&self) -> Value {
         let wanted = self.wanted();
         match self.apply() {
-            Apply::ServerSide(_) => applied_body(self.owner, wanted, None),
+            Apply::ServerSide(_) => applied_body(self.owner, wanted, None, self.lists()),
             Apply::Dynamic => {
                 let record = to_go_string(wanted.record());
                 let mut object = wanted.object;
@@ -227,7 +233,7 @@ impl Child<'_> {
             }
             last
         });
-        let lists = self.kind.map(|kind| kind.lists.as_ref());
+        let lists = self.lists();
         let stays = changes_nothing(observed, before.as_deref(), &wanted.object, lists);
         let (mut merged, differences) = if stays {
             (Cow::Borrowed(observed), Vec::new())
@@ -268,8 +274,8 @@ impl Child<'_> {
 
     /// What is applied, and where `observed` is not so.
     pub(super) fn compare_applied(&self, observed: &Value) -> (Value, Vec<Difference>) {
-        let body = applied_body(self.owner, self.wanted(), Some(observed));
-        let lists = self.kind.map(|kind| kind.lists.as_ref());
+        let lists = self.lists();
+        let body = applied_body(self.owner, self.wanted(), Some(observed), lists);
         let differences = differences(&applied(observed, &body, lists), observed, lists);
         (body, differences)
     }

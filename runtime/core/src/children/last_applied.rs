@@ -10,6 +10,7 @@ use crate::children::claims::{MADE_BY, own};
 use crate::children::{Owner, Problem, injected};
 use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::difference::same;
+use crate::json::lists::Lists;
 use crate::json::{object_in, to_go_string};
 use crate::object::id::Uid;
 
@@ -171,10 +172,15 @@ fn plain_numbers(value: &mut Value) {
 }
 
 /// What is sent for a child: all that is wanted of it, and nothing that is not.
-pub(super) fn applied_body(owner: Owner<'_>, wanted: Wanted, observed: Option<&Value>) -> Value {
+pub(super) fn applied_body(
+    owner: Owner<'_>,
+    wanted: Wanted,
+    observed: Option<&Value>,
+    lists: Option<&Lists>,
+) -> Value {
     let mut body = wanted.object;
     drop_the_servers(&mut body);
-    prune_nulls(&mut body, observed);
+    prune_nulls(&mut body, observed, lists);
     own(&mut body, owner.parent);
     // Fields that are not sent any longer would go. A child without them was made by another client.
     let made_by = observed.map_or(owner.maker(), |observed| annotation(observed, MADE_BY));
@@ -189,21 +195,34 @@ pub(super) fn applied_print(body: &Value) -> Fingerprint {
     Fingerprint::of(to_go_string(body).as_bytes())
 }
 
-/// A field that is wanted to be nothing is not sent; but where texts are expected the API server took a null for an
-/// empty one, and that stays.
-fn prune_nulls(value: &mut Value, observed: Option<&Value>) {
+/// A field that is wanted to be nothing is not sent, unless the schema lets a null be there; but where texts are expected the
+/// API server took a null for an empty one, and that stays.
+fn prune_nulls(value: &mut Value, observed: Option<&Value>, lists: Option<&Lists>) {
     match value {
         Value::Object(members) => {
-            let observed = |name: &str| observed.and_then(|observed| observed.get(name));
-            for (name, member) in members.iter_mut() {
-                match observed(name) {
-                    Some(Value::String(text)) if text.is_empty() && member.is_null() => *member = json!(""),
-                    now => prune_nulls(member, now),
+            members.retain(|name, member| {
+                let now = observed.and_then(|observed| observed.get(name));
+                let below = lists.and_then(|lists| lists.member(name));
+                match (&*member, now) {
+                    (Value::Null, _) if below.is_some_and(|below| below.nullable) => true,
+                    (Value::Null, Some(Value::String(text))) if text.is_empty() => {
+                        *member = json!("");
+                        true
+                    }
+                    (Value::Null, _) => false,
+                    _ => {
+                        prune_nulls(member, now, below);
+                        true
+                    }
                 }
-            }
-            members.retain(|_, member| !member.is_null());
+            });
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| prune_nulls(item, None)),
+        Value::Array(items) => {
+            let below = lists.and_then(Lists::item);
+            for item in items {
+                prune_nulls(item, None, below);
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -273,7 +292,17 @@ mod tests {
     #[test]
     fn a_null_is_not_sent_but_where_it_became_an_empty_text() {
         let mut body = json!({"data": {"a": null, "b": null, "c": "d"}, "l": [{"x": null}], "o": null});
-        prune_nulls(&mut body, Some(&json!({"data": {"a": "", "b": "theirs"}, "o": {}})));
+        prune_nulls(&mut body, Some(&json!({"data": {"a": "", "b": "theirs"}, "o": {}})), None);
         assert_eq!(body, json!({"data": {"a": "", "c": "d"}, "l": [{}]}));
+    }
+    #[test]
+    fn a_null_is_sent_where_the_schema_lets_it_be() {
+        let open = Lists { open: true, ..Lists::default() };
+        let mut body = json!({"a": null, "o": {"b": null}, "l": [{"c": null, "d": 1}]});
+        let expected = body.clone();
+        prune_nulls(&mut body, None, Some(&open));
+        assert_eq!(body, expected);
+        prune_nulls(&mut body, None, None);
+        assert_eq!(body, json!({"o": {}, "l": [{"d": 1}]}));
     }
 }

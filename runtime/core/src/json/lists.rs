@@ -1,4 +1,4 @@
-//! List types of a kind, as the API server publishes them in its schemas (`OpenAPI` v3).
+//! List types of a kind and where it may hold nulls, as the API server publishes them in its schemas (`OpenAPI` v3).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,16 @@ pub struct Lists {
     pub members: BTreeMap<String, Arc<Lists>>,
     /// Every item of a list, every member of a map.
     pub each: Option<Arc<Lists>>,
+    /// A null here is a value (`nullable`). The API server drops any other null of a custom resource.
+    pub nullable: bool,
+    /// What is not published of the members and items is kept as it is, nulls too (`x-kubernetes-preserve-unknown-fields`).
+    /// Then all that is published is in `members` and `each`, also where nothing more is known about it.
+    pub open: bool,
 }
+
+/// Any place below an open one.
+static UNPUBLISHED: Lists =
+    Lists { kind: None, members: BTreeMap::new(), each: None, nullable: true, open: true };
 
 /// `x-kubernetes-list-type`, and `x-kubernetes-map-type` where it is atomic.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,19 +49,19 @@ pub struct ListKey {
 
 impl Lists {
     pub fn is_empty(&self) -> bool {
-        self.kind.is_none() && self.members.is_empty() && self.each.is_none()
+        self.kind.is_none() && self.members.is_empty() && self.each.is_none() && !self.nullable && !self.open
     }
 
     pub fn member(&self, name: &str) -> Option<&Self> {
-        self.members.get(name).or(self.each.as_ref()).map(AsRef::as_ref)
+        self.members.get(name).map(AsRef::as_ref).or_else(|| self.item())
     }
 
     pub fn item(&self) -> Option<&Self> {
-        self.each.as_deref()
+        self.each.as_deref().or_else(|| self.open.then_some(&UNPUBLISHED))
     }
 }
 
-/// The document of one group and version, as far as lists are concerned.
+/// The document of one group and version, as far as lists and nulls are concerned.
 #[derive(Deserialize)]
 pub struct Document {
     #[serde(default)]
@@ -78,6 +87,10 @@ struct Schema {
     #[serde(rename = "additionalProperties")]
     additional: Option<Additional>,
     default: Option<Value>,
+    #[serde(default)]
+    nullable: bool,
+    #[serde(default, rename = "x-kubernetes-preserve-unknown-fields")]
+    preserves_unknown_fields: bool,
     #[serde(rename = "x-kubernetes-list-type")]
     list_type: Option<String>,
     #[serde(rename = "x-kubernetes-map-type")]
@@ -92,6 +105,7 @@ struct Schema {
 #[serde(untagged)]
 enum Additional {
     Schema(Box<Schema>),
+    Any(bool),
     Other(serde::de::IgnoredAny),
 }
 
@@ -136,19 +150,24 @@ impl Document {
                 .members
                 .extend(target.members.iter().map(|(name, below)| (name.clone(), Arc::clone(below))));
             lists.each = lists.each.take().or_else(|| target.each.clone());
+            lists.open |= target.open;
+            lists.nullable |= target.nullable;
         }
+        lists.open |=
+            schema.preserves_unknown_fields || matches!(schema.additional, Some(Additional::Any(true)));
+        lists.nullable |= schema.nullable;
         for (name, member) in &schema.properties {
             let below = self.read(member, known);
-            if !below.is_empty() {
+            if lists.open || !below.is_empty() {
                 lists.members.insert(name.clone(), below);
             }
         }
         let additional = schema.additional.as_ref().and_then(|additional| match additional {
             Additional::Schema(schema) => Some(schema.as_ref()),
-            Additional::Other(_) => None,
+            Additional::Any(_) | Additional::Other(_) => None,
         });
         if let Some(each) = schema.items.as_deref().or(additional) {
-            lists.each = Some(self.read(each, known)).filter(|below| !below.is_empty());
+            lists.each = Some(self.read(each, known)).filter(|below| lists.open || !below.is_empty());
         }
         lists.kind = lists.kind.take().or_else(|| self.kind(schema));
     }
@@ -236,6 +255,54 @@ mod tests {
         assert_eq!(kind("whole"), Some(ListKind::Atomic));
         let by_name = lists.member("spec").unwrap().member("byName").unwrap();
         assert_eq!(by_name.member("any").unwrap().kind, Some(ListKind::Atomic));
+    }
+
+    #[test]
+    fn where_a_null_may_be_is_read() {
+        let spec = json!({"type": "object", "properties": {
+            "plain": {"type": "string"},
+            "nullable": {"type": "string", "nullable": true},
+            "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {"known": {"type": "string"}, "inner": {"type": "object", "properties": {"x": {"type": "string"}}}}},
+            "any": {"type": "object", "additionalProperties": true},
+            "map": {"type": "object", "additionalProperties": {"type": "string", "nullable": true}},
+            "items": {"type": "array", "items": {"type": "object", "properties": {"a": {"nullable": true}, "b": {"type": "string"}}}},
+            "rawItems": {"type": "array", "items": {"x-kubernetes-preserve-unknown-fields": true}},
+        }});
+        let thing = json!({"properties": {"spec": spec},
+            "x-kubernetes-group-version-kind": [{"group": "e", "version": "v1", "kind": "Thing"}]});
+        let text = json!({"components": {"schemas": {"Thing": thing}}}).to_string();
+        let all = Document::parse(&text).unwrap().lists(&Gvk::new("e/v1", "Thing")).unwrap();
+        let may_be = |path: &str| {
+            let step = |lists, step: &str| match step {
+                "*" => Lists::item(lists),
+                name => lists.member(name),
+            };
+            path.split('.').try_fold(all.as_ref(), step).is_some_and(|lists| lists.nullable)
+        };
+        for path in
+            ["nullable", "raw.n", "raw.n.o.*.p", "any.x", "any.x.y", "map.x", "items.*.a", "rawItems.*.a"]
+        {
+            assert!(may_be(&format!("spec.{path}")), "{path}");
+        }
+        for path in [
+            "plain",
+            "raw",
+            "raw.known",
+            "raw.inner",
+            "raw.inner.x",
+            "any",
+            "map",
+            "items.*",
+            "items.*.b",
+            "unknown",
+        ] {
+            assert!(!may_be(&format!("spec.{path}")), "{path}");
+        }
+        assert!(
+            !all.member("spec").unwrap().members.contains_key("plain"),
+            "nothing is kept of what holds none"
+        );
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::json::lists::{ListKind, Lists};
 ///
 /// # Guarantees
 /// Fields that neither `last` nor `desired` mention stay. Fields of `last` that `desired` no longer mentions go. A null
-/// mentions nothing, but of an object that was applied before it takes only what was applied.
+/// mentions nothing, but of an object that was applied before it takes only what was applied. Where the schema lets nulls be
+/// (`Lists::nullable`) a null is a value like another, and stands for an object of which nothing is left.
 /// Named items of `desired` have its order; items that only `observed` has stay behind the item that they stand behind.
 /// Where the types of `observed` and `desired` differ, `desired` wins whole.
 pub fn merge(observed: &Value, last: Option<&Value>, desired: &Value, lists: Option<&Lists>) -> Value {
@@ -36,21 +37,27 @@ fn objects<'a>(
     below: impl Fn(&str) -> Option<&'a Lists>,
 ) -> Map<String, Value> {
     let applied = |key: &str| last.and_then(|last| last.get(key)).filter(|value| !value.is_null());
+    let nullable = |key: &str| below(key).is_some_and(|below| below.nullable);
     let mut merged = Map::new();
     for (key, existing) in observed {
         let value = match desired.get(key) {
             Some(Value::Null) if existing.is_object() => {
-                merge(existing, applied(key), &Value::Object(Map::new()), below(key))
+                match merge(existing, applied(key), &Value::Object(Map::new()), below(key)) {
+                    Value::Object(left) if left.is_empty() && nullable(key) => Value::Null,
+                    left => left,
+                }
             }
+            Some(Value::Null) if nullable(key) => Value::Null,
             None | Some(Value::Null) if applied(key).is_some() => continue,
             None | Some(Value::Null) => existing.clone(),
             Some(wanted) => merge(existing, applied(key), wanted, below(key)),
         };
         merged.insert(key.clone(), value);
     }
-    for (key, wanted) in
-        desired.iter().filter(|(key, wanted)| !wanted.is_null() && !observed.contains_key(*key))
-    {
+    let is_new = |(key, wanted): &(&String, &Value)| {
+        !observed.contains_key(*key) && (!wanted.is_null() || nullable(key))
+    };
+    for (key, wanted) in desired.iter().filter(is_new) {
         merged.insert(key.clone(), wanted.clone());
     }
     merged
@@ -80,16 +87,23 @@ pub fn changes_nothing(
             let stays = |(key, existing): (&String, &Value)| {
                 let applied = last.and_then(|last| last.get(key)).filter(|value| !value.is_null());
                 let below = lists.and_then(|lists| lists.member(key));
+                let nullable = below.is_some_and(|below| below.nullable);
                 match desired.get(key) {
                     Some(Value::Null) if existing.is_object() => {
-                        changes_nothing(existing, applied, &Value::Object(Map::new()), below)
+                        let becomes_null = nullable && existing.as_object().is_some_and(Map::is_empty);
+                        !becomes_null && changes_nothing(existing, applied, &Value::Object(Map::new()), below)
                     }
+                    Some(Value::Null) if nullable => existing.is_null(),
                     None | Some(Value::Null) => applied.is_none(),
                     Some(wanted) => changes_nothing(existing, applied, wanted, below),
                 }
             };
-            observed.iter().all(stays)
-                && desired.iter().all(|(key, wanted)| wanted.is_null() || observed.contains_key(key))
+            let nullable =
+                |key: &str| lists.and_then(|lists| lists.member(key)).is_some_and(|below| below.nullable);
+            let is_there = |(key, wanted): (&String, &Value)| {
+                observed.contains_key(key) || wanted.is_null() && !nullable(key)
+            };
+            observed.iter().all(stays) && desired.iter().all(is_there)
         }
         (Value::Array(observed), Value::Array(desired)) => {
             let last = last.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -322,6 +336,29 @@ mod tests {
         assert_eq!(merge(&observed, Some(&last), &desired, None), json!({"o":{"theirs":2},"theirs":1}));
     }
 
+    #[test]
+    fn where_the_schema_lets_it_be_a_null_is_a_value() {
+        let open = Lists { open: true, nullable: true, ..Lists::default() };
+        let of = |observed: Value, last: Value, desired: Value| {
+            merge(&observed, Some(&last), &desired, Some(&open))
+        };
+        assert_eq!(
+            of(json!({"n":1,"t":1}), json!({"n":1}), json!({"n":null,"m":null})),
+            json!({"n":null,"m":null,"t":1})
+        );
+        assert_eq!(
+            of(json!({"n":1}), json!({}), json!({"n":null})),
+            json!({"n":null}),
+            "also another client's"
+        );
+        assert_eq!(
+            of(json!({"o":{"ours":1}}), json!({"o":{"ours":1}}), json!({"o":null})),
+            json!({"o":null})
+        );
+        let theirs = of(json!({"o":{"ours":1,"theirs":1}}), json!({"o":{"ours":1}}), json!({"o":null}));
+        assert_eq!(theirs, json!({"o":{"theirs":1}}), "as server-side apply does");
+    }
+
     fn any_kind() -> impl Strategy<Value = Option<ListKind>> {
         let key = |field: &str| ListKey { field: field.to_owned(), default: None };
         prop_oneof![
@@ -335,12 +372,13 @@ mod tests {
 
     /// The same is published about every list of a value.
     fn everywhere() -> impl Strategy<Value = Option<Lists>> {
-        any_kind().prop_map(|kind| {
-            let mut lists = Lists { kind: kind.clone(), ..Lists::default() };
+        (any_kind(), any::<bool>()).prop_map(|(kind, nullable)| {
+            let mut lists = Lists { kind: kind.clone(), nullable, ..Lists::default() };
             for _ in 0..4 {
-                lists = Lists { kind: kind.clone(), each: Some(Arc::new(lists)), ..Lists::default() };
+                let each = Some(Arc::new(lists));
+                lists = Lists { kind: kind.clone(), each, nullable, ..Lists::default() };
             }
-            kind.map(|_| lists)
+            (kind.is_some() || nullable).then_some(lists)
         })
     }
 

@@ -9,6 +9,7 @@ mod identity;
 pub mod lists;
 pub mod merge;
 pub mod size;
+pub mod yaml;
 
 use std::fmt::Write;
 
