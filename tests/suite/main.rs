@@ -395,6 +395,7 @@ fn of_decorators() -> Vec<Test> {
             an_object_that_stops_matching_is_left_as_it_is,
             a_decorator_that_cannot_run_says_why_and_heals,
             a_kind_that_is_not_served_holds_up_no_other_one,
+            a_broken_aggregated_api_holds_up_no_other_kind,
             a_decorator_is_started_anew_by_its_spec_alone,
         },
         decorator_hooks::{
