@@ -435,6 +435,7 @@ fn of_accounts() -> Vec<Test> {
     tests![
         accounts::{
             rights_that_the_server_lacks_are_named_before_there_is_a_parent,
+            the_right_that_a_guard_of_owner_references_asks_for_is_named,
             controllers_work_where_their_status_may_not_be_written,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_controller_goes_on_until_its_new_account_may_start_it,

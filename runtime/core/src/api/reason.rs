@@ -304,7 +304,8 @@ table! {
     OtherServer = ("OtherServer", ConditionType::SingleWriter, false);
     /// The controller's account may write all kinds that the spec declares, in all namespaces or in that of the account.
     AllGranted = ("AllGranted", ConditionType::RightsGranted, true);
-    /// It may not; the message names account, verb, resource and API group. The controller runs all the same: the right may be granted
+    /// It may not; the message names account, verb, resource and API group. `<parents>/finalizers` counts where the API server guards
+    /// owner references. The controller runs all the same: the right may be granted
     /// where its parents are, or never be needed.
     RightsMissing = ("RightsMissing", ConditionType::RightsGranted, false);
     /// From all answers of [shadows](../shadows.md) the same follows as from those of their hooks.
