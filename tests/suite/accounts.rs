@@ -225,6 +225,46 @@ pub(crate) async fn rights_that_the_server_lacks_are_named_before_there_is_a_par
     Ok(())
 }
 
+/// The control plane guards owner references, and the refusals of that guard name no right.
+pub(crate) async fn the_right_that_a_guard_of_owner_references_asks_for_is_named(
+    test: &mut Fixture,
+) -> Result<()> {
+    let webhook =
+        Webhook::answering(json!({ "children": [config_map("child", json!({}), json!({}))] })).await?;
+    let roles = nothing_granted(test, |cc| cc.synced_by(Hook::webhook(&webhook.url("/sync")))).await?;
+    grant(test, &roles, "-acts").await?;
+    let whole = roles
+        .iter()
+        .find(|role| role["kind"] == "ClusterRole" && text(role, "/metadata/name").ends_with("-writes"));
+    let whole = whole.context("no role that writes")?.clone();
+    let mut without = roles.clone();
+    for role in &mut without {
+        if let Some(rules) = role["rules"].as_array_mut() {
+            rules.retain(|rule| !text(rule, "/resources/0").ends_with("/finalizers"));
+        }
+    }
+    grant(test, &without, "-writes").await?;
+    let account = format!("system:serviceaccount:{}:greeter", test.name());
+    let group = test.kind().group.clone();
+    let forbidden = format!(
+        "User \"{account}\" cannot update resource \"greetings/finalizers\" in API group \"{group}\""
+    );
+    let says = |message: &str| message.contains(&forbidden) && message.contains("metahook rbac");
+    let lacks = |cc: &Value| {
+        has_condition(cc, "RightsGranted", "False", "RightsMissing")
+            && condition(cc, "RightsGranted").is_some_and(|it| says(text(it, "/message")))
+    };
+    until_controller(test, "the right named, before there is a parent", lacks).await?;
+    test.create(test.parent("a")).await?;
+    test.until_event("a", "SyncError", |event| says(text(event, "/message"))).await?;
+
+    let name = text(&whole, "/metadata/name");
+    test.everywhere(&Kind::new(RBAC, "v1", "ClusterRole", "clusterroles")).merge(name, &whole).await?;
+    test.config_maps().until("child", "made", |_| true).await?;
+    until_controller(test, "all granted", |cc| is_true(cc, "RightsGranted")).await?;
+    Ok(())
+}
+
 /// The account is named before it may do anything: until then all stays as it was.
 pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
     test: &mut Fixture,

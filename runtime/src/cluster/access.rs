@@ -1,7 +1,8 @@
 //! Access reviews: whether an account may read what a controller of its starts with, and write what it has to.
 
-use metahook_core::api::access::{Reads, Writes};
+use metahook_core::api::access::{OwnerGuard, Reads, Writes};
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::object::Object;
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{ApiClient, Unreachable};
@@ -69,18 +70,32 @@ pub(crate) async fn message(
 ) -> String {
     let who = match account {
         Some(account) => account.user(),
-        None => server_user(api).await.unwrap_or_else(|| "of the server".to_owned()),
+        None => user(api).await,
     };
+    let first = first.forbidden();
     let more = if more == 0 { String::new() } else { format!(", and {more} rights more are missing") };
     format!("User {who:?} cannot {first}{more}; {ROLES}")
 }
 
-/// The account that the server itself has.
-async fn server_user(api: &ApiClient) -> Option<String> {
+/// The user that the API server takes a client for.
+async fn user(api: &ApiClient) -> String {
     let question = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
-    let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok()?;
-    let review: Value = serde_json::from_str(&answer.body).ok()?;
-    Some(review.pointer("/status/userInfo/username")?.as_str()?.to_owned())
+    let answer = api.ask("/apis/authentication.k8s.io/v1/selfsubjectreviews", &question).await.ok();
+    let review = answer.and_then(|answer| serde_json::from_str::<Value>(&answer.body).ok());
+    let name = review.as_ref().and_then(|review| review.pointer("/status/userInfo/username")?.as_str());
+    name.unwrap_or("of the server").to_owned()
+}
+
+/// A refusal of an [`OwnerGuard`] in the words of other refusals, and what to do about it. `forbidden`: what the client may not do.
+pub(crate) async fn guarded(api: &ApiClient, forbidden: &str) -> String {
+    format!("User {:?} cannot {forbidden}; {ROLES}", user(api).await)
+}
+
+/// Whether the API server guards owner references, by a dry run about a controller. One that cannot be made says no.
+pub(crate) async fn guards_owners(api: &ApiClient, controller: &Object) -> Result<bool, Unreachable> {
+    const DRY_RUN: &str = "/api/v1/namespaces/default/events?dryRun=All";
+    let answer = api.ask(DRY_RUN, &OwnerGuard::probe(controller)).await?;
+    Ok(OwnerGuard::is_on(answer.status.as_u16(), &answer.message()))
 }
 
 #[cfg(test)]
@@ -159,6 +174,37 @@ mod tests {
         assert_eq!(may(Some(account()), [Some(false), Some(true)]).await, (Some(true), 2));
         assert_eq!(may(Some(account()), [Some(false), Some(false)]).await, (Some(false), 2));
         assert_eq!(may(Some(account()), [None, None]).await, (None, 1));
+    }
+
+    #[tokio::test]
+    async fn a_guard_of_owner_references_shows_by_a_dry_run_that_it_refuses() {
+        let guarded = "events \"x\" is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion probe.metahook.dev/v1 Kind Unserved: no matches";
+        let controller =
+            Object::parse(r#"{"apiVersion":"m/v1","kind":"C","metadata":{"name":"c","uid":"u"}}"#, None)
+                .unwrap();
+        for (status, message, is_on) in [
+            (201, "", false),
+            (403, guarded, true),
+            (403, "events is forbidden: User \"u\" cannot create resource \"events\"", false),
+            (400, "admission webhook \"w\" does not support dry run", false),
+        ] {
+            let api = fake::answering(move |request| {
+                assert_eq!(request.uri().query(), Some("dryRun=All"));
+                let body = json!({"message": message}).to_string();
+                http::Response::builder().status(status).body(body).ok()
+            });
+            assert_eq!(guards_owners(&api, &controller).await.unwrap(), is_on, "{message}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_user_of_a_guarded_write_is_named() {
+        let api = fake::answering(|_| {
+            let review = json!({"status": {"userInfo": {"username": "u"}}});
+            http::Response::builder().status(201).body(review.to_string()).ok()
+        });
+        let message = guarded(&api, "update resource \"things/finalizers\"").await;
+        assert_eq!(message, format!("User \"u\" cannot update resource \"things/finalizers\"; {ROLES}"));
     }
 
     #[tokio::test]

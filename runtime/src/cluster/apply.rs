@@ -2,6 +2,7 @@
 
 use http::{Method, StatusCode};
 use kube::core::ObjectMeta;
+use metahook_core::api::access::OwnerGuard;
 use metahook_core::cache::CacheEvent;
 use metahook_core::children::Op;
 use metahook_core::object::id::{ObjectId, Uid};
@@ -56,6 +57,9 @@ pub(super) enum Why {
     Answer(#[from] ObjectError),
 }
 
+/// What a user can do who wants an object deleted that cannot be made anew.
+pub(super) const WAY_OUT: &str = "; to have it deleted all the same";
+
 impl ApplyError {
     pub(super) fn new(verb: &'static str, id: &ObjectId, why: Why) -> Self {
         Self { verb, id: Box::new(id.clone()), why }
@@ -74,6 +78,24 @@ impl ApplyError {
     /// A right is missing.
     pub(crate) fn is_ungranted(&self) -> bool {
         matches!(self.why, Why::Ungranted(_))
+    }
+
+    /// The guard of owner references that refused it, and the object.
+    pub(crate) fn guard(&self) -> Option<(OwnerGuard, &ObjectId)> {
+        let (Why::Refused(message) | Why::Unmakable(message)) = &self.why else { return None };
+        Some((OwnerGuard::of(message)?, &self.id))
+    }
+
+    /// The same, with a message that names the right that the guard asks for.
+    pub(crate) fn with_right(mut self, message: String) -> Self {
+        self.why = match self.why {
+            Why::Unmakable(before) => {
+                let way_out = before.find(WAY_OUT).and_then(|at| before.get(at..)).unwrap_or_default();
+                Why::Unmakable(message + way_out)
+            }
+            _ => Why::Ungranted(message),
+        };
+        self
     }
 
     /// How the reconcile is retried. Neither a conflict with another client nor a busy API server is worth an Event: the
@@ -285,6 +307,8 @@ impl ApiClient {
 
 #[cfg(test)]
 mod tests {
+    use metahook_core::object::id::{Gvk, Key, Resource};
+
     use super::*;
 
     #[test]
@@ -296,5 +320,25 @@ mod tests {
             r#"{"kind":"Pod","metadata":{"deletionGracePeriodSeconds":0,"finalizers":["x"]}}"#
         ));
         assert!(!is_final("nonsense"));
+    }
+
+    #[test]
+    fn a_refusal_of_a_guard_of_owner_references_names_the_right() {
+        let refused = "configmaps \"c\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil> (403)";
+        let gvk = Gvk::new("v1", "ConfigMap");
+        let plural = "configmaps".into();
+        let resource = Resource { gvk, plural, namespaced: true, has_status: false };
+        let id = ObjectId { resource: resource.into(), key: Key::new("n", "c") };
+        let named = |why| {
+            let error = ApplyError::new("create", &id, why);
+            error.guard().is_some().then(|| error.with_right("User \"u\" cannot x".to_owned()))
+        };
+        let error = named(Why::Refused(refused.to_owned())).unwrap();
+        assert!(error.is_ungranted(), "it is tried again as soon as other rights");
+        assert_eq!(error.why.to_string(), "User \"u\" cannot x");
+        let error = named(Why::Unmakable(format!("{refused}{WAY_OUT}, agree"))).unwrap();
+        assert!(error.why.to_string().ends_with("cannot x; to have it deleted all the same, agree"));
+        assert!(named(Why::Refused("exceeded quota: q".to_owned())).is_none());
+        assert!(named(Why::Conflict(refused.to_owned())).is_none());
     }
 }

@@ -1,15 +1,17 @@
 //! Discovery: the resources that the API server serves now, and what it publishes about the lists of a kind.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use http::StatusCode;
 use metahook_core::json::lists::{Document, Lists};
-use metahook_core::object::id::{Gvk, Gvr, Resource};
+use metahook_core::object::id::{Gvk, Gvr, Resource, join_api_version};
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -38,26 +40,57 @@ pub(crate) enum DiscoveryError {
         "the API server serves no kind {0}: install its CustomResourceDefinition, or correct apiVersion and kind"
     )]
     NoKind(Gvk),
-    #[error("the API server refuses to tell what it serves: {0}")]
-    Refused(String),
+    #[error(
+        "the API server cannot tell whether it serves {kind}: discovery of {api_version} fails ({why}); see `kubectl get apiservice {api_service}`"
+    )]
+    Unavailable {
+        /// With its apiVersion.
+        kind: String,
+        api_version: String,
+        api_service: String,
+        why: String,
+    },
+    #[error("the API server refuses to tell whether it serves {kind}: {why}")]
+    Refused { kind: String, why: String },
     #[error("the API server could not be asked what it serves")]
     Unreachable(#[source] Unreachable),
-    #[error("the API server's answer is no list of resources")]
-    Answer(#[source] serde_json::Error),
 }
 
 impl DiscoveryError {
+    /// A version without a list of its resources. The core group has no server of its own, and a right that is missing is no
+    /// failure.
+    fn unread(
+        answer: &Answer,
+        (group, version): (&str, &str),
+        asked: &impl fmt::Display,
+        why: String,
+    ) -> Self {
+        let kind = asked.to_string();
+        if group.is_empty() || answer.status.is_client_error() {
+            return Self::Refused { kind, why };
+        }
+        let (api_version, api_service) = (join_api_version(group, version), format!("{version}.{group}"));
+        Self::Unavailable { kind, api_version, api_service, why }
+    }
+
     /// How a reconcile that needs the kind is retried.
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::Unreachable(error) => error.retry(),
-            Self::NotServed(_) | Self::NoKind(_) | Self::Refused(_) | Self::Answer(_) => Retry::Loud,
+            Self::NotServed(_) | Self::NoKind(_) | Self::Unavailable { .. } | Self::Refused { .. } => {
+                Retry::Loud
+            }
         }
     }
 
     /// The API server could not be asked.
     pub(crate) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable(_))
+    }
+
+    /// It was asked, and gave no list of what it serves: of an aggregated API mostly, whose server fails.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Refused { .. })
     }
 
     /// It was asked for, and there is no such kind.
@@ -82,7 +115,8 @@ impl Discovery {
     }
 
     pub(crate) async fn resolve(&self, gvr: &Gvr) -> Result<Arc<Resource>, DiscoveryError> {
-        let found = self.find(&gvr.api_version(), |resource| resource.plural == gvr.resource).await?;
+        let version = (&*gvr.group, &*gvr.version);
+        let found = self.find(version, gvr, |resource| resource.plural == gvr.resource).await?;
         found.ok_or_else(|| DiscoveryError::NotServed(gvr.clone()))
     }
 
@@ -115,19 +149,17 @@ impl Discovery {
             return Ok(Vec::new());
         }
         let answer = self.api.get(&format!("/apis/{group}")).await.map_err(DiscoveryError::Unreachable)?;
-        match answer.status {
-            StatusCode::NOT_FOUND => Ok(Vec::new()),
-            status if !status.is_success() => Err(DiscoveryError::Refused(answer.message())),
-            _ => {
-                let Group { versions } =
-                    serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
-                Ok(versions.into_iter().map(|one| one.version).collect())
-            }
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(Vec::new());
         }
+        let Group { versions } =
+            read(&answer).map_err(|why| DiscoveryError::Refused { kind: group.to_owned(), why })?;
+        Ok(versions.into_iter().map(|one| one.version).collect())
     }
 
     pub(crate) async fn resolve_kind(&self, gvk: &Gvk) -> Result<Arc<Resource>, DiscoveryError> {
-        let found = self.find(&gvk.api_version(), |resource| resource.gvk == *gvk).await?;
+        let version = (&*gvk.group, &*gvk.version);
+        let found = self.find(version, gvk, |resource| resource.gvk == *gvk).await?;
         found.ok_or_else(|| DiscoveryError::NoKind(gvk.clone()))
     }
 
@@ -142,22 +174,25 @@ impl Discovery {
 
     async fn find(
         &self,
-        api_version: &str,
+        (group, version): (&str, &str),
+        asked: &impl fmt::Display,
         is_it: impl Fn(&Resource) -> bool,
     ) -> Result<Option<Arc<Resource>>, DiscoveryError> {
+        let api_version = join_api_version(group, version);
         let find = |known: &[Arc<Resource>]| known.iter().find(|resource| is_it(resource)).cloned();
-        let known = lock(&self.known).get(api_version).cloned();
+        let known = lock(&self.known).get(&api_version).cloned();
         if let Some(found) = known.and_then(|known| find(&known)) {
             return Ok(Some(found));
         }
-        let version = Gvk::new(api_version, "");
-        let path = version_path(&version.group, &version.version);
-        let answer = self.api.get(&path).await.map_err(DiscoveryError::Unreachable)?;
-        let Some(fresh) = parse(&answer, api_version)?.map(Arc::new) else {
+        let answer =
+            self.api.get(&version_path(group, version)).await.map_err(DiscoveryError::Unreachable)?;
+        let unread = |why| DiscoveryError::unread(&answer, (group, version), asked, why);
+        let fresh = parse(&answer, &api_version).map_err(unread)?;
+        let Some(fresh) = fresh.map(Arc::new) else {
             return Ok(None);
         };
         let mut known = lock(&self.known);
-        known.insert(api_version.to_owned(), Arc::clone(&fresh));
+        known.insert(api_version, Arc::clone(&fresh));
         Ok(find(&fresh))
     }
 
@@ -188,8 +223,17 @@ impl Discovery {
     }
 }
 
+/// What the answer has, or why it has nothing, in one line.
+fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, String> {
+    if !answer.status.is_success() {
+        let message = answer.message();
+        return Err(message.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    serde_json::from_str(&answer.body).map_err(|error| format!("the answer is no list: {error}"))
+}
+
 /// `None`: the API server serves nothing of that version.
-fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>>, DiscoveryError> {
+fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>>, String> {
     // Not the types of Kubernetes, for which every field may be absent: `{}` serves nothing, and would be believed.
     #[derive(Deserialize)]
     struct List {
@@ -201,12 +245,10 @@ fn parse(answer: &Answer, api_version: &str) -> Result<Option<Vec<Arc<Resource>>
         kind: String,
         namespaced: bool,
     }
-    match answer.status {
-        StatusCode::NOT_FOUND => return Ok(None),
-        status if !status.is_success() => return Err(DiscoveryError::Refused(answer.message())),
-        _ => {}
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok(None);
     }
-    let list: List = serde_json::from_str(&answer.body).map_err(DiscoveryError::Answer)?;
+    let list: List = read(answer)?;
     let has_status =
         |name: &str| list.resources.iter().any(|other| other.name.strip_suffix("/status") == Some(name));
     let whole = list.resources.iter().filter(|item| !item.name.contains('/'));
@@ -380,5 +422,30 @@ mod tests {
             let error = discovery.resolve_any_version(&gone).await.unwrap_err();
             assert!(matches!(error, DiscoveryError::NotServed(named) if named == gone));
         }
+    }
+
+    #[tokio::test]
+    async fn a_broken_aggregated_api_is_named_with_its_api_service() {
+        let answered = async |status: u16, body: &'static str, gvr: Gvr| {
+            let api = fake::answering(move |_| Response::builder().status(status).body(body.to_owned()).ok());
+            Discovery::new(api).resolve(&gvr).await.unwrap_err()
+        };
+        let things = || Gvr::new("broken.cases.test/v1beta1", "things");
+        // The words of the API server where the Service of an APIService has no endpoints.
+        let error = answered(503, "service unavailable\n", things()).await;
+        assert!(error.is_unavailable() && !error.is_not_served() && !error.is_unreachable());
+        assert_eq!(
+            error.to_string(),
+            "the API server cannot tell whether it serves broken.cases.test/v1beta1 things: discovery of broken.cases.test/v1beta1 fails (service unavailable (503)); see `kubectl get apiservice v1beta1.broken.cases.test`"
+        );
+        let error = answered(200, "<html>", things()).await.to_string();
+        assert!(error.contains("kubectl get apiservice v1beta1.broken.cases.test"), "{error}");
+        for (status, gvr) in [(403, things()), (500, Gvr::new("v1", "pods"))] {
+            let error = answered(status, "no", gvr.clone()).await;
+            assert!(error.is_unavailable(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(&gvr.to_string()) && !text.contains("apiservice"), "{text}");
+        }
+        assert!(answered(404, "404 page not found", things()).await.is_not_served());
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::api_client::{Answer, ApiClient, JSON_PATCH, SERVER_SIDE_APPLY, Unreachable};
 use crate::cluster::apply::{
-    ApplyError, Carried, FIELD_MANAGER, Why, found, gone, object, wrote, wrote_over,
+    ApplyError, Carried, FIELD_MANAGER, WAY_OUT, Why, found, gone, object, wrote, wrote_over,
 };
 use crate::cluster::paths::{list_path, object_path, segment};
 
@@ -100,7 +100,7 @@ impl ApiClient {
             status if is_due_to_the_old_object(status.as_u16(), &answer.body) => Ok(()),
             _ => {
                 let way_out = version.map(|version| {
-                    format!("; to have it deleted all the same, agree by the controller's annotation {ALLOW_DELETIONS}: {version}")
+                    format!("{WAY_OUT}, agree by the controller's annotation {ALLOW_DELETIONS}: {version}")
                 });
                 Err(Why::Unmakable(answer.message() + way_out.as_deref().unwrap_or_default()))
             }

@@ -341,6 +341,56 @@ pub(crate) async fn a_kind_that_is_not_served_holds_up_no_other_one(test: &mut F
     round(&maps, "3").await
 }
 
+/// An `APIService` without a server behind it, as one whose Pods are gone: its kind is named, and taken up after the repair.
+pub(crate) async fn a_broken_aggregated_api_holds_up_no_other_kind(test: &mut Fixture) -> Result<()> {
+    let broken = Kind::new(&format!("broken.{}", test.kind().group), "v1beta1", "Thing", "things");
+    let services = test.everywhere(&Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices"));
+    let service = format!("{}.{}", broken.version, broken.group);
+    let object = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": { "name": service },
+        "spec": {
+            "group": broken.group, "version": broken.version, "groupPriorityMinimum": 10, "versionPriority": 10,
+            "insecureSkipTLSVerify": true, "service": { "namespace": test.name(), "name": "none" },
+        },
+    });
+    test.make(&services, object).await?;
+    let is_broken =
+        |seen: &Value| condition(seen, "Available").is_some_and(|available| available["status"] == "False");
+    services.until(&service, "unavailable", is_broken).await?;
+    let program = |asked: &Asked| {
+        let round = asked.body["object"]["metadata"]["annotations"]["round"].clone();
+        json!({ "labels": { "round": round }, "attachments": [] }).into()
+    };
+    let two = broken.clone();
+    let _webhook = decorated(test, program, |dc, _| dc.decorating(&two, json!({}))).await?;
+    let (maps, name) = (test.config_maps(), test.name().to_owned());
+    make_map(test, "p").await?;
+    let round = async |place: &Objects, round: &str| {
+        place.merge("p", &annotations(json!({ "round": round }))).await?;
+        place.until("p", "of this round", |object| label(object, "round") == round).await.map(drop)
+    };
+    round(&maps, "1").await?;
+    let says = [format!("{} things", broken.api_version()), format!("kubectl get apiservice {service}")];
+    let missing = |dc: &Value| {
+        is_true(dc, "Ready")
+            && condition(dc, "KindsServed").is_some_and(|kinds| {
+                kinds["status"] == "False" && says.iter().all(|one| text(kinds, "/message").contains(one))
+            })
+    };
+    test.decorators().until(&name, "the broken kind named", missing).await?;
+
+    services.delete(&service).await?;
+    services.until_gone(&service).await?;
+    test.define(&broken).await?;
+    let things = test.within(&broken);
+    test.make(&things, thing(&broken, "p", json!({}), json!({}))).await?;
+    round(&things, "1").await?;
+    round(&maps, "2").await?;
+    let served = |dc: &Value| is_true(dc, "Ready") && is_true(dc, "KindsServed");
+    test.decorators().until(&name, "all kinds served", served).await?;
+    Ok(())
+}
+
 /// Events tell of a controller's life; another spec starts it anew, and nothing else does. One that is not for this server
 /// has none.
 pub(crate) async fn a_decorator_is_started_anew_by_its_spec_alone(test: &mut Fixture) -> Result<()> {

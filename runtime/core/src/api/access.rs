@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use crate::api::ControllerKind;
 use crate::api::common::ApplyStrategy;
 use crate::api::policy::ServiceAccountRef;
-use crate::api::rbac::RequiredRights;
+use crate::api::rbac::{Need, RequiredRights};
 use crate::object::Object;
+use crate::object::id::Resource;
 
 /// Questions about what one controller writes.
 const MAX_QUESTIONS: usize = 200;
@@ -58,6 +59,11 @@ impl Writes {
         Self { verb: "*", group: "*".to_owned(), resource: "*".to_owned(), subresource: "*" }
     }
 
+    /// What an account may not do that lacks the right.
+    pub fn forbidden(&self) -> String {
+        if self.subresource == "finalizers" { guarded(self) } else { self.to_string() }
+    }
+
     /// The question that the API server is asked; without a namespace it is about all of them.
     pub fn review(&self, namespace: Option<&str>) -> Value {
         let Self { verb, group, resource, subresource } = self;
@@ -80,9 +86,91 @@ impl fmt::Display for Writes {
     }
 }
 
+/// Sent with an owner of this kind, which no API server serves.
+const UNSERVED_OWNER: &str = "probe.metahook.dev/v1";
+
+/// Phrase of refusals of an owner reference that blocks the deletion of its owner.
+const REFUSED_BLOCK: &str = "cannot set blockOwnerDeletion";
+
+/// Guard of owner references: the admission plugin `OwnerReferencesPermissionEnforcement`, which some clusters have on. It
+/// names neither verb nor resource where it refuses a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnerGuard {
+    /// The client may not update the finalizers of the owner.
+    Finalizers,
+    /// The client may not delete the object that is to get another owner.
+    Deletion,
+}
+
+impl OwnerGuard {
+    /// The guard that refused a write with this message.
+    pub fn of(message: &str) -> Option<Self> {
+        if message.contains(REFUSED_BLOCK) && message.contains("you can't set finalizers on") {
+            return Some(Self::Finalizers);
+        }
+        message.contains("cannot set an ownerRef on a resource you can't delete").then_some(Self::Deletion)
+    }
+
+    /// What the client may not do, for an object with an owner among `parents`.
+    pub fn forbids(self, parents: &Resource, object: &Resource) -> String {
+        let (verb, of, subresource) = match self {
+            Self::Finalizers => ("update", parents, "finalizers"),
+            Self::Deletion => ("delete", object, ""),
+        };
+        let (group, resource) = (of.gvk.group.to_string(), of.plural.to_string());
+        guarded(&Writes { verb, group, resource, subresource })
+    }
+
+    /// An Event about a controller, as a dry run: only the guard has something against its owner, whatever rights the client has
+    /// but that to finalize anything.
+    pub fn probe(controller: &Object) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {
+                "generateName": "metahook-probe-", "namespace": "default",
+                "ownerReferences": [{
+                    "apiVersion": UNSERVED_OWNER, "kind": "Unserved", "name": "none", "uid": "none",
+                    "blockOwnerDeletion": true,
+                }],
+            },
+            "involvedObject": {
+                "apiVersion": controller.gvk.api_version(), "kind": &*controller.gvk.kind,
+                "name": &*controller.key.name, "uid": controller.uid.as_str(),
+            },
+            "reason": "Probe", "message": "a dry run", "type": "Normal",
+            "source": {"component": "metacontroller"},
+        })
+    }
+
+    /// Whether the API server has the guard, by its refusal of the probe.
+    pub fn is_on(status: u16, message: &str) -> bool {
+        status == 403 && message.contains(REFUSED_BLOCK)
+    }
+}
+
+fn guarded(what: &Writes) -> String {
+    format!(
+        "{what}, which the admission plugin OwnerReferencesPermissionEnforcement asks for where an object gets an owner"
+    )
+}
+
 /// What a controller's account has to write. `None`: its spec is refused anyway.
 pub fn to_work(kind: ControllerKind, controller: &Object, apply: ApplyStrategy) -> Option<Vec<Writes>> {
-    let needed = required(kind, controller, apply)?.written().into_iter().filter(|one| one.is_needed);
+    writes(kind, controller, apply, Need::Always)
+}
+
+/// What it has to write besides where the API server has an [`OwnerGuard`].
+pub fn to_own(kind: ControllerKind, controller: &Object) -> Option<Vec<Writes>> {
+    writes(kind, controller, ApplyStrategy::default(), Need::WhereGuarded)
+}
+
+fn writes(
+    kind: ControllerKind,
+    controller: &Object,
+    apply: ApplyStrategy,
+    need: Need,
+) -> Option<Vec<Writes>> {
+    let needed = required(kind, controller, apply)?.written().into_iter().filter(|one| one.need == need);
     let writes = needed.flat_map(|one| {
         one.verbs.iter().filter(|verb| **verb != "get").map(move |verb| Writes {
             verb,
@@ -129,6 +217,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::object::id::Gvk;
     use crate::object::testing::a;
 
     fn controller(account: &Value) -> Arc<Object> {
@@ -197,6 +286,62 @@ mod tests {
         let many = (0..300).map(|nth| json!({"apiVersion": "v1", "resource": format!("r{nth}")}));
         let many = json!({"parentResource": things, "childResources": many.collect::<Vec<_>>()});
         assert_eq!(asked(ControllerKind::Composite, many, ApplyStrategy::DynamicApply).len(), MAX_QUESTIONS);
+    }
+
+    #[test]
+    fn the_finalizers_of_owners_are_asked_for_where_there_may_be_children() {
+        let owns = |kind, spec: Value| {
+            let controller = a("m/v1", "CompositeController", "c").with("spec", spec).object();
+            let all = to_own(kind, &controller).unwrap();
+            all.iter().map(Writes::forbidden).collect::<Vec<_>>()
+        };
+        let things = json!({"apiVersion": "e/v1", "resource": "things"});
+        let maps = json!([{"apiVersion": "v1", "resource": "configmaps"}]);
+        let forbidden = "update resource \"things/finalizers\" in API group \"e\", which the admission plugin OwnerReferencesPermissionEnforcement asks for where an object gets an owner";
+        let composite = json!({"parentResource": things, "childResources": maps});
+        assert_eq!(owns(ControllerKind::Composite, composite), [forbidden]);
+        let decorator = json!({"resources": [things], "attachments": maps, "hooks": {}});
+        assert_eq!(owns(ControllerKind::Decorator, decorator), [forbidden]);
+        for (kind, spec) in [
+            (ControllerKind::Composite, json!({"parentResource": things})),
+            (ControllerKind::Decorator, json!({"resources": [things], "hooks": {}})),
+        ] {
+            assert!(owns(kind, spec).is_empty(), "it owns nothing");
+        }
+    }
+
+    #[test]
+    fn a_guard_of_owner_references_is_known_by_its_refusals() {
+        let finalizers = "configmaps \"x\" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
+        let deletion =
+            "configmaps \"x\" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>";
+        let unserved = "events \"x\" is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion probe.metahook.dev/v1 Kind Unserved: no matches for kind";
+        let ungranted = "events is forbidden: User \"u\" cannot create resource \"events\"";
+        for (message, guard, is_on) in [
+            (finalizers, Some(OwnerGuard::Finalizers), true),
+            (deletion, Some(OwnerGuard::Deletion), false),
+            (unserved, None, true),
+            (ungranted, None, false),
+        ] {
+            assert_eq!(
+                (OwnerGuard::of(message), OwnerGuard::is_on(403, message)),
+                (guard, is_on),
+                "{message}"
+            );
+        }
+        assert!(!OwnerGuard::is_on(201, unserved), "it was made");
+        let kind = |group: &str, plural: &str| {
+            let gvk = Gvk::new(group, "X");
+            Resource { gvk, plural: plural.into(), namespaced: true, has_status: false }
+        };
+        let forbids = |guard: OwnerGuard| guard.forbids(&kind("e/v1", "things"), &kind("v1", "configmaps"));
+        let text = forbids(OwnerGuard::Finalizers);
+        assert!(text.starts_with("update resource \"things/finalizers\" in API group \"e\", "), "{text}");
+        let text = forbids(OwnerGuard::Deletion);
+        assert!(text.starts_with("delete resource \"configmaps\" in API group \"\", "), "{text}");
+        let probe = OwnerGuard::probe(&controller(&Value::Null));
+        assert_eq!(probe["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], true);
+        assert_eq!(probe["involvedObject"]["name"], "c");
     }
 
     #[test]

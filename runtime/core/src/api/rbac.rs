@@ -19,8 +19,18 @@ pub(super) struct WrittenKind {
     /// With its slash, or empty.
     pub(super) subresource: &'static str,
     pub(super) verbs: &'static [&'static str],
-    /// Without it the controller cannot do its work. The others are needed in some clusters, or for some answers.
-    pub(super) is_needed: bool,
+    pub(super) need: Need,
+}
+
+/// When a controller's account needs a right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Without it the controller cannot do its work.
+    Always,
+    /// Where the API server guards owner references.
+    WhereGuarded,
+    /// In some clusters, or for some answers.
+    Sometimes,
 }
 
 /// What a controller writes of its parents in any case.
@@ -165,30 +175,39 @@ impl RequiredRights {
 
     /// What the controller's account writes.
     pub(super) fn written(&self) -> Vec<WrittenKind> {
-        let of = |kind: &Gvr, subresource, verbs, is_needed| WrittenKind {
+        let of = |kind: &Gvr, subresource, verbs, need| WrittenKind {
             kind: kind.clone(),
             subresource,
             verbs,
-            is_needed,
+            need,
         };
+        let always = |is_needed| if is_needed { Need::Always } else { Need::Sometimes };
+        let owns = self.rolls || !self.children.is_empty();
+        let guarded = if owns { Need::WhereGuarded } else { Need::Sometimes };
         let mut all = Vec::new();
         for parent in &self.parents {
-            all.push(of(parent, "", &["get", "update", "patch"], self.changes != ParentChanges::Status));
-            all.push(of(parent, "/status", &["update"], self.changes != ParentChanges::Decoration));
-            // Asked for where the API server guards owner references.
-            all.push(of(parent, "/finalizers", &["update"], false));
+            all.push(of(
+                parent,
+                "",
+                &["get", "update", "patch"],
+                always(self.changes != ParentChanges::Status),
+            ));
+            all.push(of(parent, "/status", &["update"], always(self.changes != ParentChanges::Decoration)));
+            all.push(of(parent, "/finalizers", &["update"], guarded));
         }
         all.extend(self.children.iter().map(|(child, apply)| match apply {
-            ApplyStrategy::DynamicApply => of(child, "", &["get", "create", "update", "delete"], true),
+            ApplyStrategy::DynamicApply => {
+                of(child, "", &["get", "create", "update", "delete"], Need::Always)
+            }
             ApplyStrategy::ServerSideApply => {
-                of(child, "", &["get", "create", "update", "patch", "delete"], true)
+                of(child, "", &["get", "create", "update", "patch", "delete"], Need::Always)
             }
         }));
         let deleted = self.deletes.iter().filter(|kind| !self.children.contains_key(*kind));
-        all.extend(deleted.map(|kind| of(kind, "", &["delete"], true)));
+        all.extend(deleted.map(|kind| of(kind, "", &["delete"], Need::Always)));
         if self.rolls {
             let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
-            all.push(of(&revisions, "", &["get", "create", "update", "delete"], true));
+            all.push(of(&revisions, "", &["get", "create", "update", "delete"], Need::Always));
         }
         all
     }

@@ -70,8 +70,9 @@ table! {
     CreateError = ("CreateError", Controllers, Warning, "Change what the message names; the server tries again by itself.");
     /// The parent's CustomResourceDefinition has no status subresource.
     NoStatus = ("SyncError", Controllers, Warning, "Add `subresources: {status: {}}` to its version.");
-    /// The API server does not serve one of a DecoratorController's kinds; objects of the others are decorated.
-    KindNotServed = ("KindNotServed", Controllers, Warning, "Install the kind, or take it out.");
+    /// The API server does not serve one of a DecoratorController's kinds, or an aggregated API fails: then the message names its
+    /// `APIService`. Objects of the other kinds are decorated.
+    KindNotServed = ("KindNotServed", Controllers, Warning, "Install the kind, or take it out; repair the APIService.");
     /// The spec names a kind twice. The last entry of children counts; all entries of decorated objects count.
     KindDeclaredAgain = ("KindDeclaredAgain", Controllers, Warning, "Take one out.");
     /// A DecoratorController names a kind in two versions. The version of the first entry counts, with the selectors of all.
@@ -275,7 +276,7 @@ table! {
     TrustInvalid = ("TrustInvalid", ConditionType::ModulesLoaded, false);
     /// The API server serves all kinds of the spec.
     AllServed = ("AllServed", ConditionType::KindsServed, true);
-    /// It does not serve one of them.
+    /// It does not serve one of them, or an aggregated API fails; the message names kind and `APIService`.
     KindNotServed = ("KindNotServed", ConditionType::KindsServed, false);
     /// Answers depend on requests alone; settled parents cost no call.
     RequestsAlone = ("RequestsAlone", ConditionType::Pure, true);
@@ -303,7 +304,8 @@ table! {
     OtherServer = ("OtherServer", ConditionType::SingleWriter, false);
     /// The controller's account may write all kinds that the spec declares, in all namespaces or in that of the account.
     AllGranted = ("AllGranted", ConditionType::RightsGranted, true);
-    /// It may not; the message names account, verb, resource and API group. The controller runs all the same: the right may be granted
+    /// It may not; the message names account, verb, resource and API group. `<parents>/finalizers` counts where the API server guards
+    /// owner references. The controller runs all the same: the right may be granted
     /// where its parents are, or never be needed.
     RightsMissing = ("RightsMissing", ConditionType::RightsGranted, false);
     /// From all answers of [shadows](../shadows.md) the same follows as from those of their hooks.

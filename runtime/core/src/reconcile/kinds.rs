@@ -23,6 +23,53 @@ pub struct Kinds {
     pub revisions: Option<Arc<Resource>>,
 }
 
+/// What discovery says about a kind of parents, with an error where the kind is not served now.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Discovered<E> {
+    Served(Arc<Resource>),
+    NotServed(E),
+    /// The server behind an aggregated API does not answer: nothing is known about the kind.
+    Unavailable(E),
+}
+
+/// Kinds that a decorator works on, one for each target, and why the others are missing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecoratedKinds<E> {
+    /// In the order of the spec's targets.
+    pub parents: Vec<Option<Arc<Resource>>>,
+    /// One error for each kind that is not served or unavailable now.
+    pub missing: Vec<E>,
+}
+
+impl<E> DecoratedKinds<E> {
+    /// The targets of a decorator are independent: those that are served are enough. `running`: the kinds that the controller works
+    /// on already. Of these an unavailable one stays, as its API may answer again at any time. Where nothing is left the first
+    /// error is returned.
+    pub fn of(
+        discovered: impl IntoIterator<Item = Discovered<E>>,
+        running: &[Option<Arc<Resource>>],
+    ) -> Result<Self, E> {
+        let mut all = Self { parents: Vec::new(), missing: Vec::new() };
+        for (at, discovered) in discovered.into_iter().enumerate() {
+            let (parents, error) = match discovered {
+                Discovered::Served(parents) => (Some(parents), None),
+                Discovered::NotServed(error) => (None, Some(error)),
+                Discovered::Unavailable(error) => (running.get(at).cloned().flatten(), Some(error)),
+            };
+            all.parents.push(parents);
+            all.missing.extend(error);
+        }
+        if all.parents.iter().any(Option::is_some) {
+            return Ok(all);
+        }
+        let mut missing = all.missing.into_iter();
+        match missing.next() {
+            Some(first) => Err(first),
+            None => Ok(Self { parents: all.parents, missing: Vec::new() }),
+        }
+    }
+}
+
 /// The part of a configuration that neither the spec nor the kinds decide.
 #[derive(Debug, Clone, Copy)]
 pub struct ConfigParts<'a> {
@@ -112,5 +159,38 @@ impl Kinds {
             revisions: Arc::clone(self.revisions.as_ref()?),
             home: home.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(plural: &str) -> Arc<Resource> {
+        let gvk = Gvk::new("e/v1", plural);
+        Arc::new(Resource { gvk, plural: plural.into(), namespaced: true, has_status: true })
+    }
+
+    #[test]
+    fn a_broken_kind_stops_no_other_kind_of_a_decorator() {
+        use Discovered::{NotServed, Served, Unavailable};
+        let (pods, things) = (kind("pods"), kind("things"));
+        let running = [Some(Arc::clone(&pods)), Some(Arc::clone(&things))];
+        for (discovered, running, kept) in [
+            (Unavailable("broken"), &[][..], None),
+            (Unavailable("broken"), &[Some(Arc::clone(&pods)), None][..], None),
+            (Unavailable("broken"), &running[..], Some(Arc::clone(&things))),
+            (NotServed("broken"), &running[..], None),
+        ] {
+            let kinds = DecoratedKinds::of([Served(Arc::clone(&pods)), discovered], running).unwrap();
+            assert_eq!(kinds.parents, [Some(Arc::clone(&pods)), kept]);
+            assert_eq!(kinds.missing, ["broken"]);
+        }
+        let all = DecoratedKinds::<&str>::of([Served(Arc::clone(&pods)), Served(things)], &[]).unwrap();
+        assert!(all.parents.iter().all(Option::is_some) && all.missing.is_empty());
+        let none = DecoratedKinds::of([Unavailable("first"), NotServed("second")], &[]);
+        assert_eq!(none, Err("first"), "there is nothing to decorate");
+        let kept = DecoratedKinds::of([NotServed("first"), Unavailable("second")], &running).unwrap();
+        assert_eq!(kept.missing, ["first", "second"]);
     }
 }

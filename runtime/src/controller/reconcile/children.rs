@@ -91,7 +91,8 @@ impl ChildWriter {
         };
         // The deletion brake does not count these: what the API server would not make again is not deleted.
         if let Some(version) = self.data.brake.with(|brake, _| brake.changed_to()) {
-            self.writer.api.try_making(&op, Some(&version)).await?;
+            let tried = self.writer.api.try_making(&op, Some(&version)).await;
+            self.writer.naming_rights(tried).await?;
         }
         let id = op.id();
         let written = self.writer.write(&op, &reconcile.writer).await?;
@@ -137,7 +138,8 @@ impl ChildWriter {
                 // Where the hook wants another value than before, users of Recreate expect the deletion. Here only the API
                 // server's refusal asks for it.
                 if let DryRunResult::Refused | DryRunResult::Forbidden = tried {
-                    self.writer.api.try_making(&op, None).await?;
+                    let tried = self.writer.api.try_making(&op, None).await;
+                    self.writer.naming_rights(tried).await?;
                 }
                 Ok(ControlFlow::Continue(op))
             }

@@ -12,6 +12,7 @@ use metahook_core::object::{ChildMap, Object};
 use serde_json::Value;
 use tracing::Instrument;
 
+use crate::cluster::access;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::apply::{ApplyError, Carried};
 use crate::controller::ControllerData;
@@ -88,7 +89,8 @@ impl ObjectWriter {
         let span = tracing::info_span!("write", op = op.verb(), object = %op.id());
         log_differences(&self.data, op);
         let guard = self.data.write_guard(op.id(), writer);
-        let Carried { events, warnings } = self.api.carry_out(op).instrument(span.clone()).await?;
+        let carried = self.api.carry_out(op).instrument(span.clone()).await;
+        let Carried { events, warnings } = self.naming_rights(carried).await?;
         writer.accepted.note();
         let changed = op.is_answered_by_a_change(&events);
         if changed {
@@ -107,6 +109,18 @@ impl ObjectWriter {
         Ok(Written { changed, object: observe(guard, events) })
     }
 
+    /// A guard of owner references does not say which right it misses: the refusal names it from here on.
+    pub(crate) async fn naming_rights<T>(&self, done: Result<T, ApplyError>) -> Result<T, ApplyError> {
+        let error = match done {
+            Err(error) => error,
+            done => return done,
+        };
+        let Some((guard, id)) = error.guard() else { return Err(error) };
+        let forbidden = guard.forbids(&self.data.parents.resource, &id.resource);
+        let message = access::guarded(&self.api, &forbidden).await;
+        Err(error.with_right(message))
+    }
+
     /// Reads the object, changes it and writes it; gives back the object as it is then, `None` where it is gone.
     pub(crate) async fn rewrite(
         &self,
@@ -116,7 +130,8 @@ impl ObjectWriter {
         change: impl Fn(&mut Value),
     ) -> Result<Option<Arc<Object>>, ApplyError> {
         let guard = self.data.write_guard(id, writer);
-        let events = self.api.rewrite(id, uid, change).await?;
+        let rewritten = self.api.rewrite(id, uid, change).await;
+        let events = self.naming_rights(rewritten).await?;
         writer.accepted.note();
         self.data.observer.wrote(writer, "claim or release", id);
         Ok(observe(guard, events))

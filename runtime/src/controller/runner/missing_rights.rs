@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use metahook_core::api::access::{Writes, to_work};
+use metahook_core::api::access::{Writes, to_own, to_work};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::reason::{ConditionReason, EventReason};
 use metahook_core::api::status::{Finding, Report};
 use metahook_core::cache::Cache;
 use metahook_core::object::Object;
 use metahook_core::pacing::ungranted_delay;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use crate::cluster::access;
 use crate::cluster::api_client::{ApiClient, Unreachable};
@@ -25,6 +25,12 @@ pub(crate) struct MissingRights {
     api: ApiClient,
     account: Option<ServiceAccountRef>,
     needs: Vec<Writes>,
+    /// What it needs besides where the API server guards owner references.
+    owns: Vec<Writes>,
+    /// Whether it does, asked once and only where one of these is missing.
+    guards: OnceCell<bool>,
+    /// With the server's own rights.
+    server: ApiClient,
     object: Arc<Object>,
     recorder: Recorder,
     report: watch::Sender<Report>,
@@ -43,6 +49,9 @@ impl MissingRights {
             ),
             account: account.cloned(),
             needs: needs.unwrap_or_default(),
+            owns: to_own(*kind, object).unwrap_or_default(),
+            guards: OnceCell::new(),
+            server: context.cluster.api.clone(),
             object: Arc::clone(object),
             recorder: context.cluster.recorder.clone(),
             report: reporter.shared(),
@@ -92,7 +101,22 @@ impl MissingRights {
                 Some(false) => missing.push(one),
             }
         }
+        let mut unowned = Vec::new();
+        for one in &self.owns {
+            if may(one).await? == Some(false) {
+                unowned.push(one);
+            }
+        }
+        if !unowned.is_empty() && *self.guards.get_or_try_init(|| self.guards_owners()).await? {
+            missing.append(&mut unowned);
+        }
         Ok(Some(missing))
+    }
+
+    /// The server may record Events, but where it may finalize anything the guard lets it pass; then the account may tell.
+    async fn guards_owners(&self) -> Result<bool, Unreachable> {
+        let is_on = access::guards_owners(&self.server, &self.object).await?;
+        Ok(is_on || (self.account.is_some() && access::guards_owners(&self.api, &self.object).await?))
     }
 
     async fn until_granted(&self, first: &Writes) {

@@ -262,12 +262,12 @@ impl ControllerRunner {
             listed = listed => if listed.is_none() {
                 return StopReason::Stopped;
             },
-            () = self.kinds_change(spec, &kinds) => return StopReason::Anew,
+            () = self.kinds_change(spec, &kinds, false) => return StopReason::Anew,
         }
         let reason = tokio::select! {
             reason = self.lead(spec, &brake) => reason,
             () = self.stop.cancelled() => return StopReason::Stopped,
-            () = self.kinds_change(spec, &kinds) => return StopReason::Anew,
+            () = self.kinds_change(spec, &kinds, true) => return StopReason::Anew,
         };
         let name = &self.object.key;
         self.context.cluster.recorder.record(
@@ -296,7 +296,7 @@ impl ControllerRunner {
         let mut workers = self.begin(&parts, reason, period);
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
-            () = self.kinds_change(spec, &kinds) => StopReason::Anew,
+            () = self.kinds_change(spec, &kinds, true) => StopReason::Anew,
             () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };

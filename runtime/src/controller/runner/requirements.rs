@@ -1,7 +1,8 @@
 //! Kinds that a controller requires the API server to serve: waited for, followed, reported.
 //!
 //! When a CustomResourceDefinition changes, the kinds are resolved again; a controller whose kinds are not what they were drains
-//! and starts anew. It waits for all of them. Of the kinds that a decorator decorates, those that are served are enough.
+//! and starts anew. It waits for all of them. Of the kinds that a decorator decorates, those that are served are enough. A kind
+//! whose aggregated API fails is waited for like one that is not served; a controller that works on it already goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +12,21 @@ use metahook_core::api::status::Finding;
 use metahook_core::api::{CheckedSpec, ControllerKind};
 use metahook_core::children::desired::ChildKind;
 use metahook_core::object::id::{Gvr, Resource};
-use metahook_core::reconcile::kinds::{Kinds, StatusError};
+use metahook_core::reconcile::kinds::{DecoratedKinds, Discovered, Kinds, StatusError};
 
 use crate::cluster::discovery::DiscoveryError;
 use crate::controller::runner::ControllerRunner;
 
-/// Message about targets that are not served.
-fn missing(kinds: &Kinds, checked: &CheckedSpec) -> Option<String> {
-    let all = checked.targets().iter().zip(&kinds.parents).filter(|(_, parents)| parents.is_none());
-    let all = all.map(|(target, _)| DiscoveryError::NotServed(target.resource.clone()).to_string());
-    let all: Vec<_> = all.collect();
+/// What resolving the kinds of a spec found.
+struct Resolved {
+    kinds: Kinds,
+    /// Message about targets of a decorator that are missing.
+    missing: Option<String>,
+}
+
+/// Message about targets that are not served or unavailable.
+fn missing(errors: &[DiscoveryError]) -> Option<String> {
+    let all: Vec<_> = errors.iter().map(ToString::to_string).collect();
     (!all.is_empty()).then(|| format!("{}; objects of the other kinds are decorated", all.join("; ")))
 }
 
@@ -41,6 +47,12 @@ impl KindError {
     /// The API server could not be asked, which says nothing about the kinds.
     fn is_unreachable(&self) -> bool {
         matches!(self, Self::Discovery(source) | Self::Deletion { source, .. } if source.is_unreachable())
+    }
+
+    /// The API server could not be asked, or gave no list of what it serves, which says nothing about the kinds.
+    fn says_nothing(&self) -> bool {
+        matches!(self, Self::Discovery(source) | Self::Deletion { source, .. }
+            if source.is_unreachable() || source.is_unavailable())
     }
 
     /// Its Event: with Metacontroller's reason and words where Metacontroller has one.
@@ -64,20 +76,11 @@ impl ControllerRunner {
         self.reporter.change(|report| report.working = false);
         loop {
             changes.mark_unchanged();
-            let error = match self.resolve(checked).await {
-                Ok(found) => {
-                    let missing = missing(&found, checked);
-                    if let Some(missing) = &missing {
-                        self.warn(EventReason::KindNotServed, missing);
-                    }
-                    self.reporter.change(|report| {
-                        report.kinds = match missing {
-                            None => Finding::new(ConditionReason::AllServed, ""),
-                            Some(missing) => Finding::new(ConditionReason::KindNotServed, missing),
-                        };
-                        report.ready = Finding::Unknown;
-                    });
-                    return Some(found);
+            let error = match self.resolve(checked, &[]).await {
+                Ok(Resolved { kinds, missing }) => {
+                    self.report_kinds(missing);
+                    self.reporter.change(|report| report.ready = Finding::Unknown);
+                    return Some(kinds);
                 }
                 Err(error) => error,
             };
@@ -102,9 +105,30 @@ impl ControllerRunner {
         }
     }
 
-    async fn resolve(&self, checked: &CheckedSpec) -> Result<Kinds, KindError> {
+    /// Reports kinds that are missing while the controller works, by an Event where they are others than before.
+    fn report_kinds(&self, missing: Option<String>) {
+        let finding = match &missing {
+            None => Finding::new(ConditionReason::AllServed, ""),
+            Some(missing) => Finding::new(ConditionReason::KindNotServed, missing),
+        };
+        let mut is_news = false;
+        self.reporter.change(|report| {
+            is_news = report.kinds != finding;
+            report.kinds = finding;
+        });
+        if let Some(missing) = missing.filter(|_| is_news) {
+            self.warn(EventReason::KindNotServed, &missing);
+        }
+    }
+
+    /// `running`: the kinds of parents that the controller works on already.
+    async fn resolve(
+        &self,
+        checked: &CheckedSpec,
+        running: &[Option<Arc<Resource>>],
+    ) -> Result<Resolved, KindError> {
         let discovery = &self.context.cluster.discovery;
-        let parents = self.parents(checked).await?;
+        let (parents, missing) = self.parents(checked, running).await?;
         let mut rules = Vec::new();
         for child in &checked.common().children {
             let resource = discovery.resolve(&child.resource).await?;
@@ -119,32 +143,36 @@ impl ControllerRunner {
         let revisions = Gvr::new("metacontroller.k8s.io/v1alpha1", "controllerrevisions");
         let is_rolling = rules.iter().any(|rule| rule.method.is_rolling());
         let revisions = if is_rolling { Some(discovery.resolve(&revisions).await?) } else { None };
-        Ok(Kinds { parents, rules, revisions })
+        Ok(Resolved { kinds: Kinds { parents, rules, revisions }, missing })
     }
 
-    async fn parents(&self, checked: &CheckedSpec) -> Result<Vec<Option<Arc<Resource>>>, KindError> {
+    /// Kinds of parents, and the message about those that are missing.
+    async fn parents(
+        &self,
+        checked: &CheckedSpec,
+        running: &[Option<Arc<Resource>>],
+    ) -> Result<(Vec<Option<Arc<Resource>>>, Option<String>), KindError> {
+        let discovery = &self.context.cluster.discovery;
         let mut all = Vec::new();
-        let mut missing = None;
-        let is_decorator = self.kind == ControllerKind::Decorator;
         for target in checked.targets() {
-            match self.context.cluster.discovery.resolve(&target.resource).await {
-                Err(error) if is_decorator && error.is_not_served() => {
-                    missing.get_or_insert(error);
-                    all.push(None);
+            let resolved = discovery.resolve(&target.resource).await;
+            all.push(match (self.kind, resolved) {
+                (ControllerKind::Decorator, Err(error)) if error.is_not_served() => {
+                    Discovered::NotServed(error)
                 }
-                resolved => {
+                (ControllerKind::Decorator, Err(error)) if error.is_unavailable() => {
+                    Discovered::Unavailable(error)
+                }
+                (ControllerKind::Decorator, resolved) => Discovered::Served(resolved?),
+                (ControllerKind::Composite, resolved) => {
                     let parents = resolved?;
-                    if !is_decorator {
-                        self.need_status(&parents).await?;
-                    }
-                    all.push(Some(parents));
+                    self.need_status(&parents).await?;
+                    Discovered::Served(parents)
                 }
-            }
+            });
         }
-        match missing {
-            Some(error) if all.iter().all(Option::is_none) => Err(error.into()),
-            Some(_) | None => Ok(all),
-        }
+        let DecoratedKinds { parents, missing: errors } = DecoratedKinds::of(all, running)?;
+        Ok((parents, missing(&errors)))
     }
 
     async fn need_status(&self, parent: &Resource) -> Result<(), KindError> {
@@ -155,10 +183,12 @@ impl ControllerRunner {
         Err(StatusError::of(parent, is_custom).into())
     }
 
-    /// Ends when a kind is no longer served, or served as another one.
-    pub(crate) async fn kinds_change(&self, checked: &CheckedSpec, kinds: &Kinds) {
+    /// Ends when a kind is no longer served, or served as another one. `is_working`: its objects have been listed, so that an API
+    /// that fails ends nothing.
+    pub(crate) async fn kinds_change(&self, checked: &CheckedSpec, kinds: &Kinds, is_working: bool) {
         let (mut changes, mut pause) = (self.context.cluster.discovery.changes(), MIN_RETRY_DELAY);
-        let is_waiting = kinds.parents.iter().any(Option::is_none);
+        let running = if is_working { &*kinds.parents } else { &[] };
+        let mut is_waiting = kinds.parents.iter().any(Option::is_none);
         loop {
             tokio::select! {
                 news = changes.changed() => match news {
@@ -169,11 +199,16 @@ impl ControllerRunner {
                     pause = (pause * 2).min(self.context.options.discovery_interval);
                 }
             }
-            match self.resolve(checked).await {
-                Ok(now) if now == *kinds => {}
-                // It could not be asked: that says nothing about the kinds.
-                Err(KindError::Discovery(source) | KindError::Deletion { source, .. })
-                    if source.is_unreachable() || matches!(source, DiscoveryError::Refused(_)) => {}
+            match self.resolve(checked, running).await {
+                Ok(Resolved { kinds: now, missing }) if now == *kinds => {
+                    is_waiting = missing.is_some();
+                    self.report_kinds(missing);
+                }
+                Err(error) if error.is_unreachable() => {}
+                Err(error) if error.says_nothing() => {
+                    is_waiting = true;
+                    self.report_kinds(Some(error.to_string()));
+                }
                 Ok(_) | Err(_) => return,
             }
         }
