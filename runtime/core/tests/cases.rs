@@ -2,7 +2,13 @@
 //!
 //! `BLESS=1 cargo test -p metahook-core --test cases` writes the plans anew.
 
-#![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used, reason = "a test: a broken case ends it")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test: a broken case ends it"
+)]
 
 use std::fs;
 use std::path::Path;
