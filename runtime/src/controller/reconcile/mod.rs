@@ -74,6 +74,8 @@ pub(crate) struct Reconcile {
     pure: Option<bool>,
     /// Finalizers or claims were written before the plan was made.
     wrote: bool,
+    /// An owner reference could not be renewed.
+    unrenewed: Option<ReconcileError>,
     /// The versions of all hooks.
     version: Fingerprint,
 }
@@ -186,9 +188,13 @@ impl Reconciler {
                 self.parents.settled().unsettle(key);
                 Ok(Changed::Something)
             }
-            Ok(Progress::Planned(reconcile)) => {
+            Ok(Progress::Planned(mut reconcile)) => {
                 resync_after = reconcile.plan.resync_after;
                 let written = self.apply(&reconcile).await;
+                let written = match reconcile.unrenewed.take() {
+                    Some(error) if written.is_ok() => Err(error),
+                    Some(_) | None => written,
+                };
                 let again = matches!(written, Ok(WriteResult::Taken)).then_some(TAKEN_RETRY_DELAY);
                 resync_after = resync_after.into_iter().chain(again).min();
                 self.settle(&reconcile, &written);
