@@ -47,6 +47,8 @@ const MAX_MESSAGE_LENGTH: usize = 2048;
 /// A hook whose deletions wait is asked again this much later, since it may no longer want them.
 const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
 
+const RATIONED: &str = "The hook reads the clock, and each reconcile of this object writes something else: more than ten in a row did. From now on there is one each 10 s, until one has nothing to write or another client changes the object's spec, labels or annotations. Change the hook so that it leaves the time out of its answers, or rounds it";
+
 const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers come to rest";
 
 /// The parts of a reconcile, for the parents of one kind of one controller.
@@ -78,6 +80,12 @@ pub(crate) struct Reconcile {
     unrenewed: Option<ReconcileError>,
     /// The versions of all hooks.
     version: Fingerprint,
+}
+
+/// What the calls of a reconcile say about the next one.
+struct HookSaid {
+    resync_after: Option<Duration>,
+    reads_clock: bool,
 }
 
 /// How far a reconcile came without an error.
@@ -168,7 +176,7 @@ impl Reconciler {
             accepted.note();
         }
         self.parents.record_new(&parent, EventReason::MemoryShort, attempts.warning());
-        let mut resync_after = None;
+        let (mut resync_after, mut reads_clock) = (None, false);
         let result = match prepared {
             Ok(Progress::Settled) => {
                 self.data.meter.counts().skipped(1);
@@ -190,6 +198,7 @@ impl Reconciler {
             }
             Ok(Progress::Planned(mut reconcile)) => {
                 resync_after = reconcile.plan.resync_after;
+                reads_clock = reconcile.pure == Some(false);
                 let written = self.apply(&reconcile).await;
                 let written = match reconcile.unrenewed.take() {
                     Some(error) if written.is_ok() => Err(error),
@@ -212,7 +221,8 @@ impl Reconciler {
             }
         };
         self.observe(&parent, began, &result, streaks);
-        Some(self.finish(&parent, result, resync_after, streaks, accepted.is_noted()))
+        let hook = HookSaid { resync_after, reads_clock };
+        Some(self.finish(&parent, result, hook, streaks, accepted.is_noted()))
     }
 
     /// Log line, Events and outcome of a reconcile. `wrote`: also in vain.
@@ -220,7 +230,7 @@ impl Reconciler {
         &self,
         parent: &Object,
         result: Result<Changed, ReconcileError>,
-        resync_after: Option<Duration>,
+        hook: HookSaid,
         streaks: Streaks,
         wrote: bool,
     ) -> Outcome {
@@ -228,13 +238,14 @@ impl Reconciler {
         let result = result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
         let exhausted = matches!((&result, streaks.next), (Ok(Changed::Something), Pace::At(_)));
-        let warning = exhausted.then(|| THROTTLED.to_owned());
+        let warning = exhausted.then(|| if hook.reads_clock { RATIONED } else { THROTTLED }.to_owned());
         self.parents.record_new(parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
         }
         self.record_wait(parent, streaks, &result);
-        match Outcome::of(&result, resync_after, streaks, wrote) {
+        let outcome = Outcome::of(&result, hook.resync_after, streaks, wrote);
+        match if hook.reads_clock { outcome.by_clock() } else { outcome } {
             Outcome::Failed(delay) if is_ungranted => {
                 let failing = self.parents.settled().failing().len();
                 Outcome::Failed(delay.min(ungranted_delay(failing)))
