@@ -59,8 +59,8 @@ use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
     decorator_finalizers, decorator_hooks, decorator_object, decorators_together, event_rows, hook_protocol,
-    metrics, migration, mild_answers, parent_reconcile, policies, rolling_update, webhook_etag,
-    webhook_trust,
+    metrics, migration, mild_answers, owner_versions, parent_reconcile, policies, rolling_update,
+    webhook_etag, webhook_trust,
 };
 use control_planes::{ControlPlanes, Plane};
 use runner::{Test, Wanted, What, tests};
@@ -208,6 +208,9 @@ fn of_controllers() -> Vec<Test> {
 
 fn of_children() -> Vec<Test> {
     tests![
+        owner_versions::{
+            owner_references_follow_the_version_of_the_controller,
+        },
         child_management::{
             after_the_first_write_ten_reconciles_write_nothing,
             what_changed_is_written_made_anew_or_left_as_the_strategy_says,

@@ -96,6 +96,30 @@ async fn writes_in_vain_and_those_before_a_delay_are_charged() {
     }
 }
 
+/// A hook that writes the time runs ten times, and then six times a minute; one that converges is never held.
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_writes_the_time_is_rationed_and_one_that_converges_is_not() {
+    let (queue, start) = (queue(), Instant::now());
+    queue.add(1, Cause::Created);
+    let mut count = 0;
+    while start.elapsed() < Duration::from_mins(3) {
+        let (key, streaks) = queue.next().await.unwrap();
+        count += 1;
+        assert_eq!(matches!(streaks.next, Pace::At(_)), count > 10, "{count}");
+        queue.done(&key, Outcome::FollowUpByClock);
+    }
+    assert!((27..=30).contains(&count), "{count}");
+    let (queue, start) = (self::queue(), Instant::now());
+    for _ in 0..10 {
+        queue.add(1, Cause::Related);
+        for outcome in [Outcome::FollowUpByClock, Outcome::FollowUpByClock, Outcome::Settled(None)] {
+            let (key, _) = queue.next().await.unwrap();
+            queue.done(&key, outcome);
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_key_that_failed_for_long_recovers_at_once() {
     for outcome in [Outcome::Failed(Duration::from_mins(1)), Outcome::Postponed(Duration::from_mins(1))] {

@@ -36,7 +36,11 @@ impl Entry {
     /// `changed`: meanwhile another client changed the parent.
     pub(super) fn ended(&mut self, outcome: Outcome, changed: bool, time: Duration) {
         match outcome {
-            Outcome::FollowUp | Outcome::InVain(_) | Outcome::Interrupted(_) => self.budget.charge(time),
+            Outcome::FollowUp | Outcome::FollowUpByClock => {
+                self.budget.charge(time);
+                self.budget.note_clock(outcome == Outcome::FollowUpByClock);
+            }
+            Outcome::InVain(_) | Outcome::Interrupted(_) => self.budget.charge(time),
             Outcome::NextStep => self.budget.refund(),
             // The others in a row are bounded by their delays.
             Outcome::Failed(_) if self.failures == 0 => self.budget.charge(time),
@@ -44,7 +48,9 @@ impl Entry {
             Outcome::Failed(_) | Outcome::Postponed(_) => {}
         }
         match outcome {
-            Outcome::FollowUp => (self.failures, self.self_triggered) = (0, !changed),
+            Outcome::FollowUp | Outcome::FollowUpByClock => {
+                (self.failures, self.self_triggered) = (0, !changed);
+            }
             Outcome::Settled(_) | Outcome::InVain(_) | Outcome::NextStep => {
                 (self.failures, self.self_triggered) = (0, false);
             }

@@ -180,7 +180,7 @@ impl<K: Ord + Hash + Clone> Keys<K> {
         // `None`: never.
         let at = |delay: Duration| now.checked_add(delay);
         match outcome {
-            Outcome::FollowUp => _ = self.push(key.clone(), follow_up, now),
+            Outcome::FollowUp | Outcome::FollowUpByClock => _ = self.push(key.clone(), follow_up, now),
             Outcome::NextStep => _ = self.enqueue(key.clone(), Lane::Of(follow_up), now),
             Outcome::Settled(delay) | Outcome::InVain(delay) => {
                 self.delay(key.clone(), delay.and_then(at));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::common::UpdateMethod;
-use crate::children::claims::{MADE_BY, own};
+use crate::children::claims::{MADE_BY, own, renew};
 use crate::children::desired::{Apply, ChildKind};
 use crate::children::last_applied::{
     LAST_APPLIED, SYSTEM_FIELDS, Wanted, annotate, annotation, applied_body, applied_print, fold,
@@ -240,6 +240,8 @@ impl Child<'_> {
         } else {
             let mut merged = merge(observed, before.as_deref(), &wanted.object, lists);
             leave_the_servers(&mut merged, observed);
+            // A hook may write the reference itself, with a version of its own: that would be changed back for ever.
+            renew(&mut merged, self.owner.parent);
             let differences = differences(&merged, observed, lists);
             (Cow::Owned(merged), differences)
         };

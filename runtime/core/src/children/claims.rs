@@ -28,12 +28,31 @@ pub struct ClaimedObject {
 pub enum Claim {
     /// The parent controls it.
     Keep,
+    /// The same, and its owner reference names the parent by a version that the controller no longer uses: it is renewed.
+    Renew,
     /// It has no controller and matches: it gets an owner reference to the parent.
     Adopt,
     /// The parent controls it, but it does not match any longer: the owner reference is taken off.
     Release,
     /// It has nothing to do with the parent.
     Leave,
+}
+
+impl Claim {
+    /// The parent controls the object, now and afterwards.
+    pub fn is_kept(self) -> bool {
+        matches!(self, Self::Keep | Self::Renew)
+    }
+
+    /// The same claim, or [`Claim::Renew`] where an object that is kept names another version of its parent. An object that
+    /// goes needs no owner.
+    #[must_use]
+    pub(crate) fn renewed(self, parent: &Object, candidate: &Object) -> Self {
+        match self {
+            Self::Keep if !candidate.deleting && !candidate.names_controller(parent) => Self::Renew,
+            claim => claim,
+        }
+    }
 }
 
 /// The claim of a CompositeController's parent on a candidate.
@@ -78,7 +97,8 @@ pub fn maker(object: &Object) -> Option<Maker<'_>> {
     by_composite.or_else(|| Some(made(ControllerKind::Decorator, object.attached_by.as_deref()?)))
 }
 
-/// Makes `parent` an owner of an object that does not name it.
+/// Makes `parent` an owner of an object that does not name it; a reference that does, as a hook may have given it, names the
+/// parent as it is read now.
 pub(super) fn own(object: &mut Value, parent: &Object) {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         let owners = metadata.entry("ownerReferences").or_insert(Value::Null);
@@ -86,13 +106,36 @@ pub(super) fn own(object: &mut Value, parent: &Object) {
             *owners = json!([]);
         }
         if let Value::Array(owners) = owners
-            && !owners
-                .iter()
-                .any(|owner| owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()))
+            && !renew_in(owners, parent)
         {
             owners.push(owner_reference(parent));
         }
     }
+}
+
+/// What a child becomes whose reference to `parent` names another version of it: all else stays as it is.
+pub fn renew(object: &mut Value, parent: &Object) {
+    if let Some(Value::Array(owners)) = object.pointer_mut("/metadata/ownerReferences") {
+        renew_in(owners, parent);
+    }
+}
+
+/// Whether the parent is one of these owners; it then has the words of [`owner_reference`].
+fn renew_in(owners: &mut [Value], parent: &Object) -> bool {
+    let mut is_there = false;
+    for owner in owners.iter_mut().filter_map(Value::as_object_mut) {
+        if owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()) {
+            is_there = true;
+            for (field, word) in [
+                ("apiVersion", parent.gvk.api_version().to_string()),
+                ("kind", parent.gvk.kind.to_string()),
+                ("name", parent.key.name.to_string()),
+            ] {
+                owner.insert(field.to_owned(), Value::String(word));
+            }
+        }
+    }
+    is_there
 }
 
 /// What an orphan becomes when `parent` adopts it.
@@ -182,6 +225,35 @@ mod tests {
         adopt(&mut alone, &parent);
         release(&mut alone, &parent);
         assert_eq!(alone, json!({"metadata": {"name": "c"}}), "no empty list is left");
+    }
+
+    #[test]
+    fn a_reference_to_another_version_of_the_parent_is_renewed_and_nothing_else() {
+        let theirs = json!({"apiVersion": "e/v1beta1", "kind": "P", "name": "o", "uid": "o"});
+        let old = json!({"apiVersion": "e/v1beta1", "kind": "P", "name": "p", "uid": "p", "controller": true, "blockOwnerDeletion": false});
+        let with = |ours: &Value| child().with("metadata.ownerReferences", json!([theirs, ours]));
+        let parent = parent().object();
+        let renewed = |child: Build| Claim::Keep.renewed(&parent, &child.object());
+        assert_eq!(renewed(with(&old)), Claim::Renew);
+        assert_eq!(renewed(with(&old).deleting()), Claim::Keep, "it goes");
+        for claim in [Claim::Adopt, Claim::Release, Claim::Leave] {
+            assert_eq!(claim.renewed(&parent, &with(&old).object()), claim);
+        }
+        for (field, word) in [("apiVersion", "f/v1"), ("kind", "Q"), ("name", "q")] {
+            let mut reference = owner_reference(&parent);
+            assert_eq!(renewed(with(&reference)), Claim::Keep);
+            reference[field] = json!(word);
+            assert_eq!(renewed(with(&reference)), Claim::Renew, "{field}");
+        }
+        let mut object = with(&old).object().value().unwrap();
+        let mut expected = object.clone();
+        expected["metadata"]["ownerReferences"][1]["apiVersion"] = json!("e/v1");
+        renew(&mut object, &parent);
+        assert_eq!(object, expected);
+        let unowned = json!({"metadata": {"ownerReferences": [theirs]}});
+        let mut same = unowned.clone();
+        renew(&mut same, &parent);
+        assert_eq!(same, unowned, "no reference is added");
     }
 
     #[test]

@@ -12,7 +12,8 @@ use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, dro
 use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
-use crate::json::difference::same;
+use crate::json::difference::{differences, same};
+use crate::json::merge::merge;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
 
@@ -245,6 +246,18 @@ pub fn is_as_wanted(
     child.unknown(history, object, differences).is_empty()
 }
 
+/// The first place where a wanted value is not as the observed one.
+pub fn first_difference(observed: &Value, wanted: &Value) -> Option<String> {
+    differences(wanted, observed, None).into_iter().next().map(|difference| difference.path)
+}
+
+/// The first place of an object that a write of `body` changes, less what the server and the API server note in each write.
+pub fn first_change(observed: &Value, body: &Value) -> Option<String> {
+    let merged = merge(observed, None, body, None);
+    let all = differences(&content(merged), &content(observed.clone()), None);
+    all.into_iter().next().map(|difference| difference.path)
+}
+
 /// The object to create for an unmanaged child.
 pub fn new_object(owner: Owner<'_>, id: &ObjectId, desired: &Value) -> Value {
     Child { owner, kind: None, desired, id }.new_object()
@@ -312,6 +325,16 @@ mod tests {
             )
         };
         assert_eq!([of(1, false), of(1, true), of(2, false)], ["as it is", "recreate", "recreate"]);
+    }
+
+    #[test]
+    fn the_place_that_a_write_changes_is_found_beside_its_record() {
+        let object = |record: &str, time: &str, version: &str| json!({"metadata": {"name": "x", "resourceVersion": version, "annotations": {LAST_APPLIED: record, "at": time}}});
+        let observed = object("{}", "1", "7");
+        assert_eq!(first_change(&observed, &observed), None);
+        assert_eq!(first_change(&observed, &object("{1}", "1", "8")), None);
+        let changed = first_change(&observed, &object("{1}", "2", "7"));
+        assert_eq!(changed.as_deref(), Some("metadata.annotations.at"));
     }
 
     #[test]

@@ -163,16 +163,18 @@ impl WriteHistory {
         });
     }
 
-    /// Values that keep coming back, each with its child.
-    pub fn flapping(&self) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
-        let noticed =
-            self.known.iter().filter_map(|(id, known)| Some((id, known.flapping.as_ref()?.noticed())));
+    /// Values that keep coming back at `now`, each with its child.
+    pub fn flapping(&self, now: Duration) -> impl Iterator<Item = (&ObjectId, BTreeSet<&str>)> {
+        let noticed = self
+            .known
+            .iter()
+            .filter_map(move |(id, known)| Some((id, known.flapping.as_ref()?.noticed(now))));
         noticed.filter(|(_, places)| !places.is_empty())
     }
 
     /// Whether there are such.
-    pub fn is_flapping(&self) -> bool {
-        self.flapping().next().is_some()
+    pub fn is_flapping(&self, now: Duration) -> bool {
+        self.flapping(now).next().is_some()
     }
 
     pub(super) fn has_applied(&self, id: &ObjectId, object: &Object, what: Fingerprint) -> bool {
@@ -220,6 +222,9 @@ const MIN_DELAY: Duration = Duration::from_secs(5);
 const MAX_DELAY: Duration = Duration::from_mins(5);
 /// A value that changes later than this is not flapping.
 const RESET_INTERVAL: Duration = Duration::from_mins(15);
+/// A client that still changes a value is noticed when the next correction is due. Where none comes until so much later, the
+/// value has stayed as it should. Reconciles of a settled parent are not waited for: there are none.
+const QUIET_TIME: Duration = Duration::from_mins(1);
 
 /// The values of one child that another client keeps changing, by path. Times are since the server's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -259,9 +264,12 @@ impl Flapping {
         drift.iter().map(left).min()?
     }
 
-    /// The places that are worth a word.
-    pub fn noticed(&self) -> BTreeSet<&str> {
-        let noticed = self.places.iter().filter(|(_, place)| place.delay().is_some());
+    /// The places that are worth a word at `now`.
+    pub fn noticed(&self, now: Duration) -> BTreeSet<&str> {
+        let is_noticed = |place: &Place| {
+            place.delay().is_some_and(|delay| now.saturating_sub(place.last) < delay + QUIET_TIME)
+        };
+        let noticed = self.places.iter().filter(|(_, place)| is_noticed(place));
         noticed.map(|(path, _)| path.as_str()).collect()
     }
 
@@ -328,7 +336,7 @@ mod tests {
         }
         let past = PastWrites { history: &history, now: Duration::from_secs(6) };
         assert!(past.wait(&child(), &[difference()]).is_some());
-        assert_eq!(history.flapping().count(), 1);
+        assert_eq!(history.flapping(Duration::from_secs(6)).count(), 1);
         assert!(history.mark_reported(&drift("6")) && !history.mark_reported(&drift("6")), "told once");
     }
 
@@ -373,10 +381,10 @@ mod tests {
     fn a_value_is_put_right_at_once_a_few_times_and_then_less_and_less_often() {
         let second = Duration::from_secs(1);
         let (flapping, now) = after(MAX_UNDELAYED - 1, second);
-        assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed()), (None, BTreeSet::new()));
+        assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed(now)), (None, BTreeSet::new()));
         let (flapping, now) = after(MAX_UNDELAYED, second);
         assert_eq!(flapping.wait(&drift_at(&["a"]), now), Some(MIN_DELAY));
-        assert_eq!(flapping.noticed(), BTreeSet::from(["a"]));
+        assert_eq!(flapping.noticed(now), BTreeSet::from(["a"]));
         assert_eq!(flapping.wait(&drift_at(&["a"]), now + MIN_DELAY), None);
         let (flapping, now) = after(MAX_UNDELAYED + 1, second);
         assert_eq!(flapping.wait(&drift_at(&["a"]), now), Some(2 * MIN_DELAY));
@@ -397,14 +405,28 @@ mod tests {
             flapping.drift_corrected(&drift_at(&["a"]), Duration::from_secs((2 * time).into()));
             flapping.drift_corrected(&drift_at(&["b"]), Duration::from_secs((2 * time + 1).into()));
         }
-        assert_eq!(flapping.noticed(), BTreeSet::from(["a", "b"]));
         let now = Duration::from_secs((2 * MAX_UNDELAYED).into());
+        assert_eq!(flapping.noticed(now), BTreeSet::from(["a", "b"]));
         assert_eq!(flapping.wait(&drift_at(&["a", "b"]), now), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_value_that_stays_is_stable_a_minute_after_its_next_correction_was_due() {
+        for (times, delay) in [(MAX_UNDELAYED, MIN_DELAY), (1000, MAX_DELAY)] {
+            let (mut flapping, now) = after(times, Duration::from_secs(1));
+            // A client that goes on is corrected as soon as that is due, and noticed all the time until then.
+            assert_eq!(flapping.noticed(now + delay), BTreeSet::from(["a"]));
+            let stable = now + delay + QUIET_TIME;
+            assert_eq!(flapping.noticed(stable - Duration::from_nanos(1)), BTreeSet::from(["a"]));
+            assert_eq!(flapping.noticed(stable), BTreeSet::new());
+            flapping.drift_corrected(&drift_at(&["a"]), stable);
+            assert_eq!(flapping.noticed(stable), BTreeSet::from(["a"]), "it goes on after all");
+        }
     }
 
     #[test]
     fn what_comes_back_rarely_is_no_flip() {
         let (flapping, now) = after(100, RESET_INTERVAL);
-        assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed()), (None, BTreeSet::new()));
+        assert_eq!((flapping.wait(&drift_at(&["a"]), now), flapping.noticed(now)), (None, BTreeSet::new()));
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod testing;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::hash::hash64;
 use id::{Gvk, Key, ObjectId, Resource, Uid};
 
 /// An object as the API server sent it, less `managedFields`.
@@ -34,6 +36,8 @@ pub struct Object {
     pub labels: BTreeMap<String, String>,
     /// The uid in the owner reference with `controller: true`, if there is one.
     pub controller: Option<Uid>,
+    /// Hash of the apiVersion, kind and name in that owner reference.
+    controller_named: u64,
     pub finalizers: Vec<String>,
     /// The controller that made it, as its annotation says.
     pub made_by: Option<Box<str>>,
@@ -110,6 +114,7 @@ impl Object {
             version: Version::new(meta.resource_version.as_ref().map_or("", |v| &v.0)),
             generation: meta.generation.unwrap_or_default(),
             labels: meta.labels.unwrap_or_default(),
+            controller_named: controller.as_ref().map_or(0, OwnerReference::named),
             controller: controller.map(|owner| Uid::new(&owner.uid.0)),
             finalizers: meta.finalizers.unwrap_or_default(),
             made_by: annotations.made_by.map(|name| name.0.into()),
@@ -152,6 +157,13 @@ impl Object {
         fields.remove("status");
         fields.get_mut("metadata")?.as_object_mut()?.remove("resourceVersion");
         Some(value)
+    }
+
+    /// Whether the owner reference of the child's controller names `parent` as it is read now. A version of the parent's kind
+    /// that is no longer served makes it another name: the garbage collector no longer finds the owner then.
+    pub(crate) fn names_controller(&self, parent: &Self) -> bool {
+        let named = owner_named(&parent.gvk.api_version(), &parent.gvk.kind, &parent.key.name);
+        self.controller_named == named
     }
 
     /// The whole object, parsed.
@@ -202,11 +214,28 @@ struct Annotations<'a> {
 }
 
 #[derive(Deserialize)]
-#[serde(bound(deserialize = "'de: 'a"))]
+#[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
 struct OwnerReference<'a> {
+    api_version: Option<Text<'a>>,
+    kind: Option<Text<'a>>,
+    name: Option<Text<'a>>,
     uid: Text<'a>,
     #[serde(default)]
     controller: bool,
+}
+
+impl OwnerReference<'_> {
+    fn named(&self) -> u64 {
+        let [version, kind, name] =
+            [&self.api_version, &self.kind, &self.name].map(|text| text.as_ref().map_or("", |text| &*text.0));
+        owner_named(version, kind, name)
+    }
+}
+
+fn owner_named(api_version: &str, kind: &str, name: &str) -> u64 {
+    let mut all = hash64();
+    (api_version, kind, name).hash(&mut all);
+    all.finish()
 }
 
 /// The digits of a time like `2026-01-31T12:00:00Z`, which are in the order of the times.

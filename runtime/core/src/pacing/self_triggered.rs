@@ -57,7 +57,8 @@ pub enum Pace {
 /// In any time `t` a parent whose reconciles are charged and paced has at most `max + 1` of them for each
 /// [`SELF_TRIGGER_REFILL`] that began in `t`, and without changes by other clients `max + 1`, and one more for each.
 /// Of those in a row, without being settled or changed by another client, all but [`UNTHROTTLED`] are throttled, however slow
-/// they are: else time would let ten thousand parents that never settle have a thousand in a second.
+/// they are: else time would let ten thousand parents that never settle have a thousand in a second. Where the hook read the
+/// clock, those have the pace of a budget that is used up: one for each [`SELF_TRIGGER_REFILL`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SelfTriggerBudget {
     /// Nothing of the budget is used from then on.
@@ -66,6 +67,8 @@ pub struct SelfTriggerBudget {
     refill_at: Duration,
     /// Since the parent was settled, or since the budget was refilled at once.
     in_a_row: u32,
+    /// The hook read the clock in the last one: what it writes may be the time, which never settles.
+    reads_clock: bool,
 }
 
 impl SelfTriggerBudget {
@@ -73,7 +76,7 @@ impl SelfTriggerBudget {
     pub fn refill(&mut self, now: Duration) {
         if self.full_at > now && self.refill_at <= now {
             let refill_at = now.saturating_add(SELF_TRIGGER_REFILL);
-            *self = Self { full_at: Duration::ZERO, refill_at, in_a_row: 0 };
+            *self = Self { full_at: Duration::ZERO, refill_at, in_a_row: 0, reads_clock: false };
         }
     }
 
@@ -93,8 +96,16 @@ impl SelfTriggerBudget {
         self.in_a_row = self.in_a_row.saturating_add(1);
     }
 
+    /// Notes whether the hook read the clock in a reconcile that is charged.
+    pub fn note_clock(&mut self, read: bool) {
+        self.reads_clock = read;
+    }
+
     pub fn pace(&self, now: Duration, max: u32) -> Pace {
         let used = self.full_at.saturating_sub(now);
+        // A hook that reads the clock and settles now and then is paced as all others are.
+        let never_settles = self.reads_clock && self.in_a_row > UNTHROTTLED;
+        let max = if never_settles { max.min(UNTHROTTLED) } else { max };
         let exhausted = SELF_TRIGGER_REFILL.saturating_mul(max);
         if used > exhausted {
             Pace::At(self.full_at.saturating_sub(exhausted))
@@ -169,6 +180,37 @@ mod tests {
         assert_eq!(step(&mut budget), Pace::Throttled);
         budget.settled();
         assert_eq!(step(&mut budget), Pace::AtOnce);
+    }
+
+    #[test]
+    fn a_hook_that_writes_the_time_is_rationed_after_ten_in_a_row() {
+        let (mut budget, now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
+        budget.note_clock(true);
+        assert_eq!(paces(&mut budget, now, 12), [10, 0, 2]);
+        assert_eq!(budget.pace(now, 300), Pace::At(now + 2 * SELF_TRIGGER_REFILL));
+        budget.note_clock(false);
+        assert_eq!(budget.pace(now, 300), Pace::Throttled, "the next call did not read it");
+        budget.note_clock(true);
+        budget.refill(now + SELF_TRIGGER_REFILL);
+        assert_eq!(
+            budget.pace(now + SELF_TRIGGER_REFILL, 300),
+            Pace::AtOnce,
+            "another client changed the parent"
+        );
+    }
+
+    #[test]
+    fn a_hook_that_reads_the_clock_and_converges_is_never_rationed() {
+        let (mut budget, mut now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
+        for _ in 0..20 {
+            for _ in 0..UNTHROTTLED {
+                budget.charge(now);
+                budget.note_clock(true);
+                assert!(!matches!(budget.pace(now, 300), Pace::At(_)));
+            }
+            budget.settled();
+            now += Duration::from_secs(1);
+        }
     }
 
     #[test]

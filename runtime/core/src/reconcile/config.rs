@@ -8,7 +8,7 @@ use crate::api::customize::RelatedKinds;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::api::selection::Selection;
 use crate::children::Owner;
-use crate::children::claims::{self, Claim, Maker};
+use crate::children::claims::{self, Maker};
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
 use crate::hook::response::Mode;
 use crate::hook::{MAX_ANSWER_MEMORY, MAX_REQUEST, webhook_answer_memory};
@@ -122,7 +122,7 @@ impl ControllerConfig {
             KindConfig::Composite { .. } => claims::of_composite(parent, None, object),
             KindConfig::Decorator => claims::of_decorator(parent, &self.name, object),
         };
-        claim == Claim::Keep
+        claim.is_kept()
     }
 
     /// An empty map of children that names all declared kinds.

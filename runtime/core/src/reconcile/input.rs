@@ -71,7 +71,8 @@ impl ReconcileInput {
                 let claim = match config.kind {
                     KindConfig::Composite { .. } => claims::of_composite(parent, selector.as_ref(), &object),
                     KindConfig::Decorator => claims::of_decorator(parent, &config.name, &object),
-                };
+                }
+                .renewed(parent, &object);
                 if claim != Claim::Leave {
                     let claimed = ClaimedObject { resource: Arc::clone(&kind.resource), object, claim };
                     size.add(&claimed);
@@ -234,6 +235,23 @@ mod tests {
         let secret = || a("v1", "Secret", "n/s");
         assert_ne!(with_related(vec![secret()]), with_related(vec![]));
         assert_ne!(with_related(vec![secret()]), with_related(vec![secret().version("2")]));
+    }
+
+    #[test]
+    fn children_and_attachments_that_name_another_version_of_the_parent_are_renewed() {
+        let owned = |name: &str, version: &str| {
+            let mut owner = claims::owner_reference(&parent().object());
+            owner["apiVersion"] = json!(version);
+            child(name).annotation(ATTACHED_BY, "d").with("metadata.ownerReferences", json!([owner]))
+        };
+        let current = parent().object().gvk.api_version();
+        let pods = [owned("new", &current).object(), owned("old", "example.com/v1beta1").object()];
+        let attachments = ControllerConfig { name: "d".to_owned(), ..decorator() };
+        for config in [config(), attachments] {
+            let input = input(&config, parent(), parts(), &pods);
+            let claims: Vec<_> = input.claims.iter().map(|one| (&*one.object.key.name, one.claim)).collect();
+            assert_eq!(claims, [("new", Claim::Keep), ("old", Claim::Renew)]);
+        }
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub fn of_decoration(plan: &ReconcilePlan, parent: &Object) -> usize {
 
 /// Claims that are carried out one after the other.
 pub fn of_claims(claims: &[ClaimedObject]) -> usize {
-    let written = claims.iter().filter(|one| matches!(one.claim, Claim::Adopt | Claim::Release));
+    let written =
+        claims.iter().filter(|one| matches!(one.claim, Claim::Renew | Claim::Adopt | Claim::Release));
     written.map(|one| of_rewrite(&one.object)).max().unwrap_or_default()
 }
 

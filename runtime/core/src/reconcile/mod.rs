@@ -145,7 +145,6 @@ pub(crate) mod testing {
     use crate::api::common::UpdateMethod;
     use crate::api::hook::{HookName, HookVersion, PerHook};
     use crate::api::selection::{self, Selection, SelectionRule};
-    use crate::children::claims::Claim;
     use crate::children::desired::ChildKind;
     use crate::children::write_history::{PastWrites, WriteHistory};
     use crate::hash::Fingerprint;
@@ -226,7 +225,7 @@ pub(crate) mod testing {
     /// The children that the parent keeps.
     pub(crate) fn kept(config: &ControllerConfig, input: &ReconcileInput) -> ChildMap {
         let mut children = config.no_children();
-        for claimed in input.claims.iter().filter(|claimed| claimed.claim == Claim::Keep) {
+        for claimed in input.claims.iter().filter(|claimed| claimed.claim.is_kept()) {
             children.insert(&claimed.resource, Arc::clone(&claimed.object));
         }
         children

@@ -41,6 +41,8 @@ pub enum Outcome {
     InVain(Option<Duration>),
     /// Something was written: another reconcile follows, as soon as the parent's budget lets it.
     FollowUp,
+    /// The same, after a call in which the hook read the clock.
+    FollowUpByClock,
     /// Something was written, as one of a finite number of steps: another reconcile follows at once, and is never throttled.
     NextStep,
     Failed(Duration),
@@ -86,6 +88,15 @@ impl Outcome {
             Err(Failure { retry: Retry::After(delay), .. }) if wrote => Self::Interrupted(*delay),
             Err(Failure { retry: Retry::After(delay), .. }) => Self::Postponed(*delay),
             Err(_) => Self::after_panic(streaks),
+        }
+    }
+
+    /// The outcome of a reconcile whose hook read the clock.
+    #[must_use]
+    pub fn by_clock(self) -> Self {
+        match self {
+            Self::FollowUp => Self::FollowUpByClock,
+            outcome => outcome,
         }
     }
 

@@ -54,7 +54,8 @@ impl RolloutState {
         let is_latest = |name: &str| latest.as_deref() == Some(name);
         let claimed =
             candidates(&rolling.revisions, Some(&of_the_kind)).into_iter().map(|object| ClaimedObject {
-                claim: record::claim(rolling, parent, selector.as_ref(), &object, &is_latest),
+                claim: record::claim(rolling, parent, selector.as_ref(), &object, &is_latest)
+                    .renewed(parent, &object),
                 resource: Arc::clone(&rolling.revisions),
                 object,
             });
@@ -76,7 +77,7 @@ impl RolloutState {
         if let Some(history) = self.history.get() {
             return Ok(history);
         }
-        let kept = self.revisions.iter().filter(|one| one.claim == Claim::Keep);
+        let kept = self.revisions.iter().filter(|one| one.claim.is_kept());
         let kept: Vec<_> = kept.map(|one| Arc::clone(&one.object)).collect();
         let history = History::of(&self.config, &self.parent, &kept)?;
         Ok(self.history.get_or_init(|| history))
@@ -97,7 +98,7 @@ impl RolloutState {
     /// Bytes that a request about an older state has at most, besides the children. No revision is read for it: whoever may
     /// make them could fill memory with them.
     pub(crate) fn longest_older_state(&self) -> usize {
-        let kept = self.revisions.iter().filter(|one| one.claim == Claim::Keep);
+        let kept = self.revisions.iter().filter(|one| one.claim.is_kept());
         let longest = kept.map(|one| one.object.json().len()).max();
         let related = self.related.iter().map(Related::bytes).max().unwrap_or_default();
         longest.map_or(0, |longest| self.parent.json().len() + longest + related)

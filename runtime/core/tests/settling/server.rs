@@ -10,7 +10,7 @@ use metahook_core::api::selection::{Selection, SelectionRule};
 use metahook_core::cache::trigger::{self, Selected};
 use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
 use metahook_core::children::Op;
-use metahook_core::children::claims::{Claim, owner_reference};
+use metahook_core::children::claims::{Claim, owner_reference, renew};
 use metahook_core::children::desired::ChildKind;
 use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn};
 use metahook_core::children::write_history::{PastWrites, WriteHistory};
@@ -452,11 +452,18 @@ impl Server {
             body["metadata"]["ownerReferences"] = match claimed.claim {
                 Claim::Adopt => json!([owner_reference(&input.parent)]),
                 Claim::Release => json!([]),
+                Claim::Renew => {
+                    renew(&mut body, &input.parent);
+                    body["metadata"]["ownerReferences"].take()
+                }
                 Claim::Keep | Claim::Leave => {
                     children.insert(&claimed.resource, Arc::clone(&claimed.object));
                     continue;
                 }
             };
+            if claimed.claim == Claim::Renew {
+                children.insert(&claimed.resource, Arc::clone(&claimed.object));
+            }
             if claimed.claim == Claim::Adopt {
                 // The parent in the store may be gone.
                 let id = ObjectId { resource: Arc::clone(&self.parent_kind), key: input.parent.key.clone() };

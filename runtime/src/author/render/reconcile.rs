@@ -139,6 +139,13 @@ impl Simulation {
             match claim {
                 Claim::Leave => {}
                 Claim::Keep => children.insert(resource, Arc::clone(object)),
+                Claim::Renew => {
+                    let effects = self.world.rewrite(&id, |object| claims::renew(object, parent))?;
+                    round.record("renew", effects);
+                    if let Some(now) = self.world.get(&id) {
+                        children.insert(resource, Arc::clone(now));
+                    }
+                }
                 Claim::Adopt => {
                     let effects = self.world.rewrite(&id, |object| claims::adopt(object, parent))?;
                     round.record("adopt", effects);
@@ -304,7 +311,7 @@ fn faults(kinds: &KnownKinds, round: &Reconciled) -> Vec<String> {
         let gvk = &effect.id.resource.gvk;
         let found = match *op {
             "status" => kinds.status_faults(gvk, after.get("status").unwrap_or(&Value::Null)),
-            "adopt" | "release" | "finalizer" => continue,
+            "adopt" | "renew" | "release" | "finalizer" => continue,
             _ if effect.id == round.parent => continue,
             _ => kinds.faults(gvk, &after),
         };

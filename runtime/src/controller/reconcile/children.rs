@@ -110,7 +110,7 @@ impl ChildWriter {
         }
         if let Some(drift) = reconcile.plan.children.drifts.iter().find(|drift| drift.id == *id) {
             let now = self.data.elapsed();
-            self.parents.histories.change(&parent.key, |history| history.drift_corrected(drift, now));
+            self.parents.histories.drift_corrected(&parent.key, drift, now);
         }
         Ok(WriteResult::of(written.changed))
     }

@@ -18,6 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::reason::EventReason;
+use metahook_core::children::Op;
+use metahook_core::children::plan::{first_change, first_difference};
+use metahook_core::decorator::status;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
@@ -47,6 +50,10 @@ const MAX_MESSAGE_LENGTH: usize = 2048;
 /// A hook whose deletions wait is asked again this much later, since it may no longer want them.
 const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
 
+const RATIONED: &str = "The hook reads the clock, and each reconcile of this object writes something else: more than ten in a row did. From now on there is one each 10 s, until one has nothing to write or another client changes the object's spec, labels or annotations. Change the hook so that it leaves the time out of its answers, or rounds it";
+
+const IN_A_ROW: &str = "What the controller writes for this object triggers one reconcile after the other: more than ten in a row wrote something. From now on they share --self-triggered-rate with those of other such objects. Change the hook so that its answers come to rest";
+
 const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers come to rest";
 
 /// The parts of a reconcile, for the parents of one kind of one controller.
@@ -74,8 +81,18 @@ pub(crate) struct Reconcile {
     pure: Option<bool>,
     /// Finalizers or claims were written before the plan was made.
     wrote: bool,
+    /// An owner reference could not be renewed.
+    unrenewed: Option<ReconcileError>,
     /// The versions of all hooks.
     version: Fingerprint,
+}
+
+/// What the calls of a reconcile say about the next one.
+struct HookSaid {
+    resync_after: Option<Duration>,
+    reads_clock: bool,
+    /// What it changes, once it has written something often in a row.
+    changing: Option<String>,
 }
 
 /// How far a reconcile came without an error.
@@ -166,7 +183,7 @@ impl Reconciler {
             accepted.note();
         }
         self.parents.record_new(&parent, EventReason::MemoryShort, attempts.warning());
-        let mut resync_after = None;
+        let (mut resync_after, mut reads_clock, mut changing) = (None, false, None);
         let result = match prepared {
             Ok(Progress::Settled) => {
                 self.data.meter.counts().skipped(1);
@@ -186,9 +203,16 @@ impl Reconciler {
                 self.parents.settled().unsettle(key);
                 Ok(Changed::Something)
             }
-            Ok(Progress::Planned(reconcile)) => {
+            Ok(Progress::Planned(mut reconcile)) => {
                 resync_after = reconcile.plan.resync_after;
+                reads_clock = reconcile.pure == Some(false);
+                // Few reconciles come so far: the objects are read again for these alone.
+                changing = (streaks.next != Pace::AtOnce).then(|| self.changing(&reconcile)).flatten();
                 let written = self.apply(&reconcile).await;
+                let written = match reconcile.unrenewed.take() {
+                    Some(error) if written.is_ok() => Err(error),
+                    Some(_) | None => written,
+                };
                 let again = matches!(written, Ok(WriteResult::Taken)).then_some(TAKEN_RETRY_DELAY);
                 resync_after = resync_after.into_iter().chain(again).min();
                 self.settle(&reconcile, &written);
@@ -206,7 +230,8 @@ impl Reconciler {
             }
         };
         self.observe(&parent, began, &result, streaks);
-        Some(self.finish(&parent, result, resync_after, streaks, accepted.is_noted()))
+        let hook = HookSaid { resync_after, reads_clock, changing };
+        Some(self.finish(&parent, result, hook, streaks, accepted.is_noted()))
     }
 
     /// Log line, Events and outcome of a reconcile. `wrote`: also in vain.
@@ -214,27 +239,54 @@ impl Reconciler {
         &self,
         parent: &Object,
         result: Result<Changed, ReconcileError>,
-        resync_after: Option<Duration>,
+        hook: HookSaid,
         streaks: Streaks,
         wrote: bool,
     ) -> Outcome {
         let is_ungranted = result.as_ref().is_err_and(ReconcileError::is_ungranted);
         let result = result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        let exhausted = matches!((&result, streaks.next), (Ok(Changed::Something), Pace::At(_)));
-        let warning = exhausted.then(|| THROTTLED.to_owned());
+        let repeated = self.parents.repeats(&parent.key, hook.changing);
+        let message = match (&result, streaks.next) {
+            (Ok(Changed::Something), Pace::At(_)) if hook.reads_clock => Some(RATIONED),
+            (Ok(Changed::Something), Pace::At(_)) => Some(THROTTLED),
+            (Ok(Changed::Something), Pace::Throttled) if repeated.is_some() => Some(IN_A_ROW),
+            _ => None,
+        };
+        let warning = message.map(|message| match repeated {
+            Some(place) => format!("{message}. What changes each time is {place}"),
+            None => message.to_owned(),
+        });
         self.parents.record_new(parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
         }
         self.record_wait(parent, streaks, &result);
-        match Outcome::of(&result, resync_after, streaks, wrote) {
+        let outcome = Outcome::of(&result, hook.resync_after, streaks, wrote);
+        match if hook.reads_clock { outcome.by_clock() } else { outcome } {
             Outcome::Failed(delay) if is_ungranted => {
                 let failing = self.parents.settled().failing().len();
                 Outcome::Failed(delay.min(ungranted_delay(failing)))
             }
             outcome => outcome,
         }
+    }
+
+    /// The first child and field that a plan changes, or the field of the status.
+    fn changing(&self, reconcile: &Reconcile) -> Option<String> {
+        let of_child = |op: &Op| {
+            let op = if let Op::Probe { write, .. } = op { write } else { op };
+            let (Op::Replace { id, body } | Op::Apply { id, body, .. }) = op else { return None };
+            let observed = self.data.observed_child(id)?.value().ok()?;
+            Some(format!("{id}: {}", first_change(&observed, body)?))
+        };
+        reconcile.plan.children.ops.iter().find_map(of_child).or_else(|| {
+            let wanted = reconcile.plan.decoration.status.as_ref()?;
+            let body = status(&reconcile.parent, wanted.clone())?;
+            let observed = reconcile.parent.value().ok()?;
+            let place = first_difference(observed.get("status")?, body.get("status")?)?;
+            Some(format!("status.{place}"))
+        })
     }
 
     /// The first half of an attempt, and its memory; `None`: there was not enough.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::reason::EventReason;
@@ -10,7 +11,7 @@ use metahook_core::cache::{Cache, ObjectChange};
 use metahook_core::children::Op;
 use metahook_core::children::deletion_brake::Census;
 use metahook_core::children::differing::{Differing, DifferingChildren};
-use metahook_core::children::write_history::WriteHistory;
+use metahook_core::children::write_history::{Drift, WriteHistory};
 use metahook_core::hash::{FastMap, Fingerprint};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId, Uid};
@@ -32,6 +33,8 @@ pub(crate) struct Parents {
     settled: Mutex<SettledParents>,
     first_failure: Mutex<FirstFailure>,
     pub(crate) histories: WriteHistories,
+    /// The place that the last reconcile of a parent changed, of those that write often in a row.
+    changing: Mutex<BTreeMap<Key, String>>,
     /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
     warnings: Mutex<BTreeMap<Key, Warnings>>,
     differing: Mutex<DifferingChildren>,
@@ -56,6 +59,7 @@ impl Parents {
             settled: Mutex::new(SettledParents::new(purity_check)),
             first_failure: Mutex::default(),
             histories: WriteHistories::default(),
+            changing: Mutex::default(),
             warnings: Mutex::default(),
             differing: Mutex::default(),
             api_warnings: Mutex::default(),
@@ -235,9 +239,22 @@ impl Parents {
         }
     }
 
+    /// The place that a parent's reconcile changed, where the one before changed the same. A hook that works in many steps
+    /// changes another one each time.
+    pub(crate) fn repeats(&self, parent: &Key, place: Option<String>) -> Option<String> {
+        let mut all = lock(&self.changing);
+        let Some(place) = place else {
+            all.remove(parent);
+            return None;
+        };
+        let before = all.insert(parent.clone(), place.clone());
+        (before.as_ref() == Some(&place)).then_some(place)
+    }
+
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         self.histories.forget(parent);
+        lock(&self.changing).remove(parent);
         lock(&self.differing).note(parent, None);
         lock(&self.warnings).remove(parent);
         lock(&self.api_warnings).remove(parent);
@@ -279,7 +296,7 @@ pub(crate) struct WriteHistories(Mutex<Histories>);
 struct Histories {
     /// Parents with an empty history have no entry.
     histories: FastMap<Key, Arc<WriteHistory>>,
-    /// The parents that have children with flapping values, so that counting them takes no walk over all.
+    /// The parents that have or had children with flapping values, so that counting them takes no walk over all.
     flapping: BTreeSet<Key>,
 }
 
@@ -292,14 +309,19 @@ impl WriteHistories {
         let mut state = lock(&self.0);
         let history = Arc::make_mut(state.histories.or_default(parent));
         change(history);
-        let is_empty = history.is_empty();
-        if history.is_flapping() {
-            state.flapping.insert(parent.clone());
-        } else {
+        if history.is_empty() {
+            state.histories.remove(parent);
             state.flapping.remove(parent);
         }
-        if is_empty {
-            state.histories.remove(parent);
+    }
+
+    /// Drift of a child was corrected at `now`.
+    pub(crate) fn drift_corrected(&self, parent: &Key, drift: &Drift, now: Duration) {
+        let mut state = lock(&self.0);
+        let history = Arc::make_mut(state.histories.or_default(parent));
+        history.drift_corrected(drift, now);
+        if history.is_flapping(now) {
+            state.flapping.insert(parent.clone());
         }
     }
 
@@ -309,11 +331,14 @@ impl WriteHistories {
         state.flapping.remove(parent);
     }
 
-    /// The number of children with flapping values, and the first of them with its paths.
-    pub(crate) fn flapping(&self) -> (usize, Option<(ObjectId, Vec<String>)>) {
-        let state = lock(&self.0);
-        let histories = state.flapping.iter().filter_map(|parent| state.histories.get(parent));
-        let mut all = histories.flat_map(|history| history.flapping());
+    /// The number of children with flapping values at `now`, and the first of them with its paths. Time alone ends flapping: a
+    /// parent whose children stay as they are is settled, and no reconcile of it says so.
+    pub(crate) fn flapping(&self, now: Duration) -> (usize, Option<(ObjectId, Vec<String>)>) {
+        let mut state = lock(&self.0);
+        let Histories { histories, flapping } = &mut *state;
+        flapping.retain(|parent| histories.get(parent).is_some_and(|history| history.is_flapping(now)));
+        let histories = flapping.iter().filter_map(|parent| histories.get(parent));
+        let mut all = histories.flat_map(|history| history.flapping(now));
         let first =
             all.next().map(|(id, paths)| (id.clone(), paths.into_iter().map(str::to_owned).collect()));
         (usize::from(first.is_some()) + all.count(), first)
@@ -322,14 +347,12 @@ impl WriteHistories {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use metahook_core::children::write_history::Drift;
     use metahook_core::json::difference::{Change, Difference};
     use metahook_core::object::id::{Gvk, Resource};
     use serde_json::json;
 
     use super::*;
+    use crate::controller::reconcile::testing::Scenario;
 
     fn drift(name: &str) -> Drift {
         let resource = Resource {
@@ -355,20 +378,42 @@ mod tests {
         let histories = WriteHistories::default();
         let correct = |parent: &Key, second| {
             let now = Duration::from_secs(second);
-            histories.change(parent, |history| history.drift_corrected(&drift(&parent.name), now));
+            histories.drift_corrected(parent, &drift(&parent.name), now);
         };
         let parents = 20_000;
         (0..parents).for_each(|number| correct(&Key::new("n", &number.to_string()), 0));
         // A walk over all of them each time would take 400 million steps, and minutes.
-        (0..parents).for_each(|_| assert_eq!(histories.flapping(), (0, None)));
+        (0..parents).for_each(|_| assert_eq!(histories.flapping(Duration::ZERO), (0, None)));
         let (one, two) = (Key::new("n", "1"), Key::new("n", "2"));
         (1..9).for_each(|second| [&one, &two].into_iter().for_each(|parent| correct(parent, second)));
         let flapping = |count, name| (count, Some((drift(name).id, vec!["spec.x".to_owned()])));
-        assert_eq!(histories.flapping(), flapping(2, "1"));
+        let now = Duration::from_secs(8);
+        assert_eq!(histories.flapping(now), flapping(2, "1"));
         histories.forget(&one);
-        assert_eq!(histories.flapping(), flapping(1, "2"));
+        assert_eq!(histories.flapping(now), flapping(1, "2"));
         histories.forget(&two);
-        assert_eq!(histories.flapping(), (0, None));
+        assert_eq!(histories.flapping(now), (0, None));
+    }
+
+    #[tokio::test]
+    async fn a_place_is_named_when_two_reconciles_in_a_row_change_it() {
+        let parents = Scenario::new(Some(200)).reconciler;
+        let of = |place: Option<&str>| parents.parents.repeats(&Key::new("n", "p"), place.map(str::to_owned));
+        assert_eq!([of(Some("a")), of(Some("b"))], [None, None], "it works in steps");
+        assert_eq!(of(Some("b")).as_deref(), Some("b"));
+        assert_eq!([of(None), of(Some("b"))], [None, None], "it settled in between");
+    }
+
+    #[test]
+    fn children_that_stay_as_they_are_stop_flapping_without_a_reconcile() {
+        let (histories, parent) = (WriteHistories::default(), Key::new("n", "p"));
+        (0..9).for_each(|second| {
+            histories.drift_corrected(&parent, &drift("p"), Duration::from_secs(second));
+        });
+        let at = |minutes: u64| histories.flapping(Duration::from_mins(minutes)).0;
+        assert_eq!([at(1), at(7), at(30)], [1, 0, 0]);
+        histories.drift_corrected(&parent, &drift("p"), Duration::from_mins(8));
+        assert_eq!(histories.flapping(Duration::from_mins(8)).0, 1, "it goes on");
     }
 
     #[test]

@@ -77,12 +77,15 @@ impl Reconciler {
         let claimed = self.children.writer.claim(&parent, &input.claims, &writer).await;
         let claimed = claimed.map_err(ReconcileError::Claim)?;
         attempts.wrote |= claimed.wrote;
+        let mut unrenewed = claimed.error;
         if let Some(rollout) = &input.rollout {
             let revisions = self.children.writer.claim(&parent, &rollout.revisions, &writer).await;
-            if revisions.map_err(ReconcileError::Claim)?.wrote {
+            let revisions = revisions.map_err(ReconcileError::Claim)?;
+            if revisions.wrote {
                 // The content of revisions is read once they are the parent's.
                 return Ok(Progress::Wrote);
             }
+            unrenewed = unrenewed.or(revisions.error);
         }
         let (plan, answers) = self.plan(&hooks, &input, &claimed.children, memory).await?;
         self.check_deletions(&input, &plan)?;
@@ -102,7 +105,8 @@ impl Reconciler {
         self.compare(input, claimed.children, answers);
         let state = SettledState { seen: fingerprint, answer, revision };
         let (wrote, version) = (attempts.wrote, hooks.identity);
-        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
+        let unrenewed = unrenewed.map(ReconcileError::Claim);
+        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, unrenewed, version };
         Ok(Progress::Planned(Box::new(reconcile)))
     }
 

@@ -248,7 +248,8 @@ impl Scenario {
         let accepted = writer.accepted.clone();
         let streaks = Streaks::default();
         let (pure, wrote, version) = (Some(true), false, seen);
-        let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, version };
+        let reconcile =
+            Reconcile { parent, plan, writer, streaks, state, pure, wrote, unrenewed: None, version };
         let written = self.reconciler.apply(&reconcile).await;
         let result = written.map(|written| self.reconciler.changed(&reconcile, written));
         let outcome =

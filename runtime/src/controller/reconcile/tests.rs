@@ -15,7 +15,7 @@ use metahook_core::reconcile::config::KindConfig;
 use metahook_core::reconcile::plan::ReconcilePlan;
 
 use crate::controller::reconcile::testing::{
-    ANSWERS, COMPOSITE, OWNED, Scenario, body, children, id, object, owned_body, parents, retry,
+    ANSWERS, COMPOSITE, OWNED, Scenario, body, children, id, object, owned_body, parents, resource, retry,
 };
 
 /// The result of an operation on an object that the store has, for each of the answers.
@@ -160,6 +160,39 @@ async fn a_child_that_no_longer_matches_is_released() {
         "after 1 s: GET configmaps/owned, PUT configmaps/owned",
         "loud: GET configmaps/owned, PUT configmaps/owned",
         "loud: GET configmaps/owned, PUT configmaps/owned",
+    ];
+    assert_eq!(results, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reference_to_another_version_of_the_parent_is_renewed() {
+    let parent = object(&resource("example.com/v2", "Greeting"));
+    let mut results = Vec::new();
+    for answer in ANSWERS {
+        let scenario = Scenario::new(answer);
+        let child = Arc::new(Object::parse(&owned_body("1").to_string(), None).unwrap());
+        let claims = [ClaimedObject { resource: children(), object: child, claim: Claim::Renew }];
+        let writer = scenario.data().writer(&parent.key);
+        let claimed = scenario.reconciler.children.writer.claim(&parent, &claims, &writer).await;
+        results.push(match claimed {
+            Err(error) => format!("ends: {}", retry(error.retry())),
+            Ok(claimed) => {
+                let child = claimed.children.get(&children(), &Key::new("n", OWNED));
+                let version = child.map_or("none", |child| child.version.as_str());
+                let error = claimed.error.map_or("no error".to_owned(), |error| retry(error.retry()));
+                format!("version {version}, wrote {}, {error}", claimed.wrote)
+            }
+        });
+    }
+    // A child that cannot be renewed is planned as it is, and the reconcile fails at its end.
+    let expected = [
+        "version 2, wrote true, no error",
+        "version none, wrote true, no error",
+        "ends: quiet",
+        "version 1, wrote false, loud",
+        "version 1, wrote false, after 1 s",
+        "version 1, wrote false, loud",
+        "version 1, wrote false, loud",
     ];
     assert_eq!(results, expected);
 }

@@ -57,6 +57,9 @@ pub(crate) struct WriteResults {
 pub(crate) struct Claimed {
     pub(crate) children: ChildMap,
     pub(crate) wrote: bool,
+    /// Why an owner reference could not be renewed. The children are as they should be otherwise, so the reconcile goes on,
+    /// and fails at its end.
+    pub(crate) error: Option<ClaimError>,
 }
 
 pub(crate) struct ObjectWriter {
@@ -137,20 +140,38 @@ impl ObjectWriter {
         Ok(observe(guard, events))
     }
 
-    /// Carries claims out: orphans are adopted, children that no longer match are released.
+    /// Carries claims out: orphans are adopted, children that no longer match are released, and owner references name the
+    /// parent as it is read now.
     pub(crate) async fn claim(
         &self,
         parent: &Object,
         claims: &[ClaimedObject],
         writer: &Writer,
     ) -> Result<Claimed, ClaimError> {
-        let mut claimed = Claimed { children: self.data.config.no_children(), wrote: false };
+        let mut claimed = Claimed { children: self.data.config.no_children(), wrote: false, error: None };
         let mut parent_exists = false;
         for ClaimedObject { resource, object, claim } in claims {
             let id = ObjectId { resource: Arc::clone(resource), key: object.key.clone() };
             match claim {
                 Claim::Leave => {}
                 Claim::Keep => claimed.children.insert(resource, Arc::clone(object)),
+                Claim::Renew => {
+                    let renew = |object: &mut Value| claims::renew(object, parent);
+                    match self.rewrite(&id, &object.uid, writer, renew).await {
+                        Ok(now) => {
+                            claimed.wrote = true;
+                            if let Some(now) = now {
+                                claimed.children.insert(resource, now);
+                            }
+                        }
+                        // The plan needs the child as it is now.
+                        Err(error) if error.is_conflict() => return Err(error.into()),
+                        Err(error) => {
+                            claimed.children.insert(resource, Arc::clone(object));
+                            claimed.error.get_or_insert(error.into());
+                        }
+                    }
+                }
                 Claim::Adopt => {
                     if !parent_exists {
                         self.check_parent(parent, &id).await?;

@@ -48,7 +48,7 @@ impl Counts {
         let (failing, first) = controller.parents.failing();
         self.failing += failing;
         self.first = self.first.take().or(first);
-        let (flapping, first) = controller.parents.histories.flapping();
+        let (flapping, first) = controller.parents.histories.flapping(controller.data.elapsed());
         self.flapping += flapping;
         let first = first.map(|(child, paths)| format!("{child} ({})", paths.join(", ")));
         self.first_flapping = self.first_flapping.take().or(first);
@@ -130,6 +130,44 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn children_are_stable_again_when_none_flaps() {
+        let is_true = |flapping: usize| {
+            let first_flapping = (flapping > 0).then(|| "ConfigMap n/a (data.k)".to_owned());
+            let counts = Counts { flapping, first_flapping, ..Counts::default() };
+            let Finding::Known { reason, .. } = counts.stable() else { panic!("unknown") };
+            reason.is_true()
+        };
+        assert_eq!([is_true(0), is_true(1), is_true(0)], [true, false, true]);
+    }
+
+    #[test]
+    fn no_deletion_is_held_again_when_none_waits() {
+        let reason = |held: Option<&str>| {
+            let Finding::Known { reason, .. } = Counts::with(held.map(str::to_owned)).held() else {
+                panic!("unknown")
+            };
+            reason
+        };
+        assert_eq!(reason(Some("3 deletions")), ConditionReason::ThresholdExceeded);
+        assert_eq!(reason(None), ConditionReason::NothingHeld);
+    }
+
+    #[test]
+    fn children_differ_no_longer_when_none_does() {
+        let differing = |first: Option<&str>, before: &Finding| {
+            let counts =
+                Counts { differing: 1, first_differing: first.map(str::to_owned), ..Counts::default() };
+            counts.differing(before)
+        };
+        assert_eq!(differing(None, &Finding::Unknown), Finding::Unknown);
+        let found = differing(Some("ConfigMap n/a (data.k)"), &Finding::Unknown);
+        assert!(matches!(&found, Finding::Known { reason: ConditionReason::LeftByStrategy, .. }));
+        let ended = differing(None, &found);
+        assert!(matches!(&ended, Finding::Known { reason: ConditionReason::NoneLeft, .. }));
+        assert_eq!(differing(None, &ended), ended);
+    }
 
     #[test]
     fn ready_says_the_worst() {

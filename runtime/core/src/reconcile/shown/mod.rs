@@ -97,7 +97,7 @@ fn bytes_of(claimed: &ClaimedObject) -> usize {
     let shown = claimed.object.json().len() + claimed.object.key.len();
     match claimed.claim {
         Claim::Keep => shown,
-        Claim::Adopt => shown + OWNER_REFERENCE,
+        Claim::Renew | Claim::Adopt => shown + OWNER_REFERENCE,
         Claim::Release | Claim::Leave => 0,
     }
 }
@@ -163,7 +163,7 @@ fn choose(claims: &mut Vec<ClaimedObject>, count: usize, bytes: usize) -> LeftOu
         let mut is_held = false;
         for ClaimedObject { resource, object, claim } in members {
             // What somebody keeps from going, by a finalizer, must not hold its kind for ever.
-            is_held |= claim == Claim::Keep && is_written(&object) && !object.deleting;
+            is_held |= claim.is_kept() && is_written(&object) && !object.deleting;
             left.objects.insert(ObjectId { resource, key: object.key.clone() }, object);
         }
         if is_held {
