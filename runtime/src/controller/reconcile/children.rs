@@ -40,10 +40,10 @@ impl ChildWriter {
     pub(crate) async fn write_all(&self, reconcile: &Reconcile) -> WriteResults {
         let plan = &reconcile.plan.children;
         let mut results = WriteResults::default();
-        if let Some((id, source)) = plan.problems.first() {
+        for (id, source) in &plan.problems {
             results.add(Err(ReconcileError::Child { id: Box::new(id.clone()), source: *source }));
         }
-        if let Some(why) = &reconcile.plan.failed {
+        for why in &reconcile.plan.failed {
             results.add(Err(ReconcileError::ChildFailed(why.clone())));
         }
         let mut taken = Vec::new();
@@ -180,7 +180,12 @@ impl ChildWriter {
         child: &UnmanagedChild,
         reconcile: &Reconcile,
     ) -> Result<WriteResult, ReconcileError> {
-        let resource = self.discovery.resolve_kind(&child.gvk).await?;
+        let unknown = |source| ReconcileError::UnmanagedChild {
+            kind: (*child.gvk.kind).into(),
+            key: Box::new(child.key.clone()),
+            source,
+        };
+        let resource = self.discovery.resolve_kind(&child.gvk).await.map_err(unknown)?;
         let id = ObjectId { resource, key: child.key.clone() };
         let body = new_object(self.data.config.owner(&reconcile.parent), &id, &child.body);
         match self.writer.write(&Op::Create { id, body }, &reconcile.writer).await {

@@ -123,8 +123,8 @@ pub struct Wanted {
     pub sequence: Vec<ObjectId>,
     pub unmanaged: Vec<UnmanagedChild>,
     pub held: HeldChildren,
-    /// The first child that cannot be written, where the others are written all the same.
-    pub failed: Option<DesiredError>,
+    /// The children that cannot be written, where the others are written all the same.
+    pub failed: Vec<DesiredError>,
     /// The first child that goes without the annotations of the answer, and the number of all.
     pub without_annotations: Option<(DesiredError, usize)>,
 }
@@ -217,7 +217,7 @@ fn add(
         }
         (Err(why @ DesiredError::NoNamespace { .. }), UnmanagedPolicy::Created) => {
             wanted.held.hold(&gvk, Key::new("", &name));
-            wanted.failed.get_or_insert(why);
+            wanted.failed.push(why);
             return Ok(());
         }
         (Err(error), _) => return Err(error),
@@ -313,6 +313,14 @@ fn declared(child_kinds: &[ChildKind]) -> String {
 }
 
 impl DesiredError {
+    /// The place of the child, where it has no name that counts.
+    pub fn at(&self) -> Option<At> {
+        match self {
+            Self::Field { at, .. } | Self::Annotations { at, .. } | Self::NoNamespace { at } => Some(*at),
+            _ => None,
+        }
+    }
+
     /// The API server would take it, but no reconcile would manage it.
     fn is_unmanaged(&self) -> bool {
         match self {

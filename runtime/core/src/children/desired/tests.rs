@@ -232,7 +232,7 @@ fn a_webhooks_child_without_its_namespace_fails_alone() {
     let children = json!([pod("lost", ""), pod("fine", "m"), pod("lost too", "")]);
     let wanted = try_as(UnmanagedPolicy::Created, "p", children.clone()).unwrap();
     assert_eq!(wanted.desired[&resource("v1", "Pod")].keys().collect::<Vec<_>>(), [&Key::new("m", "fine")]);
-    let why = wanted.failed.unwrap().to_string();
+    let why = wanted.failed[0].to_string();
     assert!(why.contains("children[0].metadata.namespace is missing"), "{why}");
     assert!(try_it("p", children).is_err());
 }

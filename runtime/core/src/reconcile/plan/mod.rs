@@ -44,8 +44,8 @@ pub struct ReconcilePlan {
     pub unmanaged: Vec<UnmanagedChild>,
     /// Their observed copies, which no operation deletes.
     pub held: HeldChildren,
-    /// A child that cannot be written; the others are, and the reconcile fails at its end.
-    pub failed: Option<DesiredError>,
+    /// Children that cannot be written; the others are, and the reconcile fails at its end.
+    pub failed: Vec<DesiredError>,
     /// The decoration of the parent itself; for a CompositeController's parent only its status.
     pub decoration: Decoration,
     pub resync_after: Option<Duration>,
