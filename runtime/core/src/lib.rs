@@ -70,6 +70,11 @@ pub fn shorten_middle(text: &str, max: usize) -> String {
     format!("{head}{}", text.get(start..).unwrap_or_default())
 }
 
+/// A number with its noun: `1 child is`, `2 children are`.
+pub fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// The text in one line: a line break becomes a space, with all white space around it.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let is_break =
@@ -93,6 +98,12 @@ mod tests {
             let text = shorten_middle(&"ü".repeat(100), max);
             assert!(text.len() <= max.max("…".len()), "{max}: {text}");
         }
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let said = |number| counted(number, "child is", "children are");
+        assert_eq!([said(0), said(1), said(2)], ["0 children are", "1 child is", "2 children are"]);
     }
 
     #[test]

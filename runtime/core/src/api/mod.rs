@@ -209,7 +209,7 @@ pub enum ControllerError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(
-        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks, which drop it: apply those of this version)"
+        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module, a script or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks or scripts, which drop it: apply those of this version)"
     )]
     NoSyncHook,
 }

@@ -11,7 +11,7 @@ use metahook_core::reconcile::failures::{self, WriteFailure};
 use metahook_core::reconcile::outcome::{Failure, MAX_EVENT_MESSAGE, Retry};
 use metahook_core::reconcile::plan::AnswerError;
 use metahook_core::rollout::revisions::RevisionError;
-use metahook_core::{one_line, shorten_middle};
+use metahook_core::{counted, one_line, shorten_middle};
 
 use super::{HELD_RETRY_DELAY, MAX_MESSAGE_LENGTH};
 use crate::cluster::apply::ApplyError;
@@ -49,7 +49,8 @@ pub(crate) enum ReconcileError {
     #[error("{id}")]
     Child { id: Box<ObjectId>, source: Problem },
     #[error(
-        "after a change of the hooks or of the spec the deletion of {0} children waits: see the controller's condition DeletionsHeld"
+        "after a change of the hooks or of the spec the deletion of {} waits: see the controller's condition DeletionsHeld",
+        counted(*_0, "child", "children")
     )]
     DeletionsHeld(usize),
     #[error("{kind} {key}")]

@@ -158,9 +158,9 @@ pub enum DesiredError {
     #[error("the hook's answer: {at} is {gvk} {key} a second time")]
     Twice { at: At, gvk: Gvk, key: Key },
     #[error(
-        "labels on desired child {gvk} {key} don't match parent selector: give it the labels that spec.selector of the parent asks for"
+        "labels on desired child {gvk} {key} don't match parent selector: {mismatch}{}", advice(*generated)
     )]
-    Labels { gvk: Gvk, key: Key },
+    Labels { gvk: Gvk, key: Key, mismatch: String, generated: bool },
 }
 
 /// # Errors
@@ -229,8 +229,8 @@ fn add(
     wanted.check_annotations(at, metadata, bounds.unmanaged)?;
     mark(metadata, parent, bounds.mark);
     let labels = strings(at, "metadata.labels", metadata.get("labels"))?;
-    if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
-        return Err(DesiredError::Labels { gvk, key });
+    if let Some(mismatch) = bounds.selector.and_then(|selector| selector.mismatch(&labels)) {
+        return Err(DesiredError::Labels { gvk, key, mismatch, generated: bounds.mark == OwnerMark::Uid });
     }
     let body = Value::Object(child);
     match resource {
@@ -297,6 +297,18 @@ fn undeclared(child_kinds: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
             DesiredError::OtherVersion { at, gvk: gvk.clone(), declared: kind.resource.gvk.api_version() }
         }
         None => DesiredError::Undeclared { at, gvk: gvk.clone(), declared: declared(child_kinds) },
+    }
+}
+
+/// What to do about labels that the parent's selector does not match. The server gives a child the label of a selector that
+/// it generates, so one with another value comes from the hook.
+fn advice(generated: bool) -> String {
+    if generated {
+        format!(
+            ", which is the parent's uid; it was probably copied from the parent's metadata: remove `{UID_LABEL}` from the labels you copy"
+        )
+    } else {
+        ": give it the labels that spec.selector of the parent asks for".to_owned()
     }
 }
 

@@ -94,7 +94,7 @@ fn one_bad_child_refuses_the_whole_answer() {
         ),
         (
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": {"controller-uid": "z"}}}),
-            "don't match parent selector",
+            "labels on desired child v1 Pod n/x don't match parent selector: label controller-uid is \"z\", and \"u\" is needed, which is the parent's uid; it was probably copied from the parent's metadata: remove `controller-uid` from the labels you copy",
         ),
         (
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}),
