@@ -167,8 +167,14 @@ fn make_structural(schema: &mut Value) -> Result<()> {
     if schema.get("additionalProperties") == Some(&json!(true)) {
         schema.remove("additionalProperties");
     }
-    if schema.get("format") == Some(&json!("uint64")) {
-        schema.insert("format".to_owned(), json!("int64"));
+    // The API server knows signed numbers alone, and warns of others; minimum and maximum stay.
+    let signed = match schema.get("format").and_then(Value::as_str) {
+        Some("int8" | "int16" | "uint8" | "uint16") => Some("int32"),
+        Some("uint32" | "uint64" | "uint" | "int") => Some("int64"),
+        _ => None,
+    };
+    if let Some(signed) = signed {
+        schema.insert("format".to_owned(), json!(signed));
     }
     for word in ["anyOf", "oneOf", "allOf"] {
         if let Some(Value::Array(choices)) = schema.remove(word) {

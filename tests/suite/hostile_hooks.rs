@@ -170,7 +170,7 @@ pub(crate) async fn answers_that_are_too_large_do_no_harm(test: &mut Fixture) ->
         Wat::default().prints(start).prints_times(times / 10_000, piece.repeat(10_000)).prints(end).wasm()
     };
     let million = expected_messages::children(1_000_001, 10_000);
-    let too_large = "Request entity too large: limit is 3145728 (413)"; // the API server's own words
+    let too_large = "Request entity too large: limit is 3145728"; // the API server's own words
     let status_why = format!("status {} {}/status: {too_large}", test.kind().kind, test.name());
     let child_why = format!("create ConfigMap {}/large: {too_large}", test.name());
     let status = many(r#"{"children":[],"status":{"is":""#, 4_000_000, "a", r#""}}"#)?;

@@ -22,6 +22,8 @@
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+use std::borrow::Cow;
+
 pub mod api;
 pub mod bundle;
 pub mod cache;
@@ -55,9 +57,60 @@ pub fn shorten(text: &str, max: usize) -> String {
     format!("{}{MARK}", text.get(..end).unwrap_or_default())
 }
 
+/// The same, cut in its middle: what a message ends with is often its reason, or what to do about it.
+pub fn shorten_middle(text: &str, max: usize) -> String {
+    const MARK: &str = "…";
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let room = max.saturating_sub(MARK.len());
+    let tail = text.len() - room / 3;
+    let start = (tail..=text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(text.len());
+    let head = shorten(text, max - (text.len() - start).min(max));
+    format!("{head}{}", text.get(start..).unwrap_or_default())
+}
+
+/// A number with its noun: `1 child is`, `2 children are`.
+pub fn counted(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// The text in one line: a line break becomes a space, with all white space around it.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    let is_break =
+        |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    if !text.contains(is_break) {
+        return text.into();
+    }
+    let lines: Vec<_> = text.split(is_break).map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ").into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_keeps_its_end_where_it_is_cut_in_the_middle() {
+        assert_eq!(shorten_middle("short", 5), "short");
+        assert_eq!(shorten_middle("aaaaaaaaaaaaaaaaaaaabbb", 12), "aaaaaa…bbb");
+        for max in 0..40 {
+            let text = shorten_middle(&"ü".repeat(100), max);
+            assert!(text.len() <= max.max("…".len()), "{max}: {text}");
+        }
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let said = |number| counted(number, "child is", "children are");
+        assert_eq!([said(0), said(1), said(2)], ["0 children are", "1 child is", "2 children are"]);
+    }
+
+    #[test]
+    fn lines_become_one() {
+        assert_eq!(one_line("a:\n\n  * b\r\n  * c  d\n"), "a: * b * c  d");
+        assert!(matches!(one_line("a  b\tc"), Cow::Borrowed(_)));
+    }
 
     #[test]
     fn long_text_is_cut_between_characters() {

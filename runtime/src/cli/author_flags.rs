@@ -57,6 +57,14 @@ pub enum MountError {
 /// The server's default field manager.
 pub(super) const FIELD_MANAGER: &str = "metacontroller";
 
+/// Where the interpreters of scripts come from.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RunnerFlags {
+    /// Folder of the interpreters of scripts, python.wasm and javascript.wasm; when absent the folder runners beside this program.
+    #[arg(long, value_name = "FOLDER", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub runners: Option<PathBuf>,
+}
+
 /// The files that stand for what a controller's hooks are made of in a cluster.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HookFileFlags {
@@ -66,6 +74,8 @@ pub struct HookFileFlags {
     /// A folder that stands for a mount of the controller, for example `/etc/greeting=./greeting`; several times for several.
     #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
     pub mount: Vec<MountFlag>,
+    #[command(flatten)]
+    pub runners: RunnerFlags,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +96,7 @@ impl HookFilesError {
 impl HookFileFlags {
     pub(super) async fn files(&self) -> Result<HookFiles, HookFilesError> {
         let mounts = self.mount.iter().map(MountFlag::read).collect::<Result<_, _>>()?;
-        let sandbox = Arc::new(Sandbox::new(module_settings())?);
+        let sandbox = Arc::new(Sandbox::new(self.runners.module_settings())?);
         let module = match &self.module {
             Some(path) => {
                 let _step = Progress::of_stderr().step(format!("compiling {}", path.display()));
@@ -112,10 +122,15 @@ impl LimitFlags {
     }
 }
 
-/// Modules are compiled by this program, and not kept. `METAHOOK_RUNNERS` names the folder of the interpreters of scripts.
-pub(super) fn module_settings() -> ModuleSettings {
-    let runners = std::env::var_os("METAHOOK_RUNNERS").map_or_else(super::hook_flags::runners, PathBuf::from);
-    ModuleSettings { runners: Some(runners), ..ModuleSettings::new(super::hook_flags::THIS_PROGRAM) }
+impl RunnerFlags {
+    /// Modules are compiled by this program, and not kept. Without the flag `METAHOOK_RUNNERS` names the folder of the
+    /// interpreters of scripts. An empty value names nothing, as for the server.
+    pub(super) fn module_settings(&self) -> ModuleSettings {
+        let named = self.runners.clone().filter(|path| !path.as_os_str().is_empty());
+        let named = named.or_else(|| std::env::var_os("METAHOOK_RUNNERS").map(PathBuf::from));
+        let runners = named.unwrap_or_else(super::hook_flags::runners);
+        ModuleSettings { runners: Some(runners), ..ModuleSettings::new(super::hook_flags::THIS_PROGRAM) }
+    }
 }
 
 pub(super) fn hook_name(text: &str) -> Result<HookName, String> {
@@ -186,6 +201,15 @@ mod tests {
             error.starts_with("--limits.memory: 513Mi is above this server's ceiling of 512Mi"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn runners_lie_where_the_flag_says() {
+        let of = |folder: Option<&str>| {
+            RunnerFlags { runners: folder.map(PathBuf::from) }.module_settings().runners
+        };
+        assert_eq!(of(Some("/x")), Some("/x".into()));
+        assert_eq!(of(Some("")), of(None), "an empty value names nothing");
     }
 
     #[test]

@@ -22,7 +22,9 @@ use crate::author::render::rounds::{End, Rounds};
 use crate::author::render::setup::{Options, SetupError, hook_kinds};
 use crate::author::schemas::MAX_FAULTS;
 use crate::author::yaml;
-use crate::cli::author_flags::{FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, mount};
+use crate::cli::author_flags::{
+    FIELD_MANAGER, HookFileFlags, HookFilesError, LimitFlags, MountFlag, RunnerFlags, mount,
+};
 use crate::cli::cluster_flags::{ClusterError, ClusterFlags};
 use crate::cluster::api_client::{ApiClient, Unreachable};
 use crate::progress::Progress;
@@ -45,6 +47,8 @@ pub struct Check {
     /// A folder that stands for a mount, for example `/etc/greeting=./greeting`; several times for several.
     #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
     pub mount: Vec<MountFlag>,
+    #[command(flatten)]
+    pub runners: RunnerFlags,
     /// Reconciles within which nothing may be left to change.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub cycles: u16,
@@ -110,7 +114,11 @@ impl Check {
     /// Results go to `out`, remarks to `say`.
     pub async fn run(&self, out: impl Write, mut say: impl Write) -> Result<(), CheckError> {
         let limits = self.limits.limits()?;
-        let flags = HookFileFlags { module: Some(self.module.clone()), mount: self.mount.clone() };
+        let flags = HookFileFlags {
+            module: Some(self.module.clone()),
+            mount: self.mount.clone(),
+            runners: self.runners.clone(),
+        };
         let files = flags.files().await?;
         let mut results = Results { out, output: self.output, all: Vec::new(), broken: 0 };
         results.add("the server takes the module", Some(Ok(())))?;

@@ -16,7 +16,7 @@ use crate::author::call::{AnswerRefused, ObjectError, RequestOf, check_request};
 use crate::author::documents::{DocumentError, read_one_as_json};
 use crate::author::sandbox::{Input, LoadError, Sandbox, Timed};
 use crate::author::yaml;
-use crate::cli::author_flags::{LimitFlags, MountError, MountFlag, hook_name, module_settings, mount};
+use crate::cli::author_flags::{LimitFlags, MountError, MountFlag, RunnerFlags, hook_name, mount};
 use crate::hook::wasm::run::{CallError, Module};
 use crate::progress::Progress;
 use crate::telemetry::{error_chain, escape};
@@ -35,6 +35,8 @@ pub struct Run {
     /// A folder that the hook may read, for example `/etc/greeting=./greeting`; several times for several.
     #[arg(long, value_name = "PATH=FOLDER", value_parser = mount)]
     pub mount: Vec<MountFlag>,
+    #[command(flatten)]
+    pub runners: RunnerFlags,
     /// What is printed on stdout: the answer alone, or JSON or YAML with the answer and what the call used.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Output::Answer)]
     pub output: Output,
@@ -114,7 +116,7 @@ impl Run {
         }
         check_request(&value).map_err(|why| RunError::Object { file: self.request.clone(), why })?;
         let request = RequestOf::new(&value, self.hook);
-        let sandbox = Sandbox::new(module_settings())?;
+        let sandbox = Sandbox::new(self.runners.module_settings())?;
         let progress = Progress::of_stderr();
         let step = progress.step(format!("compiling {}", self.module.display()));
         let module = sandbox.load(&self.module).await?;

@@ -277,11 +277,14 @@ impl Answer {
 
     /// Message of a refusal, in one line.
     pub(crate) fn message(&self) -> String {
-        let mut text = self.refusal().message;
-        if text.is_empty() {
-            text = self.body.chars().take(300).collect();
+        let (status, text) = (self.status.as_u16(), self.refusal().message);
+        if !text.is_empty() {
+            return refusal(status, &text);
         }
-        refusal(self.status.as_u16(), &text)
+        // It is no answer of an API server: of a proxy before it, for example.
+        let body: String = self.body.trim().chars().take(300).collect();
+        let colon = if body.is_empty() { "" } else { ": " };
+        refusal(status, &format!("HTTP status {status}{colon}{body}"))
     }
 }
 

@@ -65,6 +65,11 @@ impl ApplyError {
         Self { verb, id: Box::new(id.clone()), why }
     }
 
+    /// The object that was to be written.
+    pub(crate) fn id(&self) -> &ObjectId {
+        &self.id
+    }
+
     /// An object of that name exists already, whose ever it is.
     pub(crate) fn is_there_already(&self) -> bool {
         matches!(self.why, Why::Exists(_) | Why::Unobserved)

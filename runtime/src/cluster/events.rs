@@ -9,7 +9,7 @@ use metahook_core::hook::response::HookEvent;
 use metahook_core::object::Object;
 use metahook_core::pacing::Rate;
 use metahook_core::pacing::events::{EventMemory, EventNote, EventWrite};
-use metahook_core::shorten;
+use metahook_core::shorten_middle;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -97,7 +97,7 @@ impl Recorder {
             namespace: namespace.to_owned(),
             kind,
             reason,
-            message: shorten(message, MAX_MESSAGE),
+            message: shorten_middle(message, MAX_MESSAGE),
         };
         if let Some(dropped) = lock(&self.line.waiting).add(note) {
             tracing::debug!(reason = &*dropped.reason, "an Event was dropped: too many are waiting");
@@ -163,7 +163,7 @@ impl Note {
 
     /// Name and count of the Event that was written.
     async fn write(&self, api: &ApiClient, write: &EventWrite<'_>, serial: u64) -> Option<(String, u64)> {
-        let (time, message) = (timestamp(), shorten(&write.message, MAX_MESSAGE));
+        let (time, message) = (timestamp(), shorten_middle(&write.message, MAX_MESSAGE));
         let list = format!("/api/v1/namespaces/{}/events", self.namespace);
         if let Some((name, count)) = &write.counts {
             let count = count + 1;

@@ -392,6 +392,6 @@ mod tests {
             "the Secret n/metahook-seed has no key \"seed\" of 32 bytes: delete it, and a new one is made"
         );
         let refused = key_in(&answer(StatusCode::FORBIDDEN, r#"{"message":"no"}"#), "n").unwrap_err();
-        assert_eq!(refused.to_string(), "no (403)");
+        assert_eq!(refused.to_string(), "no");
     }
 }

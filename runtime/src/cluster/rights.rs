@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use kube::runtime::watcher;
+use metahook_core::one_line;
 
 use crate::telemetry::error_chain;
 
@@ -18,12 +19,15 @@ pub(crate) fn is_ungranted(status: u16, message: &str) -> bool {
     status == 403 && message.contains("User \"") && message.contains(" cannot ")
 }
 
-/// A refusal in one line.
+/// A refusal in one line. The status is told only where the API server says no more than that.
 pub(crate) fn refusal(status: u16, message: &str) -> String {
-    if is_ungranted(status, message) {
-        format!("{message} ({status}); {ROLES}")
+    let message = one_line(message);
+    if message.trim().is_empty() {
+        format!("HTTP status {status}")
+    } else if is_ungranted(status, &message) {
+        format!("{message}; {ROLES}")
     } else {
-        format!("{message} ({status})")
+        message.into_owned()
     }
 }
 
@@ -76,7 +80,7 @@ mod tests {
         let error = watcher::Error::InitialListFailed(kube::Error::Api(status(403, FORBIDDEN)));
         let WatchFailure { why, is_ungranted } = WatchFailure::of(&error);
         assert!(is_ungranted);
-        assert_eq!(why, format!("{FORBIDDEN} (403); {ROLES}"));
+        assert_eq!(why, format!("{FORBIDDEN}; {ROLES}"));
         assert_eq!(WatchFailure::of(&watcher::Error::WatchError(status(403, FORBIDDEN))).why, why);
     }
 
@@ -89,7 +93,9 @@ mod tests {
         let failure = WatchFailure::of(&initializing);
         assert_eq!(
             failure,
-            WatchFailure { why: "storage is (re)initializing (429)".to_owned(), is_ungranted: false }
+            WatchFailure { why: "storage is (re)initializing".to_owned(), is_ungranted: false }
         );
+        assert_eq!(refusal(422, "denied:\n* no label\n"), "denied: * no label");
+        assert_eq!(refusal(502, "\n"), "HTTP status 502");
     }
 }

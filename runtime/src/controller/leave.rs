@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::selection::{FinalizerChange, finalizer};
+use metahook_core::counted;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, ObjectId};
 
@@ -19,7 +20,7 @@ pub(crate) enum LeaveError {
     Discovery(#[from] DiscoveryError),
     #[error(transparent)]
     List(#[from] ManifestError),
-    #[error("the controller's finalizer could not be taken off {count} objects; the first")]
+    #[error("the controller's finalizer could not be taken off {}; the first", counted(*count, "object", "objects"))]
     Finalizers { count: usize, source: ApplyError },
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use k8s_openapi::api::core::v1::ConfigMap;
 use metahook_core::api::ControllerKind;
 use metahook_core::bundle::{self, Bundle, ModulePlace, modules_of};
+use metahook_core::counted;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, ObjectId};
 use serde_json::Value;
@@ -157,8 +158,8 @@ impl Deployment {
             let left = left.map_err(|error| DeployError::Finalizers(error.into()))?;
             let Some((first, _)) = left.first() else { return Ok(()) };
             let why = format!(
-                "its finalizer is on {} objects, {first} among them; a server takes it off: see that one runs",
-                left.len()
+                "its finalizer is on {}, {first} among them; a server takes it off: see that one runs",
+                counted(left.len(), "object", "objects")
             );
             waiting.because(&format!("waiting for what {id} leaves: {why}"));
             if start.elapsed() >= self.timeout {

@@ -103,7 +103,7 @@ pub(crate) async fn a_wrong_module_deletes_none_of_ten_children_over_restarts(
     let before = wrong_module(test).await?;
     let told = |event: &Value| {
         let message = text(event, "/message");
-        message.contains("10 children of 1 parents") && message.contains("ConfigMap")
+        message.contains("10 children of 1 parent ") && message.contains("ConfigMap")
     };
     lost(test, &before, 0).await?;
     test.until_controller_event("DeletionsHeld", told).await?;

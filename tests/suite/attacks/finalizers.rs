@@ -84,7 +84,7 @@ pub(crate) async fn a_parent_whose_hook_is_gone_is_told_how_to_go(test: &mut Fix
         test.until_event("p", "FinalizerWaits", |event| text(event, "/message").contains(&hook)).await?;
     let waits = |cc: &Value| {
         let ready = condition(cc, "Ready").map_or("", |ready| text(ready, "/message"));
-        ready.contains(&hook) && ready.contains("1 parents that are being deleted wait for it")
+        ready.contains(&hook) && ready.contains("1 parent that is being deleted waits for it")
     };
     test.until_controller("says that a parent waits", waits).await?;
     let (_, command) = text(&event, "/message").split_once(": kubectl ").context("no command")?;

@@ -201,7 +201,7 @@ impl CheckedSpec {
 }
 
 /// The message about a controller without a sync hook that has a finalize hook.
-pub const ONLY_FINALIZES: &str = "spec.hooks.sync: the controller has no enabled sync hook: its finalize hook is called for parents that go, and nothing else is done: name a wasm module or a webhook";
+pub const ONLY_FINALIZES: &str = "spec.hooks.sync: the controller has no enabled sync hook: its finalize hook is called for parents that go, and nothing else is done: name a wasm module, a script or a webhook";
 
 /// Refusal of a spec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -209,7 +209,7 @@ pub enum ControllerError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error(
-        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks, which drop it: apply those of this version)"
+        "spec.hooks.sync: the controller has no enabled sync hook, so there is nothing it could do: name a wasm module, a script or a webhook (if the manifest names one, the cluster has CustomResourceDefinitions without wasm hooks or scripts, which drop it: apply those of this version)"
     )]
     NoSyncHook,
 }

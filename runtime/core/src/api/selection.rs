@@ -9,7 +9,7 @@ use crate::api::{ControllerKind, SpecError};
 use crate::object::Object;
 use crate::object::id::{Gvr, ObjectId};
 use crate::object::selector::Selector;
-use crate::shorten;
+use crate::shorten_middle;
 
 /// The parents that a controller reconciles.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -182,7 +182,7 @@ pub fn waits_for_finalize(
             id.resource.plural, id.key.name,
         )
     };
-    Some(message(&shorten(problem, MAX_MESSAGE.saturating_sub(message("").len()))))
+    Some(message(&shorten_middle(problem, MAX_MESSAGE.saturating_sub(message("").len()))))
 }
 
 /// A change of an object's finalizers.

@@ -127,7 +127,7 @@ fn renew_in(owners: &mut [Value], parent: &Object) -> bool {
         if owner.get("uid").and_then(Value::as_str) == Some(parent.uid.as_str()) {
             is_there = true;
             for (field, word) in [
-                ("apiVersion", parent.gvk.api_version().to_string()),
+                ("apiVersion", parent.gvk.api_version()),
                 ("kind", parent.gvk.kind.to_string()),
                 ("name", parent.key.name.to_string()),
             ] {

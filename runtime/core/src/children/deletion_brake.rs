@@ -13,6 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::api::policy::BrakeLimits;
+use crate::counted;
 use crate::hash::Fingerprint;
 use crate::object::id::{ObjectId, Uid};
 
@@ -267,7 +268,10 @@ impl fmt::Display for HeldDeletions {
         let examples: Vec<_> = examples.iter().map(ToString::to_string).collect();
         write!(
             f,
-            "the hooks or the spec changed from {from} to {to}, and now {children} children of {parents} parents would be deleted, after {deleted} others, of {managed} in all: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
+            "the hooks or the spec changed from {from} to {to}, and now {} of {} would be deleted, after {}, of {managed} in all: {}. Nothing is written for these parents until the earlier module or spec is put back, until the answers do not ask for it any more, or until a user agrees by the controller's annotation {ALLOW_DELETIONS}: {to}",
+            counted(*children, "child", "children"),
+            counted(*parents, "parent", "parents"),
+            counted(*deleted, "other", "others"),
             examples.join(", ")
         )
     }

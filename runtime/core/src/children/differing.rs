@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::json::difference::Difference;
 use crate::object::id::{Key, ObjectId};
-use crate::shorten;
+use crate::{counted, shorten};
 
 /// Bytes of a path that are remembered.
 const MAX_PATH: usize = 200;
@@ -69,8 +69,8 @@ impl DifferingChildren {
 
 /// Message of the condition `ChildrenDiffer`.
 pub fn message(children: usize, first: &str) -> String {
-    let many = if children == 1 { "child is" } else { "children are" };
-    format!("{children} {many} not as the hook's answers say now, the first is {first}: {LEFT}")
+    let many = counted(children, "child is", "children are");
+    format!("{many} not as the hook's answers say now, the first is {first}: {LEFT}")
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod claims;
 pub mod deletion_brake;
 pub mod desired;
 pub mod differing;
+pub mod flapping;
 mod injected;
 pub mod last_applied;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod customize;
 pub mod etag;
 mod fault;
+pub mod last_words;
 pub mod log_line;
 pub mod read;
 pub mod response;

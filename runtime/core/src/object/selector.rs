@@ -126,16 +126,49 @@ impl Selector {
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.0.iter().all(|requirement| match requirement {
-            Requirement::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Requirement::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
-            Requirement::Exists(key) => labels.contains_key(key),
-            Requirement::DoesNotExist(key) => !labels.contains_key(key),
+        self.0.iter().all(|requirement| requirement.holds(labels))
+    }
+
+    /// The first label that keeps the selector from matching: what there is, and what is needed, in words.
+    pub fn mismatch(&self, labels: &BTreeMap<String, String>) -> Option<String> {
+        let requirement = self.0.iter().find(|requirement| !requirement.holds(labels))?;
+        let (key, needed) = requirement.in_words();
+        Some(match labels.get(key) {
+            Some(value) => format!("label {key} is {value:?}, and {needed} is needed"),
+            None => format!("label {key} is missing, and {needed} is needed"),
         })
     }
 }
 
+/// Values that a message names.
+const MAX_VALUES: usize = 5;
+
 impl Requirement {
+    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+        match self {
+            Self::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
+            Self::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+            Self::Exists(key) => labels.contains_key(key),
+            Self::DoesNotExist(key) => !labels.contains_key(key),
+        }
+    }
+
+    /// The key, and the value that is asked for.
+    fn in_words(&self) -> (&str, String) {
+        let list = |values: &BTreeSet<String>| {
+            let more = if values.len() > MAX_VALUES { ", …" } else { "" };
+            let named: Vec<_> = values.iter().take(MAX_VALUES).map(|value| format!("{value:?}")).collect();
+            format!("{}{more}", named.join(", "))
+        };
+        match self {
+            Self::In(key, values) if values.len() == 1 => (key, list(values)),
+            Self::In(key, values) => (key, format!("one of {}", list(values))),
+            Self::NotIn(key, values) => (key, format!("none of {}", list(values))),
+            Self::Exists(key) => (key, "any value".to_owned()),
+            Self::DoesNotExist(key) => (key, "no such label".to_owned()),
+        }
+    }
+
     /// Refuses keys and values that no label can have: such a selector would silently select nothing.
     fn check(&self) -> Result<(), SelectorError> {
         let none = BTreeSet::new();
@@ -304,6 +337,21 @@ mod tests {
             ("b=", true),
         ] {
             assert_eq!(Selector::parse(text).unwrap().matches(&object), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_label_that_does_not_match_is_named() {
+        for (selector, says) in [
+            ("a=1", None),
+            ("a=1,b=2", Some("label b is missing, and \"2\" is needed")),
+            ("a in (2,3)", Some("label a is \"1\", and one of \"2\", \"3\" is needed")),
+            ("a!=1", Some("label a is \"1\", and none of \"1\" is needed")),
+            ("b", Some("label b is missing, and any value is needed")),
+            ("!a", Some("label a is \"1\", and no such label is needed")),
+        ] {
+            let mismatch = Selector::parse(selector).unwrap().mismatch(&labels(&[("a", "1")]));
+            assert_eq!(mismatch.as_deref(), says, "{selector}");
         }
     }
 

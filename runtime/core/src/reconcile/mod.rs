@@ -2,6 +2,7 @@
 
 pub mod api_warnings;
 pub mod config;
+pub mod failures;
 pub mod input;
 pub mod kinds;
 pub mod memory;

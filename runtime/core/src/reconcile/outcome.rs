@@ -7,10 +7,17 @@ use std::time::Duration;
 
 use crate::object::Object;
 use crate::pacing::self_triggered::Pace;
+use crate::shorten_middle;
 
 /// The delays of client-go's queues after failures.
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1000);
+
+/// What the message of an Event begins with.
+const SYNC_ERROR: &str = "Sync error: ";
+
+/// The length of a failure's message that its Event shows whole: the API server takes 1,024 bytes.
+pub const MAX_EVENT_MESSAGE: usize = 1024 - SYNC_ERROR.len();
 
 /// A reconcile that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +116,8 @@ impl Outcome {
 impl Failure {
     /// The message of its Event.
     pub fn event(&self) -> Option<String> {
-        (self.retry == Retry::Loud).then(|| format!("Sync error: {}", self.message))
+        let text = || format!("{SYNC_ERROR}{}", shorten_middle(&self.message, MAX_EVENT_MESSAGE));
+        (self.retry == Retry::Loud).then(text)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::object::id::Key;
-use crate::shorten;
+use crate::shorten_middle;
 
 /// Bytes of a failure that are remembered.
 pub const MAX_FAILURE: usize = 512;
@@ -30,7 +30,7 @@ impl FirstFailure {
             told.parent == *parent && told.category == category && now < told.at + CHANGE_INTERVAL
         };
         if !self.0.as_ref().is_some_and(stays) {
-            let message = shorten(message, MAX_FAILURE);
+            let message = shorten_middle(message, MAX_FAILURE);
             self.0 = Some(Told { parent: parent.clone(), category, message, at: now });
         }
     }

@@ -109,7 +109,7 @@ fn places(hook: &ReconcilePlan, shadow: &ReconcilePlan) -> Vec<String> {
         ("finalized", hook.finalized != shadow.finalized),
         ("deleteRelated", deleted(hook) != deleted(shadow)),
         ("children of kinds that the spec does not declare", unmanaged(hook) != unmanaged(shadow)),
-        ("a child that cannot be written", hook.failed.is_some() != shadow.failed.is_some()),
+        ("a child that cannot be written", hook.failed.is_empty() != shadow.failed.is_empty()),
     ] {
         if differs {
             places.add(name);

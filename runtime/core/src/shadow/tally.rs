@@ -104,7 +104,8 @@ pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
     if compared == 0 {
         return Finding::Unknown;
     }
-    let of = |count: i64| format!("{count} of {compared} answers");
+    let answers = |count: i64| format!("{count} {}", if count == 1 { "answer" } else { "answers" });
+    let of = |count: i64| format!("{count} of {}", answers(compared));
     let failed: i64 = all().map(|(_, one)| one.failed).sum();
     let different: i64 = all().map(|(_, one)| one.different).sum();
     if let Some((name, failure)) = all().find_map(|(name, one)| Some((name, one.failure?))) {
@@ -112,7 +113,10 @@ pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
         return Finding::new(ConditionReason::ShadowFails, message);
     }
     match all().find_map(|(name, one)| Some((name, one.differences.into_iter().next()?))) {
-        None => Finding::new(ConditionReason::ShadowsAgree, format!("{compared} answers agree")),
+        None => Finding::new(ConditionReason::ShadowsAgree, {
+            let agree = if compared == 1 { "agrees" } else { "agree" };
+            format!("{} {agree}", answers(compared))
+        }),
         Some((name, ShadowDifference { path, count, example })) => {
             let message = format!(
                 "{} differ; of the {name} hook's most at {path} ({count}, for example about {example}): status.shadows has more",
@@ -159,7 +163,7 @@ mod tests {
         tally(&mut shadows, ShadowTally::dropped);
         assert_eq!(said(&shadows), None, "nothing was compared");
         tally(&mut shadows, |one| one.compared("n/a", vec![]));
-        assert_eq!(said(&shadows), Some((ConditionReason::ShadowsAgree, "1 answers agree".to_owned())));
+        assert_eq!(said(&shadows), Some((ConditionReason::ShadowsAgree, "1 answer agrees".to_owned())));
         tally(&mut shadows, |one| one.compared("n/b", vec!["status.x".to_owned()]));
         let (reason, message) = said(&shadows).unwrap();
         assert_eq!(reason, ConditionReason::ShadowsDiffer);

@@ -24,7 +24,7 @@ impl Simulation {
         if let Some((id, source)) = plan.children.problems.first() {
             failed = Some(ReconcileError::Problem { id: Box::new(id.clone()), source: *source });
         }
-        if let Some(why) = &plan.failed {
+        if let Some(why) = plan.failed.first() {
             failed.get_or_insert(why.clone().into());
         }
         for op in stages(&plan.children.ops).flatten() {

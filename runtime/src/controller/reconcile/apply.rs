@@ -58,15 +58,20 @@ impl Reconciler {
         let last = plan.finalized || self.data.config.hooks.sync.via == Via::Webhook;
         let due =
             self.parents.settled().take_status_due(&parent.key) || (streaks.next != Pace::AtOnce) || last;
-        let so_far = WrittenSoFar { wrote_children, failed: results.error.is_some(), due };
+        let so_far = WrittenSoFar { wrote_children, failed: !results.errors.is_empty(), due };
+        let mut what = self.data.config.kind.name().children();
         match (status_timing(parent, so_far), &plan.decoration.status) {
             (_, None) => {}
             (StatusTiming::NextReconcile, Some(_)) => self.parents.settled().put_off_status(&parent.key),
             (StatusTiming::Now, Some(status)) => {
-                results.add(self.write_status(reconcile, status).await);
+                let written = self.write_status(reconcile, status).await;
+                if written.is_err() {
+                    what = "objects";
+                }
+                results.add(written);
             }
         }
-        results.finish()
+        results.finish(what)
     }
 
     async fn apply_decorator(&self, reconcile: &Reconcile) -> Result<WriteResult, ReconcileError> {
@@ -78,8 +83,10 @@ impl Reconciler {
         if reconcile.wrote {
             results.add(Ok(WriteResult::Wrote));
         }
-        results.add(self.children.write_all(reconcile).await.finish());
-        results.finish()
+        let of_children = self.data.config.kind.name().children();
+        let what = if results.errors.is_empty() { of_children } else { "objects" };
+        results.add_all(self.children.write_all(reconcile).await);
+        results.finish(what)
     }
 
     async fn write_status(
@@ -133,7 +140,7 @@ impl Reconciler {
             }
         }
         let waits = may_go && has_finalizer(&now, &self.data.config.selection);
-        if waits && results.error.is_none() && results.result != WriteResult::Gone {
+        if waits && results.errors.is_empty() && results.result != WriteResult::Gone {
             let dropped = self.children.writer.drop_finalizer(&now, writer).await;
             let result = dropped.map(|now| now.map_or(WriteResult::Gone, |_| WriteResult::Wrote));
             results.add(result.map_err(ReconcileError::Finalizer));
@@ -186,7 +193,7 @@ impl Reconciler {
         for message in deletion::event_messages(&parent.key.namespace, &deleted) {
             self.data.recorder.record(parent, EventReason::DeletedRelated, &message);
         }
-        all.finish()
+        all.finish("related objects")
     }
 
     /// `Nothing`: the object was gone already.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use metahook_core::api::reason::EventReason;
 use metahook_core::children::desired::UnmanagedChild;
-use metahook_core::children::managed_fields::{self, others};
+use metahook_core::children::flapping;
+use metahook_core::children::managed_fields;
 use metahook_core::children::plan::{DryRunResult, DryRunVerdict, judge, learn, new_object, wrote};
-use metahook_core::children::write_history::Drift;
 use metahook_core::children::{Op, WriteConcurrency, stages};
-use metahook_core::json::difference::Difference;
+use metahook_core::counted;
 use metahook_core::object::Object;
 use metahook_core::object::id::ObjectId;
 use metahook_core::reconcile::config::KindConfig;
@@ -40,10 +40,10 @@ impl ChildWriter {
     pub(crate) async fn write_all(&self, reconcile: &Reconcile) -> WriteResults {
         let plan = &reconcile.plan.children;
         let mut results = WriteResults::default();
-        if let Some((id, source)) = plan.problems.first() {
+        for (id, source) in &plan.problems {
             results.add(Err(ReconcileError::Child { id: Box::new(id.clone()), source: *source }));
         }
-        if let Some(why) = &reconcile.plan.failed {
+        for why in &reconcile.plan.failed {
             results.add(Err(ReconcileError::ChildFailed(why.clone())));
         }
         let mut taken = Vec::new();
@@ -182,7 +182,12 @@ impl ChildWriter {
         child: &UnmanagedChild,
         reconcile: &Reconcile,
     ) -> Result<WriteResult, ReconcileError> {
-        let resource = self.discovery.resolve_kind(&child.gvk).await?;
+        let unknown = |source| ReconcileError::UnmanagedChild {
+            kind: (*child.gvk.kind).into(),
+            key: Box::new(child.key.clone()),
+            source,
+        };
+        let resource = self.discovery.resolve_kind(&child.gvk).await.map_err(unknown)?;
         let id = ObjectId { resource, key: child.key.clone() };
         let body = new_object(self.data.config.owner(&reconcile.parent), &id, &child.body);
         match self.writer.write(&Op::Create { id, body }, &reconcile.writer).await {
@@ -225,7 +230,7 @@ impl ChildWriter {
             let live = self.writer.api.live(&flapping.id).await.unwrap_or_default();
             let fields = live.pointer("/metadata/managedFields").unwrap_or(&Value::Null);
             let message =
-                flapping_message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);
+                flapping::message(flapping, fields, &[managed_fields::DYNAMIC_MANAGER, &self.manager]);
             self.data.recorder.record(parent, EventReason::ValueFlapping, &message);
         }
     }
@@ -235,7 +240,7 @@ impl ChildWriter {
 fn taken_message(taken: &[String]) -> Option<String> {
     let others = match taken.len() {
         0 | 1 => String::new(),
-        count => format!("; the same goes for {} others", count - 1),
+        count => format!("; the same goes for {}", counted(count - 1, "other", "others")),
     };
     taken.iter().min().map(|first| {
         format!(
@@ -243,24 +248,4 @@ fn taken_message(taken: &[String]) -> Option<String> {
             TAKEN_RETRY_DELAY.as_secs() / 60
         )
     })
-}
-
-/// Both values and their other managers; of Secrets only the paths.
-fn flapping_message(flapping: &Drift, fields: &Value, our_managers: &[&str]) -> String {
-    let secret = flapping.id.resource.gvk.kind.as_ref() == "Secret";
-    let values: Vec<_> = flapping
-        .values
-        .iter()
-        .map(|Difference { path, wanted, found, .. }| {
-            let others: Vec<_> = others(fields, path, our_managers).into_iter().collect();
-            let by = if others.is_empty() { String::new() } else { format!(", by {}", others.join(", ")) };
-            let values = if secret { String::new() } else { format!(" ({wanted} becomes {found}{by})") };
-            format!("{path}{}", if secret { by } else { values })
-        })
-        .collect();
-    format!(
-        "{} is changed back again and again: {}; it is put right less and less often, so stop the one or the other",
-        flapping.id,
-        values.join("; ")
-    )
 }

@@ -9,7 +9,7 @@ use metahook_core::reconcile::input::ReconcileInput;
 use metahook_core::reconcile::outcome::{Changed, Failure, Retry, Streaks};
 use metahook_core::reconcile::plan::HookFeedback;
 use metahook_core::rollout::revisions::MAX_REVISIONS;
-use metahook_core::shorten;
+use metahook_core::shorten_middle;
 
 use crate::controller::reconcile::{MAX_MESSAGE_LENGTH, Reconciler};
 use crate::controller::related::Customized;
@@ -91,9 +91,13 @@ impl Reconciler {
         }
         let missing = (feedback.missing_children > 0).then(|| {
             format!(
-                "The {hook} hook's answer has no list of {}, so all {} of them are deleted: an empty list is how to say that this is meant",
+                "The {hook} hook's answer has no list of {}, so {}: an empty list is how to say that this is meant",
                 self.data.config.kind.name().children(),
-                feedback.missing_children
+                if feedback.missing_children == 1 {
+                    "the only one is deleted".to_owned()
+                } else {
+                    format!("all {} of them are deleted", feedback.missing_children)
+                }
             )
         });
         self.parents.record_new(parent, EventReason::MissingChildren, missing);
@@ -126,7 +130,7 @@ impl Reconciler {
         self.parents.record_new(
             &input.parent,
             EventReason::RevisionLeftOut,
-            all.map(|message| shorten(&message, MAX_MESSAGE_LENGTH)),
+            all.map(|message| shorten_middle(&message, MAX_MESSAGE_LENGTH)),
         );
     }
 }

@@ -46,11 +46,11 @@ pub(crate) struct Written {
     pub(crate) object: Option<Arc<Object>>,
 }
 
-/// The result of several writes: the strongest one, and the first error.
+/// The result of several writes: the strongest one, and all errors.
 #[derive(Default)]
 pub(crate) struct WriteResults {
     pub(crate) result: WriteResult,
-    pub(crate) error: Option<ReconcileError>,
+    pub(crate) errors: Vec<ReconcileError>,
 }
 
 /// The children of a parent once its claims are carried out.
@@ -78,12 +78,18 @@ impl WriteResults {
     pub(crate) fn add(&mut self, result: Result<WriteResult, ReconcileError>) {
         match result {
             Ok(result) => self.result = self.result.max(result),
-            Err(error) => drop(self.error.get_or_insert(error)),
+            Err(error) => self.errors.push(error),
         }
     }
 
-    pub(crate) fn finish(self) -> Result<WriteResult, ReconcileError> {
-        self.error.map_or(Ok(self.result), Err)
+    pub(crate) fn add_all(&mut self, results: Self) {
+        self.result = self.result.max(results.result);
+        self.errors.extend(results.errors);
+    }
+
+    /// `what`: the plural of what was written.
+    pub(crate) fn finish(self, what: &str) -> Result<WriteResult, ReconcileError> {
+        ReconcileError::of_all(what, self.errors).map_or(Ok(self.result), Err)
     }
 }
 

@@ -6,6 +6,7 @@ use metahook_core::api::ONLY_FINALIZES;
 use metahook_core::api::reason::ConditionReason;
 use metahook_core::api::status::Finding;
 use metahook_core::children::differing;
+use metahook_core::counted;
 use metahook_core::settled::Purity;
 
 use crate::controller::reconcile::Reconciler;
@@ -85,8 +86,11 @@ impl Counts {
             },
             (None, Some(first)) => {
                 let (failing, parents) = (self.failing, self.parents);
-                let message =
-                    format!("{failing} of {parents} parents fail; see their Events. The first is {first}");
+                let message = format!(
+                    "{failing} of {} {}; see their Events. The first is {first}",
+                    counted(parents, "parent", "parents"),
+                    if failing == 1 { "fails" } else { "fail" }
+                );
                 let reason = if failing < parents {
                     ConditionReason::ParentsFailing
                 } else {
@@ -120,8 +124,8 @@ impl Counts {
             return Finding::new(ConditionReason::NoForeignChanges, "");
         };
         let message = format!(
-            "{} children are changed back again and again, the first is {first}; see its parent's Events",
-            self.flapping
+            "{} changed back again and again, the first is {first}; see its parent's Events",
+            counted(self.flapping, "child is", "children are")
         );
         Finding::new(ConditionReason::ValueFlapping, message)
     }

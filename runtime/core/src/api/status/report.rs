@@ -7,7 +7,7 @@ use crate::api::reason::{ConditionReason, ConditionType};
 use crate::api::status::{Condition, ControllerStatus, DeletionStatus, HookStatus, ShadowStatus};
 use crate::object::id::Key;
 use crate::settled::Purity;
-use crate::shorten;
+use crate::{counted, shorten_middle};
 
 /// Findings about a controller; with times they become a [`ControllerStatus`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,9 +62,10 @@ impl Report {
             return self.ready.clone();
         };
         let waiting = format!(
-            "; {count} parents that are being deleted wait for it, one is {first}: see its Event FinalizerWaits"
+            "; {} for it, one is {first}: see its Event FinalizerWaits",
+            counted(*count, "parent that is being deleted waits", "parents that are being deleted wait")
         );
-        let message = shorten(message, MAX_MESSAGE.saturating_sub(waiting.len()));
+        let message = shorten_middle(message, MAX_MESSAGE.saturating_sub(waiting.len()));
         Finding::new(*reason, message + &waiting)
     }
 }
@@ -139,7 +140,7 @@ pub fn is_released(status: &ControllerStatus) -> bool {
 
 impl Finding {
     pub fn new(reason: ConditionReason, message: impl Into<String>) -> Self {
-        Self::Known { reason, message: shorten(&message.into(), MAX_MESSAGE) }
+        Self::Known { reason, message: shorten_middle(&message.into(), MAX_MESSAGE) }
     }
 
     /// The condition is `False`.
@@ -306,7 +307,10 @@ mod tests {
         assert!(waits.problem().is_some_and(|problem| problem.starts_with("mmm")));
         let message = next(&ControllerStatus::default(), &waits, "t1").unwrap().conditions.remove(0).message;
         assert!(
-            message.len() <= 1024 && message.contains("…; 2 parents") && message.contains(" n/p:"),
+            message.len() <= 1024
+                && message.contains("m…m")
+                && message.contains("m; 2 parents that are being deleted wait for it")
+                && message.contains(" n/p:"),
             "{message}"
         );
         assert_eq!(Report { working: true, ..waits }.problem(), None);

@@ -123,8 +123,8 @@ pub struct Wanted {
     pub sequence: Vec<ObjectId>,
     pub unmanaged: Vec<UnmanagedChild>,
     pub held: HeldChildren,
-    /// The first child that cannot be written, where the others are written all the same.
-    pub failed: Option<DesiredError>,
+    /// The children that cannot be written, where the others are written all the same.
+    pub failed: Vec<DesiredError>,
     /// The first child that goes without the annotations of the answer, and the number of all.
     pub without_annotations: Option<(DesiredError, usize)>,
 }
@@ -158,9 +158,9 @@ pub enum DesiredError {
     #[error("the hook's answer: {at} is {gvk} {key} a second time")]
     Twice { at: At, gvk: Gvk, key: Key },
     #[error(
-        "labels on desired child {gvk} {key} don't match parent selector: give it the labels that spec.selector of the parent asks for"
+        "labels on desired child {gvk} {key} don't match parent selector: {mismatch}{}", advice(*generated)
     )]
-    Labels { gvk: Gvk, key: Key },
+    Labels { gvk: Gvk, key: Key, mismatch: String, generated: bool },
 }
 
 /// # Errors
@@ -217,7 +217,7 @@ fn add(
         }
         (Err(why @ DesiredError::NoNamespace { .. }), UnmanagedPolicy::Created) => {
             wanted.held.hold(&gvk, Key::new("", &name));
-            wanted.failed.get_or_insert(why);
+            wanted.failed.push(why);
             return Ok(());
         }
         (Err(error), _) => return Err(error),
@@ -229,8 +229,8 @@ fn add(
     wanted.check_annotations(at, metadata, bounds.unmanaged)?;
     mark(metadata, parent, bounds.mark);
     let labels = strings(at, "metadata.labels", metadata.get("labels"))?;
-    if bounds.selector.is_some_and(|selector| !selector.matches(&labels)) {
-        return Err(DesiredError::Labels { gvk, key });
+    if let Some(mismatch) = bounds.selector.and_then(|selector| selector.mismatch(&labels)) {
+        return Err(DesiredError::Labels { gvk, key, mismatch, generated: bounds.mark == OwnerMark::Uid });
     }
     let body = Value::Object(child);
     match resource {
@@ -300,6 +300,18 @@ fn undeclared(child_kinds: &[ChildKind], at: At, gvk: &Gvk) -> DesiredError {
     }
 }
 
+/// What to do about labels that the parent's selector does not match. The server gives a child the label of a selector that
+/// it generates, so one with another value comes from the hook.
+fn advice(generated: bool) -> String {
+    if generated {
+        format!(
+            ", which is the parent's uid; it was probably copied from the parent's metadata: remove `{UID_LABEL}` from the labels you copy"
+        )
+    } else {
+        ": give it the labels that spec.selector of the parent asks for".to_owned()
+    }
+}
+
 /// Declared kinds that a message names.
 const MAX_DECLARED: usize = 10;
 
@@ -313,6 +325,14 @@ fn declared(child_kinds: &[ChildKind]) -> String {
 }
 
 impl DesiredError {
+    /// The place of the child, where it has no name that counts.
+    pub fn at(&self) -> Option<At> {
+        match self {
+            Self::Field { at, .. } | Self::Annotations { at, .. } | Self::NoNamespace { at } => Some(*at),
+            _ => None,
+        }
+    }
+
     /// The API server would take it, but no reconcile would manage it.
     fn is_unmanaged(&self) -> bool {
         match self {

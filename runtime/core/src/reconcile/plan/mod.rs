@@ -44,8 +44,8 @@ pub struct ReconcilePlan {
     pub unmanaged: Vec<UnmanagedChild>,
     /// Their observed copies, which no operation deletes.
     pub held: HeldChildren,
-    /// A child that cannot be written; the others are, and the reconcile fails at its end.
-    pub failed: Option<DesiredError>,
+    /// Children that cannot be written; the others are, and the reconcile fails at its end.
+    pub failed: Vec<DesiredError>,
     /// The decoration of the parent itself; for a CompositeController's parent only its status.
     pub decoration: Decoration,
     pub resync_after: Option<Duration>,
@@ -270,7 +270,11 @@ fn check_room(has_room: &dyn Fn(usize) -> bool, children: &[&Object]) -> Result<
 }
 
 fn without_annotations((why, count): (DesiredError, usize)) -> String {
-    let others = if count > 1 { format!(", and so are {} others", count - 1) } else { String::new() };
+    let others = match count {
+        0 | 1 => String::new(),
+        2 => ", and so is another".to_owned(),
+        more => format!(", and so are {} others", more - 1),
+    };
     format!("{why}: the child is written without any annotations of the answer{others}")
 }
 

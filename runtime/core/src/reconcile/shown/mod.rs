@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::children::claims::{Claim, ClaimedObject};
 use crate::children::{Op, Plan, Skip};
+use crate::counted;
 use crate::hash::Fingerprinter;
 use crate::object::Object;
 use crate::object::id::{Key, ObjectId, Resource};
@@ -256,8 +257,8 @@ impl LeftOut {
             )
         });
         Some(format!(
-            "The parent has {} children more than a hook is shown, which is {} at most (--max-observed-children), in a request of {} bytes: {}{more}. They are left as they are, and the parent is finalized once none is left to delete.{held} Delete those that do not belong to the parent, or raise the flag",
-            self.objects.len(),
+            "The parent has {} more than a hook is shown, which is {} at most (--max-observed-children), in a request of {} bytes: {}{more}. They are left as they are, and the parent is finalized once none is left to delete.{held} Delete those that do not belong to the parent, or raise the flag",
+            counted(self.objects.len(), "child", "children"),
             bounds.children,
             bounds.request,
             named.join(", "),

@@ -6,21 +6,12 @@ use std::time::Duration;
 use metahook_core::api::policy::Limits;
 use metahook_core::api::units::print_bytes;
 use metahook_core::hook::RequestTooLarge;
-use metahook_core::hook::log_line::LogLine;
+use metahook_core::hook::last_words::{last_words, script_words};
 use metahook_core::shorten;
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::hook::wasm::wasi::{CallState, Exit, RefusedGrowth};
 use crate::memory::MemoryShort;
-
-/// Bytes of a hook's last lines.
-const MAX_WORDS: usize = 400;
-
-/// Lines of a hook that are looked through for a panic.
-const MAX_LINES: usize = 20;
-
-/// Lines of a traceback that a message has.
-const MAX_LED: usize = 5;
 
 /// Bytes of a function's name.
 const MAX_NAME: usize = 200;
@@ -148,7 +139,7 @@ impl Failure {
 fn stopped(error: &wasmtime::Error, state: &CallState, log: &str) -> CallError {
     let place = place(error);
     let network = if state.wanted_network { "; it wanted a socket, and a hook has no network" } else { "" };
-    let said = || format!("{network}{}", last_words(log, MAX_WORDS));
+    let said = || format!("{network}{}", last_words(log));
     match (error.downcast_ref::<Trap>(), error.downcast_ref::<Exit>()) {
         (Some(trap), _) => {
             let trap = trap.to_string().trim_start_matches("wasm trap: ").to_owned();
@@ -173,71 +164,4 @@ fn place(error: &wasmtime::Error) -> String {
     let is_own = |name: &String| !FOREIGN.iter().any(|start| name.starts_with(start));
     let own = first.iter().cloned().chain(names).find(is_own).or(first);
     own.map(|name| format!(" in {}", shorten(&name, MAX_NAME))).unwrap_or_default()
-}
-
-/// What an interpreter wrote last: the error with its place, and the lines above it that are set in, which led there.
-fn script_words(log: &str) -> String {
-    let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty());
-    let error = lines.next().unwrap_or("it said nothing");
-    let mut led: Vec<_> =
-        lines.take_while(|line| line.starts_with("  ")).take(MAX_LED).map(str::trim).collect();
-    led.reverse();
-    let said = if led.is_empty() { error.to_owned() } else { format!("{error}; by {}", led.join(", ")) };
-    // A terminal obeys control characters.
-    shorten(&said.replace(char::is_control, " "), MAX_WORDS)
-}
-
-/// What the program wrote last, as the end of a message: the lines of its last paragraph, but for hints of its language's
-/// runtime.
-fn last_words(log: &str, max: usize) -> String {
-    let hints = ["note: run with `RUST_BACKTRACE", "note: run with the `RUST_BACKTRACE"];
-    let is_said = |line: &&str| !line.trim().is_empty() && !hints.iter().any(|hint| line.starts_with(hint));
-    let lines: Vec<_> = log.lines().rev().filter(is_said).take(MAX_LINES).collect();
-    // A panic of Rust is one line of where, and the lines of its message.
-    let from = lines.iter().position(|line| line.contains(" panicked at ")).unwrap_or_default();
-    let said: Vec<_> = lines.iter().take(from + 1).rev().map(|line| LogLine::of(line).message).collect();
-    let said: Vec<_> = said.iter().map(|line| line.trim()).collect();
-    // A terminal obeys control characters.
-    let said = said.join(" ").replace(char::is_control, " ");
-    if said.is_empty() { String::new() } else { format!("; its last words: {}", shorten(&said, max)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_is_said_with_its_place_and_another_end_with_its_last_line() {
-        let panic = "starting\n\nthread 'main' (1) panicked at src/main.rs:7:9:\nindex out of bounds: the len is 1\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
-        assert_eq!(
-            last_words(panic, MAX_WORDS),
-            "; its last words: thread 'main' (1) panicked at src/main.rs:7:9: index out of bounds: the len is 1"
-        );
-        assert_eq!(last_words("one\ntwo\n\n", MAX_WORDS), "; its last words: two");
-        assert_eq!(last_words(" \n", MAX_WORDS), "");
-        let json = r#"{"level":"error","message":"no colour"}"#;
-        assert_eq!(last_words(json, MAX_WORDS), "; its last words: no colour");
-        assert_eq!(last_words("\u{1b}[2Jgone", MAX_WORDS), "; its last words:  [2Jgone");
-    }
-
-    #[test]
-    fn a_script_s_error_comes_before_the_lines_that_led_there() {
-        let log = "printed\n  hook.py:9 in sync: name(parent)\n  hook.py:3 in name: it[\"a\"]\nhook.py:3: KeyError: 'a'\n";
-        assert_eq!(
-            script_words(log),
-            "hook.py:3: KeyError: 'a'; by hook.py:9 in sync: name(parent), hook.py:3 in name: it[\"a\"]"
-        );
-        assert_eq!(script_words("printed\nhook.py: no function\n\n"), "hook.py: no function");
-        assert_eq!(script_words(""), "it said nothing");
-        assert_eq!(script_words(&"x".repeat(MAX_WORDS + 1)).len(), MAX_WORDS);
-    }
-
-    #[test]
-    fn last_words_have_a_bound() {
-        let length =
-            |bytes: usize| last_words(&"x".repeat(bytes), MAX_WORDS).len() - "; its last words: ".len();
-        assert_eq!((length(MAX_WORDS), length(MAX_WORDS + 1)), (MAX_WORDS, MAX_WORDS));
-        let long_ago = format!("thread 'main' panicked at a.rs:1:1:\n{}last", "line\n".repeat(MAX_LINES));
-        assert_eq!(last_words(&long_ago, MAX_WORDS), "; its last words: last");
-    }
 }

@@ -29,6 +29,10 @@ const RUNNER_BOUNDS: ModuleBounds = ModuleBounds {
 pub(crate) const FOLDER: &str = "/hook";
 const BYTECODE: &str = ".code";
 
+/// A runner that a cache keeps is held for this long after the start of a server. A script that comes later loads it again,
+/// and a server without scripts gets its memory back.
+const PREPARED_TIMEOUT: Duration = Duration::from_mins(5);
+
 /// `argv[1]` that makes bytecode.
 const COMPILE: &str = "compile";
 
@@ -57,18 +61,22 @@ impl ModuleRegistry {
         self.load(bytes).await
     }
 
-    /// Compiles the interpreters that are there, before any script needs one.
+    /// Compiles the interpreters that are there, before any script needs one. Those that a cache keeps stay loaded only
+    /// until the scripts of the controllers that start with the server have found them, so that none is loaded twice.
     pub(crate) async fn prepare_runners(self: Arc<Self>) {
+        let mut kept = Vec::new();
         for language in Language::ALL {
             if !self.runners.path(language).is_file() {
                 continue;
             }
             match self.runner(language).await {
-                // A cache has it in no time.
-                Ok(_) if self.code.keeps() => {}
+                Ok(runner) if self.code.keeps() => kept.push(runner),
                 Ok(runner) => self.runners.held.lock().await.push(runner),
                 Err(error) => tracing::error!(language = language.as_str(), %error, "no runner"),
             }
+        }
+        if !kept.is_empty() {
+            tokio::time::sleep(PREPARED_TIMEOUT).await;
         }
     }
 
