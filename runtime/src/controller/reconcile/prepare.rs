@@ -22,6 +22,7 @@ use metahook_core::settled::{HookNeed, Purity, SettledState};
 
 use crate::controller::hooks::{Asked, HookAnswer, HookError, LoadedHooks};
 use crate::controller::reconcile::memory::Attempts;
+use crate::controller::reconcile::write::Claimed;
 use crate::controller::reconcile::{Progress, Reconcile, ReconcileError, Reconciler};
 use crate::controller::related::{Asking, Customized};
 use crate::hook::wasm::run::CallError;
@@ -74,19 +75,10 @@ impl Reconciler {
         memory.charge(estimate::of_claims(&input.claims))?;
         let left_out = input.left_out.message(self.data.config.shown_bounds(hook));
         self.parents.record_new(&parent, EventReason::ChildrenLeftOut, left_out);
-        let claimed = self.children.writer.claim(&parent, &input.claims, &writer).await;
-        let claimed = claimed.map_err(ReconcileError::Claim)?;
-        attempts.wrote |= claimed.wrote;
-        let mut unrenewed = claimed.error;
-        if let Some(rollout) = &input.rollout {
-            let revisions = self.children.writer.claim(&parent, &rollout.revisions, &writer).await;
-            let revisions = revisions.map_err(ReconcileError::Claim)?;
-            if revisions.wrote {
-                // The content of revisions is read once they are the parent's.
-                return Ok(Progress::Wrote);
-            }
-            unrenewed = unrenewed.or(revisions.error);
-        }
+        let claimed = match self.claim((&parent, &input), &writer, attempts).await? {
+            ControlFlow::Continue(claimed) => claimed,
+            ControlFlow::Break(progress) => return Ok(progress),
+        };
         let (plan, answers) = self.plan(&hooks, &input, &claimed.children, memory).await?;
         self.check_deletions(&input, &plan)?;
         self.record_feedback(&input, &plan.feedback, &customized);
@@ -105,9 +97,33 @@ impl Reconciler {
         self.compare(input, claimed.children, answers);
         let state = SettledState { seen: fingerprint, answer, revision };
         let (wrote, version) = (attempts.wrote, hooks.identity);
-        let unrenewed = unrenewed.map(ReconcileError::Claim);
+        let unrenewed = claimed.error.map(ReconcileError::Claim);
         let reconcile = Reconcile { parent, plan, writer, streaks, state, pure, wrote, unrenewed, version };
         Ok(Progress::Planned(Box::new(reconcile)))
+    }
+
+    /// Carries out the claims on children, then those on the revisions of a rollout.
+    async fn claim(
+        &self,
+        (parent, input): (&Object, &ReconcileInput),
+        writer: &Writer,
+        attempts: &mut Attempts,
+    ) -> Result<ControlFlow<Progress, Claimed>, ReconcileError> {
+        let claim = async |claims| {
+            let claimed = self.children.writer.claim(parent, claims, writer).await;
+            claimed.map_err(ReconcileError::Claim)
+        };
+        let mut claimed = claim(&input.claims).await?;
+        attempts.wrote |= claimed.wrote;
+        if let Some(rollout) = &input.rollout {
+            let revisions = claim(&rollout.revisions).await?;
+            if revisions.wrote {
+                // The content of revisions is read once they are the parent's.
+                return Ok(ControlFlow::Break(Progress::Wrote));
+            }
+            claimed.error = claimed.error.or(revisions.error);
+        }
+        Ok(ControlFlow::Continue(claimed))
     }
 
     /// Has the hook's shadow asked the same.
