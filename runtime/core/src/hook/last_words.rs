@@ -41,7 +41,7 @@ pub fn last_words(log: &str) -> String {
     let found =
         [rust, go, cpp, python].into_iter().filter_map(|find| find(&lines)).max_by_key(|found| found.start);
     let last = lines.len().saturating_sub(1)..lines.len();
-    let said: Vec<_> = lines.get(found.unwrap_or(last)).unwrap_or_default().iter().copied().collect();
+    let said = lines.get(found.unwrap_or(last)).unwrap_or_default();
     let said: Vec<_> = said.iter().map(|line| LogLine::of(line).message).collect();
     let said: Vec<_> = said.iter().map(|line| line.trim()).collect();
     // A terminal obeys control characters.
@@ -167,9 +167,7 @@ mod tests {
 
     #[test]
     fn a_stack_of_many_goroutines_hides_no_message() {
-        let stack: String = (1..200)
-            .map(|nth| format!("goroutine {nth} [running]:\nmain.f()\n\t/src/main.go:6\n\n"))
-            .collect();
+        let stack = "goroutine 7 [running]:\nmain.f()\n\t/src/main.go:6\n\n".repeat(200);
         assert_eq!(last_words(&format!("panic: first\n\n{stack}")), "; its last words: panic: first");
     }
 

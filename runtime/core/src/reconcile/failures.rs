@@ -54,7 +54,7 @@ fn grouped(failures: &[WriteFailure]) -> Vec<Group<'_>> {
         match groups.get_mut(nth) {
             Some(group) => group.objects.push(failure),
             None => {
-                groups.push(Group { objects: vec![failure], cause: one_line(&failure.cause).into_owned() })
+                groups.push(Group { objects: vec![failure], cause: one_line(&failure.cause).into_owned() });
             }
         }
     }
