@@ -41,7 +41,7 @@ pub fn last_words(log: &str) -> String {
     let found =
         [rust, go, cpp, python].into_iter().filter_map(|find| find(&lines)).max_by_key(|found| found.start);
     let last = lines.len().saturating_sub(1)..lines.len();
-    let said: Vec<_> = lines.get(found.unwrap_or(last)).unwrap_or_default().to_vec();
+    let said = lines.get(found.unwrap_or(last)).unwrap_or_default();
     let said: Vec<_> = said.iter().map(|line| LogLine::of(line).message).collect();
     let said: Vec<_> = said.iter().map(|line| line.trim()).collect();
     // A terminal obeys control characters.
