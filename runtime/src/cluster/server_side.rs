@@ -7,7 +7,7 @@ use metahook_core::children::claims::{ATTACHED_BY, MADE_BY};
 use metahook_core::children::deletion_brake::ALLOW_DELETIONS;
 use metahook_core::children::last_applied::LAST_APPLIED;
 use metahook_core::children::plan::DryRunResult;
-use metahook_core::children::refusal::is_due_to_the_old_object;
+use metahook_core::children::refusal::{is_due_to_the_old_object, without_nulled};
 use metahook_core::children::{Op, managed_fields};
 use metahook_core::object::id::{ObjectId, Uid};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::cluster::apply::{
 use crate::cluster::paths::{list_path, object_path, segment};
 
 impl ApiClient {
-    /// Applies over the object with this uid, which is inside.
+    /// Applies over the object with this uid, which is inside; in two steps where that is the only way.
     pub(super) async fn apply_over(
         &self,
         id: &ObjectId,
@@ -27,6 +27,11 @@ impl ApiClient {
         body: &Value,
         manager: &str,
     ) -> Result<Carried, Why> {
+        let answer = self.apply_as(id, body, manager, "force=true").await?;
+        let Some(first) = without_nulled(answer.status.as_u16(), &answer.body, body) else {
+            return wrote_over(id, uid, &answer);
+        };
+        wrote_over(id, uid, &self.apply_as(id, &first, manager, "force=true").await?)?;
         wrote_over(id, uid, &self.apply_as(id, body, manager, "force=true").await?)
     }
 

@@ -440,13 +440,15 @@ pub(crate) async fn nulls_are_kept_where_the_schema_lets_them_be_under_both_stra
             "maybe": { "type": "string", "nullable": true },
             "never": { "type": "string" },
             "items": { "type": "array", "items": raw },
+            "map": { "type": "object", "additionalProperties": { "type": "string" } },
+            "list": { "type": "array", "items": { "type": "object", "properties": { "map": { "type": "object", "additionalProperties": { "type": "string" } } } } },
         },
     });
     define(test, &kind, spec).await?;
     let specs = [
-        json!({ "raw": { "n": 1, "o": { "p": 1 } }, "maybe": "x", "never": "x", "items": [{ "b": 1 }] }),
-        json!({ "raw": { "n": null, "o": { "p": null } }, "maybe": null, "never": null, "items": [{ "a": null, "b": 1 }] }),
-        json!({ "raw": { "n": 2, "o": { "p": 2 } }, "maybe": "y", "never": "y", "items": [{ "a": 2, "b": null }] }),
+        json!({ "raw": { "n": 1, "o": { "p": 1 } }, "maybe": "x", "never": "x", "items": [{ "b": 1 }], "map": { "a": "x" }, "list": [{ "map": { "a": "x" } }] }),
+        json!({ "raw": { "n": null, "o": { "p": null } }, "maybe": null, "never": null, "items": [{ "a": null, "b": 1 }], "map": {}, "list": [{ "map": {} }] }),
+        json!({ "raw": { "n": 2, "o": { "p": 2 } }, "maybe": "y", "never": "y", "items": [{ "a": 2, "b": null }], "map": { "b": "y" }, "list": [{ "map": { "b": "y" } }] }),
     ];
     let (answers, api_version) = (specs.clone(), kind.api_version());
     let webhook = Webhook::serve(move |asked: &Asked| {
