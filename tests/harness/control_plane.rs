@@ -36,6 +36,8 @@ pub struct ControlPlane {
     folder: Folder,
     kubeconfig: PathBuf,
     binaries: Binaries,
+    /// An admission plugin besides those that are on by default.
+    admission: Option<&'static str>,
 }
 
 /// What a control plane has where Pods run.
@@ -57,14 +59,28 @@ impl ControlPlane {
     /// The same, with something done before the controllers start. Kinds defined then are known to the garbage
     /// collector at once; for new ones it looks every 30 seconds only.
     pub async fn start_with(binaries: &Binaries, prepare: impl AsyncFn(&Self) -> Result<()>) -> Result<Self> {
+        Self::start_admitting(binaries, None, prepare).await
+    }
+
+    /// The same with one more admission plugin.
+    pub async fn start_admitting(
+        binaries: &Binaries,
+        plugin: Option<&'static str>,
+        prepare: impl AsyncFn(&Self) -> Result<()>,
+    ) -> Result<Self> {
+        let prepared = || {
+            let mut plane = Self::prepare(binaries)?;
+            plane.admission = plugin;
+            Ok(plane)
+        };
         for _ in 1..ATTEMPTS {
-            match Self::attempt(Self::prepare(binaries), &prepare).await {
+            match Self::attempt(prepared(), &prepare).await {
                 Err(Failed::PortTaken) => {}
                 Err(Failed::Else(why)) => return Err(why),
                 Ok(started) => return Ok(started),
             }
         }
-        Self::attempt(Self::prepare(binaries), &prepare).await.map_err(|failed| match failed {
+        Self::attempt(prepared(), &prepare).await.map_err(|failed| match failed {
             Failed::PortTaken => anyhow!("free ports were taken by others {ATTEMPTS} times in a row"),
             Failed::Else(why) => why,
         })
@@ -146,7 +162,14 @@ impl ControlPlane {
         let folder = Folder::new()?;
         fs::create_dir(folder.path().join("logs")).context("cannot make a folder for logs")?;
         let kubeconfig = folder.path().join("kubeconfig");
-        Ok(Self { node: None, processes: Vec::new(), folder, kubeconfig, binaries: binaries.clone() })
+        Ok(Self {
+            node: None,
+            processes: Vec::new(),
+            folder,
+            kubeconfig,
+            binaries: binaries.clone(),
+            admission: None,
+        })
     }
 
     async fn prepare_with_node(parts: &Parts, images: &[Image]) -> Result<Self> {
@@ -185,6 +208,7 @@ impl ControlPlane {
         let node = self.run_containers(&files, &ports, &authority)?;
         let mut flags = apiserver_flags(&files, &etcd, ports.secure);
         flags.extend(node.as_ref().map_or_else(alone, NodeConfig::apiserver_flags));
+        flags.extend(self.admission.iter().map(|plugin| format!("--enable-admission-plugins={plugin}")));
         self.run("kube-apiserver", &self.binaries.apiserver(), &flags)?;
         let client = self.client().await?;
         self.ready("kube-apiserver ready", || answers(&client)).await?;
@@ -420,8 +444,6 @@ fn apiserver_flags(files: &Files, etcd: &str, port: u16) -> Vec<String> {
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--allow-privileged=true".to_owned(),
-        // As OpenShift does by default. Other plugins are named by another flag of the same name: their lists add up.
-        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned(),
     ]
 }
 

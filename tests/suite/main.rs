@@ -79,6 +79,7 @@ fn all() -> Vec<Test> {
         of_hooks(),
         of_authors(),
         of_scripts(),
+        apart(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
@@ -400,7 +401,6 @@ fn of_decorators() -> Vec<Test> {
             an_object_that_stops_matching_is_left_as_it_is,
             a_decorator_that_cannot_run_says_why_and_heals,
             a_kind_that_is_not_served_holds_up_no_other_one,
-            a_broken_aggregated_api_holds_up_no_other_kind,
             a_decorator_is_started_anew_by_its_spec_alone,
         },
         decorator_hooks::{
@@ -440,7 +440,6 @@ fn of_accounts() -> Vec<Test> {
     tests![
         accounts::{
             rights_that_the_server_lacks_are_named_before_there_is_a_parent,
-            the_right_that_a_guard_of_owner_references_asks_for_is_named,
             controllers_work_where_their_status_may_not_be_written,
             a_controller_does_what_the_printed_roles_of_its_account_allow,
             a_controller_goes_on_until_its_new_account_may_start_it,
@@ -513,6 +512,19 @@ fn of_hooks() -> Vec<Test> {
             certificates_and_credentials_have_keys_unless_the_spec_names_them,
         },
     ]
+}
+
+/// On a control plane that few tests share.
+fn apart() -> Vec<Test> {
+    let tests = tests![
+        accounts::{
+            the_right_that_a_guard_of_owner_references_asks_for_is_named,
+        },
+        decorator_controller::{
+            a_broken_aggregated_api_holds_up_no_other_kind,
+        },
+    ];
+    tests.into_iter().map(Test::apart).collect()
 }
 
 /// Skipped where their interpreters cannot be built.

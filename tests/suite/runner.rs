@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::attacks::{self, Report};
-use crate::control_planes::{ControlPlanes, Plane};
+use crate::control_planes::{ControlPlanes, Place, Plane};
 
 /// More side by side only slow each other down on two cores.
 const SIDE_BY_SIDE: usize = 6;
@@ -36,7 +36,7 @@ pub(crate) type Body = for<'a> fn(&'a mut Fixture) -> Pin<Box<dyn Future<Output 
 pub(crate) struct Test {
     pub(crate) title: &'static str,
     pub(crate) body: Body,
-    pub(crate) on_a_node: bool,
+    pub(crate) place: Place,
     /// The server may do what the manifests and `metahook rbac` allow, and no more.
     pub(crate) has_least_rights: bool,
     pub(crate) with_helm: bool,
@@ -49,7 +49,12 @@ pub(crate) struct Test {
 impl Test {
     /// The same on a control plane with a node; skipped where there can be none.
     pub(crate) fn on_a_node(self) -> Self {
-        Self { on_a_node: true, ..self }
+        Self { place: Place::WithNode, ..self }
+    }
+
+    /// The same away from other tests.
+    pub(crate) fn apart(self) -> Self {
+        Self { place: Place::Apart, ..self }
     }
 
     /// The same with a server that has no right but those that it needs.
@@ -99,7 +104,7 @@ macro_rules! tests {
         vec![$($(crate::runner::Test {
             title: concat!(stringify!($module), "::", stringify!($name)),
             body: |fixture| Box::pin(crate::$module::$name(fixture)),
-            on_a_node: false,
+            place: $crate::control_planes::Place::Plain,
             has_least_rights: false,
             with_helm: false,
             programs: &[],
@@ -243,7 +248,7 @@ async fn one(test: Test, planes: &ControlPlanes, alone: bool) -> (Vec<Figure>, R
         }
         Err(why) => return (Vec::new(), Err(why)),
     }
-    let plane = match planes.get(test.on_a_node).await {
+    let plane = match planes.get(test.place).await {
         Ok(Ok(plane)) => plane,
         Ok(Err(missing)) => return (Vec::new(), Ok(Ended::Skipped(format!("no node: {missing}")))),
         Err(why) => return (Vec::new(), Err(why)),
