@@ -342,7 +342,7 @@ pub(crate) async fn lists_are_merged_by_what_the_api_server_publishes(test: &mut
     test.parents().merge("p", &json!({ "spec": { "round": 1 } })).await?;
     let expected = json!({
         "set": ["a", "theirs", "c"],
-        "atomic": [{ "name": "x", "side": "left" }],
+        "atomic": [{ "name": "x", "side": "left" }, { "name": "theirs", "side": "left" }],
         "map": [{ "name": "n", "side": "left", "value": "2" }, { "name": "theirs", "side": "left" }],
     });
     lists.until("child", "merged", |child| child["spec"] == expected).await?;
