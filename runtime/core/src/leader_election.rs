@@ -156,7 +156,12 @@ impl LeaderElector {
     pub fn release(&mut self, time: &str) -> Option<Step> {
         self.write_until?;
         self.lose();
-        let (Lease { record, version }, _) = self.seen.as_ref()?;
+        self.release_as_read(time)
+    }
+
+    /// Gives the Lease up as it was read last: a renewal that the end of the process interrupted may have come before.
+    pub fn release_as_read(&self, time: &str) -> Option<Step> {
+        let (Lease { record, version }, _) = self.seen.as_ref().filter(|_| self.is_lost)?;
         let free = Record { holder: String::new(), seconds: 1, renewed: time.to_owned(), ..record.clone() };
         (record.holder == self.identity).then(|| Step::Update(free, version.clone()))
     }
@@ -339,6 +344,13 @@ mod tests {
         assert_eq!((record.holder.as_str(), record.seconds, version.as_str()), ("", 1, "1"));
         assert!(!a.may_write(secs(101)));
         assert_eq!(elector("b").release(TIME), None);
+        a.observe(Some(held_by("a", "2")), secs(101));
+        let again = a.release_as_read(TIME);
+        assert!(
+            matches!(&again, Some(Step::Update(record, version)) if record.holder.is_empty() && version == "2")
+        );
+        a.observe(Some(held_by("b", "3")), secs(102));
+        assert_eq!((a.release_as_read(TIME), leader(100).release_as_read(TIME)), (None, None));
     }
 
     #[test]

@@ -102,18 +102,31 @@ impl LeaderElection {
             tracing::error!(lease = %self.lease, "leader election lost");
             return Err(LeaseLost);
         }
-        if let Some(step) = self.elector.release(&now_text()) {
-            match self.request(&step).await {
-                Ok(_) => tracing::info!(lease = %self.lease, "the leader lease is given up"),
-                Err(error) => {
-                    tracing::info!(
-                        error = error_chain(&error),
-                        "the leader lease is not given up: another server takes it when it ends"
-                    );
-                }
+        match self.give_up().await {
+            Ok(true) => tracing::info!(lease = %self.lease, "the leader lease is given up"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::info!(
+                    error = error_chain(&error),
+                    "the leader lease is not given up: another server takes it when it ends"
+                );
             }
         }
         Ok(())
+    }
+
+    /// Whether there was a Lease to give up.
+    async fn give_up(&mut self) -> Result<bool, LeaseError> {
+        let Some(step) = self.elector.release(&now_text()) else { return Ok(false) };
+        match self.request(&step).await {
+            Err(LeaseError::Conflict) => {
+                let lease = self.request(&Step::Read).await?;
+                self.elector.observe(lease, self.start.elapsed());
+                let step = self.elector.release_as_read(&now_text()).ok_or(LeaseError::Conflict)?;
+                self.request(&step).await.map(|_| true)
+            }
+            answer => answer.map(|_| true),
+        }
     }
 
     /// Ends when the Lease is lost.
@@ -202,7 +215,7 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
     use http::{Method, Response};
@@ -267,6 +280,38 @@ mod tests {
         end.cancel();
         assert!(leads.await.unwrap().is_ok() && !gate.is_open());
         assert_eq!(requests.take(), [format!("PUT {LEASES}/l")], "it has no holder any more");
+    }
+
+    /// The API server carries out a renewal whose answer never comes: the version that is released is another one.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_given_up_after_a_renewal_that_the_end_interrupts() {
+        let (requests, end, renewals) = (Requests::default(), CancellationToken::new(), AtomicUsize::new(0));
+        let interrupt = end.clone();
+        let api = fake::recording(&requests, move |request| {
+            let status = match (request.method(), renewals.load(Ordering::Relaxed)) {
+                (&Method::PUT, nth) => {
+                    renewals.store(nth + 1, Ordering::Relaxed);
+                    match nth {
+                        0 => {
+                            interrupt.cancel();
+                            return None;
+                        }
+                        1 => 409,
+                        _ => 200,
+                    }
+                }
+                (&Method::GET, 0) => 404,
+                _ => 200,
+            };
+            Response::builder().status(status).body(held_by("a")).ok()
+        });
+        let gate = gate();
+        let election = LeaderElection::new(&api.gated(gate.clone()), gate.candidate().unwrap());
+        assert!(election.run(end).await.is_ok());
+        let lease = format!("{LEASES}/l");
+        let (read, write) = (format!("GET {lease}"), format!("PUT {lease}"));
+        let expected = [&read, &format!("POST {LEASES}"), &write, &write, &read, &write];
+        assert_eq!(requests.take().iter().collect::<Vec<_>>(), expected);
     }
 
     #[tokio::test(start_paused = true)]
