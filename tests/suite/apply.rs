@@ -132,7 +132,7 @@ pub(crate) async fn a_script_is_applied_with_its_controller_up_to_its_bound(
     let refused = metahook(test, "apply", &folder, &[]).await.err().context("no script")?;
     ensure!(format!("{refused:#}").contains("put the file sync.js beside the files"), "{refused:#}");
     let script = |size: usize| {
-        let code = "export const sync = () => ({ children: [{ apiVersion: 'v1', kind: 'ConfigMap', \
+        let code = "export const sync = (request) => ({ children: [{ apiVersion: 'v1', kind: 'ConfigMap', \
                     metadata: { name: 'child' }, data: { by: 'script' } }] });\n//";
         format!("{code}{}", "\n".repeat(size - code.len()))
     };

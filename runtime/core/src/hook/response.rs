@@ -257,7 +257,9 @@ mod tests {
 
     #[test]
     fn a_resync_is_asked_for_after_a_tenth_of_a_second_at_least() {
-        for (seconds, millis) in [("1e-9", 100), ("0.099", 100), ("0.1", 100), ("0.101", 101), ("1.001", 1_001)] {
+        for (seconds, millis) in
+            [("1e-9", 100), ("0.099", 100), ("0.1", 100), ("0.101", 101), ("1.001", 1_001)]
+        {
             let answer = loose(&format!(r#"{{"children":[],"resyncAfterSeconds":{seconds}}}"#)).unwrap();
             assert_eq!(answer.resync_after, Some(Duration::from_millis(millis)), "{seconds}");
         }

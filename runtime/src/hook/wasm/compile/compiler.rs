@@ -147,11 +147,12 @@ fn explain(status: ExitStatus, stderr: &str, bounds: &ModuleBounds) -> ModuleErr
         "Cannot allocate memory",
         "Resource temporarily unavailable",
     ];
-    if status.code() == Some(REFUSED.into()) {
-        return ModuleError::Refused(shorten(stderr, MAX_ERROR / 2));
-    }
+    // Some allocations of wasmtime's compiler end the process, and others are errors of the module.
     if NO_MEMORY.iter().any(|words| stderr.contains(words)) {
         return ModuleError::CompileMemory(bounds.compile_memory);
+    }
+    if status.code() == Some(REFUSED.into()) {
+        return ModuleError::Refused(shorten(stderr, MAX_ERROR / 2));
     }
     if status.signal() == Some(Signal::XCPU.as_raw()) {
         return ModuleError::CompileTime(bounds.compile_time);
@@ -254,6 +255,7 @@ mod tests {
         for (status, stderr) in [
             (killed(6), "memory allocation of 8 bytes failed\n"),
             (exited(1), "Cannot allocate memory (os error 12)"),
+            (exited(3), "out of memory (failed to allocate 30022 bytes)"),
         ] {
             assert_eq!(explain(status, stderr), ModuleError::CompileMemory(1 << 20));
         }
