@@ -29,7 +29,7 @@ use crate::hook::wasm::compile::{ModuleSettings, SealKey};
 use crate::hook::wasm::run::{EngineError, RuntimeSettings};
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
-use crate::hook::web::Pools;
+use crate::hook::web::{Pools, RedirectPolicy};
 use crate::memory::{MemoryBudget, default_budget};
 use crate::store::Stores;
 use crate::telemetry::http::{self, Health, ListenError};
@@ -49,6 +49,7 @@ pub struct Settings {
     /// Takes part in an election, and writes only while it leads.
     pub election: Option<Election>,
     pub options: Options,
+    pub webhook_redirects: RedirectPolicy,
     pub hook_concurrency: usize,
     /// Hooks get other random numbers at each call.
     #[cfg(debug_assertions)]
@@ -227,7 +228,7 @@ fn hook_runtime(
         sources: Arc::new(sources),
         seeds: Arc::new(seeds),
         policy: Arc::new(settings.hook_policy.clone()),
-        pools: Pools::new(settings.options.max_webhook_answer),
+        pools: Pools::new(settings.options.max_webhook_answer, settings.webhook_redirects),
     }
 }
 

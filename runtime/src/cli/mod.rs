@@ -37,6 +37,7 @@ use metahook_core::pacing::self_triggered::SelfTriggerLimits;
 use metahook_core::reconcile::shown::ObservedBounds;
 
 use crate::controller::Options;
+use crate::hook::web::RedirectPolicy;
 use crate::server::Settings;
 use crate::telemetry::Format;
 pub use values::Address;
@@ -147,6 +148,9 @@ pub struct Serve {
     /// Bytes of the answer of a webhook, unpacked; the values in it may take four times as much memory, and 128Mi at least.
     #[arg(long, value_name = "BYTES", default_value = "32Mi", value_parser = bytes)]
     pub max_webhook_answer: u64,
+    /// Redirects of webhooks that are followed, never from https to http.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    pub webhook_redirects: RedirectPolicy,
     /// Reconciles of a parent that its own writes trigger, before there is one every 10 s; another client's change to its spec, labels or annotations gives them all back.
     #[arg(long, value_name = "N", default_value_t = SelfTriggerLimits::default().max, value_parser = clap::value_parser!(u32).range(1..))]
     pub self_triggered_max: u32,
@@ -237,6 +241,7 @@ impl Serve {
                 customize: self.customize.bounds(),
                 discovery_interval: self.discovery_interval,
             },
+            webhook_redirects: self.webhook_redirects,
             hook_concurrency: self.hook_concurrency.map_or(cores * 2, usize::from),
             #[cfg(debug_assertions)]
             seed_each_call: self.seed_each_call,

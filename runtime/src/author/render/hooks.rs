@@ -12,7 +12,7 @@ use metahook_core::hook::DEFAULT_WEBHOOK_ANSWER;
 
 use crate::author::sandbox::{Input, Sandbox, simulated_time};
 use crate::hook::wasm::run::{CallError, Module, MountedFolder};
-use crate::hook::web::{Pools, WebError, Webhook};
+use crate::hook::web::{Pools, RedirectPolicy, WebError, Webhook};
 use crate::memory::Reservation;
 use crate::telemetry::error_chain;
 use crate::telemetry::metrics::Metrics;
@@ -80,7 +80,8 @@ impl HookSet {
         files: HookFiles,
     ) -> Result<Self, HookSetError> {
         let HookFiles { sandbox, module, mounts } = files;
-        let (pools, metrics) = (Pools::new(DEFAULT_WEBHOOK_ANSWER), Metrics::new(|| 0));
+        let (pools, metrics) =
+            (Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default()), Metrics::new(|| 0));
         let hooks = hooks.try_map(|name, hook| match &hook.call {
             Call::Wasm(WasmHook { mounts: wanted, limits, .. }) => {
                 let mounted = wanted.iter().map(|mount| {

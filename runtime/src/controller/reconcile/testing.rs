@@ -48,7 +48,7 @@ use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
 use crate::hook::wasm::wasi::Seeds;
-use crate::hook::web::Pools;
+use crate::hook::web::{Pools, RedirectPolicy};
 use crate::memory::MemoryBudget;
 use crate::queue::Throttle;
 use crate::store::{Store, Stores};
@@ -281,7 +281,7 @@ pub(in crate::controller) fn context(api: ApiClient) -> Context {
             sources: Arc::new(HookSources::new(api.clone(), modules, MountMemory::new(0))),
             seeds: Arc::new(Seeds::new(SeedKey::default())),
             policy: Arc::default(),
-            pools: Pools::new(DEFAULT_WEBHOOK_ANSWER),
+            pools: Pools::new(DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default()),
         },
         options: Options {
             customize: CustomizeBounds::default(),

@@ -41,6 +41,7 @@ use crate::telemetry::metrics::WebMeter;
 use answer::BodyError;
 use connector::measured;
 pub(crate) use pools::Pools;
+pub(crate) use redirect::RedirectPolicy;
 use redirect::{Hop, MAX_REDIRECTS};
 use trust::TrustSource;
 pub(crate) use trust::TrustState;
@@ -185,7 +186,8 @@ impl Webhook {
     }
 
     async fn exchange(&self, message: &Message, memory: &Reservation) -> Result<WebAnswer, WebError> {
-        let (head, body) = self.follow(message).await?.into_parts();
+        let (answer, is_own) = self.follow(message).await?;
+        let (head, body) = answer.into_parts();
         if let Some(after) = busy(head.status, &head.headers, MAX_WEBHOOK_DELAY) {
             return Err(WebError::Busy { host: self.host(), after });
         }
@@ -201,7 +203,8 @@ impl Webhook {
                 Ok(WebAnswer { bytes: kept.body.to_vec(), tag: None })
             }
             AnswerSource::Refused => {
-                let body = answer::beginning(&head.headers, body).await;
+                // What another place says is no answer of the webhook, and may be what its author must not see.
+                let body = if is_own { answer::beginning(&head.headers, body).await } else { String::new() };
                 Err(WebError::Status { host: self.host(), code: head.status.as_u16(), body })
             }
         }
@@ -219,8 +222,9 @@ impl Webhook {
         }
     }
 
-    /// Sends the request, and what redirects ask for; returns the first answer that is none.
-    async fn follow(&self, message: &Message) -> Result<Response<Incoming>, WebError> {
+    /// Sends the request, and what redirects ask for; returns the first answer that is none, and whether it comes from where
+    /// the spec says.
+    async fn follow(&self, message: &Message) -> Result<(Response<Incoming>, bool), WebError> {
         let trusted = self.trust.state.borrow().trusted.clone().ok_or_else(|| {
             let why = "its certificates and credentials are not known".to_owned();
             WebError::Connect { host: self.host(), why }
@@ -241,8 +245,8 @@ impl Webhook {
             })?;
             self.meter.answered(answer.status(), start.elapsed());
             let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
-            match hop.next(answer.status(), location) {
-                None => return Ok(answer),
+            match hop.next(answer.status(), location, self.pools.redirects) {
+                None => return Ok((answer, hop.is_first)),
                 Some(next) => hop = next.map_err(|why| WebError::Broken { host: self.host(), why })?,
             }
         }

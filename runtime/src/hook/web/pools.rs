@@ -19,6 +19,7 @@ use tokio_rustls::rustls::{ClientConfig, Error};
 
 use crate::cluster::proxies::Proxies;
 use crate::hook::web::connector::{Connector, Resolver};
+use crate::hook::web::redirect::RedirectPolicy;
 use crate::hook::web::tls::TlsSettings;
 use crate::sync::lock;
 
@@ -37,6 +38,7 @@ type WebClient = Client<Connector, Full<Bytes>>;
 pub(crate) struct Pools {
     /// Bytes that an answer may have.
     pub(super) max_answer: usize,
+    pub(super) redirects: RedirectPolicy,
     resolver: Resolver,
     pub(super) proxies: Proxies,
     /// The authorities that the system trusts, read when the first webhook needs them.
@@ -46,12 +48,19 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// `max_answer`: bytes that an answer may have.
-    pub(crate) fn new(max_answer: usize) -> Arc<Self> {
-        Self::with(Resolver::System(GaiResolver::new()), Proxies::of_environment(), max_answer)
+    pub(crate) fn new(max_answer: usize, redirects: RedirectPolicy) -> Arc<Self> {
+        let resolver = Resolver::System(GaiResolver::new());
+        Self::with(resolver, Proxies::of_environment(), max_answer, redirects)
     }
 
-    pub(super) fn with(resolver: Resolver, proxies: Proxies, max_answer: usize) -> Arc<Self> {
-        Arc::new(Self { max_answer, resolver, proxies, system: OnceLock::new(), in_use: Mutex::default() })
+    pub(super) fn with(
+        resolver: Resolver,
+        proxies: Proxies,
+        max_answer: usize,
+        redirects: RedirectPolicy,
+    ) -> Arc<Self> {
+        let (system, in_use) = (OnceLock::new(), Mutex::default());
+        Arc::new(Self { max_answer, redirects, resolver, proxies, system, in_use })
     }
 
     /// These certificates in place of the system's.
@@ -61,7 +70,7 @@ impl Pools {
         proxies: Proxies,
         certificates: Vec<CertificateDer<'static>>,
     ) -> Arc<Self> {
-        let pools = Self::with(resolver, proxies, DEFAULT_WEBHOOK_ANSWER);
+        let pools = Self::with(resolver, proxies, DEFAULT_WEBHOOK_ANSWER, RedirectPolicy::default());
         pools.system.get_or_init(|| certificates);
         pools
     }

@@ -1,9 +1,22 @@
 //! Redirects of webhooks, followed as programs written in Go follow them, with stricter rules for credentials.
 
 use http::{Method, StatusCode, Uri};
+use metahook_core::shorten;
 
 /// Redirects of one exchange.
 pub(super) const MAX_REDIRECTS: usize = 10;
+
+/// Which redirects of webhooks the server follows. A redirect from https to http is never followed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum RedirectPolicy {
+    /// Those to the webhook's own host, also to other ports and paths of it.
+    #[default]
+    SameHost,
+    /// All of them, as Metacontroller does: what a webhook can reach then is what the server can reach.
+    Any,
+    /// None: a redirect is an answer with an unsupported status code.
+    None,
+}
 
 /// One request of an exchange.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,18 +26,28 @@ pub(super) struct Hop {
     pub(super) uri: Uri,
     /// Credentials go along. Once they do not, they never do again.
     pub(super) with_credentials: bool,
+    /// It is what the spec names, not what an answer led to.
+    pub(super) is_first: bool,
 }
 
 impl Hop {
     pub(super) fn first(uri: Uri) -> Self {
-        Self { method: Method::POST, uri, with_credentials: true }
+        Self { method: Method::POST, uri, with_credentials: true, is_first: true }
     }
 
     /// The request that an answer with this status and `Location` asks for. `None`: it is no redirect.
     ///
     /// # Errors
-    /// The location cannot be asked.
-    pub(super) fn next(&self, status: StatusCode, location: Option<&str>) -> Option<Result<Self, String>> {
+    /// The location cannot be asked, or may not.
+    pub(super) fn next(
+        &self,
+        status: StatusCode,
+        location: Option<&str>,
+        policy: RedirectPolicy,
+    ) -> Option<Result<Self, String>> {
+        if policy == RedirectPolicy::None {
+            return None;
+        }
         let method = match status.as_u16() {
             301..=303 => Method::GET,
             307 | 308 => self.method.clone(),
@@ -34,9 +57,24 @@ impl Hop {
             Ok(uri) => uri,
             Err(problem) => return Some(Err(problem)),
         };
+        if self.uri.scheme_str() == Some("https") && uri.scheme_str() == Some("http") {
+            return Some(Err("it redirects from https to http".to_owned()));
+        }
+        if policy == RedirectPolicy::SameHost && host(&self.uri) != host(&uri) {
+            let other = shorten(&host(&uri), MAX_HOST_LENGTH);
+            let advice = "--webhook-redirects=any follows it, or name that host in the webhook's URL";
+            return Some(Err(format!("it redirects to another host, {other}: {advice}")));
+        }
         let with_credentials = self.with_credentials && is_same_server(&self.uri, &uri);
-        Some(Ok(Self { method, uri, with_credentials }))
+        Some(Ok(Self { method, uri, with_credentials, is_first: false }))
     }
+}
+
+/// A DNS name has no more bytes.
+const MAX_HOST_LENGTH: usize = 253;
+
+fn host(uri: &Uri) -> String {
+    uri.host().unwrap_or_default().to_ascii_lowercase()
 }
 
 /// The same host and port, or the same host over TLS from now on.
@@ -44,7 +82,7 @@ fn is_same_server(from: &Uri, to: &Uri) -> bool {
     let server = |uri: &Uri| {
         let is_tls = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        (uri.host().unwrap_or_default().to_ascii_lowercase(), is_tls, port)
+        (host(uri), is_tls, port)
     };
     let ((host, was_tls, port), (next_host, is_tls, next_port)) = (server(from), server(to));
     host == next_host && if was_tls == is_tls { port == next_port } else { is_tls }
@@ -105,8 +143,40 @@ fn without_dots(path: &str) -> String {
 mod tests {
     use super::*;
 
+    fn next_by(
+        policy: RedirectPolicy,
+        from: &str,
+        status: u16,
+        location: &str,
+    ) -> Option<Result<Hop, String>> {
+        let status = StatusCode::from_u16(status).unwrap();
+        Hop::first(from.parse().unwrap()).next(status, Some(location), policy)
+    }
+
     fn next(from: &str, status: u16, location: &str) -> Option<Result<Hop, String>> {
-        Hop::first(from.parse().unwrap()).next(StatusCode::from_u16(status).unwrap(), Some(location))
+        next_by(RedirectPolicy::Any, from, status, location)
+    }
+
+    #[test]
+    fn a_policy_says_which_hosts_a_redirect_may_lead_to() {
+        let same = |from: &str, to: &str| next_by(RedirectPolicy::SameHost, from, 307, to).unwrap();
+        for to in ["/b", "http://H:81/b", "https://h/b"] {
+            assert!(same("http://h/a", to).is_ok_and(|hop| !hop.is_first), "{to}");
+        }
+        for to in ["http://other/b", "//sub.h/b", "http://h@other/b"] {
+            let why = same("http://h/a", to).unwrap_err();
+            assert!(
+                why.starts_with("it redirects to another host, ") && why.contains("=any follows"),
+                "{why}"
+            );
+        }
+        let long = same("http://h/a", &format!("http://{}/", "x".repeat(10_000))).unwrap_err();
+        assert!(long.len() < 500, "{}", long.len());
+        for policy in [RedirectPolicy::SameHost, RedirectPolicy::Any] {
+            let down = next_by(policy, "https://h/a", 307, "http://h/b").unwrap().unwrap_err();
+            assert_eq!(down, "it redirects from https to http");
+        }
+        assert_eq!(next_by(RedirectPolicy::None, "http://h/a", 307, "/b"), None);
     }
 
     #[test]
@@ -140,14 +210,15 @@ mod tests {
             assert_eq!(next("http://h/", status, "/x"), None);
         }
         let first = Hop::first("http://h/".parse().unwrap());
-        assert_eq!(first.next(StatusCode::FOUND, None), None);
-        let get = first.next(StatusCode::FOUND, Some("/x")).unwrap().unwrap();
-        let again = get.next(StatusCode::TEMPORARY_REDIRECT, Some("/y")).unwrap().unwrap();
+        let any = RedirectPolicy::Any;
+        assert_eq!(first.next(StatusCode::FOUND, None, any), None);
+        let get = first.next(StatusCode::FOUND, Some("/x"), any).unwrap().unwrap();
+        let again = get.next(StatusCode::TEMPORARY_REDIRECT, Some("/y"), any).unwrap().unwrap();
         assert_eq!(again.method, Method::GET);
     }
 
     #[test]
-    fn credentials_stay_with_their_server_and_never_lose_tls() {
+    fn credentials_stay_with_their_server() {
         let keeps = |from: &str, to: &str| next(from, 307, to).unwrap().unwrap().with_credentials;
         for (from, to) in [
             ("http://h/a", "/b"),
@@ -158,8 +229,6 @@ mod tests {
             assert!(keeps(from, to), "{from} {to}");
         }
         for (from, to) in [
-            ("https://h/a", "http://h/b"),
-            ("https://h/a", "http://h:443/b"),
             ("http://h/a", "http://other/b"),
             ("http://h/a", "http://sub.h/b"),
             ("http://h/a", "http://h:8080/b"),
@@ -168,8 +237,9 @@ mod tests {
             assert!(!keeps(from, to), "{from} {to}");
         }
         let away = next("http://h/a", 307, "http://other/b").unwrap().unwrap();
-        let back = away.next(StatusCode::TEMPORARY_REDIRECT, Some("http://h/a")).unwrap().unwrap();
-        let stays = back.next(StatusCode::TEMPORARY_REDIRECT, Some("/b")).unwrap().unwrap();
+        let any = RedirectPolicy::Any;
+        let back = away.next(StatusCode::TEMPORARY_REDIRECT, Some("http://h/a"), any).unwrap().unwrap();
+        let stays = back.next(StatusCode::TEMPORARY_REDIRECT, Some("/b"), any).unwrap().unwrap();
         assert!(!back.with_credentials && !stays.with_credentials);
     }
 }

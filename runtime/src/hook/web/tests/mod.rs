@@ -65,7 +65,7 @@ fn http(status: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
 }
 
 fn pools(at: SocketAddr) -> Arc<Pools> {
-    Pools::with(Resolver::At(at), Proxies::of(None), MAX_ANSWER)
+    Pools::with(Resolver::At(at), Proxies::of(None), MAX_ANSWER, RedirectPolicy::Any)
 }
 
 /// Its certificates and credentials are in the spec alone.

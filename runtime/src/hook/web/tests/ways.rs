@@ -116,7 +116,7 @@ fn proxies(at: SocketAddr) -> Proxies {
 #[tokio::test]
 async fn a_proxy_is_asked_for_the_whole_url() {
     let (at, served) = server(vec![vec![http("200 OK", "", "x")]]).await;
-    let pools = Pools::with(Resolver::At(at), proxies(at), MAX_ANSWER);
+    let pools = Pools::with(Resolver::At(at), proxies(at), MAX_ANSWER, RedirectPolicy::Any);
     let answer = of_pools("http://far.example:81/x", &pools).ask("{}").await;
     assert_eq!(answer.unwrap(), b"x");
     let (requests, _open) = served.await.unwrap();
@@ -129,7 +129,7 @@ async fn a_proxy_is_asked_for_the_whole_url() {
 async fn a_proxy_makes_a_tunnel_for_tls_and_its_secrets_are_not_told() {
     let refuses = b"HTTP/1.1 407 No\r\n\r\n".to_vec();
     let (at, served) = server(vec![vec![refuses]]).await;
-    let pools = Pools::with(Resolver::At(at), proxies(at), MAX_ANSWER);
+    let pools = Pools::with(Resolver::At(at), proxies(at), MAX_ANSWER, RedirectPolicy::Any);
     let error = of_pools("https://far.example/x", &pools).ask("{}").await.unwrap_err();
     let (requests, _open) = served.await.unwrap();
     assert!(requests[0].starts_with("CONNECT far.example:443 "), "{}", requests[0]);
