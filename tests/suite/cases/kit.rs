@@ -1,0 +1,210 @@
+//! Kit of the field cases: a controller for each way of writing children, whose hook answers what its parent says.
+
+use acceptance::api::{self, Kind, Objects};
+use acceptance::fixture::{Fixture, guest};
+use acceptance::objects::{Parent, text, uid, version};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+/// How a controller writes its children: update strategy and apply strategy.
+pub(crate) type Way = (&'static str, &'static str);
+
+pub(crate) const DYNAMIC: &str = "dynamic-apply";
+pub(crate) const SERVER_SIDE: &str = "server-side-apply";
+
+pub(crate) const EACH_WAY: [Way; 4] =
+    [("InPlace", DYNAMIC), ("Recreate", DYNAMIC), ("InPlace", SERVER_SIDE), ("Recreate", SERVER_SIDE)];
+pub(crate) const IN_PLACE: [Way; 2] = [("InPlace", DYNAMIC), ("InPlace", SERVER_SIDE)];
+
+/// The name of the parent in each world.
+pub(crate) const PARENT: &str = "w";
+
+/// The label by which a controller finds the parents of its world.
+const WORLD: &str = "world";
+
+/// One controller with one parent, in a namespace of their own.
+pub(crate) struct World {
+    pub(crate) way: Way,
+    pub(crate) namespace: String,
+    pub(crate) controller: String,
+}
+
+/// A controller for each way over children of these kinds, and the server. Parents come with their first answer.
+pub(crate) async fn worlds(test: &mut Fixture, ways: &[Way], kinds: &[&Kind]) -> Result<Vec<World>> {
+    test.define_kind().await?;
+    test.store("echo", &guest("probe_echo")?).await?;
+    let mut all = Vec::new();
+    for (nth, way) in ways.iter().enumerate() {
+        let name = format!("{}-{nth}", test.name());
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+        test.make(&test.everywhere(&api::NAMESPACE), namespace).await?;
+        let mut controller = test.controller().renamed(&name).of_parents_with(WORLD, &nth.to_string());
+        for kind in kinds {
+            controller = controller.making(kind, way.0);
+        }
+        let hook = test.hook("echo").version("v2");
+        test.host(controller.with("applyStrategy", way.1).synced_by(hook)).await?;
+        all.push(World { way: *way, namespace: name.clone(), controller: name });
+    }
+    test.serve()?;
+    Ok(all)
+}
+
+impl World {
+    /// The objects of a kind in this world.
+    pub(crate) fn objects(&self, test: &Fixture, kind: &Kind) -> Objects {
+        test.within_other(kind, &self.namespace)
+    }
+
+    pub(crate) fn parents(&self, test: &Fixture) -> Objects {
+        self.objects(test, test.kind())
+    }
+
+    /// From now on the hook answers these children.
+    pub(crate) async fn answers(&self, test: &mut Fixture, children: Value) -> Result<()> {
+        self.answers_text(test, &json!({ "status": {}, "children": children }).to_string()).await
+    }
+
+    /// From now on the hook answers this text.
+    pub(crate) async fn answers_text(&self, test: &mut Fixture, answer: &str) -> Result<()> {
+        let parents = self.parents(test);
+        let spec = json!({ "answer": answer });
+        if parents.find(PARENT).await?.is_some() {
+            return parents.merge(PARENT, &json!({ "spec": spec })).await.map(drop);
+        }
+        let number = self.controller.rsplit('-').next().unwrap_or_default();
+        let parent = Parent::named(test.kind(), PARENT).labelled(WORLD, number).with(spec);
+        test.make(&parents, parent.json()).await.map(drop)
+    }
+
+    /// Waits for an Event on the parent.
+    pub(crate) async fn until_event(
+        &self,
+        test: &Fixture,
+        reason: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        let parent = self.parents(test).get(PARENT).await?;
+        let fields = format!("involvedObject.uid={},reason={reason}", uid(&parent));
+        self.objects(test, &api::EVENT).until_some(&fields, "the Event", is).await
+    }
+
+    /// Waits until a reconcile of the parent writes nothing.
+    pub(crate) async fn until_settled(&self, test: &mut Fixture) -> Result<()> {
+        let parent = self.log_name();
+        test.server().until_log("a reconcile that writes nothing", |log| {
+            Reconciles::read(log, &parent).last_wrote == Some(false)
+        })
+        .await
+        .map(drop)
+    }
+
+    /// The measure QUIET: the children keep identity and version, whatever wakes their parent; a restart of the server may
+    /// write each once, and makes none anew.
+    pub(crate) async fn is_quiet(&self, test: &mut Fixture, kinds: &[&Kind]) -> Result<()> {
+        self.stays(test, kinds).await.with_context(|| format!("{:?}", self.way))
+    }
+
+    async fn stays(&self, test: &mut Fixture, kinds: &[&Kind]) -> Result<()> {
+        self.until_settled(test).await?;
+        let before = self.children(test, kinds).await?;
+        let reconciles = self.reconciles(test).await?;
+        self.poke(test).await?;
+        self.until_reconciled(test, &reconciles).await?;
+        let poked = self.reconciles(test).await?;
+        ensure!(poked.written == reconciles.written, "a reconcile of an unchanged parent wrote");
+        ensure!(self.children(test, kinds).await? == before, "a child changed: {before:?}");
+        test.server().stop().await?;
+        test.server().start()?;
+        self.until_reconciled(test, &poked).await?;
+        self.until_settled(test).await?;
+        let restarted = self.reconciles(test).await?;
+        let after = self.children(test, kinds).await?;
+        let uids = |all: &[(String, String)]| all.iter().map(|(uid, _)| uid.clone()).collect::<Vec<_>>();
+        ensure!(uids(&after) == uids(&before), "a restart made a child anew");
+        let written = restarted.written - poked.written;
+        ensure!(written <= before.len(), "a restart wrote {written} times about {} children", before.len());
+        Ok(())
+    }
+
+    /// Wakes the parent, and changes nothing that its hook reads.
+    pub(crate) async fn poke(&self, test: &Fixture) -> Result<()> {
+        let parents = self.parents(test);
+        let parent = parents.get(PARENT).await?;
+        let poke = json!({ "metadata": { "annotations": { "poke": version(&parent) } } });
+        parents.merge(PARENT, &poke).await.map(drop)
+    }
+
+    /// Identity and version of each child that the parent controls, in the order of their kinds and names.
+    pub(crate) async fn children(&self, test: &Fixture, kinds: &[&Kind]) -> Result<Vec<(String, String)>> {
+        let parent = self.parents(test).get(PARENT).await?;
+        let mut all = Vec::new();
+        for kind in kinds {
+            let mut of_kind = self.objects(test, kind).list().await?;
+            of_kind.retain(|child| text(child, "/metadata/ownerReferences/0/uid") == uid(&parent));
+            of_kind.sort_by_key(|child| text(child, "/metadata/name").to_owned());
+            all.extend(of_kind.iter().map(|child| (uid(child).to_owned(), version(child).to_owned())));
+        }
+        Ok(all)
+    }
+
+    /// What the server has done about the parent so far, by its log.
+    pub(crate) async fn reconciles(&self, test: &mut Fixture) -> Result<Reconciles> {
+        let log = test.server().log().to_owned();
+        let log = std::fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
+        Ok(Reconciles::read(&log, &self.log_name()))
+    }
+
+    async fn until_reconciled(&self, test: &mut Fixture, before: &Reconciles) -> Result<()> {
+        let (parent, count) = (self.log_name(), before.count);
+        test.server()
+            .until_log("one more reconcile", |log| Reconciles::read(log, &parent).count > count)
+            .await
+            .map(drop)
+    }
+
+    fn log_name(&self) -> String {
+        format!("{}/{PARENT}", self.namespace)
+    }
+}
+
+/// Reconciles of one parent in the server's log.
+#[derive(Debug, Default)]
+pub(crate) struct Reconciles {
+    /// Reconciles that ended well.
+    pub(crate) count: usize,
+    /// Requests that wrote, whatever came of the reconcile.
+    pub(crate) written: usize,
+    last_wrote: Option<bool>,
+}
+
+impl Reconciles {
+    fn read(log: &str, parent: &str) -> Self {
+        let named = format!(r#""parent":"{parent}""#);
+        let mut all = Self::default();
+        for line in log.lines().filter(|line| line.contains(&named)) {
+            if line.contains(r#""message":"synced""#) {
+                all.count += 1;
+                all.last_wrote = Some(line.contains(r#""wrote":true"#));
+            } else if line.contains(r#""message":"written""#) {
+                all.written += 1;
+            }
+        }
+        all
+    }
+}
+
+/// Waits until a child of this name is as `is` wants it, in each world.
+pub(crate) async fn in_each(
+    test: &Fixture,
+    worlds: &[World],
+    kind: &Kind,
+    name: &str,
+    is: impl Fn(&Value) -> bool,
+) -> Result<()> {
+    for world in worlds {
+        let child = world.objects(test, kind).until(name, "as the answer has it", &is).await;
+        child.with_context(|| format!("{:?}", world.way))?;
+    }
+    Ok(())
+}
