@@ -1,13 +1,19 @@
 //! Hooks that are scripts: called, changed, wrong, hostile. One test for each language, since the server compiles its interpreter.
 
+use std::time::Duration;
+
 use acceptance::api::CONFIG_MAP;
 use acceptance::fixture::Fixture;
 use acceptance::objects::{Hook, config_map, has_condition, is_true, text};
+use acceptance::wait::until;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::modules::digest;
 use crate::wasm;
+
+/// A quarter of a minute on an idle machine with two cores, and over a minute beside other tests.
+const MAX_COMPILATION: Duration = Duration::from_mins(5);
 
 const GOOD: &str = r#"
 import random
@@ -61,6 +67,15 @@ const WRONG: [(&str, &str); 10] = [
     ("def sync(request):\n    return open('/etc/passwd').read()\n", "sync.py:2: FileNotFoundError"),
 ];
 
+/// The first script of a server waits until its interpreter is compiled.
+async fn until_loaded(test: &Fixture) -> Result<()> {
+    until("the script is loaded", MAX_COMPILATION, async || {
+        let controller = test.controllers().get(test.name()).await?;
+        Ok(if is_true(&controller, "ModulesLoaded") { Ok(()) } else { Err(controller["status"].to_string()) })
+    })
+    .await
+}
+
 pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -79,6 +94,7 @@ pub(crate) async fn a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a
     let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook());
     test.host(controller.finalized_by(hook())).await?;
     let has = |word: &'static str| move |child: &Value| child["data"]["is"] == word;
+    until_loaded(test).await?;
     test.create(test.parent("a")).await?;
     maps.until("a", "made", has("first")).await?;
     test.until_controller("ready", |cc| is_true(cc, "Ready") && is_true(cc, "ModulesLoaded")).await?;

@@ -364,8 +364,8 @@ pub(crate) async fn every_text_comes_back_byte_for_byte_under_both_strategies(
 ) -> Result<()> {
     let mut texts = serde_json::Map::new();
     for c in hazards() {
-        let text = format!("{c}a {c} b{c}{c}  {c}\n{c}");
-        texts.insert(format!("c{:x}", u32::from(c)), json!(text));
+        let value = format!("{c}a {c} b{c}{c}  {c}\n{c}");
+        texts.insert(format!("c{:x}", u32::from(c)), json!(value));
     }
     for (i, word) in
         ["", " ", "null", "~", "y", "<<", "=", "1e3", "0x1", "- a", "a: b", "# a", "---", "...", "\u{feff}"]
@@ -375,7 +375,7 @@ pub(crate) async fn every_text_comes_back_byte_for_byte_under_both_strategies(
         texts.insert(format!("word{i}"), json!(word));
     }
     texts.insert("long".to_owned(), json!("a \u{2028} b".repeat(5000)));
-    // The API server lets any text be a key of a custom resource.
+    // The API server lets any value be a key of a custom resource.
     let mut keys: serde_json::Map<_, _> =
         hazards().map(|c| (format!("{c} k {c}"), json!(format!("{c}")))).collect();
     keys.insert("k".repeat(5000), json!("long"));
@@ -406,10 +406,10 @@ pub(crate) async fn every_text_comes_back_byte_for_byte_under_both_strategies(
         test.create(test.parent(apply).labelled("way", apply)).await?;
         let map = test.within(&CONFIG_MAP).until(apply, "made", |_| true).await?;
         let of_keys = test.within(&kind).until(apply, "made", |_| true).await?;
-        for (key, text) in &texts {
-            ensure!(map["data"][key] == *text, "{apply}: data {key}: {text} became {}", map["data"][key]);
+        for (key, value) in &texts {
+            ensure!(map["data"][key] == *value, "{apply}: data {key}: {value} became {}", map["data"][key]);
             let found = &map["metadata"]["annotations"][key];
-            ensure!(found == text, "{apply}: annotation {key}: {text} became {found}");
+            ensure!(found == value, "{apply}: annotation {key}: {value} became {found}");
         }
         ensure!(of_keys["spec"] == json!(keys), "{apply}: {}", of_keys["spec"]);
     }
