@@ -7,6 +7,7 @@ mod all_rights;
 mod apply;
 mod asked_cluster;
 mod attacks;
+mod cases;
 mod chart;
 mod compat;
 mod components;
@@ -55,6 +56,7 @@ use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
+use cases::cases_children;
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
@@ -79,6 +81,7 @@ fn all() -> Vec<Test> {
         of_hooks(),
         of_authors(),
         of_scripts(),
+        of_the_field(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
@@ -547,6 +550,16 @@ fn of_authors() -> Vec<Test> {
         },
         asked_cluster::{
             what_its_api_server_would_not_keep_breaks_a_law,
+        },
+    ]
+}
+
+/// `cargo xtask cases` runs these alone.
+fn of_the_field() -> Vec<Test> {
+    tests![
+        cases_children::{
+            c02_the_order_of_env_is_that_of_the_answer,
+            c04_a_service_account_keeps_what_another_client_added,
         },
     ]
 }

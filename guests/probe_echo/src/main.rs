@@ -12,14 +12,14 @@ const GONE: &str = r#"{"status": {}, "children": [], "finalized": true}"#;
 const NOTHING_ATTACHED: &str = r#"{"attachments": []}"#;
 
 fn answer(request: &Value) -> &str {
-    if let Some(object) = request.get("object") {
-        return object["metadata"]["annotations"]["cases.test/answer"].as_str().unwrap_or(NOTHING_ATTACHED);
+    let text = |pointer: &str| request.pointer(pointer).and_then(Value::as_str);
+    if request.get("object").is_some() {
+        text("/object/metadata/annotations/cases.test~1answer").unwrap_or(NOTHING_ATTACHED)
+    } else if request.get("finalizing").and_then(Value::as_bool) == Some(true) {
+        text("/parent/spec/onDelete").unwrap_or(GONE)
+    } else {
+        text("/parent/spec/answer").unwrap_or(NOTHING)
     }
-    let spec = &request["parent"]["spec"];
-    if request["finalizing"] == true {
-        return spec["onDelete"].as_str().unwrap_or(GONE);
-    }
-    spec["answer"].as_str().unwrap_or(NOTHING)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

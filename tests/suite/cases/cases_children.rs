@@ -42,7 +42,8 @@ pub(crate) async fn c04_a_service_account_keeps_what_another_client_added(test: 
     let ways = EACH_WAY.into_iter().filter(|way| way.1 == DYNAMIC).collect::<Vec<_>>();
     let worlds = worlds(test, &ways, &[&SERVICE_ACCOUNT]).await?;
     let account = |pull: Value| {
-        let mut account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "s" } });
+        let mut account =
+            json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "s" } });
         account["imagePullSecrets"] = pull;
         json!([account])
     };
@@ -59,9 +60,16 @@ pub(crate) async fn c04_a_service_account_keeps_what_another_client_added(test: 
         world.is_quiet(test, &[&SERVICE_ACCOUNT]).await?;
         let account = accounts.get("s").await?;
         assert_eq!((&account["imagePullSecrets"], &account["secrets"]), (&both, &tokens));
-        world.answers(test, json!([{ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "s" } }])).await?;
+        world
+            .answers(
+                test,
+                json!([{ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "s" } }]),
+            )
+            .await?;
         let theirs = json!([{ "name": "s-dockercfg-1" }]);
-        accounts.until("s", "theirs alone", |it| it["imagePullSecrets"] == theirs && it["secrets"] == tokens).await?;
+        accounts
+            .until("s", "theirs alone", |it| it["imagePullSecrets"] == theirs && it["secrets"] == tokens)
+            .await?;
         world.is_quiet(test, &[&SERVICE_ACCOUNT]).await?;
     }
     Ok(())

@@ -92,11 +92,12 @@ impl World {
     /// Waits until a reconcile of the parent writes nothing.
     pub(crate) async fn until_settled(&self, test: &mut Fixture) -> Result<()> {
         let parent = self.log_name();
-        test.server().until_log("a reconcile that writes nothing", |log| {
-            Reconciles::read(log, &parent).last_wrote == Some(false)
-        })
-        .await
-        .map(drop)
+        test.server()
+            .until_log("a reconcile that writes nothing", |log| {
+                Reconciles::read(log, &parent).last_wrote == Some(false)
+            })
+            .await
+            .map(drop)
     }
 
     /// The measure QUIET: the children keep identity and version, whatever wakes their parent; a restart of the server may
@@ -108,17 +109,17 @@ impl World {
     async fn stays(&self, test: &mut Fixture, kinds: &[&Kind]) -> Result<()> {
         self.until_settled(test).await?;
         let before = self.children(test, kinds).await?;
-        let reconciles = self.reconciles(test).await?;
+        let reconciles = self.reconciles(test)?;
         self.poke(test).await?;
         self.until_reconciled(test, &reconciles).await?;
-        let poked = self.reconciles(test).await?;
+        let poked = self.reconciles(test)?;
         ensure!(poked.written == reconciles.written, "a reconcile of an unchanged parent wrote");
         ensure!(self.children(test, kinds).await? == before, "a child changed: {before:?}");
         test.server().stop().await?;
         test.server().start()?;
         self.until_reconciled(test, &poked).await?;
         self.until_settled(test).await?;
-        let restarted = self.reconciles(test).await?;
+        let restarted = self.reconciles(test)?;
         let after = self.children(test, kinds).await?;
         let uids = |all: &[(String, String)]| all.iter().map(|(uid, _)| uid.clone()).collect::<Vec<_>>();
         ensure!(uids(&after) == uids(&before), "a restart made a child anew");
@@ -149,7 +150,7 @@ impl World {
     }
 
     /// What the server has done about the parent so far, by its log.
-    pub(crate) async fn reconciles(&self, test: &mut Fixture) -> Result<Reconciles> {
+    pub(crate) fn reconciles(&self, test: &mut Fixture) -> Result<Reconciles> {
         let log = test.server().log().to_owned();
         let log = std::fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
         Ok(Reconciles::read(&log, &self.log_name()))
