@@ -436,7 +436,7 @@ mod tests {
         assert!(error.is_unavailable() && !error.is_not_served() && !error.is_unreachable());
         assert_eq!(
             error.to_string(),
-            "the API server cannot tell whether it serves broken.cases.test/v1beta1 things: discovery of broken.cases.test/v1beta1 fails (service unavailable (503)); see `kubectl get apiservice v1beta1.broken.cases.test`"
+            "the API server cannot tell whether it serves broken.cases.test/v1beta1 things: discovery of broken.cases.test/v1beta1 fails (HTTP status 503: service unavailable); see `kubectl get apiservice v1beta1.broken.cases.test`"
         );
         let error = answered(200, "<html>", things()).await.to_string();
         assert!(error.contains("kubectl get apiservice v1beta1.broken.cases.test"), "{error}");
