@@ -420,8 +420,6 @@ fn apiserver_flags(files: &Files, etcd: &str, port: u16) -> Vec<String> {
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--allow-privileged=true".to_owned(),
-        // As OpenShift does by default. Other plugins are named by another flag of the same name: their lists add up.
-        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned(),
     ]
 }
 

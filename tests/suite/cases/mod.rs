@@ -2,4 +2,5 @@
 //! case's number in the table of tests/README.md.
 
 pub(crate) mod cases_children;
+pub(crate) mod cases_merging;
 mod kit;
