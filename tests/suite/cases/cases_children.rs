@@ -125,8 +125,9 @@ pub(crate) async fn c01_claim_templates_with_defaults_are_no_difference(test: &m
             ensure!(uid(&after) == uid(&before) && has(&after, "two", "1Gi"), "{after}");
         } else {
             let is_new = |set: &Value| uid(set) != uid(&before) && has(set, "two", "2Gi");
-            sets.until("x", "made anew", is_new).await?;
+            let after = sets.until("x", "made anew", is_new).await?;
             world.is_still(test, &[&kind]).await?;
+            ensure!(uid(&sets.get("x").await?) == uid(&after), "made anew twice");
         }
     }
     Ok(())
