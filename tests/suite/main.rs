@@ -7,6 +7,7 @@ mod all_rights;
 mod apply;
 mod asked_cluster;
 mod attacks;
+mod cases;
 mod chart;
 mod compat;
 mod components;
@@ -55,6 +56,7 @@ use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
+use cases::{cases_children, cases_merging};
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
@@ -80,6 +82,7 @@ fn all() -> Vec<Test> {
         of_authors(),
         of_scripts(),
         apart(),
+        of_the_field(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());
@@ -559,6 +562,28 @@ fn of_authors() -> Vec<Test> {
         },
         asked_cluster::{
             what_its_api_server_would_not_keep_breaks_a_law,
+        },
+    ]
+}
+
+/// `cargo xtask cases` runs these alone.
+fn of_the_field() -> Vec<Test> {
+    tests![
+        cases_children::{
+            c01_claim_templates_with_defaults_are_no_difference,
+            c02_the_order_of_env_is_that_of_the_answer,
+            c03_a_variable_that_stands_twice_is_repaired,
+            c04_a_service_account_keeps_what_another_client_added,
+            c09_what_typed_go_prints_empty_is_no_difference,
+            c10_defaults_deep_in_lists_are_no_difference,
+            c12_empty_peers_of_a_network_policy_keep_their_sense,
+        },
+        cases_merging::{
+            c05_the_rules_of_an_aggregated_role_stay,
+            c06_a_rollout_restart_by_kubectl_stays,
+            c07_an_injected_bundle_stays,
+            c08_metrics_in_another_order_are_corrected_in_place,
+            c11_a_field_dropped_after_a_change_of_strategy_goes,
         },
     ]
 }

@@ -8,6 +8,7 @@
 mod attack;
 mod bench;
 mod cargo;
+mod cases;
 mod chart;
 mod check;
 mod children;
@@ -63,6 +64,8 @@ enum Command {
     },
     /// Tests the Helm chart: lints and renders it, installs and upgrades releases; with the Helm that it builds
     Chart(chart::Options),
+    /// Tries the cases from the field: what users of controllers like these have reported
+    Cases(cases::Options),
     /// Makes the server an OCI image, without Docker
     Image,
 }
@@ -99,6 +102,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Cluster => println!("{}", Binaries::find_or_build()?.folder().display()),
         Command::Crds { check } => cargo::become_program("crds", check.then_some("--check"))?,
         Command::Chart(options) => return chart::run(&options),
+        Command::Cases(options) => return Ok(cases::run(&options)),
         Command::Image => image::build()?,
     }
     Ok(true)

@@ -1,0 +1,6 @@
+//! Field cases: what users of controllers like these have reported, each with its right behaviour. `C04` in a name is the
+//! case's number in the table of tests/README.md.
+
+pub(crate) mod cases_children;
+pub(crate) mod cases_merging;
+mod kit;
