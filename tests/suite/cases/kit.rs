@@ -2,7 +2,7 @@
 
 use acceptance::api::{self, Kind, Objects};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Parent, text, uid, version};
+use acceptance::objects::{Composite, Hook, Parent, text, uid, version};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -156,7 +156,7 @@ impl World {
         Ok(Reconciles::read(&log, &self.log_name()))
     }
 
-    async fn until_reconciled(&self, test: &mut Fixture, before: &Reconciles) -> Result<()> {
+    pub(crate) async fn until_reconciled(&self, test: &mut Fixture, before: &Reconciles) -> Result<()> {
         let (parent, count) = (self.log_name(), before.count);
         test.server()
             .until_log("one more reconcile", |log| Reconciles::read(log, &parent).count > count)
@@ -167,6 +167,51 @@ impl World {
     fn log_name(&self) -> String {
         format!("{}/{PARENT}", self.namespace)
     }
+
+    /// One more parent, with this spec; the world's measures do not count it.
+    pub(crate) async fn another_parent(&self, test: &mut Fixture, name: &str, spec: Value) -> Result<Value> {
+        let number = self.controller.rsplit('-').next().unwrap_or_default();
+        let parent = Parent::named(test.kind(), name).labelled(WORLD, number).with(spec);
+        test.make(&self.parents(test), parent.json()).await
+    }
+
+    /// From now on another hook answers in place of the echo.
+    pub(crate) async fn is_synced_by(&self, test: &Fixture, hook: Hook) -> Result<()> {
+        let mut hook = Composite::named("any").synced_by(hook).json()["spec"]["hooks"]["sync"].take();
+        hook["wasm"] = Value::Null;
+        let hooks = json!({ "spec": { "hooks": { "sync": hook } } });
+        test.controllers().merge(&self.controller, &hooks).await.map(drop)
+    }
+
+    /// The measure BOUNDED for the parent, which fails: the Event comes again, its reconciles write nothing and come less and
+    /// less often, and another parent of the controller is served meanwhile.
+    pub(crate) async fn is_bounded(&self, test: &mut Fixture, is: impl Fn(&Value) -> bool) -> Result<()> {
+        self.bounded(test, is).await.with_context(|| format!("{:?}", self.way))
+    }
+
+    async fn bounded(&self, test: &mut Fixture, is: impl Fn(&Value) -> bool) -> Result<()> {
+        let again = |event: &Value| is(event) && event["count"].as_u64() > Some(1);
+        self.until_event(test, "SyncError", again).await?;
+        let before = self.reconciles(test)?;
+        let (parent, failed) = (self.log_name(), before.failed);
+        test.server()
+            .until_log("one more failure", |log| Reconciles::read(log, &parent).failed > failed)
+            .await?;
+        let beside = config("meanwhile", &json!({ "is": "served" }));
+        let answer = json!({ "status": {}, "children": [beside] }).to_string();
+        self.another_parent(test, "meanwhile", json!({ "answer": answer })).await?;
+        self.objects(test, &api::CONFIG_MAP).until("meanwhile", "made", |_| true).await?;
+        let after = self.reconciles(test)?;
+        ensure!(after.written == before.written, "a reconcile that fails wrote: {before:?}, {after:?}");
+        // Delays are doubled: so many take minutes.
+        ensure!(after.failed < 30, "{} reconciles failed", after.failed);
+        Ok(())
+    }
+}
+
+/// A `ConfigMap` as answers have it.
+pub(crate) fn config(name: &str, data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
 }
 
 /// Reconciles of one parent in the server's log.
@@ -176,6 +221,8 @@ pub(crate) struct Reconciles {
     pub(crate) count: usize,
     /// Requests that wrote, whatever came of the reconcile.
     pub(crate) written: usize,
+    /// Reconciles that failed.
+    pub(crate) failed: usize,
     last_wrote: Option<bool>,
 }
 
@@ -189,6 +236,8 @@ impl Reconciles {
                 all.last_wrote = Some(line.contains(r#""wrote":true"#));
             } else if line.contains(r#""message":"written""#) {
                 all.written += 1;
+            } else if line.contains(r#""message":"sync failed""#) {
+                all.failed += 1;
             }
         }
         all
