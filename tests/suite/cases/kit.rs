@@ -178,7 +178,9 @@ impl World {
     /// From now on another hook answers in place of the echo.
     pub(crate) async fn is_synced_by(&self, test: &Fixture, hook: Hook) -> Result<()> {
         let mut hook = Composite::named("any").synced_by(hook).json()["spec"]["hooks"]["sync"].take();
-        hook["wasm"] = Value::Null;
+        if hook["wasm"].is_null() {
+            hook["wasm"] = Value::Null; // of a merge patch: the module is taken out
+        }
         let hooks = json!({ "spec": { "hooks": { "sync": hook } } });
         test.controllers().merge(&self.controller, &hooks).await.map(drop)
     }
