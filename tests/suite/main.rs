@@ -56,7 +56,7 @@ use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
-use cases::{cases_children, cases_merging};
+use cases::{cases_children, cases_lifecycle, cases_merging, cases_values};
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
@@ -584,6 +584,26 @@ fn of_the_field() -> Vec<Test> {
             c07_an_injected_bundle_stays,
             c08_metrics_in_another_order_are_corrected_in_place,
             c11_a_field_dropped_after_a_change_of_strategy_goes,
+        },
+        cases_values::{
+            c13_a_time_in_another_spelling_is_refused_or_settles,
+            c15_whole_floats_settle_and_a_number_for_a_text_fails,
+            c16_a_bound_claim_is_kept_and_a_size_refused_is_told,
+            c17_immutable_fields_fail_alone_or_are_made_anew,
+            c18_string_data_settles_and_a_dropped_key_goes,
+            c19_a_label_of_a_long_name_fails_one_child_alone,
+            c20_what_is_copied_from_a_parent_is_not_the_childs,
+            c23_a_generated_name_is_refused_before_any_write,
+            c24_bytes_that_a_hook_copies_arrive_as_they_were,
+        },
+        cases_lifecycle::{
+            c21_a_hook_that_writes_the_time_slows_down_itself_alone,
+            c22_injected_containers_recreate_no_pod,
+            c25_no_child_comes_back_in_a_foreground_deletion,
+            c26_a_namespace_that_goes_is_not_held_by_a_last_child,
+            c27_a_child_that_does_not_go_is_deleted_once,
+            c28_a_status_that_is_too_large_holds_up_nothing_else,
+            c31_a_fight_about_one_child_holds_up_no_other,
         },
     ]
 }

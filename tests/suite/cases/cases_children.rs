@@ -120,7 +120,7 @@ pub(crate) async fn c01_claim_templates_with_defaults_are_no_difference(test: &m
         if world.way.0 == "InPlace" {
             let refused = |event: &Value| text(event, "/message").contains("updates to statefulset spec");
             world.until_event(test, "SyncError", refused).await?;
-            world.is_bounded(test).await?;
+            world.is_tried_less_often(test).await?;
             let after = sets.get("x").await?;
             ensure!(uid(&after) == uid(&before) && has(&after, "two", "1Gi"), "{after}");
         } else {
@@ -266,7 +266,7 @@ pub(crate) async fn c03_a_variable_that_stands_twice_is_repaired(test: &mut Fixt
                 message.contains("Deployment") && message.contains("name=\"T\"")
             };
             world.until_event(test, "SyncError", is_named).await?;
-            world.is_bounded(test).await?;
+            world.is_tried_less_often(test).await?;
         } else {
             deployments.until("x", "as it was answered", |it| env(it) == twice).await?;
             let is_named = |event: &Value| text(event, "/message").contains("hides previous definition");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::api::{self, Kind, Objects};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Parent, text, uid, version};
+use acceptance::objects::{Composite, Hook, Parent, text, uid, version};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -189,7 +189,7 @@ impl World {
         Ok(Reconciles::read(&log, &self.log_name()))
     }
 
-    async fn until_reconciled(&self, test: &mut Fixture, before: &Reconciles) -> Result<()> {
+    pub(crate) async fn until_reconciled(&self, test: &mut Fixture, before: &Reconciles) -> Result<()> {
         let (parent, count) = (self.log_name(), before.count);
         test.server()
             .until_log("one more reconcile", |log| Reconciles::read(log, &parent).count > count)
@@ -209,8 +209,8 @@ impl World {
         if self.is_wide { &self.controller } else { PARENT }
     }
 
-    /// The measure BOUNDED, in short: a parent that fails is tried again less and less often, and another parent is served.
-    pub(crate) async fn is_bounded(&self, test: &mut Fixture) -> Result<()> {
+    /// A parent that fails is tried again less and less often, and another parent is served.
+    pub(crate) async fn is_tried_less_often(&self, test: &mut Fixture) -> Result<()> {
         let parent = self.log_name();
         let failed = |log: &str| Reconciles::read(log, &parent).failed;
         let log = test.server().until_log("six failures", |log| failed(log) >= 6).await?;
@@ -222,6 +222,48 @@ impl World {
         test.server().until_log("another parent is served", is_served).await?;
         test.server().until_log("three more failures", |log| failed(log) >= before + 3).await?;
         ensure!(start.elapsed() > Duration::from_millis(500), "{:?}: it is tried again at once", self.way);
+        Ok(())
+    }
+
+    /// One more parent, with this spec; the world's measures do not count it.
+    pub(crate) async fn another_parent(&self, test: &mut Fixture, name: &str, spec: Value) -> Result<Value> {
+        let number = self.controller.rsplit('-').next().unwrap_or_default();
+        let parent = Parent::named(test.kind(), name).labelled(WORLD, number).with(spec);
+        test.make(&self.parents(test), parent.json()).await
+    }
+
+    /// From now on another hook answers in place of the echo.
+    pub(crate) async fn is_synced_by(&self, test: &Fixture, hook: Hook) -> Result<()> {
+        let mut hook = Composite::named("any").synced_by(hook).json()["spec"]["hooks"]["sync"].take();
+        if hook["wasm"].is_null() {
+            hook["wasm"] = Value::Null; // of a merge patch: the module is taken out
+        }
+        let hooks = json!({ "spec": { "hooks": { "sync": hook } } });
+        test.controllers().merge(&self.controller, &hooks).await.map(drop)
+    }
+
+    /// The measure BOUNDED for the parent, which fails: the Event comes again, its reconciles write nothing and come less and
+    /// less often, and another parent of the controller is served meanwhile.
+    pub(crate) async fn is_bounded(&self, test: &mut Fixture, is: impl Fn(&Value) -> bool) -> Result<()> {
+        self.bounded(test, is).await.with_context(|| format!("{:?}", self.way))
+    }
+
+    async fn bounded(&self, test: &mut Fixture, is: impl Fn(&Value) -> bool) -> Result<()> {
+        let again = |event: &Value| is(event) && event["count"].as_u64() > Some(1);
+        self.until_event(test, "SyncError", again).await?;
+        let before = self.reconciles(test)?;
+        let (parent, failed) = (self.log_name(), before.failed);
+        test.server()
+            .until_log("one more failure", |log| Reconciles::read(log, &parent).failed > failed)
+            .await?;
+        let beside = config("meanwhile", &json!({ "is": "served" }));
+        let answer = json!({ "status": {}, "children": [beside] }).to_string();
+        self.another_parent(test, "meanwhile", json!({ "answer": answer })).await?;
+        self.objects(test, &api::CONFIG_MAP).until("meanwhile", "made", |_| true).await?;
+        let after = self.reconciles(test)?;
+        ensure!(after.written == before.written, "a reconcile that fails wrote: {before:?}, {after:?}");
+        // Delays are doubled: so many take minutes.
+        ensure!(after.failed < 30, "{} reconciles failed", after.failed);
         Ok(())
     }
 }
@@ -259,15 +301,20 @@ pub(crate) async fn are_quiet(test: &mut Fixture, worlds: &[World], kinds: &[&Ki
     Ok(())
 }
 
+/// A `ConfigMap` as answers have it.
+pub(crate) fn config(name: &str, data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
+}
+
 /// Reconciles of one parent in the server's log.
 #[derive(Debug, Default)]
 pub(crate) struct Reconciles {
     /// Reconciles that ended well.
     pub(crate) count: usize,
-    /// Reconciles that failed.
-    pub(crate) failed: usize,
     /// Requests that wrote, whatever came of the reconcile.
     pub(crate) written: usize,
+    /// Reconciles that failed.
+    pub(crate) failed: usize,
     last_wrote: Option<bool>,
 }
 

@@ -2,5 +2,7 @@
 //! case's number in the table of tests/README.md.
 
 pub(crate) mod cases_children;
+pub(crate) mod cases_lifecycle;
 pub(crate) mod cases_merging;
+pub(crate) mod cases_values;
 mod kit;
