@@ -147,7 +147,7 @@ async fn is_called(test: &Fixture, script: &str) -> Result<Value> {
 }
 
 /// Scripts in JavaScript that fail at a call, and what is said of each.
-const WRONG_JS: [(&str, &str); 7] = [
+const WRONG_JS: [(&str, &str); 8] = [
     (
         "export function sync(parent) {\n  return parent.spec.none.at;\n}\n",
         "hook.js:2: TypeError: cannot read",
@@ -155,6 +155,10 @@ const WRONG_JS: [(&str, &str); 7] = [
     ("for (;;) {}\n", "used up its 1000000000 instructions"),
     ("export function other() {}\n", "hook.js: no function or class method named sync (found: other)"),
     ("export function sync(a, b, c, d) {}\n", "hook.js:1: TypeError: sync has 4 parameters"),
+    (
+        "export function sync(request) { return { status: { id: 9007199254740993 } }; }\n",
+        "hook.js:1: RangeError: sync returned the integer 9007199254740992",
+    ),
     ("export function sync(request) { return [1]; }\n", "hook.js:1: TypeError: sync returned an array"),
     (
         "function f(n) { return f(n + 1) + 1; }\nexport const sync = (request) => f(0);\n",

@@ -223,6 +223,14 @@
         return answer;
     };
 
+    // An integer that may have been another one in the request.
+    const rounded = (number) => {
+        throw new Refusal(
+            `${file}:${line}: RangeError: ${hook} returned the integer ${number}, and JavaScript rounds those beyond ` +
+                `${Number.MAX_SAFE_INTEGER}: return it as a string, or write the hook in Python or Rust`,
+        );
+    };
+
     // The lines of a stack that are the script's, the innermost first.
     const frames = (stack) =>
         String(stack).split("\n").filter((frame) => frame.includes(`${file}:`)).slice(0, MAX_TRACEBACK);
@@ -260,5 +268,6 @@
         return answer;
     };
 
-    return { begin, call, check, nothing: () => refuse_answer("what is no JSON"), pending, refuse, report, warm };
+    const nothing = () => refuse_answer("what is no JSON");
+    return { begin, call, check, nothing, pending, refuse, report, rounded, warm };
 };
