@@ -2,4 +2,6 @@
 //! case's number in the table of tests/README.md.
 
 pub(crate) mod cases_children;
+pub(crate) mod cases_decorators;
+pub(crate) mod cases_upgrades;
 mod kit;
