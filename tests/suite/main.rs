@@ -56,7 +56,7 @@ use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
-use cases::{cases_children, cases_decorators, cases_upgrades};
+use cases::{cases_children, cases_decorators, cases_hooks, cases_upgrades};
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
@@ -568,6 +568,9 @@ fn of_the_field() -> Vec<Test> {
             c35_noise_beside_related_objects_calls_no_hook,
             c36_a_user_keeps_the_fields_of_a_parent,
             c37_a_hook_sees_what_was_written_for_it,
+        },
+        cases_hooks::{
+            c42_a_webhook_closes_connections_and_goes_away,
         },
         cases_upgrades::{
             c43_a_kind_of_children_comes_and_goes_and_has_another_scope,

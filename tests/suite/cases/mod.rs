@@ -3,5 +3,6 @@
 
 pub(crate) mod cases_children;
 pub(crate) mod cases_decorators;
+pub(crate) mod cases_hooks;
 pub(crate) mod cases_upgrades;
 mod kit;
