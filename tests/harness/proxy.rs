@@ -20,7 +20,9 @@ use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, Sleep};
 
 use crate::wait::{PATIENCE, until};
 
@@ -57,6 +59,8 @@ pub enum Fate {
     /// The connection ends after so many bytes of the answer.
     Tear(usize),
     Delay(Duration),
+    /// Each part of the answer comes so much later, as those of a watch on a slow way.
+    Lag(Duration),
 }
 
 /// Plain HTTP on loopback for who comes, TLS and credentials to the API server. Ends when it is dropped.
@@ -250,11 +254,57 @@ async fn meddled(request: Request<Incoming>, shared: &Shared) -> io::Result<Answ
             tokio::time::sleep(time).await;
             Ok(answer(request, shared).await)
         }
+        Fate::Lag(time) => Ok(answer(request, shared).await.map(|body| late(body, time))),
     }
+}
+
+/// A body whose frames come later than they are sent, each by the same time.
+fn late(mut body: UnsyncBoxBody<Bytes, io::Error>, time: Duration) -> UnsyncBoxBody<Bytes, io::Error> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let forwards = async {
+            while let Some(frame) = body.frame().await {
+                if sender.send((Instant::now() + time, frame)).is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            () = forwards => {}
+            () = sender.closed() => {}
+        }
+    });
+    Late { receiver, next: None }.boxed_unsync()
 }
 
 fn broken() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
+}
+
+/// What a [`late`] body has yet to give.
+struct Late {
+    receiver: mpsc::UnboundedReceiver<(Instant, Part)>,
+    next: Option<(Pin<Box<Sleep>>, Part)>,
+}
+
+type Part = io::Result<Frame<Bytes>>;
+
+impl Body for Late {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Option<Part>> {
+        if self.next.is_none() {
+            let Some((due, part)) = ready!(self.receiver.poll_recv(context)) else {
+                return Poll::Ready(None);
+            };
+            self.next = Some((Box::pin(tokio::time::sleep_until(due)), part));
+        }
+        if let Some((sleep, _)) = &mut self.next {
+            ready!(sleep.as_mut().poll(context));
+        }
+        Poll::Ready(self.next.take().map(|(_, part)| part))
+    }
 }
 
 /// A body of which only the first bytes come.

@@ -56,7 +56,10 @@ use anyhow::{Result, anyhow};
 use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
-use cases::{cases_children, cases_lifecycle, cases_merging, cases_values};
+use cases::{
+    cases_children, cases_decorators, cases_hooks, cases_lifecycle, cases_merging, cases_upgrades,
+    cases_values,
+};
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
     api_objects, child_management, customize, decorator_attachments, decorator_controller,
@@ -604,6 +607,22 @@ fn of_the_field() -> Vec<Test> {
             c27_a_child_that_does_not_go_is_deleted_once,
             c28_a_status_that_is_too_large_holds_up_nothing_else,
             c31_a_fight_about_one_child_holds_up_no_other,
+        },
+        cases_decorators::{
+            c32_a_decorated_namespace_gets_its_binding_and_goes,
+            c33_an_attachment_lies_in_an_attached_namespace,
+            c34_a_decorator_may_have_a_finalize_hook_alone,
+            c35_noise_beside_related_objects_calls_no_hook,
+            c36_a_user_keeps_the_fields_of_a_parent,
+            c37_a_hook_sees_what_was_written_for_it,
+        },
+        cases_hooks::{
+            c42_a_webhook_closes_connections_and_goes_away,
+        },
+        cases_upgrades::{
+            c43_a_kind_of_children_comes_and_goes_and_has_another_scope,
+            c44_an_object_of_a_helm_user_is_not_taken_over,
+            c45_empty_lists_maps_and_names_mean_what_they_say,
         },
     ]
 }

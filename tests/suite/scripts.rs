@@ -54,7 +54,27 @@ HTTPServer(("", 80), Controller).serve_forever()
 "#;
 
 /// Scripts that fail at a call, and what is said of each.
-const WRONG: [(&str, &str); 10] = [
+const WRONG: [(&str, &str); 15] = [
+    (
+        "def sync(parent, children):\n    return {'status': {'n': [1, float('nan')]}}\n",
+        "sync.py:1: ValueError: sync returned nan at status.n[1], which JSON does not have",
+    ),
+    (
+        "import datetime\ndef sync(parent, children):\n    return {'children': [{'d': datetime.date(2024, 5, 1)}]}\n",
+        "sync.py:2: TypeError: sync returned a date at children[0].d, which JSON does not have",
+    ),
+    (
+        "def sync(parent, children):\n    a = []\n    a.append(a)\n    return {'children': a}\n",
+        "sync.py:1: ValueError: sync returned a list that holds itself at children[0]",
+    ),
+    (
+        "def sync(parent, children):\n    return {'status': {'s': {1}}}\n",
+        "sync.py:1: TypeError: sync returned a set at status.s",
+    ),
+    (
+        "def sync(parent, children):\n    return {'status': {'s': '\\ud83d'}}\n",
+        "sync.py:1: UnicodeEncodeError: sync returned a str with half of a surrogate pair at status.s",
+    ),
     ("def sync(parent, children):\n    name = parent['spec']['none']\n", "sync.py:2: KeyError: 'none'"),
     ("while True:\n    pass\n", "used up its 1000000000 instructions"),
     ("def sync(parent, children):\n    while True:\n        pass\n", "used up its 1000000000 instructions"),

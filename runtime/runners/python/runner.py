@@ -72,6 +72,9 @@ HOOKS = ("sync", "finalize", "customize")
 
 # Bytes of an error's message, lines of a traceback, and lines of the stack: before the stack of the sandbox ends.
 MAX_MESSAGE = 1024
+# Characters of a path in an answer, and the levels that the server reads.
+MAX_PATH = 200
+MAX_NESTING = 127
 MAX_TRACEBACK = 20
 MAX_DEPTH = 400
 
@@ -170,15 +173,66 @@ def respond(hook, file, code, request):
     """The bytes of the answer."""
     if not code.startswith(MAGIC):
         raise ScriptError(f"{file}: its bytecode is of another runner")
-    return dumps(call(hook, file, marshal.loads(code[len(MAGIC) :]), loads(request))).encode()
+    answer, line = call(hook, file, marshal.loads(code[len(MAGIC) :]), loads(request))
+    try:
+        return dumps(answer).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        found = misfit(answer)
+        if found is None:
+            raise
+        path, what = found
+        kind = type(error).__name__
+        raise ScriptError(f"{file}:{line}: {kind}: {hook} returned {what} at {path}, which JSON does not have") from None
 
 
 loads = json.loads
-dumps = json.JSONEncoder(check_circular=False, separators=(",", ":"), ensure_ascii=False).encode
+dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def misfit(answer):
+    """Path and kind of the first value of an answer that JSON does not have."""
+    todo = [("", answer, ())]
+    while todo:
+        path, value, around = todo.pop()
+        path = path[-MAX_PATH:]
+        if value is None or isinstance(value, int):
+            continue
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                return path, str(value)
+        elif isinstance(value, str):
+            if not is_text(value):
+                return path, "a str with half of a surrogate pair"
+        elif not isinstance(value, (dict, list, tuple)):
+            return path or "its top", f"a {type(value).__name__}"
+        elif id(value) in around:
+            return path or "its top", f"a {type(value).__name__} that holds itself"
+        elif len(around) > MAX_NESTING:
+            return path, "one more level of nesting"
+        else:
+            below = (*around, id(value))
+            if isinstance(value, dict):
+                for key in value:
+                    if not (key is None or isinstance(key, (int, float)) or isinstance(key, str) and is_text(key)):
+                        return path or "its top", f"a key that is a {type(key).__name__}"
+                dot = "." if path else ""
+                inner = [(f"{path}{dot}{key}", item, below) for key, item in value.items()]
+            else:
+                inner = [(f"{path}[{at}]", item, below) for at, item in enumerate(value)]
+            todo.extend(reversed(inner))
+    return None
+
+
+def is_text(value):
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def call(hook, file, code, request):
-    """Runs the script, and its function or method for the hook."""
+    """Runs the script, and its function or method for the hook; the answer, and the line of the function."""
     module = types.ModuleType("hook")
     names = module.__dict__
     names["__file__"] = HOOK + file
@@ -186,11 +240,11 @@ def call(hook, file, code, request):
     exec(code, names)
     function = find(names, hook, file)
     answer = function(*arguments(function, file, request))
+    line = unwrapped(function).__code__.co_firstlineno
     if type(answer) is not dict and not isinstance(answer, collections.abc.Mapping):
-        code = unwrapped(function).__code__
         found = "None" if answer is None else f"a {type(answer).__name__}"
-        raise ScriptError(f"{file}:{code.co_firstlineno}: {hook} returned {found}, not an object (dict)")
-    return answer
+        raise ScriptError(f"{file}:{line}: {hook} returned {found}, not an object (dict)")
+    return answer, line
 
 
 def find(names, hook, file):

@@ -2,7 +2,10 @@
 //! case's number in the table of tests/README.md.
 
 pub(crate) mod cases_children;
+pub(crate) mod cases_decorators;
+pub(crate) mod cases_hooks;
 pub(crate) mod cases_lifecycle;
 pub(crate) mod cases_merging;
+pub(crate) mod cases_upgrades;
 pub(crate) mod cases_values;
 mod kit;

@@ -3,7 +3,7 @@
 pub(crate) mod api_objects;
 pub(crate) mod child_management;
 pub(crate) mod customize;
-mod decorated;
+pub(crate) mod decorated;
 pub(crate) mod decorator_attachments;
 pub(crate) mod decorator_controller;
 pub(crate) mod decorator_finalizers;

@@ -14,6 +14,8 @@ mod tls;
 mod trust;
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -233,8 +235,16 @@ impl Webhook {
         for _ in 0..=MAX_REDIRECTS {
             let start = Instant::now();
             let pool = if hop.with_credentials { &trusted.pool } else { &trusted.elsewhere };
-            let request = self.request(&hop, message, trusted.authorization.as_ref());
-            let answer = pool.request(request).await.map_err(|error| {
+            let request = || self.request(&hop, message, trusted.authorization.as_ref());
+            let answer = match pool.request(request()).await {
+                // A server may close an idle connection in the moment in which a request takes it.
+                Err(closed) if was_closed(&closed) => match pool.request(request()).await {
+                    Err(error) if error.is_connect() => Err(closed),
+                    answer => answer,
+                },
+                answer => answer,
+            };
+            let answer = answer.map_err(|error| {
                 let host = self.host();
                 let why = error_chain(&error);
                 if error.is_connect() {
@@ -292,4 +302,13 @@ impl Webhook {
     fn host(&self) -> String {
         self.target.place().to_owned()
     }
+}
+
+/// Whether the server closed the connection before its answer began.
+fn was_closed(error: &hyper_util::client::legacy::Error) -> bool {
+    let source = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
+    source.is_some_and(|error| {
+        let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        error.is_incomplete_message() || io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset)
+    })
 }

@@ -48,6 +48,34 @@ async fn the_hooks_of_a_server_share_its_connections() {
 }
 
 #[tokio::test]
+async fn a_request_on_a_connection_that_closes_is_sent_once_more() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let pools = pools(listener.local_addr().unwrap());
+    let served = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        request(&mut first).await;
+        first.write_all(&http("200 OK", "", "1")).await.unwrap();
+        request(&mut first).await;
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        request(&mut second).await;
+        second.write_all(&http("200 OK", "", "2")).await.unwrap();
+        // Two connections in a row that close are an error.
+        request(&mut second).await;
+        drop(second);
+        let (mut third, _) = listener.accept().await.unwrap();
+        request(&mut third).await;
+    });
+    let hook = of_pools("http://hook.example/", &pools);
+    for expected in [b"1", b"2"] {
+        assert_eq!(hook.ask("{}").await.unwrap(), expected);
+    }
+    let error = hook.ask("{}").await.unwrap_err().to_string();
+    assert!(error.contains("broke off"), "{error}");
+    served.await.unwrap();
+}
+
+#[tokio::test]
 async fn the_urls_user_and_password_go_with_the_request_alone() {
     let url = "http://Aladdin:open%20sesame@hook.example/";
     let (answer, requests) = asked(url, vec![vec![http("500 E", "", "")]]).await;
