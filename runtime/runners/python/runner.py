@@ -213,7 +213,9 @@ def misfit(answer):
             below = (*around, id(value))
             if isinstance(value, dict):
                 for key in value:
-                    if not (key is None or isinstance(key, (int, float)) or isinstance(key, str) and is_text(key)):
+                    if isinstance(key, str) and not is_text(key):
+                        return path or "its top", "a key with half of a surrogate pair"
+                    if not (key is None or isinstance(key, (str, int, float))):
                         return path or "its top", f"a key that is a {type(key).__name__}"
                 dot = "." if path else ""
                 inner = [(f"{path}{dot}{key}", item, below) for key, item in value.items()]
