@@ -170,8 +170,9 @@ async fn become_all(test: &Fixture, names: &[String], round: u8) -> Result<()> {
 }
 
 async fn are_all(test: &Fixture, names: &[String], round: u8) -> Result<()> {
+    let round = round.to_string();
     for name in names {
-        test.config_maps().until(name, "right", |map| map["data"]["is"] == round.to_string()).await?;
+        test.config_maps().until(name, "right", |map| map["data"]["is"] == *round).await?;
     }
     Ok(())
 }

@@ -124,7 +124,7 @@ async fn redirects_in_a_circle_end() {
 async fn an_answer_in_gzip_is_unpacked_within_the_bound() {
     let packed = |content: &[u8]| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        std::io::Write::write_all(&mut encoder, content).unwrap();
+        io::Write::write_all(&mut encoder, content).unwrap();
         http("200 OK", "content-encoding: gzip\r\n", encoder.finish().unwrap())
     };
     assert_eq!(answered(packed(b"{\"children\":[]}")).await.unwrap(), b"{\"children\":[]}");
