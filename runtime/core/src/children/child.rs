@@ -147,11 +147,11 @@ impl Child<'_> {
         }
         let drifted = compared.recorded && !drift.is_empty();
         let replace = Op::Replace { id: self.id.clone(), body: compared.merged.into_owned() };
-        let probe =
-            |write: Op, otherwise| Op::Probe { write: Box::new(write), otherwise: Box::new(otherwise) };
-        let op = if !self.recreates() || drifted && is_corrected_in_place(&drift) {
-            // What the API server made of it when it was new may be what cannot be written any more.
-            if object.generation == 1 && drifted { probe(replace.clone(), replace) } else { replace }
+        let in_place = drifted && is_corrected_in_place(&drift);
+        let op = if !self.recreates() || in_place {
+            // What the API server made of it when it was new may be what cannot be written any more, and so may an order.
+            let is_tried = drifted && object.generation == 1 || in_place;
+            if is_tried { probe(replace.clone(), replace) } else { replace }
         } else if drift.is_empty() {
             // What is in the object is as wanted: that is no reason to make it anew.
             replace

@@ -12,7 +12,7 @@ use crate::children::last_applied::{LAST_APPLIED, annotation, applied_print, dro
 use crate::children::write_history::{Drift, PastWrites, WriteHistory};
 use crate::children::{Op, Owner, Plan, Problem, Skip};
 use crate::hash::Fingerprint;
-use crate::json::difference::{differences, same};
+use crate::json::difference::{Difference, differences, same};
 use crate::json::merge::merge;
 use crate::object::id::{ObjectId, Resource};
 use crate::object::{ChildMap, Object};
@@ -132,6 +132,9 @@ pub fn judge(
         {
             return Ok(DryRunVerdict::AsItIs);
         }
+        DryRunResult::Refused if write == otherwise && is_another_order(&write, &before) => {
+            return Ok(DryRunVerdict::AsItIs);
+        }
         DryRunResult::Refused => return Ok(DryRunVerdict::Do(otherwise)),
         DryRunResult::Forbidden | DryRunResult::Unable => {
             let sure = history.has_answer(observed) || !matches!(otherwise, Op::Recreate { .. });
@@ -150,6 +153,13 @@ fn is_as_made(write: &Op, observed: &Object, before: &Value) -> bool {
     let Op::Replace { body, .. } = write else { return false };
     let metadata = |object: &Value| content(object.clone()).get("metadata").cloned();
     observed.generation == 1 && !records(write, before) && metadata(body) == metadata(before)
+}
+
+/// Whether a write would change the order of lists alone: one that cannot be changed, as in a Pod, is left.
+fn is_another_order(write: &Op, before: &Value) -> bool {
+    let Op::Replace { body, .. } = write else { return false };
+    let changes = differences(&content(body.clone()), &content(before.clone()), None);
+    !changes.is_empty() && changes.iter().all(Difference::is_order_or_extra_item)
 }
 
 /// Whether the record of what was applied would change.
@@ -335,6 +345,24 @@ mod tests {
         assert_eq!(first_change(&observed, &object("{1}", "1", "8")), None);
         let changed = first_change(&observed, &object("{1}", "2", "7"));
         assert_eq!(changed.as_deref(), Some("metadata.annotations.at"));
+    }
+
+    #[test]
+    fn an_order_that_cannot_be_changed_is_left() {
+        let pod = |names: [&str; 2]| {
+            let env = names.map(|name| json!({"name": name}));
+            a("v1", "Pod", "n/x").with("spec.env", json!(env)).with("spec.image", json!("ours"))
+        };
+        let observed = pod(["a", "b"]).object();
+        let judged = |wanted: Build| {
+            let id = ObjectId { resource: resource("v1", "Pod"), key: observed.key.clone() };
+            let write = Op::Replace { id, body: wanted.object().value().unwrap() };
+            judge((write.clone(), write), &observed, &DryRunResult::Refused, &WriteHistory::default())
+                .unwrap()
+        };
+        assert_eq!(judged(pod(["b", "a"])), DryRunVerdict::AsItIs);
+        let other = pod(["b", "a"]).with("spec.image", json!("theirs"));
+        assert!(matches!(judged(other), DryRunVerdict::Do(Op::Replace { .. })));
     }
 
     #[test]

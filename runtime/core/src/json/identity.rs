@@ -16,7 +16,8 @@ const MERGE_KEYS: [&str; 7] = ["containerPort", "port", "mountPath", "name", "ui
 pub(super) enum Identity<'a> {
     /// One field, by convention.
     Field(&'static str),
-    /// Kind, namespace and name, as the subjects of a `RoleBinding` have them.
+    /// Kind, namespace and name, as the subjects of a `RoleBinding` have them. Without a kind, which the API server may add,
+    /// there is no reference.
     Reference,
     /// What is published.
     Kind(&'a ListKind),
@@ -42,7 +43,7 @@ impl<'a> Identity<'a> {
         };
         match kind {
             _ if all.iter().all(|list| list.is_empty()) => None,
-            Some(ListKind::Atomic) => [Self::Field("name"), Self::Reference].into_iter().find(tells_apart),
+            Some(ListKind::Atomic) => [Self::Reference, Self::Field("name")].into_iter().find(tells_apart),
             Some(kind @ (ListKind::Set | ListKind::Map(_))) => Some(Self::Kind(kind)).filter(tells_apart),
             None => MERGE_KEYS.into_iter().map(Self::Field).find(tells_apart),
         }
@@ -86,20 +87,21 @@ impl<'a> Identity<'a> {
             let known: BTreeSet<_> = names(observed).collect();
             return names(observed).chain(new.into_iter().filter(|name| !known.contains(name))).collect();
         }
-        let mut in_front = Vec::new();
-        let mut behind = BTreeMap::<Cow<'b, str>, Vec<Cow<'b, str>>>::new();
-        let mut anchor = None;
+        // Each item of the answer with the items of other clients behind it; the first group has no item of the answer.
+        let mut groups = vec![Vec::new()];
+        let mut group_of = BTreeMap::new();
         for name in names(observed) {
             if wanted.contains(&name) {
-                anchor = Some(name);
-            } else {
-                let followers = anchor.as_ref().map(|anchor| behind.entry(anchor.clone()).or_default());
-                followers.unwrap_or(&mut in_front).push(name);
+                group_of.insert(name, groups.len());
+                groups.push(Vec::new());
+            } else if let Some(group) = groups.last_mut() {
+                group.push(name);
             }
         }
-        let mut all = in_front;
+        let mut take = |nth: usize| groups.get_mut(nth).map(std::mem::take).unwrap_or_default();
+        let mut all = take(0);
         for name in names(desired) {
-            let followers = behind.remove(&name).unwrap_or_default();
+            let followers = group_of.get(&name).map(|nth| take(*nth)).unwrap_or_default();
             all.push(name);
             all.extend(followers);
         }
@@ -111,9 +113,8 @@ impl<'a> Identity<'a> {
         match self {
             Self::Field(field) => text(item.get(field)?),
             Self::Reference => {
-                let name = item.get("name")?.as_str()?;
-                let part = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default();
-                let (kind, namespace) = (part("kind"), part("namespace"));
+                let (kind, name) = (item.get("kind")?.as_str()?, item.get("name")?.as_str()?);
+                let namespace = item.get("namespace").and_then(Value::as_str).unwrap_or_default();
                 Some(format!("kind={kind},namespace={namespace},name={name}").into())
             }
             Self::Kind(ListKind::Map(keys)) => match keys.as_slice() {

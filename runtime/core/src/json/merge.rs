@@ -36,8 +36,9 @@ fn objects<'a>(
     desired: &Map<String, Value>,
     below: impl Fn(&str) -> Option<&'a Lists>,
 ) -> Map<String, Value> {
-    let applied = |key: &str| last.and_then(|last| last.get(key)).filter(|value| !value.is_null());
     let nullable = |key: &str| below(key).is_some_and(|below| below.nullable);
+    let applied =
+        |key: &str| last.and_then(|last| last.get(key)).filter(|value| !value.is_null() || nullable(key));
     let mut merged = Map::new();
     for (key, existing) in observed {
         let value = match desired.get(key) {
@@ -85,9 +86,10 @@ pub fn changes_nothing(
         (Value::Object(observed), Value::Object(desired)) => {
             let last = last.and_then(Value::as_object);
             let stays = |(key, existing): (&String, &Value)| {
-                let applied = last.and_then(|last| last.get(key)).filter(|value| !value.is_null());
                 let below = lists.and_then(|lists| lists.member(key));
                 let nullable = below.is_some_and(|below| below.nullable);
+                let applied =
+                    last.and_then(|last| last.get(key)).filter(|value| !value.is_null() || nullable);
                 match desired.get(key) {
                     Some(Value::Null) if existing.is_object() => {
                         let becomes_null = nullable && existing.as_object().is_some_and(Map::is_empty);
@@ -297,6 +299,37 @@ mod tests {
         let less = json!({"l":[account("b")]});
         let expected = json!({"l":[account("theirs"), account("b")]});
         assert_eq!(merge(&observed, Some(&ours), &less, Some(&atomic)), expected);
+    }
+
+    #[test]
+    fn a_subject_of_another_kind_is_another_one() {
+        let atomic = tree(ListKind::Atomic);
+        let user = json!({"l":[{"kind":"User","name":"bob"}]});
+        let observed = json!({"l":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]});
+        let account = json!({"l":[{"kind":"ServiceAccount","name":"bob","namespace":"n"}]});
+        assert_eq!(merge(&observed, Some(&user), &account, Some(&atomic)), account);
+    }
+
+    #[test]
+    fn references_whose_kind_the_api_server_adds_are_one_value() {
+        let atomic = tree(ListKind::Atomic);
+        let backend = |namespace: &str| json!({"name":"a","namespace":namespace});
+        let answer = json!({"l":[backend("x"), backend("y")]});
+        let mut observed = answer.clone();
+        for item in observed["l"].as_array_mut().unwrap() {
+            item["kind"] = json!("Service");
+        }
+        assert_eq!(merge(&observed, Some(&answer), &answer, Some(&atomic)), answer);
+    }
+
+    #[test]
+    fn a_null_that_was_applied_goes_when_the_answer_no_longer_has_it() {
+        let nullable = Lists { nullable: true, ..Lists::default() };
+        let lists = Lists { members: [("n".to_owned(), Arc::new(nullable))].into(), ..Lists::default() };
+        let null = json!({"n": null});
+        assert_eq!(merge(&null, Some(&null), &json!({}), Some(&lists)), json!({}));
+        assert_eq!(merge(&null, None, &json!({}), Some(&lists)), null, "it is another client's");
+        assert!(!changes_nothing(&null, Some(&null), &json!({}), Some(&lists)));
     }
 
     fn named(names: &str) -> Value {

@@ -65,6 +65,8 @@ pub struct SelfTriggerBudget {
     full_at: Duration,
     /// Another client's change does not refill it before.
     refill_at: Duration,
+    /// When it was charged last.
+    charged_at: Duration,
     /// Since the parent was settled, or since the budget was refilled at once.
     in_a_row: u32,
     /// The hook read the clock in the last one: what it writes may be the time, which never settles.
@@ -76,7 +78,7 @@ impl SelfTriggerBudget {
     pub fn refill(&mut self, now: Duration) {
         if self.full_at > now && self.refill_at <= now {
             let refill_at = now.saturating_add(SELF_TRIGGER_REFILL);
-            *self = Self { full_at: Duration::ZERO, refill_at, in_a_row: 0, reads_clock: false };
+            *self = Self { refill_at, ..Self::default() };
         }
     }
 
@@ -93,6 +95,7 @@ impl SelfTriggerBudget {
 
     pub fn charge(&mut self, now: Duration) {
         self.full_at = self.full_at.max(now).saturating_add(SELF_TRIGGER_REFILL);
+        self.charged_at = now;
         self.in_a_row = self.in_a_row.saturating_add(1);
     }
 
@@ -103,12 +106,15 @@ impl SelfTriggerBudget {
 
     pub fn pace(&self, now: Duration, max: u32) -> Pace {
         let used = self.full_at.saturating_sub(now);
-        // A hook that reads the clock and settles now and then is paced as all others are.
-        let never_settles = self.reads_clock && self.in_a_row > UNTHROTTLED;
-        let max = if never_settles { max.min(UNTHROTTLED) } else { max };
         let exhausted = SELF_TRIGGER_REFILL.saturating_mul(max);
         if used > exhausted {
-            Pace::At(self.full_at.saturating_sub(exhausted))
+            return Pace::At(self.full_at.saturating_sub(exhausted));
+        }
+        // A hook that reads the clock and settles now and then is paced as all others are. What it was charged before it read the
+        // clock delays it no further.
+        let next = self.charged_at.saturating_add(SELF_TRIGGER_REFILL);
+        if self.reads_clock && self.in_a_row > UNTHROTTLED && next > now {
+            Pace::At(next)
         } else if used > SELF_TRIGGER_REFILL * UNTHROTTLED || self.in_a_row > UNTHROTTLED {
             Pace::Throttled
         } else {
@@ -187,7 +193,8 @@ mod tests {
         let (mut budget, now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
         budget.note_clock(true);
         assert_eq!(paces(&mut budget, now, 12), [10, 0, 2]);
-        assert_eq!(budget.pace(now, 300), Pace::At(now + 2 * SELF_TRIGGER_REFILL));
+        assert_eq!(budget.pace(now, 300), Pace::At(now + SELF_TRIGGER_REFILL));
+        assert_eq!(budget.pace(now + SELF_TRIGGER_REFILL, 300), Pace::Throttled);
         budget.note_clock(false);
         assert_eq!(budget.pace(now, 300), Pace::Throttled, "the next call did not read it");
         budget.note_clock(true);
@@ -197,6 +204,15 @@ mod tests {
             Pace::AtOnce,
             "another client changed the parent"
         );
+    }
+
+    #[test]
+    fn a_clock_that_is_read_late_delays_by_one_refill() {
+        let (mut budget, now) = (SelfTriggerBudget::default(), Duration::from_secs(100));
+        budget.note_clock(false);
+        assert_eq!(paces(&mut budget, now, 200), [10, 190, 0]);
+        budget.note_clock(true);
+        assert_eq!(budget.pace(now, 300), Pace::At(now + SELF_TRIGGER_REFILL));
     }
 
     #[test]
