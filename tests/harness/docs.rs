@@ -61,6 +61,7 @@ fn other_limits_of_calls() -> String {
             &code(&expected_messages::table_then_trap(50_001, "main")),
         ],
         ["random bytes at once", "16Ki", "", &code(&expected_messages::random("main", 16_385))],
+        ["entries of a component's poll", "1000", "", &code(&expected_messages::polls("main", 1001))],
         ["mounts of a hook", "4Mi, 4000 files", "", &code(&expected_messages::mounts(5 << 20, 5))],
         [
             "mounts of all hooks",

@@ -121,6 +121,11 @@ pub fn random(function: &str, bytes: usize) -> String {
     stopped(function, &why)
 }
 
+pub fn polls(function: &str, entries: usize) -> String {
+    let why = format!("it polls {entries} pollables at once and may poll 1000: poll fewer");
+    stopped(function, &why)
+}
+
 pub fn functions(found: usize, max: usize) -> String {
     format!(
         "the module has {found} functions, and {max} are allowed (--module-functions-max): make it smaller"

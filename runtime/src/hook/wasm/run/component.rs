@@ -10,7 +10,7 @@ use wasmtime_wasi::I32Exit;
 use super::call_error::Failure;
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
-use crate::hook::wasm::wasi::{ComponentState, Exit, MAX_HANDED, YIELD_INTERVAL};
+use crate::hook::wasm::wasi::{Charge, ComponentState, Exit, MAX_HANDED, YIELD_INTERVAL};
 
 /// A component with everything it imports, and its exports.
 #[derive(Clone)]
@@ -56,6 +56,7 @@ impl ReadyComponent {
             store.set_fuel(instructions)?;
             store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
             store.set_hostcall_fuel(MAX_HANDED);
+            store.call_hook_async(Charge);
             self.ready.instantiate_async(&mut *store).await
         };
         let instance = ready.await.map_err(Failure::Starting)?;

@@ -5,7 +5,9 @@
 //! remembers it. A wait is over at once, as for modules.
 
 mod clocks;
+mod cost;
 mod files;
+mod polls;
 mod random;
 mod sockets;
 mod streams;
@@ -21,6 +23,8 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::mounts::MountedFolder;
 use super::state::{Call, CallState, Script};
+pub(crate) use cost::Charge;
+use cost::Cost;
 use streams::Sink;
 
 /// Resources that a component has at once: open files, streams, things to wait for.
@@ -32,6 +36,8 @@ pub(crate) const MAX_HANDED: usize = 1 << 20;
 /// The data of one component's instances.
 pub(crate) struct ComponentState {
     call: CallState,
+    /// Of the host function that runs.
+    cost: Cost,
     /// Its arguments and pipes.
     wasi: WasiCtx,
     table: ResourceTable,
@@ -51,7 +57,7 @@ impl ComponentState {
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).allow_tcp(false).allow_udp(false);
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
-        Self { call, wasi: wasi.build(), table, stdout, stderr, mounts }
+        Self { call, cost: Cost::default(), wasi: wasi.build(), table, stdout, stderr, mounts }
     }
 
     fn own(&mut self) -> &mut Self {
@@ -86,7 +92,7 @@ impl WasiView for ComponentState {
     }
 }
 
-/// The resources of wasmtime-wasi's streams and polls.
+/// The resources of wasmtime-wasi's streams.
 struct Table;
 
 impl HasData for Table {
@@ -99,7 +105,7 @@ pub(crate) fn component_linker(engine: &Engine) -> Result<Linker<ComponentState>
     let mut linker = Linker::new(engine);
     let l = &mut linker;
     wasmtime_wasi_io::bindings::wasi::io::error::add_to_linker::<_, Table>(l, ComponentState::table)?;
-    wasmtime_wasi_io::bindings::wasi::io::poll::add_to_linker::<_, Table>(l, ComponentState::table)?;
+    wasmtime_wasi_io::bindings::wasi::io::poll::add_to_linker::<_, Own>(l, ComponentState::own)?;
     wasmtime_wasi_io::bindings::wasi::io::streams::add_to_linker::<_, Table>(l, ComponentState::table)?;
     cli::environment::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
     cli::exit::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;

@@ -1,0 +1,141 @@
+//! Components that call preview 2: what the host does for them is bounded, counts as instructions and gives way.
+
+use std::cell::Cell;
+
+use metahook::hook::wasm::run::{CallError, Called};
+use metahook_core::api::policy::Limits;
+
+use super::{call, limits, registry};
+
+/// The polls of `wasi:io`, and pollables of stdout.
+const POLL: &str = r#"
+  (import "wasi:io/poll@0.2.0" (instance $poll
+    (export "pollable" (type $pollable (sub resource)))
+    (export "poll" (func (param "in" (list (borrow 0))) (result (list u32))))))
+  (alias export $poll "pollable" (type $pollable))
+  (alias export $poll "poll" (func $host-poll))
+  (core func $poll (canon lower (func $host-poll) (memory $memory) (realloc $realloc)))
+  (import "wasi:io/streams@0.2.0" (instance $streams
+    (alias outer 1 $pollable (type $p))
+    (export "output-stream" (type $out (sub resource)))
+    (export "[method]output-stream.subscribe" (func (param "self" (borrow $out)) (result (own $p))))))
+  (alias export $streams "output-stream" (type $out))
+  (alias export $streams "[method]output-stream.subscribe" (func $host-subscribe))
+  (core func $subscribe (canon lower (func $host-subscribe)))
+  (import "wasi:cli/stdout@0.2.0" (instance $stdout
+    (alias outer 1 $out (type $o))
+    (export "get-stdout" (func (result (own $o))))))
+  (alias export $stdout "get-stdout" (func $host-stdout))
+  (core func $get-stdout (canon lower (func $host-stdout)))
+  (core instance $host
+    (export "poll" (func $poll)) (export "subscribe" (func $subscribe)) (export "stdout" (func $get-stdout)))"#;
+
+const POLL_IMPORTS: &str = r#"
+  (import "host" "poll" (func $poll (param i32 i32 i32)))
+  (import "host" "subscribe" (func $subscribe (param i32) (result i32)))
+  (import "host" "stdout" (func $stdout (result i32)))"#;
+
+/// A component with a memory of 64 pages that a core module and the host share. `realloc` hands out the second half.
+fn component(host: &str, imports: &str, body: &str) -> String {
+    format!(
+        r#"(component
+          (core module $shared
+            (memory (export "memory") 64)
+            (global $free (mut i32) (i32.const 2097152))
+            (func (export "realloc") (param i32 i32 i32 i32) (result i32)
+              (global.get $free)
+              (global.set $free
+                (i32.and (i32.add (i32.add (global.get $free) (local.get 3)) (i32.const 7)) (i32.const -8)))))
+          (core instance $shared (instantiate $shared))
+          (alias core export $shared "memory" (core memory $memory))
+          (alias core export $shared "realloc" (core func $realloc))
+          {host}
+          (core module $own
+            (import "shared" "memory" (memory 64))
+            {imports}
+            ;; Answers with a text, or with an error.
+            (func $answer (param $error i32) (param $at i32) (param $len i32) (result i32)
+              (i32.store (i32.const 0) (local.get $error))
+              (i32.store (i32.const 4) (local.get $at))
+              (i32.store (i32.const 8) (local.get $len))
+              (i32.const 0))
+            (func $main (export "f") (param $at i32) (param $len i32) (result i32) (local $i i32) (local $handle i32)
+              {body}))
+          (core instance $i (instantiate $own
+            (with "shared" (instance $shared))
+            (with "host" (instance $host))))
+          (func (export "sync") (param "request" string) (result (result string (error string)))
+            (canon lift (core func $i "f") (memory $memory) (realloc $realloc))))"#
+    )
+}
+
+/// Polls a list of so many pollables again and again.
+fn polls(entries: u32, rounds: u32) -> String {
+    let body = format!(
+        "(local.set $handle (call $subscribe (call $stdout)))
+         (loop $fill
+           (i32.store (i32.add (i32.const 65536) (i32.mul (local.get $i) (i32.const 4))) (local.get $handle))
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $fill (i32.lt_u (local.get $i) (i32.const {entries}))))
+         (local.set $i (i32.const 0))
+         (loop $again
+           (call $poll (i32.const 65536) (i32.const {entries}) (i32.const 16))
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $again (i32.lt_u (local.get $i) (i32.const {rounds}))))
+         (call $answer (i32.const 0) (local.get $at) (local.get $len))"
+    );
+    component(POLL, POLL_IMPORTS, &body)
+}
+
+async fn run(text: &str, limits: Limits) -> Called {
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+    registry.runtime().call(&module, call("{}", limits)).await
+}
+
+#[tokio::test]
+async fn a_poll_has_as_many_entries_as_there_may_be_resources() {
+    let called = run(&polls(1000, 1), limits()).await;
+    assert_eq!(called.answer, Ok(b"{}".to_vec()));
+    for entries in [1001, 60_000] {
+        let error = run(&polls(entries, 1), limits()).await.answer.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the hook was stopped in main: it polls {entries} pollables at once and may poll 1000: poll fewer"
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_entry_of_a_poll_costs_instructions() {
+    let called = run(&polls(1000, 10), limits()).await;
+    assert_eq!(called.answer, Ok(b"{}".to_vec()));
+    let used = called.usage.instructions;
+    assert!((10_000_000..11_000_000).contains(&used), "{used}");
+    let error = run(&polls(1000, 10), Limits { instructions: 5_000_000, ..limits() }).await.answer;
+    assert!(matches!(error, Err(CallError::Instructions { budget: 5_000_000, .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_loop_of_polls_gives_way_to_others() {
+    let registry = registry();
+    let module = registry.load(wat::parse_str(polls(1000, 100)).unwrap()).await.unwrap();
+    let (turns, ended) = (Cell::new(0), Cell::new(false));
+    let polling = async {
+        let called = registry.runtime().call(&module, call("{}", limits())).await;
+        ended.set(true);
+        called
+    };
+    // On this single thread the other task gets its turn only if the hook gives way.
+    let other = async {
+        while !ended.get() {
+            turns.set(turns.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    };
+    let (called, ()) = tokio::join!(polling, other);
+    assert_eq!(called.answer, Ok(b"{}".to_vec()));
+    assert!(turns.get() >= 100, "{} turns", turns.get());
+}
