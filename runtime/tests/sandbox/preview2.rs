@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-use metahook::hook::wasm::run::{CallError, Called};
+use bytes::Bytes;
+use metahook::hook::wasm::run::{Call, CallError, Called, Files, MountedFolder};
 use metahook_core::api::policy::Limits;
 
 use super::{call, limits, registry};
@@ -138,4 +139,117 @@ async fn a_loop_of_polls_gives_way_to_others() {
     let (called, ()) = tokio::join!(polling, other);
     assert_eq!(called.answer, Ok(b"{}".to_vec()));
     assert!(turns.get() >= 100, "{} turns", turns.get());
+}
+
+/// Folders and the functions that take a path below them.
+const FILES: &str = r#"
+  (import "wasi:filesystem/types@0.2.0" (instance $files
+    (export "descriptor" (type $descriptor (sub resource)))
+    (type $code' (enum "access" "would-block" "already" "bad-descriptor" "busy" "deadlock" "quota" "exist"
+      "file-too-large" "illegal-byte-sequence" "in-progress" "interrupted" "invalid" "io" "is-directory" "loop"
+      "too-many-links" "message-size" "name-too-long" "no-device" "no-entry" "no-lock" "insufficient-memory"
+      "insufficient-space" "not-directory" "not-empty" "not-recoverable" "unsupported" "no-tty" "no-such-device"
+      "overflow" "not-permitted" "pipe" "read-only" "invalid-seek" "text-file-busy" "cross-device"))
+    (export "error-code" (type $code (eq $code')))
+    (type $flags' (flags "symlink-follow"))
+    (export "path-flags" (type $flags (eq $flags')))
+    (type $how' (flags "create" "directory" "exclusive" "truncate"))
+    (export "open-flags" (type $how (eq $how')))
+    (type $mode' (flags "read" "write" "file-integrity-sync" "data-integrity-sync" "requested-write-sync" "mutate-directory"))
+    (export "descriptor-flags" (type $mode (eq $mode')))
+    (type $kind' (enum "unknown" "block-device" "character-device" "directory" "fifo" "symbolic-link" "regular-file"
+      "socket"))
+    (export "descriptor-type" (type $kind (eq $kind')))
+    (type $time' (record (field "seconds" u64) (field "nanoseconds" u32)))
+    (export "datetime" (type $time (eq $time')))
+    (type $stat' (record (field "type" $kind) (field "link-count" u64) (field "size" u64)
+      (field "data-access-timestamp" (option $time)) (field "data-modification-timestamp" (option $time))
+      (field "status-change-timestamp" (option $time))))
+    (export "descriptor-stat" (type $stat (eq $stat')))
+    (type $hash' (record (field "lower" u64) (field "upper" u64)))
+    (export "metadata-hash-value" (type $hash (eq $hash')))
+    (export "[method]descriptor.stat-at" (func (param "self" (borrow $descriptor)) (param "path-flags" $flags)
+      (param "path" string) (result (result $stat (error $code)))))
+    (export "[method]descriptor.metadata-hash-at" (func (param "self" (borrow $descriptor)) (param "path-flags" $flags)
+      (param "path" string) (result (result $hash (error $code)))))
+    (export "[method]descriptor.readlink-at" (func (param "self" (borrow $descriptor)) (param "path" string)
+      (result (result string (error $code)))))
+    (export "[method]descriptor.open-at" (func (param "self" (borrow $descriptor)) (param "path-flags" $flags)
+      (param "path" string) (param "open-flags" $how) (param "flags" $mode)
+      (result (result (own $descriptor) (error $code)))))))
+  (alias export $files "descriptor" (type $descriptor))
+  (import "wasi:filesystem/preopens@0.2.0" (instance $preopens
+    (alias outer 1 $descriptor (type $d))
+    (export "get-directories" (func (result (list (tuple (own $d) string)))))))
+  (alias export $files "[method]descriptor.stat-at" (func $host-stat))
+  (alias export $files "[method]descriptor.metadata-hash-at" (func $host-hash))
+  (alias export $files "[method]descriptor.readlink-at" (func $host-readlink))
+  (alias export $files "[method]descriptor.open-at" (func $host-open))
+  (alias export $preopens "get-directories" (func $host-folders))
+  (core func $stat (canon lower (func $host-stat) (memory $memory) (realloc $realloc)))
+  (core func $hash (canon lower (func $host-hash) (memory $memory) (realloc $realloc)))
+  (core func $readlink (canon lower (func $host-readlink) (memory $memory) (realloc $realloc)))
+  (core func $open (canon lower (func $host-open) (memory $memory) (realloc $realloc)))
+  (core func $folders (canon lower (func $host-folders) (memory $memory) (realloc $realloc)))
+  (core instance $host
+    (export "stat" (func $stat)) (export "hash" (func $hash)) (export "readlink" (func $readlink))
+    (export "open" (func $open)) (export "folders" (func $folders)))"#;
+
+const FILES_IMPORTS: &str = r#"
+  (import "host" "stat" (func $stat (param i32 i32 i32 i32 i32)))
+  (import "host" "hash" (func $hash (param i32 i32 i32 i32 i32)))
+  (import "host" "readlink" (func $readlink (param i32 i32 i32 i32)))
+  (import "host" "open" (func $open (param i32 i32 i32 i32 i32 i32 i32)))
+  (import "host" "folders" (func $folders (param i32)))"#;
+
+/// Looks at its first mount by the path that is its request. Its answer has a letter for each function: `=` where it found
+/// something, or else the number of the error after `A`.
+fn looks() -> String {
+    // Results at 512, their errors at 520 or (without 8-byte members) at 516; the answer at 256.
+    let look = |call: &str, error: u32, place: u32| {
+        format!(
+            "{call}
+             (i32.store8 (i32.const {place})
+               (if (result i32) (i32.load8_u (i32.const 512))
+                 (then (i32.add (i32.const 65) (i32.load8_u (i32.const {error})))) (else (i32.const 61))))"
+        )
+    };
+    let handle = "(local.get $handle)";
+    let path = "(local.get $at) (local.get $len)";
+    let body = [
+        "(call $folders (i32.const 512)) (local.set $handle (i32.load (i32.load (i32.const 512))))"
+            .to_owned(),
+        look(&format!("(call $stat {handle} (i32.const 0) {path} (i32.const 512))"), 520, 256),
+        look(&format!("(call $hash {handle} (i32.const 0) {path} (i32.const 512))"), 520, 257),
+        look(
+            &format!(
+                "(call $open {handle} (i32.const 0) {path} (i32.const 0) (i32.const 1) (i32.const 512))"
+            ),
+            516,
+            258,
+        ),
+        look(&format!("(call $readlink {handle} {path} (i32.const 512))"), 516, 259),
+        "(call $answer (i32.const 0) (i32.const 256) (i32.const 4))".to_owned(),
+    ];
+    component(FILES, FILES_IMPORTS, &body.concat())
+}
+
+/// 4,096 bytes are the bound of Linux, and of modules.
+#[tokio::test]
+async fn a_path_is_as_long_as_one_of_a_module() {
+    let files = Files::from([("name".to_owned(), Bytes::from("World"))]).into();
+    let mounts = [MountedFolder { path: "/etc/greeting".to_owned(), files }];
+    let registry = registry();
+    let module = registry.load(wat::parse_str(looks()).unwrap()).await.unwrap();
+    let look = async |path: String| {
+        let call = Call { mounts: &mounts, ..call(path, limits()) };
+        let answer = registry.runtime().call(&module, call).await.answer.unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+    // 12 is invalid: there are no links. 18 is name-too-long, 20 no-entry.
+    assert_eq!(look("name".to_owned()).await, "===M");
+    assert_eq!(look(format!("{}name", "./".repeat(2046))).await, "===M");
+    assert_eq!(look("nobody".to_owned()).await, "UUUU");
+    assert_eq!(look(format!("{}/name", "./".repeat(2046))).await, "SSSS");
+    assert_eq!(look("./".repeat(500_000)).await, "SSSS");
 }

@@ -18,7 +18,7 @@ use types::{
 };
 
 use super::ComponentState;
-use crate::hook::wasm::wasi::memory::Errno;
+use crate::hook::wasm::wasi::memory::{Errno, MAX_PATH};
 use crate::hook::wasm::wasi::mounts::{Found, Kind, MountedFolder, Stat};
 
 /// Bytes of one read. A component that gets fewer than it wanted asks again.
@@ -60,10 +60,19 @@ impl Open {
     }
 
     fn find(&self, path: &str) -> FsResult<Found> {
+        self.check(path)?;
+        Ok(self.folder.find(path)?)
+    }
+
+    /// Checks that a path leads from a folder, and its length, before any work goes into it.
+    fn check(&self, path: &str) -> FsResult<()> {
         if self.content.is_some() {
             return Err(ErrorCode::NotDirectory.into());
         }
-        Ok(self.folder.find(path)?)
+        if path.len() > MAX_PATH as usize {
+            return Err(ErrorCode::NameTooLong.into());
+        }
+        Ok(())
     }
 }
 
@@ -259,11 +268,11 @@ impl types::HostDescriptor for ComponentState {
         flags: DescriptorFlags,
     ) -> FsResult<Resource<Descriptor>> {
         let open = self.open(&fd)?;
+        open.check(&path)?;
         let found = open.folder.find(&path);
         let writes = open_flags.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE)
             || flags.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
         let found = match found {
-            _ if open.content.is_some() => return Err(ErrorCode::NotDirectory.into()),
             Err(errno @ (Errno::Perm | Errno::Ilseq)) => return Err(errno.into()),
             _ if writes => return Err(ErrorCode::ReadOnly.into()),
             found => found?,
