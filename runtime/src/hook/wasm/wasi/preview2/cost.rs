@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use wasmtime::{CallHook, CallHookHandler, Result, StoreContextMut, Trap};
 
-use super::ComponentState;
+use super::{ComponentState, MAX_HANDED};
 use crate::hook::wasm::wasi::YIELD_INTERVAL;
 
 /// Instructions that are due. Clones share them.
@@ -25,7 +25,8 @@ impl Cost {
     }
 }
 
-/// Charges what a host function did when it returns, and gives way to others every [`YIELD_INTERVAL`] instructions.
+/// Charges what a host function did when it returns, and gives way to others every [`YIELD_INTERVAL`] instructions. Bounds
+/// what a component hands over.
 pub(crate) struct Charge;
 
 #[async_trait]
@@ -35,8 +36,20 @@ impl CallHookHandler<ComponentState> for Charge {
         mut store: StoreContextMut<'_, ComponentState>,
         event: CallHook,
     ) -> Result<()> {
-        if !matches!(event, CallHook::ReturningFromHost) {
-            return Ok(());
+        match event {
+            CallHook::CallingWasm => return Ok(()),
+            // What the component hands over next are arguments of a function of the host.
+            CallHook::CallingHost => {
+                store.set_hostcall_fuel(MAX_HANDED);
+                return Ok(());
+            }
+            // What it hands over next is the answer.
+            CallHook::ReturningFromWasm => {
+                let max_answer = store.data().max_answer;
+                store.set_hostcall_fuel(max_answer);
+                return Ok(());
+            }
+            CallHook::ReturningFromHost => {}
         }
         let cost = store.data().cost.take();
         // Nothing is due where the engine calls itself, to grow a memory for example. There the fuel is in the hands of

@@ -30,8 +30,8 @@ use streams::Sink;
 /// Resources that a component has at once: open files, streams, things to wait for.
 const MAX_RESOURCES: usize = 1000;
 
-/// Bytes that one call of a component hands to the host.
-pub(crate) const MAX_HANDED: usize = 1 << 20;
+/// Bytes that a component hands to one function of the host. For what it returns there is `max_answer`.
+const MAX_HANDED: usize = 1 << 20;
 
 /// The data of one component's instances.
 pub(crate) struct ComponentState {
@@ -44,6 +44,8 @@ pub(crate) struct ComponentState {
     stdout: Sink,
     stderr: Sink,
     mounts: Vec<MountedFolder>,
+    /// Bytes in which a function of the world `metahook:hook` may return its answer.
+    max_answer: usize,
 }
 
 impl ComponentState {
@@ -52,12 +54,14 @@ impl ComponentState {
         let mut wasi = WasiCtx::builder();
         wasi.args(&args).stdin(MemoryInputPipe::new(call.request.clone()));
         let mounts = call.folders(script);
+        // `limits.output` bounds the answer in UTF-8. A function may return it in UTF-16, which has up to twice the bytes.
+        let max_answer = usize::try_from(call.limits.output.saturating_mul(2)).unwrap_or(usize::MAX);
         let mut call = CallState::with_script(call, script, max_table_elements);
         let (stdout, stderr) = (Sink::whole(&mut call.stdout), Sink::cut(&mut call.stderr));
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).allow_tcp(false).allow_udp(false);
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
-        Self { call, cost: Cost::default(), wasi: wasi.build(), table, stdout, stderr, mounts }
+        Self { call, cost: Cost::default(), wasi: wasi.build(), table, stdout, stderr, mounts, max_answer }
     }
 
     fn own(&mut self) -> &mut Self {
@@ -75,6 +79,11 @@ impl ComponentState {
     /// Prints an answer that was not printed but returned.
     pub(crate) fn answer(&mut self, answer: &str) -> Result<()> {
         self.stdout.print(answer.as_bytes())
+    }
+
+    /// Remembers an answer that the host did not take, since it is longer than `max_answer`.
+    pub(crate) fn answer_too_long(&mut self) {
+        self.stdout.lose(self.max_answer);
     }
 
     /// What is left of a call that has ended.

@@ -42,6 +42,12 @@ impl Sink {
         Ok(())
     }
 
+    /// Counts bytes that were dropped elsewhere.
+    pub(super) fn lose(&self, bytes: usize) {
+        let mut output = lock(&self.output);
+        output.lost = output.lost.saturating_add(bytes.max(1));
+    }
+
     /// Gives back what was printed.
     pub(super) fn end(&self, output: &mut Output) {
         *output = lock(&self.output).take();
