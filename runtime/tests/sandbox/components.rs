@@ -181,3 +181,40 @@ async fn instances_have_a_bound() {
     };
     assert!(said.contains("instances"), "{said}");
 }
+
+/// Two components in one, of which the outer one passes a string to the inner one: what `wac` and `wasm-tools compose` make.
+const COMPOSED: &str = r#"(component
+    (component $inner
+      (core module $own
+        (memory (export "memory") 1)
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+        (func (export "f") (param i32 i32)))
+      (core instance $i (instantiate $own))
+      (func (export "f") (param "text" string)
+        (canon lift (core func $i "f") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))
+    (component $outer
+      (import "f" (func $f (param "text" string)))
+      (core module $shared
+        (memory (export "memory") 1)
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024)))
+      (core instance $shared (instantiate $shared))
+      (alias core export $shared "memory" (core memory $memory))
+      (alias core export $shared "realloc" (core func $realloc))
+      (core func $f (canon lower (func $f) (memory $memory)))
+      (core module $own
+        (import "host" "f" (func $f (param i32 i32)))
+        (func (export "sync") (param i32 i32) (result i32) (call $f (local.get 0) (local.get 1)) (i32.const 0)))
+      (core instance $i (instantiate $own (with "host" (instance (export "f" (func $f))))))
+      (func (export "sync") (param "request" string) (result (result string (error string)))
+        (canon lift (core func $i "sync") (memory $memory) (realloc $realloc))))
+    (instance $inner (instantiate $inner))
+    (instance $outer (instantiate $outer (with "f" (func $inner "f"))))
+    (export "sync" (func $outer "sync")))"#;
+
+#[tokio::test]
+async fn a_component_of_components_that_pass_text_is_refused_by_name() {
+    assert_eq!(
+        load(COMPOSED).await.to_string(),
+        "the module is refused: it is composed of components that pass strings or lists to each other, which hooks cannot do: build its parts as one component, without wac or wasm-tools compose"
+    );
+}
