@@ -253,3 +253,117 @@ async fn a_path_is_as_long_as_one_of_a_module() {
     assert_eq!(look(format!("{}/name", "./".repeat(2046))).await, "SSSS");
     assert_eq!(look("./".repeat(500_000)).await, "SSSS");
 }
+
+/// Functions of wasmtime-wasi, and of the host's own.
+const CALLS: &str = r#"
+  (import "wasi:io/error@0.2.0" (instance $errors (export "error" (type (sub resource)))))
+  (alias export $errors "error" (type $error))
+  (import "wasi:io/streams@0.2.0" (instance $streams
+    (alias outer 1 $error (type $e))
+    (type $failed' (variant (case "last-operation-failed" (own $e)) (case "closed")))
+    (export "stream-error" (type $failed (eq $failed')))
+    (export "input-stream" (type $in (sub resource)))
+    (export "output-stream" (type $out (sub resource)))
+    (export "[method]input-stream.blocking-read" (func (param "self" (borrow $in)) (param "len" u64)
+      (result (result (list u8) (error $failed)))))
+    (export "[method]output-stream.check-write" (func (param "self" (borrow $out))
+      (result (result u64 (error $failed)))))
+    (export "[method]output-stream.write" (func (param "self" (borrow $out)) (param "contents" (list u8))
+      (result (result (error $failed)))))))
+  (alias export $streams "input-stream" (type $in))
+  (alias export $streams "output-stream" (type $out))
+  (alias export $streams "[method]input-stream.blocking-read" (func $host-read))
+  (alias export $streams "[method]output-stream.check-write" (func $host-check))
+  (alias export $streams "[method]output-stream.write" (func $host-write))
+  (import "wasi:cli/stdin@0.2.0" (instance $stdin
+    (alias outer 1 $in (type $i)) (export "get-stdin" (func (result (own $i))))))
+  (import "wasi:cli/stderr@0.2.0" (instance $stderr
+    (alias outer 1 $out (type $o)) (export "get-stderr" (func (result (own $o))))))
+  (import "wasi:clocks/monotonic-clock@0.2.0" (instance $clock (export "now" (func (result u64)))))
+  (import "wasi:random/random@0.2.0" (instance $random
+    (export "get-random-bytes" (func (param "len" u64) (result (list u8))))))
+  (alias export $stdin "get-stdin" (func $host-stdin))
+  (alias export $stderr "get-stderr" (func $host-stderr))
+  (alias export $clock "now" (func $host-now))
+  (alias export $random "get-random-bytes" (func $host-random))
+  (core func $read (canon lower (func $host-read) (memory $memory) (realloc $realloc)))
+  (core func $check (canon lower (func $host-check) (memory $memory)))
+  (core func $write (canon lower (func $host-write) (memory $memory)))
+  (core func $stdin (canon lower (func $host-stdin)))
+  (core func $stderr (canon lower (func $host-stderr)))
+  (core func $now (canon lower (func $host-now)))
+  (core func $random (canon lower (func $host-random) (memory $memory) (realloc $realloc)))
+  (core instance $host
+    (export "read" (func $read)) (export "check" (func $check)) (export "write" (func $write))
+    (export "stdin" (func $stdin)) (export "stderr" (func $stderr))
+    (export "now" (func $now)) (export "random" (func $random)))"#;
+
+const CALLS_IMPORTS: &str = r#"
+  (import "host" "read" (func $read (param i32 i64 i32)))
+  (import "host" "check" (func $check (param i32 i32)))
+  (import "host" "write" (func $write (param i32 i32 i32 i32)))
+  (import "host" "stdin" (func $stdin (result i32)))
+  (import "host" "stderr" (func $stderr (result i32)))
+  (import "host" "now" (func $now (result i64)))
+  (import "host" "random" (func $random (param i64 i32)))"#;
+
+/// Calls a function so many times, with the handle of stdin or stderr.
+fn repeats(host: &str, imports: &str, handle: &str, step: &str, rounds: u32) -> String {
+    let body = format!(
+        "{handle}
+         (loop $again
+           {step}
+           (local.set $i (i32.add (local.get $i) (i32.const 1)))
+           (br_if $again (i32.lt_u (local.get $i) (i32.const {rounds}))))
+         (call $answer (i32.const 0) (local.get $at) (i32.const 1))"
+    );
+    component(host, imports, &body)
+}
+
+/// The instructions of one round.
+async fn cost(host: &str, imports: &str, handle: &str, step: &str) -> u64 {
+    let used = async |rounds| {
+        let registry = registry();
+        let text = repeats(host, imports, handle, step, rounds);
+        let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+        let called = registry.runtime().call(&module, call("x".repeat(500_000), limits())).await;
+        assert_eq!(called.answer, Ok(b"x".to_vec()), "{step}");
+        called.usage.instructions
+    };
+    (used(21).await - used(1).await) / 20
+}
+
+#[tokio::test]
+async fn a_call_of_the_host_costs_a_hundred_instructions_and_its_bytes() {
+    let stdin = "(local.set $handle (call $stdin))";
+    let stderr = "(local.set $handle (call $stderr))";
+    for (handle, step, expected) in [
+        ("", "(drop (call $now))", 100),
+        ("", "(call $random (i64.const 1000) (i32.const 512))", 1100),
+        (stderr, "(call $check (local.get $handle) (i32.const 512))", 100),
+        (
+            stderr,
+            "(call $write (local.get $handle) (i32.const 65536) (i32.const 160000) (i32.const 512))",
+            10_100,
+        ),
+        (stdin, "(call $read (local.get $handle) (i64.const 16000) (i32.const 512))", 1_100),
+    ] {
+        let cost = cost(CALLS, CALLS_IMPORTS, handle, step).await;
+        assert!((expected..expected + 60).contains(&cost), "{step}: {cost}");
+    }
+}
+
+/// A path that is refused was copied all the same.
+#[tokio::test]
+async fn a_path_costs_its_bytes() {
+    let handle = "(call $folders (i32.const 512)) (local.set $handle (i32.load (i32.load (i32.const 512))))";
+    let step =
+        "(call $stat (local.get $handle) (i32.const 0) (local.get $at) (local.get $len) (i32.const 512))";
+    let text = repeats(FILES, FILES_IMPORTS, handle, step, 100);
+    let registry = registry();
+    let module = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let mounts = [MountedFolder { path: "/etc/greeting".to_owned(), files: Files::new().into() }];
+    let call = Call { mounts: &mounts, ..call("x".repeat(800_000), limits()) };
+    let used = registry.runtime().call(&module, call).await.usage.instructions;
+    assert!((5_500_000..5_600_000).contains(&used), "{used}");
+}

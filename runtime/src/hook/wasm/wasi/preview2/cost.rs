@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use wasmtime::{CallHook, CallHookHandler, Result, StoreContextMut, Trap};
 
 use super::{ComponentState, MAX_HANDED};
-use crate::hook::wasm::wasi::YIELD_INTERVAL;
+use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL};
 
 /// Instructions that are due. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,11 @@ impl Cost {
     /// Host functions of one call never run at the same time, and none adds anything near the range of the number.
     pub(super) fn add(&self, instructions: u64) {
         self.0.fetch_add(instructions, Ordering::Relaxed);
+    }
+
+    /// Adds what copying so many bytes costs, from the component or to it.
+    pub(super) fn copied(&self, bytes: usize) {
+        self.add(bytes as u64 / BYTES_PER_INSTRUCTION);
     }
 
     fn take(&self) -> u64 {
