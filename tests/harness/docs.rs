@@ -156,6 +156,7 @@ fn limits_of_modules() -> String {
             &code(&expected_messages::table(50_001)),
         ],
         ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
+        ["pages of initial data, half empty", "2000", "", &code(&expected_messages::sparse_data(2001))],
         [
             "processor time to compile",
             "60s",

@@ -138,6 +138,12 @@ pub fn table(found: usize) -> String {
     )
 }
 
+pub fn sparse_data(found: usize) -> String {
+    format!(
+        "the module's first data lies on {found} pages of 4 KiB more than it fills, and 2000 are allowed: lay it together"
+    )
+}
+
 pub fn first_memory(found: &str) -> String {
     format!(
         "the module begins with {found} of memory, and no hook gets more than 512Mi (--hook-memory-max): lower its initial memory"
