@@ -289,19 +289,19 @@ mod tests {
 
     #[test]
     fn data_may_lie_on_so_many_pages_that_it_does_not_fill() {
-        let data = |pages: u32| -> String {
-            (0..pages).map(|page| format!("(data (i32.const {}) \"x\")", page * 4096)).collect()
+        let data = |pages: u32, apart: u32, bytes: &str| {
+            let segment = |page| format!("(data (i32.const {}) \"{bytes}\")", page * apart);
+            (0..pages).map(segment).collect::<Vec<_>>().concat()
         };
         let found = |text: &str| {
             let text = format!("(module (memory 200) {text} {START})");
             inspect(&wat::parse_str(text).unwrap(), OutlineBounds { memory: 16 << 20, ..BOUNDS })
         };
-        assert_eq!(found(&data(2000)), Ok(()));
-        assert_eq!(found(&data(2001)), Err(ModuleError::Data { found: 2001, bound: 2000 }));
+        assert_eq!(found(&data(2000, 4096, "x")), Ok(()));
+        assert_eq!(found(&data(2001, 4096, "x")), Err(ModuleError::Data { found: 2001, bound: 2000 }));
         // What fills its pages has no bound but the module's size, in one piece or in many.
-        let many: String = (0..20_000).map(|at| format!("(data (i32.const {}) \"xyz\")", at * 4)).collect();
         assert_eq!(found(&format!("(data (i32.const 0) \"{}\")", "x".repeat(9 << 20))), Ok(()));
-        assert_eq!(found(&many), Ok(()));
+        assert_eq!(found(&data(20_000, 4, "xyz")), Ok(()));
         // A place that is computed may be any; data without a place is written when the hook asks for it.
         let computed = "(global i32 (i32.const 0))".to_owned() + &"(data (global.get 0) \"x\")".repeat(1001);
         assert_eq!(found(&computed), Err(ModuleError::Data { found: 2002, bound: 2000 }));
