@@ -61,6 +61,7 @@ fn other_limits_of_calls() -> String {
             &code(&expected_messages::table_then_trap(50_001, "main")),
         ],
         ["random bytes at once", "16Ki", "", &code(&expected_messages::random("main", 16_385))],
+        ["entries of a component's poll", "1000", "", &code(&expected_messages::polls("main", 1001))],
         ["mounts of a hook", "4Mi, 4000 files", "", &code(&expected_messages::mounts(5 << 20, 5))],
         [
             "mounts of all hooks",
@@ -155,6 +156,7 @@ fn limits_of_modules() -> String {
             &code(&expected_messages::table(50_001)),
         ],
         ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
+        ["pages of initial data, half empty", "2000", "", &code(&expected_messages::sparse_data(2001))],
         [
             "processor time to compile",
             "60s",

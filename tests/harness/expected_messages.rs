@@ -121,6 +121,11 @@ pub fn random(function: &str, bytes: usize) -> String {
     stopped(function, &why)
 }
 
+pub fn polls(function: &str, entries: usize) -> String {
+    let why = format!("it polls {entries} pollables at once and may poll 1000: poll fewer");
+    stopped(function, &why)
+}
+
 pub fn functions(found: usize, max: usize) -> String {
     format!(
         "the module has {found} functions, and {max} are allowed (--module-functions-max): make it smaller"
@@ -130,6 +135,12 @@ pub fn functions(found: usize, max: usize) -> String {
 pub fn table(found: usize) -> String {
     format!(
         "the module has a table of {found} elements, and 50000 are allowed (--module-functions-max): make it smaller"
+    )
+}
+
+pub fn sparse_data(found: usize) -> String {
+    format!(
+        "the module's first data lies on {found} pages of 4 KiB more than it fills, and 2000 are allowed: lay it together"
     )
 }
 

@@ -85,6 +85,49 @@ async fn an_answer_may_be_as_long_as_its_bound() {
     assert_eq!(error, CallError::Output { budget: "999".to_owned() });
 }
 
+/// Returns so many bytes.
+fn returns(bytes: usize) -> String {
+    let body = format!(
+        "(i32.store (i32.const 4) (i32.const 65536)) (i32.store (i32.const 8) (i32.const {bytes})) (i32.const 0)"
+    );
+    with_memory("sync", &body, 400)
+}
+
+/// The default of `limits.output`, and more: as much as is never copied for a call.
+#[tokio::test]
+async fn the_bound_of_an_answer_is_that_of_a_command() {
+    for bytes in [(1 << 20) + 1, 4 << 20] {
+        let called = run(&returns(bytes), "{}", limits()).await;
+        assert_eq!(called.answer.map(|answer| answer.len()), Ok(bytes));
+    }
+    for bytes in [(4 << 20) + 1, 20 << 20] {
+        let error = run(&returns(bytes), "{}", limits()).await.answer.unwrap_err();
+        assert_eq!(error.to_string(), "the hook printed more than 4Mi (limits.output)", "{bytes}");
+    }
+}
+
+/// The bound is that of the answer's UTF-8, of which UTF-16 has up to twice as many bytes.
+#[tokio::test]
+async fn an_answer_in_utf16_has_the_same_bound() {
+    let text = |units: usize| {
+        let body = format!(
+            "(memory.fill (i32.const 65536) (i32.const 32) (i32.const {}))
+             (i32.store (i32.const 4) (i32.const 65536)) (i32.store (i32.const 8) (i32.const {units})) (i32.const 0)",
+            2 * units
+        );
+        // 0x2020 is †, of three bytes in UTF-8.
+        with_memory("sync", &body, 200).replace(
+            "(canon lift (core func $i \"f\")",
+            "(canon lift (core func $i \"f\") string-encoding=utf16",
+        )
+    };
+    let bound = Limits { output: 3000, ..limits() };
+    let called = run(&text(1000), "{}", bound).await;
+    assert_eq!(called.answer.map(|answer| answer.len()), Ok(3000));
+    let error = run(&text(1001), "{}", bound).await.answer.unwrap_err();
+    assert_eq!(error, CallError::Output { budget: "3000".to_owned() });
+}
+
 #[tokio::test]
 async fn instructions_and_memory_have_their_bounds() {
     let looping = component("sync", "(loop $on (br $on)) unreachable");
@@ -137,4 +180,41 @@ async fn instances_have_a_bound() {
         }
     };
     assert!(said.contains("instances"), "{said}");
+}
+
+/// Two components in one, of which the outer one passes a string to the inner one: what `wac` and `wasm-tools compose` make.
+const COMPOSED: &str = r#"(component
+    (component $inner
+      (core module $own
+        (memory (export "memory") 1)
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024))
+        (func (export "f") (param i32 i32)))
+      (core instance $i (instantiate $own))
+      (func (export "f") (param "text" string)
+        (canon lift (core func $i "f") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))
+    (component $outer
+      (import "f" (func $f (param "text" string)))
+      (core module $shared
+        (memory (export "memory") 1)
+        (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 1024)))
+      (core instance $shared (instantiate $shared))
+      (alias core export $shared "memory" (core memory $memory))
+      (alias core export $shared "realloc" (core func $realloc))
+      (core func $f (canon lower (func $f) (memory $memory)))
+      (core module $own
+        (import "host" "f" (func $f (param i32 i32)))
+        (func (export "sync") (param i32 i32) (result i32) (call $f (local.get 0) (local.get 1)) (i32.const 0)))
+      (core instance $i (instantiate $own (with "host" (instance (export "f" (func $f))))))
+      (func (export "sync") (param "request" string) (result (result string (error string)))
+        (canon lift (core func $i "sync") (memory $memory) (realloc $realloc))))
+    (instance $inner (instantiate $inner))
+    (instance $outer (instantiate $outer (with "f" (func $inner "f"))))
+    (export "sync" (func $outer "sync")))"#;
+
+#[tokio::test]
+async fn a_component_of_components_that_pass_text_is_refused_by_name() {
+    assert_eq!(
+        load(COMPOSED).await.to_string(),
+        "the module is refused: it is composed of components that pass strings or lists to each other, which hooks cannot do: build its parts as one component, without wac or wasm-tools compose"
+    );
 }

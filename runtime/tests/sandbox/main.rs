@@ -21,6 +21,7 @@ mod components;
 mod limits;
 mod modules;
 mod mounts;
+mod preview2;
 mod purity;
 mod reach;
 

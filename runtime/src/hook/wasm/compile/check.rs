@@ -7,7 +7,7 @@ use wasmparser::{
     WasmFeatures,
 };
 
-use super::outline::{Kind, MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_tables};
+use super::outline::{Kind, MAX_NAMED, MAX_NAMES, OutlineBounds, check_data, check_memories, check_tables};
 use super::{ModuleError, component};
 
 /// The module that hooks may import from.
@@ -82,6 +82,7 @@ impl<'a> Outline<'a> {
                 check_tables(tables, bounds)?;
             }
             Payload::MemorySection(memories) => check_memories(memories, bounds)?,
+            Payload::DataSection(data) => check_data(data, &mut 0)?,
             Payload::ExportSection(exports) => {
                 for export in exports {
                     if let Export { name: "_start", kind: ExternalKind::Func, index } = export? {
@@ -284,6 +285,27 @@ mod tests {
             refused(&format!("(memory 17) {START}")),
             "the module begins with 1088Ki of memory, and no hook gets more than 1Mi (--hook-memory-max): lower its initial memory"
         );
+    }
+
+    #[test]
+    fn data_may_lie_on_so_many_pages_that_it_does_not_fill() {
+        let data = |pages: u32, apart: u32, bytes: &str| {
+            let segment = |page| format!("(data (i32.const {}) \"{bytes}\")", page * apart);
+            (0..pages).map(segment).collect::<Vec<_>>().concat()
+        };
+        let found = |text: &str| {
+            let text = format!("(module (memory 200) {text} {START})");
+            inspect(&wat::parse_str(text).unwrap(), OutlineBounds { memory: 16 << 20, ..BOUNDS })
+        };
+        assert_eq!(found(&data(2000, 4096, "x")), Ok(()));
+        assert_eq!(found(&data(2001, 4096, "x")), Err(ModuleError::Data { found: 2001, bound: 2000 }));
+        // What fills its pages has no bound but the module's size, in one piece or in many.
+        assert_eq!(found(&format!("(data (i32.const 0) \"{}\")", "x".repeat(9 << 20))), Ok(()));
+        assert_eq!(found(&data(20_000, 4, "xyz")), Ok(()));
+        // A place that is computed may be any; data without a place is written when the hook asks for it.
+        let computed = "(global i32 (i32.const 0))".to_owned() + &"(data (global.get 0) \"x\")".repeat(1001);
+        assert_eq!(found(&computed), Err(ModuleError::Data { found: 2002, bound: 2000 }));
+        assert_eq!(found(&"(data \"x\")".repeat(3000)), Ok(()));
     }
 
     #[test]

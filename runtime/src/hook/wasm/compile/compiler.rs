@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use metahook_core::hook::last_words::last_words;
 use metahook_core::shorten;
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, nice, set_parent_process_death_signal, setrlimit,
@@ -147,9 +148,17 @@ fn explain(status: ExitStatus, stderr: &str, bounds: &ModuleBounds) -> ModuleErr
         "Cannot allocate memory",
         "Resource temporarily unavailable",
     ];
+    /// Wasmtime copies between the memories of two components by a module of its own, which uses several memories. That
+    /// feature is off, and wasmtime panics.
+    const ADAPTER: &str = "invalid adapter module generated";
+    const COMPOSED: &str = "it is composed of components that pass strings or lists to each other, which hooks cannot do: \
+                            build its parts as one component, without wac or wasm-tools compose";
     // Some allocations of wasmtime's compiler end the process, and others are errors of the module.
     if NO_MEMORY.iter().any(|words| stderr.contains(words)) {
         return ModuleError::CompileMemory(bounds.compile_memory);
+    }
+    if stderr.contains(ADAPTER) {
+        return ModuleError::Refused(COMPOSED.to_owned());
     }
     if status.code() == Some(REFUSED.into()) {
         return ModuleError::Refused(shorten(stderr, MAX_ERROR / 2));
@@ -157,13 +166,7 @@ fn explain(status: ExitStatus, stderr: &str, bounds: &ModuleBounds) -> ModuleErr
     if status.signal() == Some(Signal::XCPU.as_raw()) {
         return ModuleError::CompileTime(bounds.compile_time);
     }
-    ModuleError::Compiler(format!("{status}{}", last_words(stderr, MAX_ERROR / 4)))
-}
-
-/// The last line that a program wrote, as the end of a message.
-fn last_words(stderr: &str, max: usize) -> String {
-    let last = stderr.lines().rfind(|line| !line.trim().is_empty());
-    last.map(|line| format!("; its last words: {}", shorten(line, max))).unwrap_or_default()
+    ModuleError::Compiler(format!("{status}{}", last_words(stderr)))
 }
 
 /// Compiles, if that is what the arguments ask for.
@@ -261,9 +264,14 @@ mod tests {
         }
         assert_eq!(explain(killed(24), ""), ModuleError::CompileTime(BOUNDS.compile_time));
         assert_eq!(explain(killed(9), ""), ModuleError::Compiler("signal: 9 (SIGKILL)".into()));
+        let hint = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
         assert_eq!(
-            explain(exited(101), "thread 'main' panicked at x.rs\nindex out of bounds\n\n").to_string(),
-            "the compiler failed on this module: exit status: 101; its last words: index out of bounds"
+            explain(
+                exited(101),
+                &format!("thread 'main' panicked at x.rs:\nindex out of bounds\n{hint}\n\n")
+            )
+            .to_string(),
+            "the compiler failed on this module: exit status: 101; its last words: thread 'main' panicked at x.rs: index out of bounds"
         );
     }
 

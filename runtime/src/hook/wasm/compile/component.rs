@@ -4,7 +4,7 @@ use metahook_core::shorten;
 use wasmparser::{ComponentExternalKind, ComponentTypeRef, Parser, Payload};
 
 use super::ModuleError;
-use super::outline::{MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_tables};
+use super::outline::{MAX_NAMED, MAX_NAMES, OutlineBounds, check_data, check_memories, check_tables};
 
 /// Modules inside of one component: that of `CPython` has about forty.
 const MAX_MODULES: usize = 128;
@@ -25,6 +25,7 @@ struct Outline {
     depth: usize,
     modules: usize,
     functions: u32,
+    sparse_pages: u64,
     refused: Vec<String>,
     refused_count: usize,
     is_called: bool,
@@ -63,6 +64,7 @@ impl Outline {
             }
             Payload::TableSection(tables) => check_tables(tables, bounds)?,
             Payload::MemorySection(memories) => check_memories(memories, bounds)?,
+            Payload::DataSection(data) => check_data(data, &mut self.sparse_pages)?,
             Payload::ComponentImportSection(imports) if self.depth == 1 => {
                 for import in imports {
                     let import = import?;

@@ -127,6 +127,10 @@ pub enum ModuleError {
         "the module has a table of {found} elements, and {bound} are allowed (--module-functions-max): make it smaller"
     )]
     Table { found: u64, bound: u64 },
+    #[error(
+        "the module's first data lies on {found} pages of 4 KiB more than it fills, and {bound} are allowed: lay it together"
+    )]
+    Data { found: u64, bound: u64 },
     #[error("the module has {0} tables, and a hook has one: build with --target wasm32-wasip1")]
     Tables(u32),
     #[error("the module has no function _start: build a command (fn main), not a library")]
@@ -204,6 +208,7 @@ impl ModuleError {
             | Self::Functions { .. }
             | Self::Memory { .. }
             | Self::Table { .. }
+            | Self::Data { .. }
             | Self::Tables(_)
             | Self::NoStart
             | Self::StartType

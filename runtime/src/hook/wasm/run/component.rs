@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{ComponentExportIndex, InstancePre, Type};
-use wasmtime::{Store, bail, format_err};
+use wasmtime::{Store, WasmBacktrace, bail, format_err};
 use wasmtime_wasi::I32Exit;
 
 use super::call_error::Failure;
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
-use crate::hook::wasm::wasi::{ComponentState, Exit, MAX_HANDED, YIELD_INTERVAL};
+use crate::hook::wasm::wasi::{Charge, ComponentState, Exit, YIELD_INTERVAL};
 
 /// A component with everything it imports, and its exports.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ impl ReadyComponent {
         let ready = async {
             store.set_fuel(instructions)?;
             store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
-            store.set_hostcall_fuel(MAX_HANDED);
+            store.call_hook_async(Charge);
             self.ready.instantiate_async(&mut *store).await
         };
         let instance = ready.await.map_err(Failure::Starting)?;
@@ -88,7 +88,11 @@ impl ReadyComponent {
         type Answer = Result<String, String>;
         let function = instance.get_typed_func::<(&str,), (Answer,)>(&mut *store, function)?;
         let request = std::str::from_utf8(request)?;
-        match function.call_async(&mut *store, (request,)).await?.0 {
+        let returned = function.call_async(&mut *store, (request,)).await;
+        if returned.as_ref().is_err_and(is_too_long) {
+            store.data_mut().answer_too_long();
+        }
+        match returned?.0 {
             Ok(answer) => store.data_mut().answer(&answer),
             Err(message) => bail!("it returned an error: {message}"),
         }
@@ -105,6 +109,13 @@ async fn command(
         Ok(()) => Ok(()),
         Err(()) => Err(Exit(1).into()),
     }
+}
+
+/// The component returned more than the host takes over. Wasmtime has no type for this error, and the error of a host function
+/// that is handed too much is the same, but with a backtrace.
+fn is_too_long(error: &wasmtime::Error) -> bool {
+    const TOO_MUCH: &str = "fuel allocated for hostcalls has been exhausted";
+    error.downcast_ref::<WasmBacktrace>().is_none() && error.root_cause().to_string().contains(TOO_MUCH)
 }
 
 /// Checks the type of a function of the world `metahook:hook`.

@@ -6,7 +6,7 @@ use std::ops::Range;
 const MAX_PIECES: u32 = 1024;
 
 /// Bytes of a path, as on Linux.
-const MAX_PATH: u32 = 4096;
+pub(super) const MAX_PATH: u32 = 4096;
 
 /// An error number of `wasi_snapshot_preview1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use wasmtime::component::Resource;
 use wasmtime_wasi::filesystem::Descriptor;
 use wasmtime_wasi::p2::bindings::filesystem::{preopens, types};
-use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult, ReaddirIterator};
 
 use types::{
@@ -18,11 +17,10 @@ use types::{
 };
 
 use super::ComponentState;
-use crate::hook::wasm::wasi::memory::Errno;
+use super::streams::{MAX_READ, Source};
+use crate::hook::wasm::wasi::memory::{Errno, MAX_PATH};
 use crate::hook::wasm::wasi::mounts::{Found, Kind, MountedFolder, Stat};
-
-/// Bytes of one read. A component that gets fewer than it wanted asks again.
-const MAX_READ: u64 = 1 << 20;
+use crate::hook::wasm::wasi::{ENTRY_COST, LOOKUP_COST};
 
 /// An open file or folder.
 struct Open {
@@ -60,10 +58,19 @@ impl Open {
     }
 
     fn find(&self, path: &str) -> FsResult<Found> {
+        self.check(path)?;
+        Ok(self.folder.find(path)?)
+    }
+
+    /// Checks that a path leads from a folder, and its length, before any work goes into it.
+    fn check(&self, path: &str) -> FsResult<()> {
         if self.content.is_some() {
             return Err(ErrorCode::NotDirectory.into());
         }
-        Ok(self.folder.find(path)?)
+        if path.len() > MAX_PATH as usize {
+            return Err(ErrorCode::NameTooLong.into());
+        }
+        Ok(())
     }
 }
 
@@ -76,9 +83,21 @@ impl ComponentState {
         Ok(Resource::new_own(self.table.push(open)?.rep()))
     }
 
-    fn refuse<T>(&self, fd: &Resource<Descriptor>) -> FsResult<T> {
+    /// Refuses a change, for which the component handed over so many bytes.
+    fn refuse<T>(&self, fd: &Resource<Descriptor>, handed: usize) -> FsResult<T> {
+        self.cost.copied(handed);
         self.open(fd)?;
         Err(ErrorCode::ReadOnly.into())
+    }
+
+    fn find(&self, fd: &Resource<Descriptor>, path: &str) -> FsResult<Found> {
+        self.lookup(path);
+        self.open(fd)?.find(path)
+    }
+
+    fn lookup(&self, path: &str) {
+        self.cost.add(LOOKUP_COST);
+        self.cost.copied(path.len());
     }
 }
 
@@ -86,6 +105,7 @@ impl preopens::Host for ComponentState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
         let mut folders = Vec::with_capacity(self.mounts.len());
         for folder in self.mounts.clone() {
+            self.cost.add(LOOKUP_COST);
             let path = folder.path.clone();
             let stat = folder.stat();
             folders.push((self.push(Open { folder, stat, content: None })?, path));
@@ -110,6 +130,7 @@ impl types::HostDirectoryEntryStream for ComponentState {
         &mut self,
         stream: Resource<ReaddirIterator>,
     ) -> FsResult<Option<DirectoryEntry>> {
+        self.cost.add(ENTRY_COST);
         let listing = self.table.get_mut(&Resource::<Listing>::new_borrow(stream.rep()))?;
         let after = listing.last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let next = listing.folder.files.range::<str, _>((after, Bound::Unbounded)).next();
@@ -131,7 +152,7 @@ impl types::HostDescriptor for ComponentState {
         offset: Filesize,
     ) -> FsResult<Resource<DynInputStream>> {
         let rest = rest(self.open(&fd)?.content()?, offset);
-        let stream: DynInputStream = Box::new(MemoryInputPipe::new(rest));
+        let stream: DynInputStream = Box::new(Source::new(rest, self.cost.clone()));
         Ok(self.table.push(stream)?)
     }
 
@@ -140,11 +161,11 @@ impl types::HostDescriptor for ComponentState {
         fd: Resource<Descriptor>,
         _: Filesize,
     ) -> FsResult<Resource<DynOutputStream>> {
-        self.refuse(&fd)
+        self.refuse(&fd, 0)
     }
 
     fn append_via_stream(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<DynOutputStream>> {
-        self.refuse(&fd)
+        self.refuse(&fd, 0)
     }
 
     async fn advise(
@@ -170,7 +191,7 @@ impl types::HostDescriptor for ComponentState {
     }
 
     async fn set_size(&mut self, fd: Resource<Descriptor>, _: Filesize) -> FsResult<()> {
-        self.refuse(&fd)
+        self.refuse(&fd, 0)
     }
 
     async fn set_times(
@@ -179,7 +200,7 @@ impl types::HostDescriptor for ComponentState {
         _: NewTimestamp,
         _: NewTimestamp,
     ) -> FsResult<()> {
-        self.refuse(&fd)
+        self.refuse(&fd, 0)
     }
 
     async fn read(
@@ -189,13 +210,14 @@ impl types::HostDescriptor for ComponentState {
         offset: Filesize,
     ) -> FsResult<(Vec<u8>, bool)> {
         let rest = rest(self.open(&fd)?.content()?, offset);
-        let len = usize::try_from(len.min(MAX_READ)).unwrap_or(usize::MAX);
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(MAX_READ);
         let read = rest.get(..len).unwrap_or(&rest);
+        self.cost.copied(read.len());
         Ok((read.to_vec(), read.len() == rest.len()))
     }
 
-    async fn write(&mut self, fd: Resource<Descriptor>, _: Vec<u8>, _: Filesize) -> FsResult<Filesize> {
-        self.refuse(&fd)
+    async fn write(&mut self, fd: Resource<Descriptor>, bytes: Vec<u8>, _: Filesize) -> FsResult<Filesize> {
+        self.refuse(&fd, bytes.len())
     }
 
     async fn read_directory(&mut self, fd: Resource<Descriptor>) -> FsResult<Resource<ReaddirIterator>> {
@@ -211,8 +233,8 @@ impl types::HostDescriptor for ComponentState {
         self.open(&fd).map(drop)
     }
 
-    async fn create_directory_at(&mut self, fd: Resource<Descriptor>, _: String) -> FsResult<()> {
-        self.refuse(&fd)
+    async fn create_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
+        self.refuse(&fd, path.len())
     }
 
     async fn stat(&mut self, fd: Resource<Descriptor>) -> FsResult<DescriptorStat> {
@@ -225,29 +247,29 @@ impl types::HostDescriptor for ComponentState {
         _: PathFlags,
         path: String,
     ) -> FsResult<DescriptorStat> {
-        Ok(stat(self.open(&fd)?.find(&path)?.stat))
+        Ok(stat(self.find(&fd, &path)?.stat))
     }
 
     async fn set_times_at(
         &mut self,
         fd: Resource<Descriptor>,
         _: PathFlags,
-        _: String,
+        path: String,
         _: NewTimestamp,
         _: NewTimestamp,
     ) -> FsResult<()> {
-        self.refuse(&fd)
+        self.refuse(&fd, path.len())
     }
 
     async fn link_at(
         &mut self,
         fd: Resource<Descriptor>,
         _: PathFlags,
-        _: String,
+        from: String,
         _: Resource<Descriptor>,
-        _: String,
+        to: String,
     ) -> FsResult<()> {
-        self.refuse(&fd)
+        self.refuse(&fd, from.len() + to.len())
     }
 
     async fn open_at(
@@ -258,12 +280,13 @@ impl types::HostDescriptor for ComponentState {
         open_flags: OpenFlags,
         flags: DescriptorFlags,
     ) -> FsResult<Resource<Descriptor>> {
+        self.lookup(&path);
         let open = self.open(&fd)?;
+        open.check(&path)?;
         let found = open.folder.find(&path);
         let writes = open_flags.intersects(OpenFlags::CREATE | OpenFlags::TRUNCATE)
             || flags.intersects(DescriptorFlags::WRITE | DescriptorFlags::MUTATE_DIRECTORY);
         let found = match found {
-            _ if open.content.is_some() => return Err(ErrorCode::NotDirectory.into()),
             Err(errno @ (Errno::Perm | Errno::Ilseq)) => return Err(errno.into()),
             _ if writes => return Err(ErrorCode::ReadOnly.into()),
             found => found?,
@@ -276,30 +299,30 @@ impl types::HostDescriptor for ComponentState {
     }
 
     async fn readlink_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<String> {
-        self.open(&fd)?.find(&path)?;
+        self.find(&fd, &path)?;
         Err(ErrorCode::Invalid.into()) // There are no links.
     }
 
-    async fn remove_directory_at(&mut self, fd: Resource<Descriptor>, _: String) -> FsResult<()> {
-        self.refuse(&fd)
+    async fn remove_directory_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
+        self.refuse(&fd, path.len())
     }
 
     async fn rename_at(
         &mut self,
         fd: Resource<Descriptor>,
-        _: String,
+        from: String,
         _: Resource<Descriptor>,
-        _: String,
+        to: String,
     ) -> FsResult<()> {
-        self.refuse(&fd)
+        self.refuse(&fd, from.len() + to.len())
     }
 
-    async fn symlink_at(&mut self, fd: Resource<Descriptor>, _: String, _: String) -> FsResult<()> {
-        self.refuse(&fd)
+    async fn symlink_at(&mut self, fd: Resource<Descriptor>, from: String, to: String) -> FsResult<()> {
+        self.refuse(&fd, from.len() + to.len())
     }
 
-    async fn unlink_file_at(&mut self, fd: Resource<Descriptor>, _: String) -> FsResult<()> {
-        self.refuse(&fd)
+    async fn unlink_file_at(&mut self, fd: Resource<Descriptor>, path: String) -> FsResult<()> {
+        self.refuse(&fd, path.len())
     }
 
     async fn is_same_object(
@@ -321,7 +344,7 @@ impl types::HostDescriptor for ComponentState {
         _: PathFlags,
         path: String,
     ) -> FsResult<MetadataHashValue> {
-        Ok(hash(self.open(&fd)?.find(&path)?.stat))
+        Ok(hash(self.find(&fd, &path)?.stat))
     }
 
     fn drop(&mut self, fd: Resource<Descriptor>) -> wasmtime::Result<()> {

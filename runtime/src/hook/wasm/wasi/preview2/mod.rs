@@ -5,7 +5,9 @@
 //! remembers it. A wait is over at once, as for modules.
 
 mod clocks;
+mod cost;
 mod files;
+mod polls;
 mod random;
 mod sockets;
 mod streams;
@@ -13,53 +15,76 @@ mod streams;
 use wasmtime::ResourceLimiter;
 use wasmtime::component::{HasData, HasSelf, Linker, ResourceTable};
 use wasmtime::{Engine, Result};
-use wasmtime_wasi::cli::{WasiCli, WasiCliView as _};
+use wasmtime_wasi::cli::{WasiCli, WasiCliCtxView, WasiCliView as _};
 use wasmtime_wasi::p2::bindings::{cli, clocks as clock, filesystem, random as numbers, sockets as network};
-use wasmtime_wasi::p2::pipe::MemoryInputPipe;
-use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsView as _};
+use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtxView, WasiSocketsView as _};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
+use super::CALL_COST;
 use super::mounts::MountedFolder;
 use super::state::{Call, CallState, Script};
-use streams::Sink;
+pub(crate) use cost::Charge;
+use cost::Cost;
+use streams::{Sink, Source};
 
 /// Resources that a component has at once: open files, streams, things to wait for.
 const MAX_RESOURCES: usize = 1000;
 
-/// Bytes that one call of a component hands to the host.
-pub(crate) const MAX_HANDED: usize = 1 << 20;
+/// Bytes that a component hands to one function of the host. For what it returns there is `max_answer`.
+const MAX_HANDED: usize = 1 << 20;
 
 /// The data of one component's instances.
 pub(crate) struct ComponentState {
     call: CallState,
+    /// Of the host function that runs.
+    cost: Cost,
     /// Its arguments and pipes.
     wasi: WasiCtx,
     table: ResourceTable,
     stdout: Sink,
     stderr: Sink,
     mounts: Vec<MountedFolder>,
+    /// Bytes in which a function of the world `metahook:hook` may return its answer.
+    max_answer: usize,
 }
 
 impl ComponentState {
     pub(crate) fn new(call: Call<'_>, script: Option<&Script>, max_table_elements: usize) -> Self {
         let args: Vec<&str> = call.args(script).collect();
         let mut wasi = WasiCtx::builder();
-        wasi.args(&args).stdin(MemoryInputPipe::new(call.request.clone()));
+        let cost = Cost::default();
+        wasi.args(&args).stdin(Source::new(call.request.clone(), cost.clone()));
         let mounts = call.folders(script);
+        // `limits.output` bounds the answer in UTF-8. A function may return it in UTF-16, which has up to twice the bytes.
+        let max_answer = usize::try_from(call.limits.output.saturating_mul(2)).unwrap_or(usize::MAX);
         let mut call = CallState::with_script(call, script, max_table_elements);
-        let (stdout, stderr) = (Sink::whole(&mut call.stdout), Sink::cut(&mut call.stderr));
+        let (stdout, stderr) =
+            (Sink::whole(&mut call.stdout, cost.clone()), Sink::cut(&mut call.stderr, cost.clone()));
         wasi.stdout(stdout.clone()).stderr(stderr.clone()).allow_tcp(false).allow_udp(false);
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
-        Self { call, wasi: wasi.build(), table, stdout, stderr, mounts }
+        Self { call, cost, wasi: wasi.build(), table, stdout, stderr, mounts, max_answer }
     }
 
+    /// Each function of the host begins with one of the next four.
     fn own(&mut self) -> &mut Self {
+        self.cost.add(CALL_COST);
         self
     }
 
     fn table(&mut self) -> &mut ResourceTable {
+        self.cost.add(CALL_COST);
         &mut self.table
+    }
+
+    fn program(&mut self) -> WasiCliCtxView<'_> {
+        self.cost.add(CALL_COST);
+        self.cli()
+    }
+
+    fn network(&mut self) -> WasiSocketsCtxView<'_> {
+        self.cost.add(CALL_COST);
+        self.sockets()
     }
 
     pub(crate) fn limiter(&mut self) -> &mut dyn ResourceLimiter {
@@ -69,6 +94,11 @@ impl ComponentState {
     /// Prints an answer that was not printed but returned.
     pub(crate) fn answer(&mut self, answer: &str) -> Result<()> {
         self.stdout.print(answer.as_bytes())
+    }
+
+    /// Remembers an answer that the host did not take, since it is longer than `max_answer`.
+    pub(crate) fn answer_too_long(&mut self) {
+        self.stdout.lose(self.max_answer);
     }
 
     /// What is left of a call that has ended.
@@ -86,7 +116,7 @@ impl WasiView for ComponentState {
     }
 }
 
-/// The resources of wasmtime-wasi's streams and polls.
+/// The resources of wasmtime-wasi's streams.
 struct Table;
 
 impl HasData for Table {
@@ -99,18 +129,18 @@ pub(crate) fn component_linker(engine: &Engine) -> Result<Linker<ComponentState>
     let mut linker = Linker::new(engine);
     let l = &mut linker;
     wasmtime_wasi_io::bindings::wasi::io::error::add_to_linker::<_, Table>(l, ComponentState::table)?;
-    wasmtime_wasi_io::bindings::wasi::io::poll::add_to_linker::<_, Table>(l, ComponentState::table)?;
+    wasmtime_wasi_io::bindings::wasi::io::poll::add_to_linker::<_, Own>(l, ComponentState::own)?;
     wasmtime_wasi_io::bindings::wasi::io::streams::add_to_linker::<_, Table>(l, ComponentState::table)?;
-    cli::environment::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::exit::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::stdin::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::stdout::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::stderr::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::terminal_input::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::terminal_output::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::terminal_stdin::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::terminal_stdout::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
-    cli::terminal_stderr::add_to_linker::<_, WasiCli>(l, ComponentState::cli)?;
+    cli::environment::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::exit::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::stdin::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::stdout::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::stderr::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::terminal_input::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::terminal_output::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::terminal_stdin::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::terminal_stdout::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
+    cli::terminal_stderr::add_to_linker::<_, WasiCli>(l, ComponentState::program)?;
     clock::wall_clock::add_to_linker::<_, Own>(l, ComponentState::own)?;
     clock::monotonic_clock::add_to_linker::<_, Own>(l, ComponentState::own)?;
     numbers::random::add_to_linker::<_, Own>(l, ComponentState::own)?;
@@ -120,14 +150,14 @@ pub(crate) fn component_linker(engine: &Engine) -> Result<Linker<ComponentState>
     filesystem::preopens::add_to_linker::<_, Own>(l, ComponentState::own)?;
     network::tcp_create_socket::add_to_linker::<_, Own>(l, ComponentState::own)?;
     network::udp_create_socket::add_to_linker::<_, Own>(l, ComponentState::own)?;
-    network::instance_network::add_to_linker::<_, WasiSockets>(l, ComponentState::sockets)?;
+    network::instance_network::add_to_linker::<_, WasiSockets>(l, ComponentState::network)?;
     network::ip_name_lookup::add_to_linker::<_, Own>(l, ComponentState::own)?;
     network::network::add_to_linker::<_, WasiSockets>(
         l,
         &network::network::LinkOptions::default(),
-        ComponentState::sockets,
+        ComponentState::network,
     )?;
-    network::tcp::add_to_linker::<_, WasiSockets>(l, ComponentState::sockets)?;
-    network::udp::add_to_linker::<_, WasiSockets>(l, ComponentState::sockets)?;
+    network::tcp::add_to_linker::<_, WasiSockets>(l, ComponentState::network)?;
+    network::udp::add_to_linker::<_, WasiSockets>(l, ComponentState::network)?;
     Ok(linker)
 }

@@ -11,6 +11,7 @@ impl ComponentState {
         if len > MAX_BYTES.into() {
             bail!("it wanted {len} random bytes at once and may have {MAX_BYTES}: ask for less, more often");
         }
+        self.cost.add(len);
         let mut bytes = vec![0; usize::try_from(len)?];
         self.call.random.fill(&mut bytes);
         Ok(bytes)

@@ -30,8 +30,9 @@ impl ip_name_lookup::Host for ComponentState {
     fn resolve_addresses(
         &mut self,
         _: Resource<Network>,
-        _: String,
+        name: String,
     ) -> SocketResult<Resource<ip_name_lookup::ResolveAddressStream>> {
+        self.cost.copied(name.len());
         self.refused()
     }
 }

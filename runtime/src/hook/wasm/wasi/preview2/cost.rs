@@ -1,0 +1,78 @@
+//! Cost of what the host does for a component: host functions add to it while they run, and it is taken from the
+//! instructions of the call when they return.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use wasmtime::{CallHook, CallHookHandler, Result, StoreContextMut, Trap};
+
+use super::{ComponentState, MAX_HANDED};
+use crate::hook::wasm::wasi::{BYTES_PER_INSTRUCTION, YIELD_INTERVAL};
+
+/// Instructions that are due. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cost(Arc<AtomicU64>);
+
+impl Cost {
+    /// Host functions of one call never run at the same time, and none adds anything near the range of the number.
+    pub(super) fn add(&self, instructions: u64) {
+        self.0.fetch_add(instructions, Ordering::Relaxed);
+    }
+
+    /// Adds what copying so many bytes costs, from the component or to it.
+    pub(super) fn copied(&self, bytes: usize) {
+        self.add(bytes as u64 / BYTES_PER_INSTRUCTION);
+    }
+
+    fn take(&self) -> u64 {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// Charges what a host function did when it returns, and gives way to others every [`YIELD_INTERVAL`] instructions. Bounds
+/// what a component hands over.
+pub(crate) struct Charge;
+
+#[async_trait]
+impl CallHookHandler<ComponentState> for Charge {
+    async fn handle_call_event(
+        &self,
+        mut store: StoreContextMut<'_, ComponentState>,
+        event: CallHook,
+    ) -> Result<()> {
+        match event {
+            CallHook::CallingWasm => return Ok(()),
+            // What the component hands over next are arguments of a function of the host.
+            CallHook::CallingHost => {
+                store.set_hostcall_fuel(MAX_HANDED);
+                return Ok(());
+            }
+            // What it hands over next is the answer.
+            CallHook::ReturningFromWasm => {
+                let max_answer = store.data().max_answer;
+                store.set_hostcall_fuel(max_answer);
+                return Ok(());
+            }
+            CallHook::ReturningFromHost => {}
+        }
+        let cost = store.data().cost.take();
+        // Nothing is due where the engine calls itself, to grow a memory for example. There the fuel is in the hands of
+        // compiled code, and setting it would lose what that code used.
+        if cost == 0 {
+            return Ok(());
+        }
+        let left = store.get_fuel()?;
+        store.set_fuel(left.saturating_sub(cost))?;
+        if left < cost {
+            return Err(Trap::OutOfFuel.into());
+        }
+        // Setting the fuel delays the engine's own yield: without this a loop of such calls would never give way.
+        let fuel_at_yield = &mut store.data_mut().call.fuel_at_yield;
+        if fuel_at_yield.saturating_sub(left - cost) >= YIELD_INTERVAL {
+            *fuel_at_yield = left - cost;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
