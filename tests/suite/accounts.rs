@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use acceptance::api::{CONFIG_MAP, EVENT, Kind, Objects, SECRET, SERVICE_ACCOUNT};
+use acceptance::api::{CONFIG_MAP, EVENT, Kind, NAMESPACE, Objects, SECRET, SERVICE_ACCOUNT};
 use acceptance::fixture::Fixture;
 use acceptance::objects::{
     Composite, Hook, condition, config_map, has_condition, is_true, text, uid, version,
 };
-use acceptance::webhook::Webhook;
+use acceptance::webhook::{Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -127,8 +127,7 @@ pub(crate) async fn a_controller_does_what_the_printed_roles_of_its_account_allo
     // Without serviceAccountRef the server impersonates no account.
     until_controller(test, "no right to act", says("cannot impersonate".to_owned())).await?;
     grant(test, &roles, "-acts").await?;
-    let forbidden = format!("User \"{account}\" cannot list resource \"configmaps\"");
-    until_controller(test, "no right to read the module", says(forbidden)).await?;
+    // The module is a ConfigMap, as the children are: the account may read it.
     grant(test, &roles, "-hooks").await?;
     until_controller(test, "ready", |cc| is_true(cc, "Ready")).await?;
     until_controller(test, "no right to write, said before there is a parent", lacks(&account)).await?;
@@ -298,8 +297,9 @@ pub(crate) async fn a_controller_goes_on_until_its_new_account_may_start_it(
     test.config_maps().until("child", "updated as before", made("2")).await?;
 
     let roles = roles(test, &changed).await?;
-    grant(test, &roles, "-writes").await?;
-    grant(test, &roles, "-hooks").await?;
+    for ends in ["-reads", "-writes", "-hooks"] {
+        grant(test, &roles, ends).await?;
+    }
     test.config_maps().until("child", "updated by the new account", made("3")).await?;
     until_controller(test, "its new spec", |cc| {
         is_true(cc, "Ready") && cc["status"]["observedGeneration"] == cc["metadata"]["generation"]
@@ -321,9 +321,12 @@ pub(crate) async fn a_webhook_decides_within_the_rights_of_its_controllers_accou
     let hooks = |controller: Composite| controller.synced_by(at("/sync")).finalized_by(at("/finalize"));
     let roles = nothing_granted(test, hooks).await?;
     test.create(test.parent("a")).await?;
-    let acts = |event: &Value| text(event, "/message").contains("cannot impersonate");
-    let fields = "involvedObject.name=a,reason=SyncError";
-    test.within(&EVENT).until_some(fields, "no right to act", acts).await?;
+    let acts = |cc: &Value| {
+        has_condition(cc, "RightsGranted", "False", "RightsMissing")
+            && condition(cc, "RightsGranted")
+                .is_some_and(|it| text(it, "/message").contains("cannot impersonate"))
+    };
+    until_controller(test, "no right to act", acts).await?;
     grant(test, &roles, "-acts").await?;
     grant(test, &roles, "-writes").await?;
     test.parents().until("a", "its status", |parent| parent["status"]["said"] == "so").await?;
@@ -366,6 +369,70 @@ pub(crate) async fn a_decorator_writes_within_the_rights_of_its_account(test: &m
     test.parents().delete("a").await?;
     test.config_maps().until_gone("child").await?;
     test.parents().until_gone("a").await
+}
+
+/// The server may read all Secrets, and an account none of them, then those of its own namespace.
+pub(crate) async fn a_hook_is_shown_only_what_its_controllers_account_may_read(
+    test: &mut Fixture,
+) -> Result<()> {
+    let webhook = Webhook::serve(|_| json!({ "attachments": [] }).into()).await?;
+    let elsewhere = format!("{}-elsewhere", test.name());
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": elsewhere } });
+    test.make(&test.everywhere(&NAMESPACE), namespace).await?;
+    for (place, name) in [(test.within(&SECRET), "near"), (test.within_other(&SECRET, &elsewhere), "far")] {
+        let metadata = json!({ "name": name, "labels": { "of": test.name() } });
+        test.make(&place, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata })).await?;
+    }
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "greeter" } });
+    test.make(&test.within(&SERVICE_ACCOUNT), account).await?;
+    test.serve()?;
+    let selects = json!({ "matchLabels": { "of": test.name() } });
+    let controller =
+        test.decorator().renamed(&short(test)).decorating(&SECRET, json!({ "labelSelector": selects }));
+    let controller = controller.synced_by(Hook::webhook(&webhook.url("/sync")));
+    let place = json!({ "namespace": test.name(), "name": "greeter" });
+    let decorators = test.decorators();
+    test.make(&decorators, controller.with("serviceAccountRef", place).json()).await?;
+    let refused = format!(
+        "User \"system:serviceaccount:{}:greeter\" cannot list resource \"secrets\" in API group \"\"",
+        test.name()
+    );
+    let lacks = |dc: &Value| {
+        let says = |kind| condition(dc, kind).is_some_and(|it| text(it, "/message").starts_with(&refused));
+        has_condition(dc, "RightsGranted", "False", "RightsMissing") && says("RightsGranted") && says("Ready")
+    };
+    let told = decorators.until(&short(test), "the right that is missing", lacks).await?;
+    test.until_event_on(&told, "RightsMissing", |event| text(event, "/message").contains(&refused)).await?;
+    ensure!(webhook.count() == 0, "the hook was shown {:?}", webhook.asked());
+
+    let subject = json!({ "kind": "ServiceAccount", "namespace": test.name(), "name": "greeter" });
+    let granted = [
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": { "name": "sees" },
+            "rules": [may_read_secrets()],
+        }),
+        json!({
+            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding",
+            "metadata": { "name": "sees", "namespace": test.name() },
+            "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": "sees" }, "subjects": [subject],
+        }),
+    ];
+    for role in granted {
+        let kind = text(&role, "/kind").to_owned();
+        let kind = Kind::new(RBAC, "v1", &kind, &format!("{}s", kind.to_lowercase()));
+        test.make(&test.within(&kind), role).await?;
+    }
+    decorators.until(&short(test), "ready", |dc| is_true(dc, "Ready")).await?;
+    let fields = "involvedObject.name=far,reason=SyncError";
+    let says = |event: &Value| {
+        let message = text(event, "/message");
+        message.contains(&refused) && message.contains(&elsewhere)
+    };
+    test.within_other(&EVENT, &elsewhere).until_some(fields, "refused", says).await?;
+    let shown = webhook.asked();
+    let is_near = |asked: &Asked| asked.body["object"]["metadata"]["name"] == "near";
+    ensure!(!shown.is_empty() && shown.iter().all(is_near), "the hook was shown {shown:?}");
+    Ok(())
 }
 
 pub(crate) async fn related_objects_are_those_that_its_controllers_account_may_read(

@@ -454,6 +454,7 @@ fn of_accounts() -> Vec<Test> {
             related_objects_are_deleted_with_the_rights_of_the_controllers_account,
             a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed,
             a_decorator_writes_within_the_rights_of_its_account,
+            a_hook_is_shown_only_what_its_controllers_account_may_read,
         },
     ]
 }

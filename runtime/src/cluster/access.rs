@@ -1,12 +1,23 @@
 //! Access reviews: whether an account may read what a controller of its starts with, and write what it has to.
 
+use http::StatusCode;
 use metahook_core::api::access::{OwnerGuard, Reads, Writes};
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::api::read_access::Lists;
 use metahook_core::object::Object;
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{ApiClient, Unreachable};
 use crate::cluster::rights::ROLES;
+
+/// Why nothing is known about a right.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReviewError {
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("{0}")]
+    Unanswered(String),
+}
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -30,6 +41,29 @@ pub(crate) async fn missing(
         }
         if let Some(asked) = asked.filter(|_| !is_allowed(&answer.body)) {
             return Ok(Some(format!("User {:?} cannot {asked}; {ROLES}", account.user())));
+        }
+    }
+    Ok(None)
+}
+
+/// The first of these rights that an account lacks in a namespace, or in all of them; `None`: none of them. `api` acts as the account.
+pub(crate) async fn unreadable(
+    api: &ApiClient,
+    account: &ServiceAccountRef,
+    lists: &[Lists],
+    namespace: Option<&str>,
+) -> Result<Option<String>, ReviewError> {
+    for right in lists {
+        let answer = api.ask(REVIEWS, &right.review(namespace)).await?;
+        match answer.status {
+            status if status.is_success() => {}
+            // The server may not act as the account.
+            StatusCode::FORBIDDEN => return Ok(Some(answer.message())),
+            _ => return Err(ReviewError::Unanswered(answer.message())),
+        }
+        if !is_allowed(&answer.body) {
+            let place = namespace.map_or_else(String::new, |name| format!(" in the namespace {name:?}"));
+            return Ok(Some(format!("User {:?} cannot {right}{place}; {ROLES}", account.user())));
         }
     }
     Ok(None)

@@ -6,6 +6,7 @@ mod hooks;
 pub(crate) mod host;
 pub(crate) mod leave;
 pub(crate) mod observer;
+mod read_rights;
 mod reconcile;
 pub(crate) mod related;
 mod runner;
@@ -46,6 +47,7 @@ use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
 use decorator_conflicts::DecoratorCoordinator;
 use observer::Observer;
+use read_rights::ReadRights;
 use turns::Turns;
 
 /// Parts of the server that all controllers share.
@@ -172,6 +174,8 @@ pub(crate) struct ControllerData {
     pub(crate) object: Arc<Object>,
     pub(crate) config: ControllerConfig,
     pub(crate) parents: Arc<Store>,
+    /// With an account of its own.
+    pub(crate) reads: Option<Arc<ReadRights>>,
     /// The stores of the kinds of children, and of revisions.
     pub(crate) children: Vec<Arc<Store>>,
     pub(crate) controllers: Arc<Controllers>,

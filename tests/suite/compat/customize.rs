@@ -521,7 +521,7 @@ pub(crate) async fn related_objects_are_read_with_the_rights_of_the_controllers_
     let may = |kind: &Kind, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [kind.group], "resources": resources, "verbs": verbs });
     let rules = [
         may(&place.thing, &["things"], &["list", "watch"]),
-        may(test.kind(), &["greetings", "greetings/status"], &["get", "update", "patch"]),
+        may(test.kind(), &["greetings", "greetings/status"], &["get", "list", "watch", "update", "patch"]),
     ];
     let role = json!({ "kind": "Role", "metadata": metadata, "rules": rules });
     let binding = json!({

@@ -14,6 +14,7 @@ pub mod packed;
 mod per_hook;
 pub mod policy;
 pub mod rbac;
+pub mod read_access;
 pub mod reason;
 pub mod selection;
 pub mod status;

@@ -144,8 +144,10 @@ impl RequiredRights {
         let related = self.related_kinds.iter().filter(|_| self.account.is_none());
         let reads: Vec<_> =
             self.parents.iter().chain(self.children.keys()).chain(related).map(read).collect();
-        let mut all = Vec::from(bound(&format!("{}-reads", self.name), None, &reads, server));
-        all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), account));
+        // The server reads for all controllers together; what it shows a controller's hooks, the account may read, too.
+        let readers: Vec<_> = std::iter::once(server).chain(&self.account).collect();
+        let mut all = Vec::from(bound(&format!("{}-reads", self.name), None, &reads, &readers));
+        all.extend(bound(&format!("{}-writes", self.name), None, &self.writes(), &[account]));
         for (namespace, objects) in &self.objects {
             let rules = [("configmaps", &objects.config_maps), ("secrets", &objects.secrets)];
             let rules = rules.into_iter().filter(|(_, names)| !names.is_empty());
@@ -154,12 +156,12 @@ impl RequiredRights {
                 &format!("{}-hooks", self.name),
                 Some(namespace),
                 &rules.collect::<Vec<_>>(),
-                account,
+                &[account],
             ));
         }
         if let Some(ServiceAccountRef { namespace, name }) = &self.account {
             let rule = named("serviceaccounts", &[name.clone()].into(), &["impersonate"]);
-            all.extend(bound(&format!("{}-acts", self.name), Some(namespace), &[rule], server));
+            all.extend(bound(&format!("{}-acts", self.name), Some(namespace), &[rule], &[server]));
         }
         all
     }
@@ -230,7 +232,7 @@ fn named(resource: &str, names: &BTreeSet<String>, verbs: &[&str]) -> Value {
 }
 
 /// A role and its binding: in a namespace, or everywhere.
-fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &ServiceAccountRef) -> [Value; 2] {
+fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &[&ServiceAccountRef]) -> [Value; 2] {
     const API: &str = "rbac.authorization.k8s.io";
     let kind = if namespace.is_some() { "Role" } else { "ClusterRole" };
     let metadata = match namespace {
@@ -238,7 +240,7 @@ fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &ServiceAc
         None => json!({ "name": name }),
     };
     let version = format!("{API}/v1");
-    let subject = json!({ "kind": "ServiceAccount", "namespace": to.namespace, "name": to.name });
+    let subject = |to: &&ServiceAccountRef| json!({ "kind": "ServiceAccount", "namespace": to.namespace, "name": to.name });
     [
         json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules }),
         json!({
@@ -246,7 +248,7 @@ fn bound(name: &str, namespace: Option<&String>, rules: &[Value], to: &ServiceAc
             "kind": format!("{kind}Binding"),
             "metadata": metadata,
             "roleRef": { "apiGroup": API, "kind": kind, "name": name },
-            "subjects": [subject],
+            "subjects": to.iter().map(subject).collect::<Vec<_>>(),
         }),
     ]
 }
@@ -296,11 +298,12 @@ mod tests {
             words.join(",")
         };
         let what = match role["rules"].as_array() {
-            None => format!(
-                "to {}/{}",
-                role["subjects"][0]["namespace"].as_str().unwrap(),
-                role["subjects"][0]["name"].as_str().unwrap()
-            ),
+            None => {
+                let name = |to: &Value, field| to[field].as_str().unwrap().to_owned();
+                let name = |to| format!("{}/{}", name(to, "namespace"), name(to, "name"));
+                let names: Vec<_> = role["subjects"].as_array().unwrap().iter().map(name).collect();
+                format!("to {}", names.join(", "))
+            }
             Some(rules) => rules
                 .iter()
                 .map(|rule| {
@@ -315,10 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn with_an_account_the_server_reads_and_acts_and_the_account_writes() {
+    fn with_an_account_the_server_acts_the_account_writes_and_both_read() {
         let expected = [
             "ClusterRole metahook-composite-c-reads: greetings get,list,watch; pods get,list,watch",
-            "ClusterRoleBinding metahook-composite-c-reads: to metacontroller/metacontroller",
+            "ClusterRoleBinding metahook-composite-c-reads: to metacontroller/metacontroller, hello/greeter",
             "ClusterRole metahook-composite-c-writes: greetings get,update,patch; greetings/status update; greetings/finalizers update; pods get,create,update,delete; controllerrevisions get,create,update,delete",
             "ClusterRoleBinding metahook-composite-c-writes: to hello/greeter",
             "Role metahook-composite-c-hooks in db: secrets password get,list,watch",

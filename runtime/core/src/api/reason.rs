@@ -96,7 +96,7 @@ table! {
     DecoratorsConflict = ("DecoratorsConflict", Controllers, Warning, "Change one of the hooks.");
     /// The server may not write the status of controllers. The controller works all the same. Recorded once.
     StatusForbidden = ("StatusForbidden", Controllers, Warning, "Let the server update the resource that the message names.");
-    /// The controller's account may not write what the spec declares: see the condition `RightsGranted`. Or the spec names
+    /// The controller's account may not write, list or watch what the spec declares: see the condition `RightsGranted`. Or the spec names
     /// another ServiceAccount, which may not read what the controller starts with; the controller goes on with its spec
     /// before that, until the account may.
     RightsMissing = ("RightsMissing", Controllers, Warning, "Grant what the message names: `metahook rbac` prints it.");
@@ -307,7 +307,7 @@ table! {
     AllGranted = ("AllGranted", ConditionType::RightsGranted, true);
     /// It may not; the message names account, verb, resource and API group. `<parents>/finalizers` counts where the API server guards
     /// owner references. The controller runs all the same: the right may be granted
-    /// where its parents are, or never be needed.
+    /// where its parents are, or never be needed. Where the right to list or watch a kind is missing, the controller does not run.
     RightsMissing = ("RightsMissing", ConditionType::RightsGranted, false);
     /// From all answers of [shadows](../shadows.md) the same follows as from those of their hooks.
     ShadowsAgree = ("AnswersAgree", ConditionType::ShadowAgrees, true);

@@ -17,6 +17,7 @@ use super::{HELD_RETRY_DELAY, MAX_MESSAGE_LENGTH};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
 use crate::controller::hooks::HookError;
+use crate::controller::read_rights::ReadRightsError;
 use crate::controller::related::RelatedError;
 use crate::memory::{MemoryShort, MemoryTooLarge};
 use crate::telemetry::error_chain;
@@ -42,6 +43,8 @@ pub(crate) enum ReconcileError {
     Revision(#[from] RevisionError),
     #[error(transparent)]
     Related(#[from] RelatedError),
+    #[error(transparent)]
+    Reads(#[from] ReadRightsError),
     #[error("claiming children")]
     Claim(#[source] ClaimError),
     #[error("the parent's finalizer")]
@@ -78,6 +81,7 @@ impl ReconcileError {
                 error.is_ungranted()
             }
             Self::Several { is_ungranted, .. } => *is_ungranted,
+            Self::Reads(error) => matches!(error, ReadRightsError::Missing(_)),
             _ => false,
         }
     }
@@ -132,6 +136,7 @@ impl ReconcileError {
             Self::MemoryShort(_) => ("MemoryShort", Retry::Quiet),
             Self::Revision(_) => ("Revision", Retry::Loud),
             Self::Related(error) => (error.category(), error.retry()),
+            Self::Reads(_) => ("Rights", Retry::Loud),
             Self::Claim(error) => ("Claim", error.retry()),
             Self::Finalizer(error) => ("Finalizer", error.retry()),
             Self::Child { .. } => ("Child", Retry::Loud),

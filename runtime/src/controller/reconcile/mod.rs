@@ -244,6 +244,9 @@ impl Reconciler {
         wrote: bool,
     ) -> Outcome {
         let is_ungranted = result.as_ref().is_err_and(ReconcileError::is_ungranted);
+        if let Some(reads) = self.data.reads.as_ref().filter(|_| is_ungranted) {
+            reads.doubt();
+        }
         let result = result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
         let repeated = self.parents.repeats(&parent.key, hook.changing);

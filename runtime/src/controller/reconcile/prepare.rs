@@ -143,7 +143,11 @@ impl Reconciler {
     ) -> Result<ControlFlow<Progress, (Arc<Object>, HookName, bool)>, ReconcileError> {
         let mut wrote = false;
         loop {
-            let change = match phase(&parent, &self.data.config.selection) {
+            let phase = phase(&parent, &self.data.config.selection);
+            if let (Phase::AddFinalizer | Phase::Ask(_), Some(reads)) = (phase, &self.data.reads) {
+                reads.check(&parent.key.namespace).await?;
+            }
+            let change = match phase {
                 Phase::Ignore if wrote => return Ok(ControlFlow::Break(Progress::Wrote)),
                 Phase::Ignore => return Ok(ControlFlow::Break(Progress::Ignored)),
                 Phase::Ask(hook) => return Ok(ControlFlow::Continue((parent, hook, wrote))),

@@ -173,6 +173,7 @@ impl Scenario {
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
             },
             parents: stores.open(&parents()),
+            reads: None,
             children: vec![stores.open(&children())],
             controllers: Arc::clone(&context.controllers),
             recorder: context.cluster.recorder.clone(),

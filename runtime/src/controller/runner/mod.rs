@@ -4,6 +4,7 @@ mod counts;
 mod missing_rights;
 mod modules;
 pub(super) mod parent_queue;
+mod reading;
 pub(super) mod report;
 mod requirements;
 pub(super) mod stale_finalizers;
@@ -35,6 +36,7 @@ use crate::controller::observer::Observed;
 use crate::controller::runner::missing_rights::MissingRights;
 use crate::controller::runner::modules::Modules;
 use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed};
+use crate::controller::runner::reading::{Readable, taken_away};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::waiting_parents::WaitingParents;
 use crate::controller::{Brake, ControllerData};
@@ -84,6 +86,8 @@ struct RunningController {
     parts: Vec<ParentQueue>,
     hooks: Arc<Hooks>,
     kinds: Kinds,
+    /// One for each part, where the controller has an account.
+    reads: Vec<Readable>,
     modules: Modules,
     brake: Arc<Brake>,
 }
@@ -130,7 +134,7 @@ impl ControllerRunner {
         brake: &Arc<Brake>,
     ) -> Option<RunningController> {
         let common = spec.common();
-        let kinds = self.kinds(spec).await?;
+        let (kinds, reads) = self.readable_kinds(spec).await?;
         let hooks = match common.hooks.try_map(|name, hook| self.hook(name, hook)) {
             Ok(hooks) => hooks,
             Err(error) => {
@@ -157,14 +161,16 @@ impl ControllerRunner {
             observed: options.observed,
             max_webhook_answer: options.max_webhook_answer,
         };
-        let parts = served.map(|(target, parents)| {
+        let parts = served.enumerate().map(|(nth, (target, parents))| {
             let config = kinds.config(spec, (target, parents), parts_of_config);
-            // Parents and children are read with the server's own rights, for all controllers together.
+            // Parents and children are read with the server's own rights, for all controllers together; hooks are shown what
+            // their account may read.
             let stores = &self.context.cluster.stores;
             let data = ControllerData {
                 object: Arc::clone(&self.object),
                 config,
                 parents: stores.open(parents),
+                reads: reads.get(nth).map(|(_, reads)| Arc::clone(reads)),
                 children: kinds.claimed().map(|resource| stores.open(resource)).collect(),
                 controllers: Arc::clone(&context.controllers),
                 recorder: context.cluster.recorder.clone(),
@@ -183,7 +189,8 @@ impl ControllerRunner {
             };
             ParentQueue::new(hooks, self.decorator(), &context, common.account.is_some(), throttle.clone())
         });
-        Some(RunningController { parts: parts.collect(), hooks, kinds, modules, brake: Arc::clone(brake) })
+        let parts = parts.collect();
+        Some(RunningController { parts, hooks, kinds, reads, modules, brake: Arc::clone(brake) })
     }
 
     fn decorator(&self) -> Option<Decorator> {
@@ -250,7 +257,7 @@ impl ControllerRunner {
     async fn serve(
         &self,
         spec: &CheckedSpec,
-        RunningController { parts, hooks, kinds, modules, brake }: RunningController,
+        RunningController { parts, hooks, kinds, reads, modules, brake }: RunningController,
     ) -> StopReason {
         let listed = async {
             for part in &parts {
@@ -297,6 +304,7 @@ impl ControllerRunner {
         let end = tokio::select! {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.kinds_change(spec, &kinds, true) => StopReason::Anew,
+            () = taken_away(&reads) => StopReason::Anew,
             () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };
