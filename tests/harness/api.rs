@@ -1,6 +1,7 @@
 //! Kubernetes objects of one kind as plain JSON: read, write, watch for what they become.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::api::{
@@ -65,6 +66,8 @@ kinds! {
     COMPOSITE_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "CompositeController" "compositecontrollers";
     DECORATOR_CONTROLLER = "metacontroller.k8s.io" "v1alpha1" "DecoratorController" "decoratorcontrollers";
 }
+
+const NAMESPACE_PATIENCE: Duration = Duration::from_mins(5);
 
 /// The objects of one kind, in one namespace or in none.
 #[derive(Debug, Clone)]
@@ -176,7 +179,16 @@ impl Objects {
 
     /// Waits until there is no such object.
     pub async fn until_gone(&self, name: &str) -> Result<()> {
-        until(&format!("{}/{name}: gone", self.place), PATIENCE, || async {
+        self.until_gone_within(name, PATIENCE).await
+    }
+
+    /// The same for a namespace, whose turn comes after those of other tests that have ended.
+    pub async fn until_namespace_gone(&self, name: &str) -> Result<()> {
+        self.until_gone_within(name, NAMESPACE_PATIENCE).await
+    }
+
+    async fn until_gone_within(&self, name: &str, limit: Duration) -> Result<()> {
+        until(&format!("{}/{name}: gone", self.place), limit, || async {
             Ok(match self.find(name).await {
                 Ok(None) => Ok(()),
                 Ok(Some(object)) => Err(object.to_string()),

@@ -74,6 +74,7 @@ use runner::{Test, Wanted, What, tests};
 fn all() -> Vec<Test> {
     let of_servers = [
         of_bounds(),
+        of_the_field(),
         of_decorators(),
         of_controllers(),
         of_the_contract(),
@@ -85,7 +86,6 @@ fn all() -> Vec<Test> {
         of_authors(),
         of_scripts(),
         apart(),
-        of_the_field(),
         of_the_harness(),
     ];
     let of_servers = least_but_where_needed(of_servers.concat());

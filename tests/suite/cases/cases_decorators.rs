@@ -72,7 +72,7 @@ pub(crate) async fn c32_a_decorated_namespace_gets_its_binding_and_goes(test: &m
     let shown = |asked: &Asked| asked.body["attachments"][group].get(&key).is_some();
     webhook.until_asked("with the binding", shown).await?;
     namespaces.delete(&namespace).await?;
-    namespaces.until_gone(&namespace).await?;
+    namespaces.until_namespace_gone(&namespace).await?;
     let log = log(test)?;
     let creates = written(&log, &namespace).into_iter().filter(|verb| verb == "create").count();
     ensure!(creates == 1, "created {creates} times");
@@ -121,7 +121,7 @@ pub(crate) async fn c33_an_attachment_lies_in_an_attached_namespace(test: &mut F
     let creates = written(&log(test)?, test.name()).into_iter().filter(|verb| verb == "create").count();
     ensure!(creates == 2, "created {creates} times");
     roles.delete(test.name()).await?;
-    test.everywhere(&NAMESPACE).until_gone(&namespace).await?;
+    test.everywhere(&NAMESPACE).until_namespace_gone(&namespace).await?;
     place.until_gone("q").await
 }
 

@@ -122,7 +122,7 @@ pub(crate) async fn c26_a_namespace_that_goes_is_not_held_by_a_last_child(test: 
         namespaces.delete(&world.namespace).await?;
     }
     for world in worlds.iter().take(2) {
-        namespaces.until_gone(&world.namespace).await?;
+        namespaces.until_namespace_gone(&world.namespace).await?;
     }
     let waiting = &worlds[2];
     // No Event can be made there any more.
@@ -139,7 +139,7 @@ pub(crate) async fn c26_a_namespace_that_goes_is_not_held_by_a_last_child(test: 
     for parent in parents.list().await? {
         hold(&parents, text(&parent, "/metadata/name"), Value::Null).await?;
     }
-    namespaces.until_gone(&waiting.namespace).await
+    namespaces.until_namespace_gone(&waiting.namespace).await
 }
 
 /// C27: a child that is made anew, and does not go.
