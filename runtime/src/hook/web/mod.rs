@@ -198,6 +198,11 @@ impl Webhook {
             AnswerSource::Own(tag) => {
                 let bytes = answer::whole(&head.headers, body, self.pools.max_answer, memory).await;
                 let bytes = bytes.map_err(|error| self.broken_body(error))?;
+                // The error about an answer that is no JSON quotes its beginning, which may be what its author must not see.
+                if !is_own && !bytes.trim_ascii_start().starts_with(b"{") {
+                    let why = "the answer that its redirect led to is no JSON object".to_owned();
+                    return Err(WebError::Broken { host: self.host(), why });
+                }
                 Ok(WebAnswer { bytes, tag: tag.filter(|_| self.target.etag.is_some()).map(Into::into) })
             }
             AnswerSource::Kept(kept) => {

@@ -90,10 +90,10 @@ async fn redirects_are_followed_and_credentials_stay_behind() {
     // The second connection is for the other host; all names are of one address here.
     let connections = vec![
         vec![to("307 T", "c"), to("308 P", "http://other.example/d")],
-        vec![http("200 OK", "", "there")],
+        vec![http("200 OK", "", "{\"there\":1}")],
     ];
     let (answer, requests) = asked("http://u:p@hook.example/a/b", connections).await;
-    assert_eq!(answer.unwrap(), b"there");
+    assert_eq!(answer.unwrap(), b"{\"there\":1}");
     for (request, start) in requests.iter().zip(["POST /a/b ", "POST /a/c ", "POST /d "]) {
         assert!(request.starts_with(start) && request.ends_with("{}"), "{request}");
     }
@@ -105,8 +105,8 @@ async fn redirects_are_followed_and_credentials_stay_behind() {
 async fn a_redirect_that_says_see_other_is_asked_by_get() {
     let other = http("302 F", "location: /other?x\r\n", "");
     let (answer, requests) =
-        asked("http://hook.example/", vec![vec![other, http("200 OK", "", "there")]]).await;
-    assert_eq!(answer.unwrap(), b"there");
+        asked("http://hook.example/", vec![vec![other, http("200 OK", "", " \n{}")]]).await;
+    assert_eq!(answer.unwrap(), b" \n{}");
     assert!(requests[1].starts_with("GET /other?x ") && requests[1].ends_with("\r\n\r\n"), "{requests:?}");
     assert_eq!(header(&requests[1], "content-type"), None);
 }
@@ -151,6 +151,20 @@ async fn a_proxy_is_asked_for_the_whole_url() {
     assert!(requests[0].starts_with("POST http://far.example:81/x "), "{}", requests[0]);
     assert_eq!(header(&requests[0], "proxy-authorization"), Some("Basic dXNlcjpzZWNyZXQ="));
     assert_eq!(header(&requests[0], "host"), Some("far.example:81"));
+}
+
+#[tokio::test]
+async fn an_answer_elsewhere_that_is_no_json_object_is_refused_and_not_quoted() {
+    for body in ["root:x:0:0", "[\"secret\"]", "\"{\"", " \n", ""] {
+        let elsewhere = http("307 T", "location: /other\r\n", "");
+        let connections = vec![vec![elsewhere, http("200 OK", "", body)]];
+        let (answer, _) = asked("http://hook.example/", connections).await;
+        let expected = "the exchange with the webhook at hook.example broke off: the answer that its redirect led to is no JSON object";
+        assert_eq!(answer.unwrap_err().to_string(), expected);
+        // The webhook's own answer is quoted where it is no JSON.
+        let (own, _) = asked("http://hook.example/", vec![vec![http("200 OK", "", body)]]).await;
+        assert_eq!(own.unwrap(), body.as_bytes());
+    }
 }
 
 #[tokio::test]
