@@ -50,6 +50,9 @@ pub(crate) use trust::TrustState;
 
 const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
 
+/// A request on a connection that closes within this time is sent once more.
+const MAX_REPEAT_DELAY: Duration = Duration::from_secs(1);
+
 /// A webhook that can be called.
 pub(crate) struct Webhook {
     target: WebhookTarget,
@@ -242,11 +245,11 @@ impl Webhook {
             let pool = if hop.with_credentials { &trusted.pool } else { &trusted.elsewhere };
             let request = || self.request(&hop, message, trusted.authorization.as_ref());
             let answer = match pool.request(request()).await {
-                // A server may close an idle connection in the moment in which a request takes it.
-                Err(closed) if was_closed(&closed) => match pool.request(request()).await {
-                    Err(error) if error.is_connect() => Err(closed),
-                    answer => answer,
-                },
+                // A server may close an idle connection in the moment in which a request takes it, which shows at once. A
+                // webhook that breaks off later may do so because of the request.
+                Err(closed) if was_closed(&closed) && start.elapsed() < MAX_REPEAT_DELAY => {
+                    pool.request(request()).await.or(Err(closed))
+                }
                 answer => answer,
             };
             let answer = answer.map_err(|error| {
