@@ -1,8 +1,8 @@
 //! Hooks that are webhooks: one POST, one answer, within the webhook's time.
 //!
-//! Anything but an answer with status 200 is an error, except that being told to wait is none, and being told that an earlier
-//! answer still holds; a redirect is followed. Whether an answer depends on its request alone is not known, so a webhook is
-//! never pure.
+//! An answer with another status than 200 is an error, but for the one that asks to wait and the one that says that an earlier
+//! answer still holds. [`RedirectPolicy`] decides which redirects are followed. Whether an answer depends on its request alone
+//! is not known, so a webhook is never pure.
 
 mod answer;
 mod connector;

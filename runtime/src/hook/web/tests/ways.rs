@@ -157,6 +157,20 @@ async fn a_redirect_that_says_see_other_is_asked_by_get() {
 }
 
 #[tokio::test]
+async fn an_answer_elsewhere_that_is_no_json_object_is_refused_and_not_quoted() {
+    for body in ["root:x:0:0", "[\"secret\"]", "\"{\"", " \n", ""] {
+        let elsewhere = http("307 T", "location: /other\r\n", "");
+        let connections = vec![vec![elsewhere, http("200 OK", "", body)]];
+        let (answer, _) = asked("http://hook.example/", connections).await;
+        let expected = "the exchange with the webhook at hook.example broke off: the answer that its redirect led to is no JSON object";
+        assert_eq!(answer.unwrap_err().to_string(), expected);
+        // The webhook's own answer is quoted where it is no JSON.
+        let (own, _) = asked("http://hook.example/", vec![vec![http("200 OK", "", body)]]).await;
+        assert_eq!(own.unwrap(), body.as_bytes());
+    }
+}
+
+#[tokio::test]
 async fn redirects_in_a_circle_end() {
     let again = http("307 T", "location: /\r\n", "");
     let (answer, requests) = asked("http://hook.example/", vec![vec![again; MAX_REDIRECTS + 1]]).await;
@@ -196,20 +210,6 @@ async fn a_proxy_is_asked_for_the_whole_url() {
     assert!(requests[0].starts_with("POST http://far.example:81/x "), "{}", requests[0]);
     assert_eq!(header(&requests[0], "proxy-authorization"), Some("Basic dXNlcjpzZWNyZXQ="));
     assert_eq!(header(&requests[0], "host"), Some("far.example:81"));
-}
-
-#[tokio::test]
-async fn an_answer_elsewhere_that_is_no_json_object_is_refused_and_not_quoted() {
-    for body in ["root:x:0:0", "[\"secret\"]", "\"{\"", " \n", ""] {
-        let elsewhere = http("307 T", "location: /other\r\n", "");
-        let connections = vec![vec![elsewhere, http("200 OK", "", body)]];
-        let (answer, _) = asked("http://hook.example/", connections).await;
-        let expected = "the exchange with the webhook at hook.example broke off: the answer that its redirect led to is no JSON object";
-        assert_eq!(answer.unwrap_err().to_string(), expected);
-        // The webhook's own answer is quoted where it is no JSON.
-        let (own, _) = asked("http://hook.example/", vec![vec![http("200 OK", "", body)]]).await;
-        assert_eq!(own.unwrap(), body.as_bytes());
-    }
 }
 
 #[tokio::test]
