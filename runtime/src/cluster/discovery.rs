@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use metahook_core::json::lists::{Document, Lists};
 use metahook_core::object::id::{Gvk, Gvr, Resource, join_api_version};
+use metahook_core::one_line;
 use metahook_core::reconcile::outcome::Retry;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -226,8 +227,7 @@ impl Discovery {
 /// What the answer has, or why it has nothing, in one line.
 fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, String> {
     if !answer.status.is_success() {
-        let message = answer.message();
-        return Err(message.split_whitespace().collect::<Vec<_>>().join(" "));
+        return Err(one_line(&answer.message()).into_owned());
     }
     serde_json::from_str(&answer.body).map_err(|error| format!("the answer is no list: {error}"))
 }

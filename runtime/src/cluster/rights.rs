@@ -19,7 +19,7 @@ pub(crate) fn is_ungranted(status: u16, message: &str) -> bool {
     status == 403 && message.contains("User \"") && message.contains(" cannot ")
 }
 
-/// A refusal in one line. The status is told only where the API server says no more than that.
+/// A refusal in one line. The status is shown only where the API server says no more than that.
 pub(crate) fn refusal(status: u16, message: &str) -> String {
     let message = one_line(message);
     if message.trim().is_empty() {

@@ -78,7 +78,6 @@ pub(crate) async fn answers_that_are_always_new_are_throttled(test: &mut Fixture
     // The first ten, and a burst.
     let calls = calls_per_second(&hook, 17, Duration::from_secs(1)).await?;
     test.at_most("calls of the hook, throttled", calls, "per s", RATE * 1.5)?;
-    // The first such Event, after ten in a row, names the field; this one says that the budget is used up.
     let exhausted = |event: &Value| {
         event["type"] == "Warning" && text(event, "/message").contains("--self-triggered-max")
     };

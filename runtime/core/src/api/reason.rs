@@ -138,10 +138,9 @@ table! {
     ChildrenDiffer = ("ChildrenDiffer", Parents, Normal, "Set `updateStrategy.method` to have children updated or made anew; or delete the child.");
     /// The reconcile waited for memory for long. The budget is shared by all controllers, which take turns.
     MemoryShort = ("MemoryShort", Parents, Warning, "See [Memory](../limits.md#memory-of-reconciles).");
-    /// The parent's own writes, and what others made of them, triggered more than ten reconciles in a row, which change the field
-    /// that the message names and share `--self-triggered-rate`; or more reconciles than `--self-triggered-max`, or more
-    /// than ten in a row with a hook that reads the clock. They run one by one from now on, until another client changes the parent's spec, labels or annotations.
-    Throttled = ("Throttled", Parents, Warning, "Let the hook's answers come to rest.");
+    /// The parent's own writes, and what others made of them, triggered more reconciles than `--self-triggered-max`, or more than
+    /// ten in a row with a hook that reads the clock. They run one by one from now on, until another client changes the parent's spec, labels or annotations. Where two of them in a row change the same field, the message names it.
+    Throttled = ("Throttled", Parents, Warning, "Let the hook's answers settle.");
     /// The hook is of version v1 and has no names for related objects outside of its parent's namespace.
     RelatedHidden = ("RelatedHidden", Parents, Warning, "Declare version v2 for the hook and for customize.");
     /// A parent has more than 50 older ControllerRevisions. The server deletes the oldest.

@@ -19,7 +19,7 @@ const MAX_MANAGERS: usize = 120;
 /// Values that a message names; the others are counted.
 const MAX_VALUES: usize = 2;
 
-const ADVICE: &str = "it is put right less and less often, so stop the one or the other";
+const ADVICE: &str = "the server corrects it less and less often: stop the one or the other";
 
 /// Both values and their other managers; of Secrets only the paths. Long values are cut, so that the rest of the message has
 /// room in an Event.

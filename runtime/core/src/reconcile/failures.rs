@@ -1,10 +1,10 @@
-//! Message about several objects that fail in one reconcile: it names each, tells equal causes once, and is cut to a length.
+//! Message about several objects that fail in one reconcile: it names each, shows equal causes once, and is cut to a length.
 
 use std::collections::BTreeMap;
 
 use crate::{one_line, shorten_middle};
 
-/// Causes that a message tells; the objects of the others are counted.
+/// Causes that a message shows; the objects of the others are counted.
 const MAX_CAUSES: usize = 6;
 
 /// A cause is cut to fewer bytes than these only where the whole message has less room.
@@ -20,7 +20,7 @@ pub struct WriteFailure {
     pub cause: String,
 }
 
-/// Objects that fail for one cause, which is told in the words of the first one.
+/// Objects that fail for one cause, which is shown in the words of the first one.
 struct Group<'a> {
     objects: Vec<&'a WriteFailure>,
     cause: String,
@@ -40,8 +40,8 @@ pub fn message(what: &str, failures: &[WriteFailure], max: usize) -> String {
     let shown = groups.get(..shown).unwrap_or_default();
     let separators = "; ".len() * shown.len();
     let share = level(shown.iter().map(Group::len), room.saturating_sub(separators));
-    let told: Vec<_> = shown.iter().map(|group| group.text(share)).collect();
-    shorten_middle(&format!("{start}{}{end}", told.join("; ")), max)
+    let texts: Vec<_> = shown.iter().map(|group| group.text(share)).collect();
+    shorten_middle(&format!("{start}{}{end}", texts.join("; ")), max)
 }
 
 fn grouped(failures: &[WriteFailure]) -> Vec<Group<'_>> {

@@ -86,7 +86,7 @@ impl ReconcileError {
         }
     }
 
-    /// The failures of several writes as one, which tells those that are worth an Event; the others are tried again with
+    /// The failures of several writes as one, which names those that are worth an Event; the others are tried again with
     /// them. `what`: the plural of what was written.
     pub(super) fn of_all(what: &str, mut errors: Vec<Self>) -> Option<Self> {
         let rank = |error: &Self| match error.failure().retry {

@@ -3,6 +3,7 @@
 mod apply;
 mod children;
 mod error;
+mod held_back;
 mod memory;
 mod observe;
 pub(super) mod parents;
@@ -18,13 +19,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metahook_core::api::reason::EventReason;
-use metahook_core::children::Op;
-use metahook_core::children::plan::{first_change, first_difference};
-use metahook_core::decorator::status;
 use metahook_core::hash::Fingerprint;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Key, ObjectId};
-use metahook_core::pacing::self_triggered::Pace;
 use metahook_core::pacing::ungranted_delay;
 use metahook_core::reconcile::outcome::{Changed, Failure, Outcome, Streaks};
 use metahook_core::reconcile::plan::ReconcilePlan;
@@ -41,6 +38,7 @@ use crate::memory::Reservation;
 use crate::store::Writer;
 use children::ChildWriter;
 pub(crate) use error::{ClaimError, ReconcileError};
+use held_back::is_held_back;
 use memory::{Attempts, ReconcileMemory};
 use parents::Parents;
 use write::{ObjectWriter, TAKEN_RETRY_DELAY, WriteResult};
@@ -49,12 +47,6 @@ const MAX_MESSAGE_LENGTH: usize = 2048;
 
 /// A hook whose deletions wait is asked again this much later, since it may no longer want them.
 const HELD_RETRY_DELAY: Duration = Duration::from_mins(1);
-
-const RATIONED: &str = "The hook reads the clock, and each reconcile of this object writes something else: more than ten in a row did. From now on there is one each 10 s, until one has nothing to write or another client changes the object's spec, labels or annotations. Change the hook so that it leaves the time out of its answers, or rounds it";
-
-const IN_A_ROW: &str = "What the controller writes for this object triggers one reconcile after the other: more than ten in a row wrote something. From now on they share --self-triggered-rate with those of other such objects. Change the hook so that its answers come to rest";
-
-const THROTTLED: &str = "What the controller writes for this object triggers one reconcile after the other, more than --self-triggered-max. From now on there is one each 10 s, until another client changes the object's spec, labels or annotations. Change the hook so that its answers come to rest";
 
 /// The parts of a reconcile, for the parents of one kind of one controller.
 pub(crate) struct Reconciler {
@@ -87,11 +79,11 @@ pub(crate) struct Reconcile {
     version: Fingerprint,
 }
 
-/// What the calls of a reconcile say about the next one.
-struct HookSaid {
+/// What the hook calls of a reconcile mean for the next one.
+struct HookHints {
     resync_after: Option<Duration>,
     reads_clock: bool,
-    /// What it changes, once it has written something often in a row.
+    /// The place that the reconcile changes, of a parent that is held back.
     changing: Option<String>,
 }
 
@@ -207,7 +199,7 @@ impl Reconciler {
                 resync_after = reconcile.plan.resync_after;
                 reads_clock = reconcile.pure == Some(false);
                 // Few reconciles come so far: the objects are read again for these alone.
-                changing = (streaks.next != Pace::AtOnce).then(|| self.changing(&reconcile)).flatten();
+                changing = is_held_back(streaks).then(|| self.changing(&reconcile)).flatten();
                 let written = self.apply(&reconcile).await;
                 let written = match reconcile.unrenewed.take() {
                     Some(error) if written.is_ok() => Err(error),
@@ -230,7 +222,7 @@ impl Reconciler {
             }
         };
         self.observe(&parent, began, &result, streaks);
-        let hook = HookSaid { resync_after, reads_clock, changing };
+        let hook = HookHints { resync_after, reads_clock, changing };
         Some(self.finish(&parent, result, hook, streaks, accepted.is_noted()))
     }
 
@@ -239,7 +231,7 @@ impl Reconciler {
         &self,
         parent: &Object,
         result: Result<Changed, ReconcileError>,
-        hook: HookSaid,
+        hook: HookHints,
         streaks: Streaks,
         wrote: bool,
     ) -> Outcome {
@@ -249,17 +241,7 @@ impl Reconciler {
         }
         let result = result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        let repeated = self.parents.repeats(&parent.key, hook.changing);
-        let message = match (&result, streaks.next) {
-            (Ok(Changed::Something), Pace::At(_)) if hook.reads_clock => Some(RATIONED),
-            (Ok(Changed::Something), Pace::At(_)) => Some(THROTTLED),
-            (Ok(Changed::Something), Pace::Throttled) if repeated.is_some() => Some(IN_A_ROW),
-            _ => None,
-        };
-        let warning = message.map(|message| match repeated {
-            Some(place) => format!("{message}. What changes each time is {place}"),
-            None => message.to_owned(),
-        });
+        let warning = self.held_back(&parent.key, &result, streaks, &hook);
         self.parents.record_new(parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
@@ -273,23 +255,6 @@ impl Reconciler {
             }
             outcome => outcome,
         }
-    }
-
-    /// The first child and field that a plan changes, or the field of the status.
-    fn changing(&self, reconcile: &Reconcile) -> Option<String> {
-        let of_child = |op: &Op| {
-            let op = if let Op::Probe { write, .. } = op { write } else { op };
-            let (Op::Replace { id, body } | Op::Apply { id, body, .. }) = op else { return None };
-            let observed = self.data.observed_child(id)?.value().ok()?;
-            Some(format!("{id}: {}", first_change(&observed, body)?))
-        };
-        reconcile.plan.children.ops.iter().find_map(of_child).or_else(|| {
-            let wanted = reconcile.plan.decoration.status.as_ref()?;
-            let body = status(&reconcile.parent, wanted.clone())?;
-            let observed = reconcile.parent.value().ok()?;
-            let place = first_difference(observed.get("status")?, body.get("status")?)?;
-            Some(format!("status.{place}"))
-        })
     }
 
     /// The first half of an attempt, and its memory; `None`: there was not enough.

@@ -22,6 +22,7 @@ use metahook_core::settled::{CacheRevision, SettledParents};
 use crate::controller::ControllerData;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{Hooks, LoadedHooks};
+use crate::controller::reconcile::held_back::ChangingPlaces;
 use crate::sync::lock;
 
 pub(crate) struct Parents {
@@ -33,8 +34,7 @@ pub(crate) struct Parents {
     settled: Mutex<SettledParents>,
     first_failure: Mutex<FirstFailure>,
     pub(crate) histories: WriteHistories,
-    /// The place that the last reconcile of a parent changed, of those that write often in a row.
-    changing: Mutex<BTreeMap<Key, String>>,
+    pub(super) changing: ChangingPlaces,
     /// Warnings of the last reconcile of each parent. Parents without warnings have no entry.
     warnings: Mutex<BTreeMap<Key, Warnings>>,
     differing: Mutex<DifferingChildren>,
@@ -59,7 +59,7 @@ impl Parents {
             settled: Mutex::new(SettledParents::new(purity_check)),
             first_failure: Mutex::default(),
             histories: WriteHistories::default(),
-            changing: Mutex::default(),
+            changing: ChangingPlaces::default(),
             warnings: Mutex::default(),
             differing: Mutex::default(),
             api_warnings: Mutex::default(),
@@ -239,22 +239,10 @@ impl Parents {
         }
     }
 
-    /// The place that a parent's reconcile changed, where the one before changed the same. A hook that works in many steps
-    /// changes another one each time.
-    pub(crate) fn repeats(&self, parent: &Key, place: Option<String>) -> Option<String> {
-        let mut all = lock(&self.changing);
-        let Some(place) = place else {
-            all.remove(parent);
-            return None;
-        };
-        let before = all.insert(parent.clone(), place.clone());
-        (before.as_ref() == Some(&place)).then_some(place)
-    }
-
     /// To be called where the parent is gone, or no longer selected.
     pub(crate) fn forget(&self, parent: &Key) {
         self.histories.forget(parent);
-        lock(&self.changing).remove(parent);
+        self.changing.forget(parent);
         lock(&self.differing).note(parent, None);
         lock(&self.warnings).remove(parent);
         lock(&self.api_warnings).remove(parent);
@@ -352,7 +340,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::controller::reconcile::testing::Scenario;
 
     fn drift(name: &str) -> Drift {
         let resource = Resource {
@@ -393,15 +380,6 @@ mod tests {
         assert_eq!(histories.flapping(now), flapping(1, "2"));
         histories.forget(&two);
         assert_eq!(histories.flapping(now), (0, None));
-    }
-
-    #[tokio::test]
-    async fn a_place_is_named_when_two_reconciles_in_a_row_change_it() {
-        let parents = Scenario::new(Some(200)).reconciler;
-        let of = |place: Option<&str>| parents.parents.repeats(&Key::new("n", "p"), place.map(str::to_owned));
-        assert_eq!([of(Some("a")), of(Some("b"))], [None, None], "it works in steps");
-        assert_eq!(of(Some("b")).as_deref(), Some("b"));
-        assert_eq!([of(None), of(Some("b"))], [None, None], "it settled in between");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Hooks that are webhooks: one POST, one answer, within the webhook's time.
 //!
-//! Anything but an answer with status 200 is an error, except that being told to wait is none, and being told that an earlier
-//! answer still holds; a redirect is followed. Whether an answer depends on its request alone is not known, so a webhook is
-//! never pure.
+//! An answer with another status than 200 is an error, but for the one that asks to wait and the one that says that an earlier
+//! answer still holds. [`RedirectPolicy`] decides which redirects are followed. Whether an answer depends on its request alone
+//! is not known, so a webhook is never pure.
 
 mod answer;
 mod connector;
@@ -49,6 +49,9 @@ use trust::TrustSource;
 pub(crate) use trust::TrustState;
 
 const OUR_NAME: &str = concat!("metahook/", env!("CARGO_PKG_VERSION"));
+
+/// A request on a connection that closes within this time is sent once more.
+const MAX_REPEAT_DELAY: Duration = Duration::from_secs(1);
 
 /// A webhook that can be called.
 pub(crate) struct Webhook {
@@ -198,6 +201,11 @@ impl Webhook {
             AnswerSource::Own(tag) => {
                 let bytes = answer::whole(&head.headers, body, self.pools.max_answer, memory).await;
                 let bytes = bytes.map_err(|error| self.broken_body(error))?;
+                // The error about an answer that is no JSON quotes its beginning, which may be what its author must not see.
+                if !is_own && !bytes.trim_ascii_start().starts_with(b"{") {
+                    let why = "the answer that its redirect led to is no JSON object".to_owned();
+                    return Err(WebError::Broken { host: self.host(), why });
+                }
                 Ok(WebAnswer { bytes, tag: tag.filter(|_| self.target.etag.is_some()).map(Into::into) })
             }
             AnswerSource::Kept(kept) => {
@@ -237,11 +245,11 @@ impl Webhook {
             let pool = if hop.with_credentials { &trusted.pool } else { &trusted.elsewhere };
             let request = || self.request(&hop, message, trusted.authorization.as_ref());
             let answer = match pool.request(request()).await {
-                // A server may close an idle connection in the moment in which a request takes it.
-                Err(closed) if was_closed(&closed) => match pool.request(request()).await {
-                    Err(error) if error.is_connect() => Err(closed),
-                    answer => answer,
-                },
+                // A server may close an idle connection in the moment in which a request takes it, which shows at once. A
+                // webhook that breaks off later may do so because of the request.
+                Err(closed) if was_closed(&closed) && start.elapsed() < MAX_REPEAT_DELAY => {
+                    pool.request(request()).await.or(Err(closed))
+                }
                 answer => answer,
             };
             let answer = answer.map_err(|error| {

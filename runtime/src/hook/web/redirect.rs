@@ -1,4 +1,5 @@
-//! Redirects of webhooks, followed as programs written in Go follow them, with stricter rules for credentials.
+//! Redirects of webhooks: those that the policy allows are followed as programs written in Go follow them, with stricter rules
+//! for credentials.
 
 use http::{Method, StatusCode, Uri};
 use metahook_core::shorten;

@@ -75,6 +75,51 @@ async fn a_request_on_a_connection_that_closes_is_sent_once_more() {
     served.await.unwrap();
 }
 
+/// Answers the first request of one connection and closes that at the second, `late` after it came; then answers the repeated
+/// request, where it comes. Returns the webhook's second answer, and whether the request was repeated.
+async fn closed_connection(late: Duration, answer: Vec<u8>) -> (Result<Vec<u8>, WebError>, bool) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let pools = pools(listener.local_addr().unwrap());
+    let (closed, is_closed) = tokio::sync::oneshot::channel();
+    let served = tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        request(&mut first).await;
+        first.write_all(&http("200 OK", "", "1")).await.unwrap();
+        request(&mut first).await;
+        tokio::time::pause();
+        tokio::time::advance(late).await;
+        tokio::time::resume();
+        drop(first);
+        closed.send(()).unwrap();
+        let (mut second, _) = listener.accept().await.unwrap();
+        request(&mut second).await;
+        second.write_all(&answer).await.unwrap();
+    });
+    let hook = of_pools("http://hook.example/", &pools);
+    assert_eq!(hook.ask("{}").await.unwrap(), b"1");
+    let answer = hook.ask("{}").await;
+    is_closed.await.unwrap();
+    let is_repeated = served.is_finished();
+    served.abort();
+    (answer, is_repeated)
+}
+
+#[tokio::test]
+async fn a_request_on_a_connection_that_closes_late_is_not_repeated() {
+    let answer = || http("200 OK", "", "2");
+    let (early, is_repeated) = closed_connection(Duration::from_millis(500), answer()).await;
+    assert_eq!((early.unwrap(), is_repeated), (b"2".to_vec(), true));
+    let (late, is_repeated) = closed_connection(Duration::from_secs(9), answer()).await;
+    assert_eq!((late.unwrap_err().category(), is_repeated), ("HookBroken", false));
+}
+
+#[tokio::test]
+async fn a_repeated_request_that_fails_has_the_error_of_the_first() {
+    let (answer, is_repeated) = closed_connection(Duration::ZERO, b"no HTTP\r\n\r\n".to_vec()).await;
+    let error = answer.unwrap_err().to_string();
+    assert!(is_repeated && error.contains("connection closed before message completed"), "{error}");
+}
+
 #[tokio::test]
 async fn the_urls_user_and_password_go_with_the_request_alone() {
     let url = "http://Aladdin:open%20sesame@hook.example/";
@@ -90,10 +135,10 @@ async fn redirects_are_followed_and_credentials_stay_behind() {
     // The second connection is for the other host; all names are of one address here.
     let connections = vec![
         vec![to("307 T", "c"), to("308 P", "http://other.example/d")],
-        vec![http("200 OK", "", "there")],
+        vec![http("200 OK", "", "{\"there\":1}")],
     ];
     let (answer, requests) = asked("http://u:p@hook.example/a/b", connections).await;
-    assert_eq!(answer.unwrap(), b"there");
+    assert_eq!(answer.unwrap(), b"{\"there\":1}");
     for (request, start) in requests.iter().zip(["POST /a/b ", "POST /a/c ", "POST /d "]) {
         assert!(request.starts_with(start) && request.ends_with("{}"), "{request}");
     }
@@ -105,10 +150,24 @@ async fn redirects_are_followed_and_credentials_stay_behind() {
 async fn a_redirect_that_says_see_other_is_asked_by_get() {
     let other = http("302 F", "location: /other?x\r\n", "");
     let (answer, requests) =
-        asked("http://hook.example/", vec![vec![other, http("200 OK", "", "there")]]).await;
-    assert_eq!(answer.unwrap(), b"there");
+        asked("http://hook.example/", vec![vec![other, http("200 OK", "", " \n{}")]]).await;
+    assert_eq!(answer.unwrap(), b" \n{}");
     assert!(requests[1].starts_with("GET /other?x ") && requests[1].ends_with("\r\n\r\n"), "{requests:?}");
     assert_eq!(header(&requests[1], "content-type"), None);
+}
+
+#[tokio::test]
+async fn an_answer_elsewhere_that_is_no_json_object_is_refused_and_not_quoted() {
+    for body in ["root:x:0:0", "[\"secret\"]", "\"{\"", " \n", ""] {
+        let elsewhere = http("307 T", "location: /other\r\n", "");
+        let connections = vec![vec![elsewhere, http("200 OK", "", body)]];
+        let (answer, _) = asked("http://hook.example/", connections).await;
+        let expected = "the exchange with the webhook at hook.example broke off: the answer that its redirect led to is no JSON object";
+        assert_eq!(answer.unwrap_err().to_string(), expected);
+        // The webhook's own answer is quoted where it is no JSON.
+        let (own, _) = asked("http://hook.example/", vec![vec![http("200 OK", "", body)]]).await;
+        assert_eq!(own.unwrap(), body.as_bytes());
+    }
 }
 
 #[tokio::test]
