@@ -223,7 +223,7 @@ impl Reconciler {
         };
         self.observe(&parent, began, &result, streaks);
         let hook = HookHints { resync_after, reads_clock, changing };
-        Some(self.finish(&parent, result, hook, streaks, accepted.is_noted()))
+        Some(self.finish(&parent, result, &hook, streaks, accepted.is_noted()))
     }
 
     /// Log line, Events and outcome of a reconcile. `wrote`: also in vain.
@@ -231,7 +231,7 @@ impl Reconciler {
         &self,
         parent: &Object,
         result: Result<Changed, ReconcileError>,
-        hook: HookHints,
+        hook: &HookHints,
         streaks: Streaks,
         wrote: bool,
     ) -> Outcome {
@@ -241,7 +241,7 @@ impl Reconciler {
         }
         let result = result.map_err(|error| error.failure());
         self.log(&parent.key, &result);
-        let warning = self.held_back(&parent.key, &result, streaks, &hook);
+        let warning = self.held_back(&parent.key, &result, streaks, hook);
         self.parents.record_new(parent, EventReason::Throttled, warning);
         if let Some(message) = result.as_ref().err().and_then(Failure::event) {
             self.data.recorder.record(parent, EventReason::SyncError, &message);
