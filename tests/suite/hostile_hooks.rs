@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Instant;
 
-use acceptance::api::POD;
+use acceptance::api::{CONFIG_MAP, POD};
 use acceptance::expected_messages;
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::config_map;
@@ -12,6 +12,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 
+use crate::attacks::form;
 use crate::attacks::measure::memory_at_most;
 use crate::table::{Row, host};
 use crate::wasm::{self, Wat, command};
@@ -28,6 +29,10 @@ const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
 
 /// Seconds in which a neighbour's parent converges, on a busy machine, too.
 const BESIDE: f64 = 60.0;
+
+/// The same beside hooks that loop: its calls wait 5 / 4 x 250 ms each, and a busy machine stretches them. Each loop goes on for
+/// a minute.
+const BESIDE_LOOPS: f64 = 20.0;
 
 /// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
 async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: f64) -> Result<()> {
@@ -89,6 +94,34 @@ pub(crate) async fn hooks_that_run_wild_do_no_harm(test: &mut Fixture) -> Result
         Row::fails("last-words", exits("this is it\nno more\n")?, &last_words),
     ];
     do_no_harm(test, &rows, MEMORY).await
+}
+
+/// Controllers whose hooks loop for as long as their limits may allow, so that no limit of theirs ends one in time.
+pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut Fixture) -> Result<()> {
+    const CONTROLLERS: usize = 5;
+    test.define_kind().await?;
+    test.store("good", &guest("hello")?).await?;
+    test.store("loops", &wasm::loops()?).await?;
+    test.server().flag(AT_ONCE);
+    test.serve()?;
+    let good = test.controller().of_parents_with("row", "good").making(&POD, "Recreate");
+    test.host(good.synced_by(test.hook("good"))).await?;
+    converges(test, "good").await?;
+    for number in 0..CONTROLLERS {
+        let row = format!("loops-{number}");
+        let hook = test.hook("loops").limited("instructions", 100_000_000_000_u64).limited("timeout", "60s");
+        let name = format!("{}-{row}", test.name());
+        let controller = test.controller().renamed(&name).of_parents_with("row", &row);
+        test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;
+        test.create(test.parent(&row).labelled("row", &row)).await?;
+    }
+    for number in 0..form(3, 20) {
+        let start = Instant::now();
+        converges(test, &format!("beside-{number}")).await?;
+        let took = start.elapsed().as_secs_f64();
+        test.at_most("a neighbour's parent converged", took, "s", BESIDE_LOOPS)?;
+    }
+    Ok(())
 }
 
 /// The host does work for these hooks that costs no instruction of theirs but is counted as some.

@@ -147,6 +147,7 @@ fn of_bounds() -> Vec<Test> {
             answers_that_are_too_large_do_no_harm,
             answers_that_are_none_do_no_harm,
             hooks_that_run_wild_do_no_harm,
+            many_hooks_that_loop_at_their_ceilings_take_turns,
             hooks_that_keep_the_host_busy_do_no_harm,
             what_is_no_hook_does_no_harm,
             hooks_that_look_around_find_nothing,

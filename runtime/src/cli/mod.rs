@@ -130,7 +130,7 @@ pub struct Serve {
     /// A list or a watch of which nothing comes from the API server for this long is asked for again; at most 1m.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = read_timeout)]
     pub api_read_timeout: Duration,
-    /// Calls of hooks at once; two per core when absent. One controller gets at most a quarter of them.
+    /// Calls of hooks that run at once; two per core when absent. One controller gets at most a quarter of them, and a call that runs for 250 ms while others wait hands its place on.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub hook_concurrency: Option<u16>,
     /// Memory that reconciles may take at once; when absent three quarters of what the cgroup's memory limit leaves beside mounts and a compilation, or 512Mi without a limit. One reconcile may have three quarters of it.

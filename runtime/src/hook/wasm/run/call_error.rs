@@ -38,8 +38,8 @@ pub enum CallError {
         "the hook used up its {budget} instructions{place} (limits.instructions): it loops, or the limit is too low"
     )]
     Instructions { budget: u64, place: String },
-    #[error("the hook did not end within {}s (limits.timeout)", budget.as_secs_f64())]
-    Timeout { budget: Duration },
+    #[error("the hook did not end within {}s (limits.timeout){kept}", budget.as_secs_f64())]
+    Timeout { budget: Duration, kept: String },
     #[error("the hook wanted {wanted} of memory and may have {budget} (limits.memory){then}")]
     Memory { wanted: String, budget: String, then: String },
     #[error(
@@ -91,7 +91,10 @@ impl CallError {
 /// The end of a call that failed, by the step it had come to.
 #[derive(Debug)]
 pub(super) enum Failure {
-    TimedOut,
+    /// `busy`: for so long it kept its thread past the timeout without giving way.
+    TimedOut {
+        busy: Option<Duration>,
+    },
     Panicked(String),
     Starting(wasmtime::Error),
     Running(wasmtime::Error),
@@ -109,7 +112,14 @@ impl Failure {
             return CallError::MemoryShort(MemoryShort);
         }
         let (error, then) = match self {
-            Self::TimedOut => return CallError::Timeout { budget: limits.timeout },
+            Self::TimedOut { busy } => {
+                let kept = busy.map(|busy| {
+                    let busy = busy.as_secs_f64();
+                    format!(", and did not give way for {busy:.1}s: the next call of its controller waits")
+                });
+                let kept = kept.unwrap_or_default();
+                return CallError::Timeout { budget: limits.timeout, kept };
+            }
             Self::Panicked(message) => return CallError::Bug(message.clone()),
             Self::Starting(error) => (error, String::new()),
             Self::Running(error) if state.stdout.lost == 0 => {

@@ -1,20 +1,35 @@
 //! Concurrency of calls: controllers take turns, and no controller has all permits.
 //!
-//! There is a fixed number of permits, by default two per core. Waiting controllers are served round robin, and none has more
+//! There is a fixed number of permits, by default two per core, and a call runs only while it holds one. A call that runs for
+//! longer than [`TURN`] hands its permit on and waits for the next, so that what a hook takes of a core depends on how many
+//! controllers want it, and not on the limits of its controller. Waiting controllers are served round robin, and none has more
 //! than a quarter of the permits (at least one): what its hooks do to a core they never do to all cores.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::sync::lock;
+
+/// A call that runs for so long waits behind the calls of other controllers before it goes on.
+pub(super) const TURN: Duration = Duration::from_millis(250);
+
+/// Calls that have begun, for each permit: those of many controllers that loop wait in their instances for the next turn.
+const BEGUN_PER_PERMIT: usize = 16;
+
+/// A server with very many cores reserves no more address space than for so many calls.
+const MAX_BEGUN: usize = 512;
 
 /// The permits of all calls.
 #[derive(Debug)]
 pub(super) struct Concurrency {
     permits: Arc<Semaphore>,
-    /// Permits of one controller: hooks that keep their cores busy leave some to others.
+    /// Of calls that have begun, each with an instance of the pool.
+    begun: Arc<Semaphore>,
+    /// Calls of one controller that have begun: hooks that keep their cores busy leave some to others.
     max_per_controller: usize,
     /// At least those that have or want a permit.
     controllers: Mutex<BTreeMap<Box<str>, Controller>>,
@@ -25,32 +40,56 @@ pub(super) struct Concurrency {
 struct Controller {
     permits: Arc<Semaphore>,
     turn: Arc<Semaphore>,
+    /// Its calls begin no earlier: one of them kept a thread from everybody.
+    held_until: Arc<Mutex<Option<Instant>>>,
 }
 
-/// The permit of one call, held until dropped.
+/// A call that has begun, until dropped: it runs in turns.
+#[derive(Debug)]
+pub(super) struct Begun {
+    permits: Arc<Semaphore>,
+    controller: Controller,
+    _of_controller: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
+/// A turn of one call, until dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
-    _of_all: Option<OwnedSemaphorePermit>,
-    _of_controller: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// Calls that have begun at most, with so many permits.
+pub(super) fn max_begun(permits: usize) -> usize {
+    (permits * BEGUN_PER_PERMIT).min(MAX_BEGUN).max(permits)
 }
 
 impl Concurrency {
     /// A controller has a quarter of the permits, at least one: with two per core it keeps half of the cores busy.
     pub(super) fn new(permits: usize) -> Self {
-        let max_per_controller = (permits / 4).max(1);
-        Self { permits: Arc::new(Semaphore::new(permits)), max_per_controller, controllers: Mutex::default() }
+        Self {
+            permits: Arc::new(Semaphore::new(permits)),
+            begun: Arc::new(Semaphore::new(max_begun(permits))),
+            max_per_controller: (permits / 4).max(1),
+            controllers: Mutex::default(),
+        }
     }
 
-    /// Waits for a permit. A call that is dropped while it waits leaves the queue.
-    pub(super) async fn acquire(&self, controller: &str) -> Permit {
-        let Controller { permits, turn } = self.controller(controller);
+    /// Waits until a call may begin. A call that is dropped while it waits leaves the queue.
+    pub(super) async fn begin(&self, controller: &str) -> Begun {
+        let controller = self.controller(controller);
         // No semaphore is ever closed.
-        let of_controller = permits.acquire_owned().await.ok();
-        // One call of each controller waits beside those of others, so that controllers take turns.
-        let turn = turn.acquire().await;
-        let of_all = Arc::clone(&self.permits).acquire_owned().await.ok();
-        drop(turn);
-        Permit { _of_all: of_all, _of_controller: of_controller }
+        let of_controller = Arc::clone(&controller.permits).acquire_owned().await.ok();
+        loop {
+            let held_until = *lock(&controller.held_until);
+            match held_until.filter(|until| *until > Instant::now()) {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => break,
+            }
+        }
+        let of_all = Arc::clone(&self.begun).acquire_owned().await.ok();
+        let permits = Arc::clone(&self.permits);
+        Begun { permits, controller, _of_controller: of_controller, _of_all: of_all }
     }
 
     fn controller(&self, name: &str) -> Controller {
@@ -58,11 +97,37 @@ impl Concurrency {
         if let Some(controller) = controllers.get(name) {
             return controller.clone();
         }
-        controllers.retain(|_, controller| Arc::strong_count(&controller.permits) > 1);
-        let permits = Arc::new(Semaphore::new(self.max_per_controller));
-        let controller = Controller { permits, turn: Arc::new(Semaphore::new(1)) };
+        controllers.retain(|_, controller| !controller.is_idle());
+        let controller = Controller {
+            permits: Arc::new(Semaphore::new(self.max_per_controller)),
+            turn: Arc::new(Semaphore::new(1)),
+            held_until: Arc::default(),
+        };
         controllers.insert(name.into(), controller.clone());
         controller
+    }
+}
+
+impl Controller {
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.permits) == 1
+            && lock(&self.held_until).is_none_or(|until| until <= Instant::now())
+    }
+}
+
+impl Begun {
+    /// Waits for the next turn.
+    pub(super) async fn turn(&self) -> Permit {
+        // One call of each controller waits beside those of others, so that controllers take turns.
+        let turn = self.controller.turn.acquire().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
+        drop(turn);
+        Permit { _permit: permit }
+    }
+
+    /// Lets the controller begin no other call for so long.
+    pub(super) fn hold_back(&self, pause: Duration) {
+        *lock(&self.controller.held_until) = Some(Instant::now() + pause);
     }
 }
 
@@ -77,7 +142,9 @@ mod tests {
 
     use super::*;
 
-    type Waiting = BoxFuture<'static, Permit>;
+    /// A call in its first turn.
+    type Running = (Permit, Begun);
+    type Waiting = BoxFuture<'static, Running>;
 
     fn new(permits: usize) -> Arc<Concurrency> {
         Arc::new(Concurrency::new(permits))
@@ -85,7 +152,16 @@ mod tests {
 
     fn asks(permits: &Arc<Concurrency>, controller: &'static str) -> Waiting {
         let permits = Arc::clone(permits);
-        async move { permits.acquire(controller).await }.boxed()
+        async move {
+            let begun = permits.begin(controller).await;
+            (begun.turn().await, begun)
+        }
+        .boxed()
+    }
+
+    /// It has a permit at once.
+    fn runs(permits: &Arc<Concurrency>, controller: &'static str) -> Option<Running> {
+        asks(permits, controller).now_or_never()
     }
 
     fn waits(permits: &Arc<Concurrency>, controller: &'static str) -> Waiting {
@@ -94,7 +170,7 @@ mod tests {
         waiting
     }
 
-    fn got(waiting: &mut Waiting) -> Option<Permit> {
+    fn got(waiting: &mut Waiting) -> Option<Running> {
         match waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(permit) => Some(permit),
             Poll::Pending => None,
@@ -108,9 +184,8 @@ mod tests {
     #[test]
     fn a_free_permit_is_taken_without_waiting() {
         let permits = new(2);
-        let taken =
-            [permits.acquire("a").now_or_never().unwrap(), permits.acquire("b").now_or_never().unwrap()];
-        assert!(permits.acquire("c").now_or_never().is_none());
+        let taken = [runs(&permits, "a").unwrap(), runs(&permits, "b").unwrap()];
+        assert!(runs(&permits, "c").is_none());
         drop(taken);
         assert_eq!(free(&permits), 2);
     }
@@ -118,9 +193,9 @@ mod tests {
     #[test]
     fn a_controller_has_a_quarter_of_the_permits() {
         let permits = new(8);
-        let mut bad = [permits.acquire("bad").now_or_never(), permits.acquire("bad").now_or_never()];
+        let mut bad = [runs(&permits, "bad"), runs(&permits, "bad")];
         let mut third = waits(&permits, "bad");
-        let good = permits.acquire("good").now_or_never();
+        let good = runs(&permits, "good");
         assert!(bad.iter().all(Option::is_some) && good.is_some());
         drop(good);
         assert!(got(&mut third).is_none(), "a permit of another controller is not for it");
@@ -133,7 +208,7 @@ mod tests {
     #[test]
     fn calls_of_one_controller_do_not_delay_another_s_first() {
         let permits = new(1);
-        let mut running = permits.acquire("busy").now_or_never().unwrap();
+        let mut running = runs(&permits, "busy").unwrap();
         let mut busy: Vec<_> = (0..1000).map(|_| waits(&permits, "busy")).collect();
         let mut quiet = waits(&permits, "quiet");
         drop(running);
@@ -146,7 +221,7 @@ mod tests {
     #[test]
     fn controllers_take_turns_and_each_is_served_in_its_order() {
         let permits = new(1);
-        let running = permits.acquire("a").now_or_never().unwrap();
+        let running = runs(&permits, "a").unwrap();
         let asked = ["a", "a", "a", "b", "b", "c"];
         let mut waiting: Vec<_> = asked.map(|controller| (controller, waits(&permits, controller))).into();
         drop(running);
@@ -161,7 +236,7 @@ mod tests {
     #[test]
     fn a_dropped_call_hands_its_permit_on() {
         let permits = new(1);
-        let running = permits.acquire("a").now_or_never().unwrap();
+        let running = runs(&permits, "a").unwrap();
         let (first, second, mut third) = (waits(&permits, "a"), waits(&permits, "b"), waits(&permits, "c"));
         drop(first); // while it waits
         drop(running);
@@ -234,7 +309,7 @@ mod tests {
         let calls = (0..200_usize).map(|number| {
             let (permits, now, most) = (Arc::clone(&permits), Arc::clone(&now), Arc::clone(&most));
             tokio::spawn(async move {
-                let _permit = permits.acquire(["a", "b", "c"][number % 3]).await;
+                let _running = asks(&permits, ["a", "b", "c"][number % 3]).await;
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 now.fetch_sub(1, Ordering::SeqCst);

@@ -6,14 +6,15 @@
 mod call_error;
 mod component;
 mod concurrency;
+mod threads;
+mod turns;
 
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use metahook_core::api::policy::LimitBounds;
+use futures_util::future::BoxFuture;
+use metahook_core::api::policy::{LimitBounds, Limits};
 use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
 use wasmtime::{
@@ -32,7 +33,9 @@ pub use crate::memory::Reservation;
 pub use call_error::CallError;
 use call_error::Failure;
 use component::ReadyComponent;
-use concurrency::Concurrency;
+use concurrency::{Concurrency, max_begun};
+use threads::{Conduct, HookThreads};
+use turns::{Ran, Turns};
 
 /// Bytes of an error that wasmtime describes.
 const MAX_ERROR: usize = 500;
@@ -52,16 +55,21 @@ pub struct Runtime {
     linker: Linker<CallState>,
     component_linker: wasmtime::component::Linker<ComponentState>,
     concurrency: Concurrency,
+    threads: HookThreads,
     max_table_elements: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the WebAssembly engine cannot be started: {0}")]
-pub struct EngineError(String);
+pub enum EngineError {
+    #[error("the WebAssembly engine cannot be started: {0}")]
+    Engine(String),
+    #[error("no threads for hooks can be started")]
+    Threads(#[source] std::io::Error),
+}
 
 impl From<wasmtime::Error> for EngineError {
     fn from(error: wasmtime::Error) -> Self {
-        Self(format!("{error:#}"))
+        Self::Engine(format!("{error:#}"))
     }
 }
 
@@ -75,6 +83,7 @@ pub struct Module {
     ready: Ready,
     /// What the interpreter runs.
     script: Option<Script>,
+    conduct: Conduct,
 }
 
 /// Code with everything it imports.
@@ -117,7 +126,7 @@ impl Runtime {
         let per_call = PerCall { instances: 1, memories: 1, tables: 1 };
         let modules = pool(settings, max_table_elements, 0, per_call);
         let per_call = PerCall { instances: MAX_INSTANCES, memories: MAX_MEMORIES, tables: MAX_TABLES };
-        let components = pool(settings, max_table_elements, settings.concurrency, per_call);
+        let components = pool(settings, max_table_elements, max_begun(settings.concurrency), per_call);
         let engines = Engines {
             modules: engine(engine_config, modules)?,
             components: engine(component_engine_config, components)?,
@@ -125,7 +134,8 @@ impl Runtime {
         let linker = wasi::linker(&engines.modules)?;
         let component_linker = wasi::component_linker(&engines.components)?;
         let concurrency = Concurrency::new(settings.concurrency);
-        Ok(Self { engines, linker, component_linker, concurrency, max_table_elements })
+        let threads = HookThreads::start().map_err(EngineError::Threads)?;
+        Ok(Self { engines, linker, component_linker, concurrency, threads, max_table_elements })
     }
 
     /// Makes a module of code.
@@ -147,7 +157,7 @@ impl Runtime {
                 Ready::Component(ReadyComponent::new(ready)?)
             }
         };
-        Ok(Module { digest, size, origin, runner: None, ready, script: None })
+        Ok(Module { digest, size, origin, runner: None, ready, script: None, conduct: Conduct::default() })
     }
 
     /// Makes a module of a script: its interpreter, with the script to run.
@@ -166,54 +176,94 @@ impl Runtime {
             runner: Some(runner),
             ready,
             script: Some(script),
+            conduct: Conduct::default(),
         }
     }
 
     /// Calls a module once. No state outlives the call.
     pub async fn call(&self, module: &Module, call: Call<'_>) -> Called {
         if call.request.len() > MAX_REQUEST {
-            let answer = Err(CallError::Request(RequestTooLarge(call.request.len())));
-            return Called { answer, log: Log::default(), usage: Usage::default(), pure: true };
+            return Called::failed(CallError::Request(RequestTooLarge(call.request.len())));
         }
-        let permit = self.concurrency.acquire(call.controller).await;
-        let limits = call.limits;
-        let (ended, instructions, state) = match &module.ready {
-            Ready::Module(ready) => {
-                let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
-                let mut store = Store::new(&self.engines.modules, state);
-                store.limiter(CallState::limiter);
-                let ended = within(limits.timeout, start(&mut store, ready, limits.instructions)).await;
-                let left = store.get_fuel().unwrap_or_default();
-                (ended, limits.instructions.saturating_sub(left), store.into_data())
-            }
-            Ready::Component(ready) => {
-                let hook = call.hook;
-                let request = call.request.clone();
-                let state = ComponentState::new(call, module.script.as_ref(), self.max_table_elements);
-                let mut store = Store::new(&self.engines.components, state);
-                store.limiter(ComponentState::limiter);
-                let run = ready.run(&mut store, hook, &request, limits.instructions);
-                let ended = within(limits.timeout, run).await;
-                let left = store.get_fuel().unwrap_or_default();
-                (ended, limits.instructions.saturating_sub(left), store.into_data().into_call())
-            }
+        let begun = self.concurrency.begin(call.controller).await;
+        let turns = Turns::first(begun, call.limits.timeout).await;
+        let run = match &module.ready {
+            Ready::Module(ready) => self.run_module(ready.clone(), module, call, turns),
+            Ready::Component(ready) => self.run_component(ready.clone(), module, call, turns),
         };
+        match self.threads.run(run, module.conduct.is_trusted()).await {
+            Ok((called, longest_slice)) => {
+                module.conduct.ran(longest_slice);
+                called
+            }
+            Err(why) => Called::failed(CallError::Bug(why)),
+        }
+    }
+
+    /// A call that holds all it needs, as it may go on on another thread.
+    fn run_module(
+        &self,
+        ready: InstancePre<CallState>,
+        module: &Module,
+        call: Call<'_>,
+        turns: Turns,
+    ) -> BoxFuture<'static, (Called, Duration)> {
+        let limits = call.limits;
+        let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
+        let mut store = Store::new(&self.engines.modules, state);
+        store.limiter(CallState::limiter);
+        Box::pin(async move {
+            let ran = turns.run(start(&mut store, &ready, limits.instructions)).await;
+            let left = store.get_fuel().unwrap_or_default();
+            Called::ended(ran, &limits, left, store.into_data()).await
+        })
+    }
+
+    fn run_component(
+        &self,
+        ready: ReadyComponent,
+        module: &Module,
+        call: Call<'_>,
+        turns: Turns,
+    ) -> BoxFuture<'static, (Called, Duration)> {
+        let (limits, request) = (call.limits, call.request.clone());
+        let hook = call.hook.to_owned();
+        let state = ComponentState::new(call, module.script.as_ref(), self.max_table_elements);
+        let mut store = Store::new(&self.engines.components, state);
+        store.limiter(ComponentState::limiter);
+        Box::pin(async move {
+            let ran = turns.run(ready.run(&mut store, &hook, &request, limits.instructions)).await;
+            let left = store.get_fuel().unwrap_or_default();
+            Called::ended(ran, &limits, left, store.into_data().into_call()).await
+        })
+    }
+}
+
+impl Called {
+    /// It failed before the hook ran.
+    fn failed(error: CallError) -> Self {
+        Self { answer: Err(error), log: Log::default(), usage: Usage::default(), pure: true }
+    }
+
+    /// The result of a call that ran, and its longest slice. `left`: instructions that it did not use.
+    async fn ended(ran: Ran, limits: &Limits, left: u64, mut state: CallState) -> (Self, Duration) {
         state.refund();
+        let instructions = limits.instructions.saturating_sub(left);
         let usage = Usage { instructions, memory: state.limiter.peak_memory };
         let text = String::from_utf8_lossy(&state.stderr.bytes).into_owned();
         let log = Log { text, lost: state.stderr.lost };
         let pure = !state.clock.realtime_read;
-        let answer = match ended {
-            Ok(()) => Ok(state.stdout.bytes),
-            Err(failure) => Err(failure.explain(&limits, &state, &log.text)),
+        let answer = match ran.ended {
+            Ok(()) => Ok(std::mem::take(&mut state.stdout.bytes)),
+            Err(failure) => Err(failure.explain(limits, &state, &log.text)),
         };
         // The next call takes the permit at once. After a failure other tasks run first: the backtrace of a hook that used
         // up its stack takes a millisecond, and no fuel.
         if answer.is_err() {
             tokio::task::yield_now().await;
         }
-        drop(permit);
-        Called { answer, log, usage, pure }
+        drop(ran.turns);
+        (Self { answer, log, usage, pure }, ran.longest_slice)
     }
 }
 
@@ -241,7 +291,9 @@ fn pool(
     components: usize,
     per_call: PerCall,
 ) -> PoolingAllocationConfig {
-    let count = |per_call: usize| u32::try_from(settings.concurrency * per_call).unwrap_or(u32::MAX);
+    let count =
+        |per_call: usize| u32::try_from(max_begun(settings.concurrency) * per_call).unwrap_or(u32::MAX);
+    let each = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();
     // Each function that a table can hold takes some bytes of the instance.
     let instance_size = (1 << 20) + table_elements * 64;
@@ -250,31 +302,23 @@ fn pool(
         .total_memories(count(per_call.memories))
         .total_tables(count(per_call.tables))
         .total_stacks(count(1))
-        .max_core_instances_per_component(count(per_call.instances))
-        .max_memories_per_component(count(per_call.memories))
-        .max_tables_per_component(count(per_call.tables))
+        .max_core_instances_per_component(each(per_call.instances))
+        .max_memories_per_component(each(per_call.memories))
+        .max_tables_per_component(each(per_call.tables))
         .max_component_instance_size(instance_size)
         .max_memories_per_module(1)
         .max_tables_per_module(1)
         .table_elements(table_elements)
         .max_core_instance_size(instance_size)
         .max_memory_size(usize::try_from(settings.limits.ceiling.memory).unwrap_or(usize::MAX))
-        .max_unused_warm_slots(count(1))
+        // What has pages in memory between calls.
+        .max_unused_warm_slots(each(settings.concurrency))
         // Rust puts a stack of 1 MiB first, and touches pages behind it. The kernel names the touched pages.
         .linear_memory_keep_resident(2 << 20)
         // Without it each call gives its table's pages back and faults them in again: 5 of 21 µs (`cargo xtask bench hook`).
         .table_keep_resident(table_elements * size_of::<usize>())
         .pagemap_scan(Enabled::Auto);
     pool
-}
-
-/// Runs one call: also a panic ends this call alone.
-async fn within(timeout: Duration, run: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    match tokio::time::timeout(timeout, AssertUnwindSafe(run).catch_unwind()).await {
-        Ok(Ok(ended)) => ended,
-        Ok(Err(panic)) => Err(Failure::panicked(panic.as_ref())),
-        Err(_elapsed) => Err(Failure::TimedOut),
-    }
 }
 
 async fn start(

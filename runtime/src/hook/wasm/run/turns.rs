@@ -1,0 +1,184 @@
+//! Turns of one call: it runs until it ends, its timeout is used up, or others wait and its turn is over.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::time::Instant;
+
+use super::call_error::Failure;
+use super::concurrency::{Begun, Permit, TURN};
+use super::threads::{self, ThreadTime};
+
+/// A call that uses its thread for so much longer than its timeout without giving way holds its controller back.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A controller is held back for so many times as long as its call kept a thread, up to a bound.
+const HELD_BACK_FACTOR: u32 = 10;
+const MAX_HELD_BACK: Duration = Duration::from_mins(5);
+
+/// The turns of a call, the first of which it has.
+pub(super) struct Turns {
+    begun: Begun,
+    permit: Permit,
+    timeout: Duration,
+}
+
+/// How a call ran.
+pub(super) struct Ran {
+    pub(super) ended: Result<(), Failure>,
+    /// The longest time for which it did not give way.
+    pub(super) longest_slice: Duration,
+    /// Others may run while this is held no longer.
+    pub(super) turns: Turns,
+}
+
+/// A call's future, whose slices are timed: what it does between two times that it gives way.
+struct Sliced<F> {
+    run: Pin<Box<F>>,
+    longest: Duration,
+    /// Of the processor; only on threads of hooks.
+    longest_busy: Duration,
+}
+
+impl Turns {
+    pub(super) async fn first(begun: Begun, timeout: Duration) -> Self {
+        let permit = begun.turn().await;
+        Self { begun, permit, timeout }
+    }
+
+    /// Runs the call. Its timeout counts its turns alone, and not the waits between them; also a panic ends this call alone.
+    pub(super) async fn run(mut self, run: impl Future<Output = Result<(), Failure>>) -> Ran {
+        let mut run = pin!(Sliced::new(AssertUnwindSafe(run).catch_unwind()));
+        let mut used = Duration::ZERO;
+        let ended = loop {
+            let start = Instant::now();
+            let turn = TURN.min(self.timeout.saturating_sub(used));
+            let ended = tokio::time::timeout(turn, run.as_mut()).await;
+            used += start.elapsed();
+            match ended {
+                Ok(Ok(ended)) => break ended,
+                Ok(Err(panic)) => break Err(Failure::panicked(panic.as_ref())),
+                Err(_turn_over) if used < self.timeout => self = self.next().await,
+                Err(_turn_over) => break Err(self.timed_out(used, run.longest_busy)),
+            }
+        };
+        Ran { ended, longest_slice: run.longest, turns: self }
+    }
+
+    /// Hands the permit on before it waits for the next.
+    async fn next(self) -> Self {
+        drop(self.permit);
+        let permit = self.begun.turn().await;
+        Self { permit, ..self }
+    }
+
+    fn timed_out(&self, used: Duration, longest_busy: Duration) -> Failure {
+        let late = used.saturating_sub(self.timeout);
+        if late <= GRACE || longest_busy <= GRACE {
+            return Failure::TimedOut { busy: None };
+        }
+        let pause = (longest_busy * HELD_BACK_FACTOR).min(MAX_HELD_BACK);
+        self.begun.hold_back(pause);
+        tracing::warn!(
+            busy = ?longest_busy,
+            held_back = ?pause,
+            "a hook kept its thread past its timeout and did not give way: its controller's next call waits"
+        );
+        Failure::TimedOut { busy: Some(longest_busy) }
+    }
+}
+
+impl<F> Sliced<F> {
+    fn new(run: F) -> Self {
+        Self { run: Box::pin(run), longest: Duration::ZERO, longest_busy: Duration::ZERO }
+    }
+}
+
+impl<F: Future> Future for Sliced<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let busy = threads::is_of_hooks().then(ThreadTime::now);
+        let start = std::time::Instant::now();
+        let polled = self.run.as_mut().poll(context);
+        self.longest = self.longest.max(start.elapsed());
+        if let Some(busy) = busy {
+            self.longest_busy = self.longest_busy.max(busy.elapsed());
+        }
+        polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::concurrency::Concurrency;
+    use super::*;
+
+    /// Gives way each 10 ms of the paused clock, and never ends.
+    async fn loops() -> Result<(), Failure> {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn call(
+        calls: &Concurrency,
+        controller: &str,
+        timeout: Duration,
+        run: impl Future<Output = Result<(), Failure>>,
+    ) -> Result<(), Failure> {
+        let begun = calls.begin(controller).await;
+        Turns::first(begun, timeout).await.run(run).await.ended
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_neighbour_waits_a_turn_for_each_four_controllers_that_loop() {
+        let calls = Arc::new(Concurrency::new(4));
+        let loops = (0..40).map(|number| {
+            let calls = Arc::clone(&calls);
+            tokio::spawn(async move {
+                call(&calls, &format!("loops-{number}"), Duration::from_mins(1), loops()).await
+            })
+        });
+        let loops: Vec<_> = loops.collect();
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(777)).await;
+            let asked = Instant::now();
+            call(&calls, "neighbour", Duration::from_secs(1), async { Ok(()) }).await.unwrap();
+            // Each timer of the loops is a step of 10 ms late at most.
+            let bound = 10 * (TURN + Duration::from_millis(20));
+            assert!(asked.elapsed() <= bound, "{:?}", asked.elapsed());
+        }
+        loops.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timeout_counts_turns_and_not_the_waits_between() {
+        let calls = Arc::new(Concurrency::new(1));
+        let timeout = Duration::from_secs(2);
+        let start = Instant::now();
+        let (one, other) =
+            tokio::join!(call(&calls, "one", timeout, loops()), call(&calls, "other", timeout, loops()));
+        for ended in [one, other] {
+            assert!(matches!(ended, Err(Failure::TimedOut { busy: None })));
+        }
+        assert!(start.elapsed() + TURN >= timeout * 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() <= timeout * 2 + TURN, "{:?}", start.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_controller_that_is_held_back_begins_no_call_and_others_do() {
+        let calls = Concurrency::new(4);
+        calls.begin("bad").await.hold_back(Duration::from_secs(9));
+        let start = Instant::now();
+        drop(calls.begin("good").await);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        drop(calls.begin("bad").await);
+        assert!(start.elapsed() >= Duration::from_secs(9));
+    }
+}
