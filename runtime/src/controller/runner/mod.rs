@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::Context;
+use crate::controller::ControllerData;
+use crate::controller::brake::Brake;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{HookCaller, Hooks};
 use crate::controller::observer::Observed;
@@ -39,7 +41,6 @@ use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed
 use crate::controller::runner::reading::{Readable, taken_away};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::waiting_parents::WaitingParents;
-use crate::controller::{Brake, ControllerData};
 use crate::queue::{Throttle, Workers};
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
