@@ -340,7 +340,7 @@ fn a_parent_that_settled_counts_until_the_window_ends() {
 fn the_window_of_a_version_that_goes_on_does_not_begin_anew() {
     let mut brake = controller(1, 10);
     let census = || Census { parents: [parent(0)].into(), children: 1000 };
-    brake.version_changed(version(b"b"), WINDOW - Duration::from_secs(1), |_| census());
+    brake.version_changed(version(b"b"), Duration::from_mins(9), |_| census());
     assert!(!deletes_at(&mut brake, 0, 0..10, b"b", WINDOW), "and its children are those of the change");
     assert!(deletes_at(&mut brake, 0, 0..0, b"b", WINDOW));
     brake.reconciled(&parent(0), version(b"b"), true, WINDOW);

@@ -85,8 +85,8 @@ impl Brake {
         if let Some(recorder) = &self.recorder {
             self.report(&*recorder.report.upgrade().ok_or(RecordError::Stopped)?);
             let (request, answer) = oneshot::channel();
-            recorder.requests.send(request).map_err(|_| RecordError::Stopped)?;
-            answer.await.map_err(|_| RecordError::Stopped)??;
+            recorder.requests.send(request).map_err(|_unsent| RecordError::Stopped)?;
+            answer.await.map_err(|_ended| RecordError::Stopped)??;
         }
         self.with(|brake, _| brake.recorded(count));
         Ok(())
