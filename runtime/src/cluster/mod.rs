@@ -18,6 +18,7 @@ pub(crate) mod presence;
 pub(crate) mod proxies;
 pub(crate) mod rights;
 mod server_side;
+mod suspension;
 pub(crate) mod transport;
 pub(crate) mod watch;
 pub(crate) mod write_gate;
