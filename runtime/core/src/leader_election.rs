@@ -214,6 +214,11 @@ impl LeaderElector {
 }
 
 impl Lease {
+    /// Where it is an integer, as Kubernetes has them.
+    pub fn version_number(&self) -> Option<u128> {
+        self.version.parse().ok()
+    }
+
     /// `None`: these bytes are no Lease.
     pub fn parse(json: &str) -> Option<Self> {
         #[derive(Deserialize)]

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::lease_client::{LEASE_REQUEST_TIMEOUT, LeaseClient, LeaseError, now_text};
+use crate::cluster::restores::{Growing, Restores};
 use crate::cluster::suspension::suspended;
 use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::telemetry::error_chain;
@@ -53,6 +54,9 @@ struct LeaderElection {
     lease: Key,
     identity: String,
     elector: LeaderElector,
+    /// The Lease's versions: a read is never behind.
+    versions: Growing,
+    restores: Restores,
     timing: Timing,
     start: Instant,
     /// Before the start.
@@ -96,6 +100,8 @@ impl LeaderElection {
             gate: api.gate().clone(),
             lease: lease.clone(),
             elector: LeaderElector::new(identity.clone(), timing),
+            versions: Growing::default(),
+            restores: api.restores.clone(),
             identity: identity.clone(),
             timing,
             start: Instant::now(),
@@ -170,6 +176,11 @@ impl LeaderElection {
                 Step::Read | Step::Create(_) | Step::Update(..) => {
                     let answer = self.request(&step).await;
                     let now = self.now();
+                    if let Ok(Some(lease)) = &answer
+                        && self.versions.goes_back(lease.version_number())
+                    {
+                        self.restores.note("Lease");
+                    }
                     let failed = answer.is_err();
                     match (&step, answer) {
                         (_, Err(error)) => {

@@ -16,6 +16,7 @@ pub(crate) mod named_objects;
 mod paths;
 pub(crate) mod presence;
 pub(crate) mod proxies;
+pub(crate) mod restores;
 pub(crate) mod rights;
 mod server_side;
 mod suspension;

@@ -260,6 +260,7 @@ impl ControllerRunner {
         spec: &CheckedSpec,
         RunningController { parts, hooks, kinds, reads, modules, brake }: RunningController,
     ) -> StopReason {
+        let restores = self.context.cluster.api.restores.count();
         let listed = async {
             for part in &parts {
                 self.synced(&part.reconciler.data).await?;
@@ -306,6 +307,8 @@ impl ControllerRunner {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.kinds_change(spec, &kinds, true) => StopReason::Anew,
             () = taken_away(&reads) => StopReason::Anew,
+            // Versions that parents settled with may be given a second time.
+            () = self.context.cluster.api.restores.after(restores) => StopReason::Anew,
             () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };
