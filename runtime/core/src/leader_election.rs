@@ -1,6 +1,7 @@
 //! Leader election by a Lease: who holds it, when a candidate may take it, and until when the leader may write.
 //!
-//! Times are of this process's own clock, which pauses at most: a renewal counts from the moment at which this process saw it.
+//! Times are of this process's own clock, which also runs while the machine is suspended: a renewal counts from the moment at
+//! which this process saw it. A Lease that vanishes counts as renewed just then: its holder may not have noticed.
 //! A time that another machine wrote is never compared.
 
 use std::time::Duration;
@@ -70,13 +71,16 @@ pub enum Step {
 ///
 /// # Guarantees
 /// Of all that use one Lease with one `Timing`, at most one [may write](Self::may_write) at any moment, however late requests
-/// and answers are, as long as the API server compares versions and no clock runs 1.2 times as fast as another.
+/// and answers are, as long as the API server compares versions and no clock runs 1.2 times as fast as another. Where the Lease
+/// is deleted, this needs that each has seen it before.
 #[derive(Debug)]
 pub struct LeaderElector {
     identity: String,
     timing: Timing,
     /// The Lease, and when this version of it was seen first.
     seen: Option<(Lease, Duration)>,
+    /// A Lease that was seen has vanished: its last record, and when this was seen first.
+    vanished: Option<(Record, Duration)>,
     /// `seen` is what the API server answered last, so that it can be written over.
     is_current: bool,
     write_until: Option<Duration>,
@@ -85,7 +89,15 @@ pub struct LeaderElector {
 
 impl LeaderElector {
     pub fn new(identity: String, timing: Timing) -> Self {
-        Self { identity, timing, seen: None, is_current: false, write_until: None, is_lost: false }
+        Self {
+            identity,
+            timing,
+            seen: None,
+            vanished: None,
+            is_current: false,
+            write_until: None,
+            is_lost: false,
+        }
     }
 
     /// What to do next. `time` is what is written as the time of a renewal, for people.
@@ -107,7 +119,18 @@ impl LeaderElector {
             transitions,
         };
         let Some((Lease { record, version }, since)) = &self.seen else {
-            return Step::Create(ours(time, 0));
+            return match &self.vanished {
+                None => Step::Create(ours(time, 0)),
+                // The leader makes it anew before another one may.
+                Some((record, _)) if has_led => Step::Create(ours(&record.acquired, record.transitions)),
+                Some((record, since)) if now.saturating_sub(*since) >= self.valid(record) => {
+                    Step::Create(ours(time, record.transitions.saturating_add(1)))
+                }
+                Some(_) => {
+                    self.is_current = false;
+                    Step::Wait
+                }
+            };
         };
         if record.holder == self.identity {
             return Step::Update(ours(&record.acquired, record.transitions), version.clone());
@@ -132,6 +155,11 @@ impl LeaderElector {
     pub fn observe(&mut self, lease: Option<Lease>, now: Duration) {
         self.is_current = true;
         let before = self.seen.take();
+        match (&lease, &before) {
+            (None, Some((gone, _))) => self.vanished = Some((gone.record.clone(), now)),
+            (Some(_), _) => self.vanished = None,
+            (None, None) => {}
+        }
         self.seen = lease.map(|lease| match before {
             Some((seen, since)) if seen.version == lease.version => (lease, since),
             Some(_) | None => (lease, now),
@@ -186,6 +214,11 @@ impl LeaderElector {
 }
 
 impl Lease {
+    /// Where it is an integer, as Kubernetes has them.
+    pub fn version_number(&self) -> Option<u128> {
+        self.version.parse().ok()
+    }
+
     /// `None`: these bytes are no Lease.
     pub fn parse(json: &str) -> Option<Self> {
         #[derive(Deserialize)]
@@ -273,6 +306,32 @@ mod tests {
         let Step::Create(record) = a.step(secs(0), TIME) else { panic!("no Lease is created") };
         assert_eq!(record, Record { transitions: 0, ..held_by("a", "").record });
         assert!(!a.may_write(secs(0)), "not before it is stored");
+    }
+
+    #[test]
+    fn a_lease_that_vanishes_counts_as_renewed_just_then() {
+        let mut b = elector("b");
+        b.observe(Some(held_by("a", "1")), secs(100));
+        for second in [114, 116, 128] {
+            b.observe(None, secs(second));
+            assert_eq!(b.step(secs(second), TIME), Step::Wait, "{second}");
+        }
+        b.observe(None, secs(129));
+        let expected = Record { transitions: 4, ..held_by("b", "").record };
+        assert_eq!(b.step(secs(129), TIME), Step::Create(expected));
+        b.observe(Some(held_by("a", "2")), secs(129));
+        b.observe(None, secs(130));
+        assert_eq!(b.step(secs(144), TIME), Step::Wait, "it came back meanwhile");
+    }
+
+    #[test]
+    fn the_leader_makes_a_lease_that_vanished_anew_and_stops_at_its_deadline() {
+        let mut a = leader(100);
+        a.observe(None, secs(102));
+        assert_eq!(a.step(secs(102), TIME), Step::Create(held_by("a", "").record));
+        a.failed();
+        a.observe(None, secs(110));
+        assert_eq!((a.step(secs(110), TIME), a.may_write(secs(110))), (Step::Lost, false));
     }
 
     #[test]

@@ -82,7 +82,7 @@ proptest! {
         for deed in deeds {
             match deed {
                 Deed::Reconcile { parent, children } => {
-                    let counts = brake.is_changed() && !settled.contains(&parent);
+                    let counts = brake.is_changed();
                     let through = deleted(&mut brake, parent, children);
                     prop_assert!(counts || through.is_some());
                     gone.extend(through.filter(|_| counts).unwrap_or_default());
@@ -93,14 +93,14 @@ proptest! {
                     settled.insert(of);
                 }
                 Deed::Gone(of) => {
-                    brake.forget(&id("Parent", of));
+                    brake.forget(&id("Parent", of), Duration::ZERO);
                     pending.remove(&of);
                     settled.remove(&of);
                 }
-                Deed::Restart if !pending.is_empty() => {
+                Deed::Restart if brake.is_changed() => {
                     let deleted = brake.deleted(Duration::ZERO);
+                    pending.append(&mut settled);
                     brake = changed(&pending, managed, deleted);
-                    settled.clear();
                 }
                 Deed::Restart => {}
             }
@@ -111,6 +111,88 @@ proptest! {
         // Whatever waits goes on once a user agrees.
         brake.allow(&version(b"b").to_string());
         prop_assert!((0..PARENTS).all(|parent| deleted(&mut brake, parent, 10).is_some()));
+    }
+}
+
+/// A server that crashes before a write of the status, after it, or after some of the deletions of a reconcile.
+#[derive(Debug, Clone, Copy)]
+enum Crash {
+    BeforeTheStatus,
+    After(usize),
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A reconcile of a parent: it asks for the deletion of all of its children from a number on.
+    Reconcile {
+        of: usize,
+        keeps: usize,
+        crash: Option<Crash>,
+    },
+    Settle(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let crash = prop_oneof![
+        1 => Just(Some(Crash::BeforeTheStatus)),
+        2 => (0..4_usize).prop_map(|after| Some(Crash::After(after))),
+        1 => Just(None),
+    ];
+    let reconcile =
+        (0..PARENTS, 0..4_usize, crash).prop_map(|(of, keeps, crash)| Step::Reconcile { of, keeps, crash });
+    let step = prop_oneof![6 => reconcile, 1 => (0..PARENTS).prop_map(Step::Settle)];
+    prop::collection::vec(step, 0..200)
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_crashes_deletes_more_than_the_threshold(steps in steps(), children in 1..6_usize) {
+        let managed = PARENTS * children;
+        let start = |alive: &BTreeSet<(usize, usize)>, status: usize| {
+            let mut brake = DeletionBrake::new(BrakeLimits::default(), Some(version(b"a").to_string()), status);
+            let parents = (0..PARENTS).map(parent).collect();
+            brake.version_changed(version(b"b"), Duration::ZERO, |_| Census { parents, children: alive.len() });
+            brake
+        };
+        let mut alive: BTreeSet<_> =
+            (0..PARENTS).flat_map(|of| (0..children).map(move |child| (of, child))).collect();
+        let mut status = 0;
+        let mut brake = start(&alive, status);
+        for step in steps {
+            let (of, keeps, crash) = match step {
+                Step::Settle(of) => {
+                    brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
+                    continue;
+                }
+                Step::Reconcile { of, keeps, crash } => (of, keeps, crash),
+            };
+            let unwanted: Vec<_> = alive.range((of, keeps)..(of + 1, 0)).copied().collect();
+            let asked: Vec<_> =
+                unwanted.iter().map(|(of, child)| (id("Pod", *child), Uid::new(&format!("{of} {child}")))).collect();
+            let asked: Vec<_> = asked.iter().map(|(id, uid)| (id, uid)).collect();
+            if brake.lets_through(&parent(of), version(b"b"), &asked, Duration::ZERO) {
+                let mut deletes = unwanted.len();
+                match (crash, brake.unrecorded()) {
+                    (Some(Crash::BeforeTheStatus), _) => deletes = 0,
+                    (_, Some(count)) => {
+                        status = count;
+                        brake.recorded(count);
+                    }
+                    (_, None) => {}
+                }
+                if let Some(Crash::After(after)) = crash {
+                    deletes = deletes.min(after);
+                }
+                for child in &unwanted[..deletes] {
+                    alive.remove(child);
+                }
+            }
+            if crash.is_some() {
+                brake = start(&alive, status);
+            }
+        }
+        let gone = managed - alive.len();
+        prop_assert!(gone <= 5.max(managed / 5), "{gone} of {managed}");
     }
 }
 
@@ -183,9 +265,10 @@ fn a_small_controller_changes_freely() {
         assert!(deletes(&mut brake, parent, 0..1, b"b"));
     }
     for of in 0..3 {
-        assert!(brake.is_changed());
         brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
     }
+    assert_eq!((brake.is_changed(), brake.accepted()), (true, Some(&*version(b"a").to_string())));
+    assert_eq!(brake.deleted(WINDOW), 0);
     assert_eq!((brake.is_changed(), brake.accepted()), (false, Some(&*version(b"b").to_string())));
 }
 
@@ -231,16 +314,54 @@ fn a_user_agrees_to_one_version_only() {
 }
 
 #[test]
-fn a_parent_that_came_to_rest_deletes_as_it_likes() {
+fn a_parent_that_settled_counts_until_the_window_ends() {
     let mut brake = controller(2, 10);
-    brake.reconciled(&parent(0), version(b"b"), false, Duration::ZERO);
-    assert!(!deletes(&mut brake, 0, 0..10, b"b"), "it is still at work");
+    for of in 0..2 {
+        brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
+        assert!(!deletes(&mut brake, of, 0..10, b"b"), "it answered well at first");
+    }
+    assert_eq!(held(&brake), (2, 20));
     brake.reconciled(&parent(0), version(b"a"), true, Duration::ZERO);
-    assert!(!deletes(&mut brake, 0, 0..10, b"b"), "it settled with the version before");
+    assert_eq!(held(&brake), (2, 20), "it settled with the version before");
+    assert_eq!(brake.deleted(WINDOW), 0);
+    assert!(!deletes_at(&mut brake, 0, 0..10, b"b", WINDOW), "it waits however long");
+    for of in 0..2 {
+        brake.reconciled(&parent(of), version(b"b"), true, WINDOW);
+    }
+    assert!(!brake.is_changed() && deletes_at(&mut brake, 0, 0..10, b"b", WINDOW));
+
+    let mut brake = controller(2, 10);
     brake.reconciled(&parent(0), version(b"b"), true, Duration::ZERO);
-    assert!(deletes(&mut brake, 0, 0..10, b"b"));
     brake.reconciled(&parent(1), version(b"b"), false, WINDOW);
     assert!(!brake.is_changed(), "a hook that never settles");
+}
+
+#[test]
+fn the_window_of_a_version_that_goes_on_does_not_begin_anew() {
+    let mut brake = controller(1, 10);
+    let census = || Census { parents: [parent(0)].into(), children: 1000 };
+    brake.version_changed(version(b"b"), Duration::from_mins(9), |_| census());
+    assert!(!deletes_at(&mut brake, 0, 0..10, b"b", WINDOW), "and its children are those of the change");
+    assert!(deletes_at(&mut brake, 0, 0..0, b"b", WINDOW));
+    brake.reconciled(&parent(0), version(b"b"), true, WINDOW);
+    assert!(!brake.is_changed());
+}
+
+#[test]
+fn deletions_are_unrecorded_until_the_status_has_them() {
+    let mut brake = DeletionBrake::new(BrakeLimits::default(), Some(version(b"a").to_string()), 2);
+    change(&mut brake, b"b", 2, 10);
+    assert_eq!(brake.unrecorded(), None);
+    assert!(deletes(&mut brake, 0, 0..2, b"b"));
+    assert_eq!(brake.unrecorded(), Some(4));
+    brake.recorded(4);
+    assert!(deletes(&mut brake, 0, 0..2, b"b") && brake.unrecorded().is_none());
+    assert!(!deletes(&mut brake, 1, 0..2, b"b") && brake.unrecorded().is_none(), "what waits is not counted");
+    change(&mut brake, b"a", 2, 10);
+    assert_eq!(brake.deleted(WINDOW), 0);
+    change(&mut brake, b"c", 2, 10);
+    assert!(deletes(&mut brake, 0, 0..3, b"c"));
+    assert_eq!(brake.unrecorded(), Some(3), "the status has another count since");
 }
 
 #[test]
@@ -269,27 +390,26 @@ fn parents_that_always_fail_keep_a_change_open_for_themselves_alone() {
 }
 
 #[test]
-fn a_parent_that_is_selected_only_after_the_change_counts_until_it_settles() {
+fn a_parent_that_is_selected_only_after_the_change_counts() {
     let mut brake = controller(2, 10);
-    brake.forget(&parent(0));
+    brake.reconciled(&parent(1), version(b"b"), true, Duration::ZERO);
+    brake.forget(&parent(0), Duration::ZERO);
     for of in [0, 7] {
         assert!(!deletes(&mut brake, of, 0..10, b"b"), "{of}");
         assert_eq!(held(&brake), (1, 10));
+        assert!(!deletes_at(&mut brake, of, 0..10, b"b", WINDOW), "it waits however long");
+        assert!(deletes(&mut brake, of, 0..0, b"b"), "its answer asks for nothing any more");
         brake.reconciled(&parent(of), version(b"b"), true, Duration::ZERO);
-        assert!(deletes(&mut brake, of, 0..10, b"b"), "{of}");
     }
-    assert!(brake.is_changed() && !deletes(&mut brake, 8, 0..10, b"b"));
-    brake.reconciled(&parent(1), version(b"b"), true, Duration::ZERO);
-    assert!(!deletes(&mut brake, 8, 0..10, b"b"), "also when all others have settled");
-    brake.reconciled(&parent(8), version(b"b"), true, Duration::ZERO);
-    assert!(!brake.is_changed());
+    assert_eq!(brake.deleted(WINDOW), 0);
+    assert!(!brake.is_changed() && deletes_at(&mut brake, 7, 0..10, b"b", WINDOW));
 }
 
 #[test]
 fn a_parent_that_goes_leaves_nothing_behind() {
     let mut brake = controller(1, 10);
     assert!(!deletes(&mut brake, 0, 0..10, b"b"));
-    brake.forget(&parent(0));
+    brake.forget(&parent(0), Duration::ZERO);
     assert_eq!((brake.held(), brake.is_changed()), (None, false));
 }
 

@@ -27,6 +27,8 @@ enum Happens {
     GiveUp(usize),
     /// A person edits the Lease's labels.
     Edit,
+    /// A person deletes the Lease, once and when both have seen it.
+    Delete,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -39,6 +41,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         8 => (0_usize..2).prop_map(Happens::Exchange),
         1 => (0_usize..2).prop_map(Happens::GiveUp),
         1 => Just(Happens::Edit),
+        1 => Just(Happens::Delete),
     ]
 }
 
@@ -142,6 +145,7 @@ fn run(clocks: [(u64, u64); 2], all: &[Happens]) -> Result<[usize; 2], TestCaseE
         Candidate { elector, offset, speed, request: None, late: Vec::new() }
     });
     let (mut stored, mut time, mut leads) = (Stored::default(), 0, [0, 0]);
+    let mut is_deleted = false;
     for one in all {
         match one {
             Happens::Pass(millis) => time += millis,
@@ -154,6 +158,12 @@ fn run(clocks: [(u64, u64); 2], all: &[Happens]) -> Result<[usize; 2], TestCaseE
                 candidates[*who].answer(time);
             }
             Happens::GiveUp(who) => candidates[*who].give_up(),
+            Happens::Delete => {
+                let is_seen = candidates.iter().all(|candidate| candidate.elector.holder().is_some());
+                if is_seen && !std::mem::replace(&mut is_deleted, true) {
+                    stored.lease = None;
+                }
+            }
             Happens::Edit => {
                 if let Some(lease) = stored.lease.clone() {
                     stored.store(|version| Lease { version, ..lease });
@@ -179,6 +189,20 @@ proptest! {
     ) {
         run(clocks, &all)?;
     }
+}
+
+/// The leader makes the Lease anew before the other may, or stops.
+#[test]
+fn a_lease_that_is_deleted_is_its_holders() {
+    let twice = |who| vec![Happens::Exchange(who), Happens::Exchange(who)];
+    let seen = [twice(0), twice(1), vec![Happens::Delete]].concat();
+    let after =
+        [vec![Happens::Pass(1_000)], twice(1), twice(0), vec![Happens::Pass(9_000)], twice(1)].concat();
+    let leads = run([(5, 100), (7, 100)], &[seen.clone(), after].concat()).unwrap();
+    assert!(leads[0] > 0 && leads[1] == 0, "{leads:?}");
+    let paused = [twice(1), vec![Happens::Pass(16_000)], twice(1), twice(1), twice(0)].concat();
+    let leads = run([(5, 100), (7, 100)], &[seen, paused].concat()).unwrap();
+    assert!(leads[1] > 0, "{leads:?}");
 }
 
 /// The law is about something: both lead in turn when the first is paused.

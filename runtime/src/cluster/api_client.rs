@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tower::BoxError;
 
 use crate::cluster::proxies::{Proxy, ProxyError};
+use crate::cluster::restores::Restores;
 use crate::cluster::rights::refusal;
 use crate::cluster::transport::{MAX_API_DELAY, Transport, busy};
 use crate::cluster::write_gate::{NotLeading, WriteGate};
@@ -42,6 +43,7 @@ pub(crate) struct ApiClient {
     /// Of all accounts together.
     pub(crate) watches: OpenWatches,
     pub(crate) requests: RequestCounts,
+    pub(crate) restores: Restores,
 }
 
 /// Rate limit that all requests but watches share.
@@ -142,7 +144,15 @@ impl ApiClient {
         let (client, watches) = (transport.client(namespace), OpenWatches::default());
         let requests = transport.requests.clone();
         let limit = rate.map(limit).map(Arc::new);
-        Self { client, transport, limit, gate: WriteGate::open(), watches, requests }
+        Self {
+            client,
+            transport,
+            limit,
+            gate: WriteGate::open(),
+            watches,
+            requests,
+            restores: Restores::default(),
+        }
     }
 
     /// The same, whose writes pass this gate alone.

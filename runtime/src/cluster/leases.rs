@@ -1,5 +1,7 @@
 //! Leader election at the API server: reads, takes, renews and gives up the Lease, and opens the gate of writes while it is held.
 
+use std::time::Duration;
+
 use metahook_core::leader_election::{LeaderElector, Lease, Step, Timing};
 use metahook_core::object::id::Key;
 use tokio::task::JoinHandle;
@@ -8,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::lease_client::{LEASE_REQUEST_TIMEOUT, LeaseClient, LeaseError, now_text};
+use crate::cluster::restores::{Growing, Restores};
+use crate::cluster::suspension::suspended;
 use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::telemetry::error_chain;
 
@@ -28,10 +32,10 @@ impl ElectionTask {
     /// Ends when the Lease is lost, or the task panicked.
     pub(crate) async fn lost(&mut self) -> LeaseLost {
         match &mut self.task {
-            Some(task) => drop(task.await),
+            // It does not end otherwise, unless it panicked.
+            Some(task) => task.await.ok().and_then(Result::err).unwrap_or_default(),
             None => std::future::pending().await,
         }
-        LeaseLost
     }
 
     /// All writes have ended: gives the Lease up. One that is lost meanwhile had closed the gate.
@@ -50,8 +54,13 @@ struct LeaderElection {
     lease: Key,
     identity: String,
     elector: LeaderElector,
+    /// The Lease's versions: a read is never behind.
+    versions: Growing,
+    restores: Restores,
     timing: Timing,
     start: Instant,
+    /// Before the start.
+    suspended: Duration,
     /// As they were logged last.
     logged: Logged,
 }
@@ -64,12 +73,24 @@ struct Logged {
 }
 
 /// This server led, and does no longer.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "leader election lost: the Lease was not renewed within {} s, so another server may lead; this one ends, to stand by when it is started again",
-    Timing::default().renew_deadline.as_secs()
-)]
-pub struct LeaseLost;
+#[derive(Debug, Default, thiserror::Error)]
+#[error("leader election lost: {}; this one ends, to stand by when it is started again", self.why())]
+pub struct LeaseLost {
+    /// The server that holds the Lease now, where one was seen.
+    holder: Option<String>,
+}
+
+impl LeaseLost {
+    fn why(&self) -> String {
+        match &self.holder {
+            Some(holder) => format!("{holder} holds the Lease, and leads"),
+            None => format!(
+                "the Lease was not renewed within {} s, so another server may lead",
+                Timing::default().renew_deadline.as_secs()
+            ),
+        }
+    }
+}
 
 impl LeaderElection {
     fn new(api: &ApiClient, Candidate { identity, lease }: &Candidate) -> Self {
@@ -79,9 +100,12 @@ impl LeaderElection {
             gate: api.gate().clone(),
             lease: lease.clone(),
             elector: LeaderElector::new(identity.clone(), timing),
+            versions: Growing::default(),
+            restores: api.restores.clone(),
             identity: identity.clone(),
             timing,
             start: Instant::now(),
+            suspended: suspended(),
             logged: Logged::default(),
         }
     }
@@ -99,8 +123,10 @@ impl LeaderElection {
         };
         self.gate.close();
         if lost {
-            tracing::error!(lease = %self.lease, "leader election lost");
-            return Err(LeaseLost);
+            let holder = self.elector.holder().filter(|holder| *holder != self.identity);
+            let lost = LeaseLost { holder: holder.map(str::to_owned) };
+            tracing::error!(lease = %self.lease, "{lost}");
+            return Err(lost);
         }
         match self.give_up().await {
             Ok(true) => tracing::info!(lease = %self.lease, "the leader lease is given up"),
@@ -121,7 +147,7 @@ impl LeaderElection {
         match self.request(&step).await {
             Err(LeaseError::Conflict) => {
                 let lease = self.request(&Step::Read).await?;
-                self.elector.observe(lease, self.start.elapsed());
+                self.elector.observe(lease, self.now());
                 let step = self.elector.release_as_read(&now_text()).ok_or(LeaseError::Conflict)?;
                 self.request(&step).await.map(|_| true)
             }
@@ -129,17 +155,32 @@ impl LeaderElection {
         }
     }
 
+    /// The time since the start, also that of a machine that was suspended.
+    fn now(&self) -> Duration {
+        self.start.elapsed() + suspended().saturating_sub(self.suspended)
+    }
+
+    /// What the clock of timers shows then, unless the machine is suspended before.
+    fn instant(&self, time: Duration) -> Instant {
+        Instant::now() + time.saturating_sub(self.now())
+    }
+
     /// Ends when the Lease is lost.
     async fn hold(&mut self) {
         loop {
-            let sent = self.start.elapsed();
+            let sent = self.now();
             let step = self.elector.step(sent, &now_text());
             match &step {
                 Step::Lost => return,
                 Step::Wait => self.pause().await,
                 Step::Read | Step::Create(_) | Step::Update(..) => {
                     let answer = self.request(&step).await;
-                    let now = self.start.elapsed();
+                    let now = self.now();
+                    if let Ok(Some(lease)) = &answer
+                        && self.versions.goes_back(lease.version_number())
+                    {
+                        self.restores.note("Lease");
+                    }
                     let failed = answer.is_err();
                     match (&step, answer) {
                         (_, Err(error)) => {
@@ -162,7 +203,7 @@ impl LeaderElection {
     /// Opens the gate until the deadline; logs who leads, where that changed.
     fn tell(&mut self) {
         if let Some(until) = self.elector.write_until() {
-            self.gate.extend(self.start + until);
+            self.gate.extend(self.instant(until));
             self.logged.problem = None;
             if !std::mem::replace(&mut self.logged.leads, true) {
                 tracing::info!(lease = %self.lease, identity = self.identity, "Successfully acquired lease");
@@ -188,14 +229,14 @@ impl LeaderElection {
     /// Until the next try; a leader's ends with its deadline.
     async fn pause(&self) {
         let retry = Instant::now() + self.timing.retry;
-        let until = self.elector.write_until().map_or(retry, |until| retry.min(self.start + until));
+        let until = self.elector.write_until().map_or(retry, |until| retry.min(self.instant(until)));
         tokio::time::sleep_until(until).await;
     }
 
     /// `Ok(None)`: there is no Lease.
     async fn request(&self, step: &Step) -> Result<Option<Lease>, LeaseError> {
         let last = Instant::now() + LEASE_REQUEST_TIMEOUT;
-        let until = self.elector.write_until().map_or(last, |until| last.min(self.start + until));
+        let until = self.elector.write_until().map_or(last, |until| last.min(self.instant(until)));
         tokio::time::timeout_at(until, self.client.exchange(step))
             .await
             .map_err(|_elapsed| LeaseError::Timeout)?
@@ -216,7 +257,6 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use http::{Method, Response};
     use serde_json::json;

@@ -121,8 +121,18 @@ pub(crate) async fn any_changed<'a>(followers: impl Iterator<Item = &'a mut Foll
 }
 
 async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
+    loop {
+        let restores = api.restores.count();
+        tokio::select! {
+            () = feed_until_restored(&api, &name, &known) => return,
+            () = api.restores.after(restores) => {}
+        }
+    }
+}
+
+async fn feed_until_restored(api: &ApiClient, name: &Reference, known: &watch::Sender<Known>) {
     let resource = Arc::new(name.kind.resource());
-    let watch = watch_resource(&api, &resource, Some(&name.namespace), Some(&name.name));
+    let watch = watch_resource(api, &resource, Some(&name.namespace), Some(&name.name));
     let mut events = std::pin::pin!(watch);
     let mut listed = false;
     while let Some(event) = events.next().await {
@@ -139,7 +149,8 @@ async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
                 CacheEvent::ListBegins
                 | CacheEvent::Wrote(_)
                 | CacheEvent::Deleting(..)
-                | CacheEvent::Missing(..),
+                | CacheEvent::Missing(..)
+                | CacheEvent::Restored,
             ) => continue,
             Err(error) => Known::Unreadable(error_chain(&error).into()),
         };
@@ -156,7 +167,10 @@ async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
 impl Known {
     fn is_changed_by(&self, found: &Self) -> bool {
         match (self, found) {
-            (Self::There(one), Self::There(other)) => one.uid != other.uid || one.version != other.version,
+            // After the cluster was restored, a version may be given a second time.
+            (Self::There(one), Self::There(other)) => {
+                one.uid != other.uid || one.version != other.version || one.json() != other.json()
+            }
             // A watch that breaks says nothing about an object that was seen.
             (Self::There(_), Self::Unreadable(_)) | (Self::Missing, Self::Missing) => false,
             (Self::Unreadable(one), Self::Unreadable(other)) => one != other,

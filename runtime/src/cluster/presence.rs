@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::lease_client::{LEASE_REQUEST_TIMEOUT, LeaseClient, LeaseError, now_text};
+use crate::cluster::restores::{Growing, Restores};
 use crate::cluster::write_gate::{Candidate, WriteGate};
 use crate::telemetry::error_chain;
 
@@ -31,6 +32,9 @@ struct Signer {
     /// A server that stands by does not sign.
     gate: WriteGate,
     presence: Presence,
+    /// The Lease's versions: a read is never behind.
+    versions: Growing,
+    restores: Restores,
     start: Instant,
     other: watch::Sender<Option<Arc<str>>>,
 }
@@ -46,6 +50,8 @@ impl OtherServers {
             client: LeaseClient::new(api, lease),
             gate: api.gate().clone(),
             presence: Presence::new(identity),
+            versions: Growing::default(),
+            restores: api.restores.clone(),
             start: Instant::now(),
             other,
         };
@@ -85,6 +91,10 @@ impl Signer {
 
     async fn sign(&mut self) -> Result<(), LeaseError> {
         let read = self.request(&Step::Read).await?;
+        let version = read.as_ref().and_then(Lease::version_number);
+        if self.versions.goes_back(version) {
+            self.restores.note("Lease");
+        }
         let step = self.presence.sign(read, self.start.elapsed(), &now_text());
         let written = self.request(&step).await;
         match written {

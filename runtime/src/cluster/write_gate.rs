@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -11,6 +12,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::cluster::suspension::suspended;
+
 /// Until when writes may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Until {
@@ -18,7 +21,8 @@ enum Until {
     Always,
     /// This server stands by, or has lost the Lease.
     Never,
-    Deadline(Instant),
+    /// The time for which the machine was suspended when this was said counts against the deadline from then on.
+    Deadline(Instant, Duration),
 }
 
 /// Checked as late as possible: a request may wait for the rate limit, for credentials, for a connection.
@@ -52,7 +56,7 @@ impl WriteGate {
 
     /// The Lease is held until then.
     pub(super) fn extend(&self, deadline: Instant) {
-        self.until.send_replace(Until::Deadline(deadline));
+        self.until.send_replace(Until::Deadline(deadline, suspended()));
     }
 
     pub(super) fn close(&self) {
@@ -64,7 +68,9 @@ impl WriteGate {
         match *self.until.borrow() {
             Until::Always => true,
             Until::Never => false,
-            Until::Deadline(deadline) => Instant::now() < deadline,
+            Until::Deadline(deadline, before) => {
+                Instant::now() + suspended().saturating_sub(before) < deadline
+            }
         }
     }
 
@@ -116,8 +122,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http_body_util::{BodyExt, Full};
 
     use super::*;

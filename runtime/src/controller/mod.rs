@@ -1,5 +1,6 @@
 //! Controllers: those that the cluster asks for, each reconciling its parents.
 
+mod brake;
 pub(crate) mod decorator_conflicts;
 mod hook;
 mod hooks;
@@ -15,14 +16,13 @@ pub(crate) mod troubleshooting;
 pub(crate) mod turns;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metahook_core::api::ControllerKind;
 use metahook_core::api::customize::CustomizeBounds;
 use metahook_core::api::policy::{HookPolicy, ServiceAccountRef};
 use metahook_core::cache::Cache;
-use metahook_core::children::deletion_brake::DeletionBrake;
 use metahook_core::children::desired::Applying;
 use metahook_core::hosting::Hosting;
 use metahook_core::object::Object;
@@ -43,8 +43,8 @@ use crate::hook::web::Pools;
 use crate::memory::MemoryBudget;
 use crate::queue::Queue;
 use crate::store::{Accepted, Change, Store, Stores, WriteGuard, Writer};
-use crate::sync::lock;
 use crate::telemetry::metrics::{Meter, Metrics};
+use brake::Brake;
 use decorator_conflicts::DecoratorCoordinator;
 use observer::Observer;
 use read_rights::ReadRights;
@@ -184,28 +184,6 @@ pub(crate) struct ControllerData {
     pub(crate) brake: Arc<Brake>,
     pub(crate) started: Instant,
     pub(crate) observer: Observer,
-}
-
-/// The deletion brake of a controller, for its parents of all kinds.
-pub(crate) struct Brake {
-    state: Mutex<DeletionBrake>,
-    started: Instant,
-}
-
-impl Brake {
-    pub(crate) fn new(state: DeletionBrake) -> Self {
-        Self { state: Mutex::new(state), started: Instant::now() }
-    }
-
-    /// Takes the place of a state that was read while another server led.
-    pub(crate) fn set(&self, state: Self) {
-        *lock(&self.state) = state.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    }
-
-    /// The second argument is the time since the controller is hosted.
-    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut DeletionBrake, Duration) -> T) -> T {
-        act(&mut lock(&self.state), self.started.elapsed())
-    }
 }
 
 impl ControllerData {

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::ApiClient;
+use crate::cluster::restores::{Growing, Restores};
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
@@ -42,8 +43,10 @@ type Place = (Gvr, Option<Arc<str>>);
 pub(crate) struct Store {
     pub(crate) resource: Arc<Resource>,
     state: Mutex<State>,
-    synced: watch::Sender<bool>,
-    opened: Instant,
+    restores: Restores,
+    /// Everything has been listed after so many restores of the cluster; `None`: not yet.
+    synced: watch::Sender<Option<u64>>,
+    opened: Mutex<Instant>,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -99,8 +102,9 @@ impl Stores {
         let store = Arc::new(Store {
             resource: Arc::clone(resource),
             state: Mutex::default(),
-            synced: watch::Sender::new(false),
-            opened: Instant::now(),
+            restores: self.api.restores.clone(),
+            synced: watch::Sender::new(None),
+            opened: Mutex::new(Instant::now()),
             task: OnceLock::new(),
         });
         let of = (Arc::clone(resource), namespace.cloned());
@@ -148,15 +152,15 @@ impl Store {
         receiver
     }
 
-    /// Whether everything there is has been listed once.
+    /// Whether everything there is has been listed once, and after a restore of the cluster once more.
     pub(crate) fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        *self.synced.borrow() >= Some(self.restores.count())
     }
 
     pub(crate) async fn synced(&self) {
         let mut synced = self.synced.subscribe();
         // An error means that the sender is gone, and it lives as long as we do.
-        drop(synced.wait_for(|synced| *synced).await);
+        drop(synced.wait_for(|synced| *synced >= Some(self.restores.count())).await);
     }
 
     /// Why the resource cannot be listed, or cannot be watched any more.
@@ -164,7 +168,7 @@ impl Store {
         let kind = &self.resource.gvk;
         match (&lock(&self.state).trouble, self.is_synced()) {
             (Some(trouble), false) => Some(format!("{kind} cannot be listed: {}", trouble.why)),
-            (None, false) if self.opened.elapsed() >= SLOW_LIST => {
+            (None, false) if lock(&self.opened).elapsed() >= SLOW_LIST => {
                 Some(format!("{kind} cannot be listed: no list within {} s", SLOW_LIST.as_secs()))
             }
             (Some(Trouble { why, times: MAX_BREAKS.., last }), true) if last.elapsed() < TROUBLE_TIMEOUT => {
@@ -190,6 +194,14 @@ impl Store {
     /// From now on objects are found by their labels without a walk over the others.
     pub(crate) fn label(&self) {
         lock(&self.state).cache.label();
+    }
+
+    /// The cluster was restored: its next list alone counts.
+    fn begin_anew(&self) {
+        let mut state = lock(&self.state);
+        state.own_writes.forget_deletions();
+        state.apply(CacheEvent::Restored, None);
+        *lock(&self.opened) = Instant::now();
     }
 
     /// Reads the whole cache under its lock: keep it short.
@@ -231,14 +243,33 @@ async fn follow(
     (resource, namespace): (Arc<Resource>, Option<Arc<str>>),
     api: ApiClient,
 ) {
-    while AssertUnwindSafe(feed(&store, &resource, namespace.as_deref(), &api)).catch_unwind().await.is_err()
-    {
+    loop {
+        let restores = api.restores.count();
+        let feed = AssertUnwindSafe(feed(&store, &resource, namespace.as_deref(), (&api, restores)));
+        let ended = tokio::select! {
+            ended = feed.catch_unwind() => ended,
+            () = api.restores.after(restores) => {
+                let Some(store) = store.upgrade() else { return };
+                store.begin_anew();
+                continue;
+            }
+        };
+        if ended.is_ok() {
+            return;
+        }
         tracing::error!(resource = %resource.gvk, "a store panicked: this is a bug in metahook; everything is listed again");
         tokio::time::sleep(PANIC_DELAY).await;
     }
 }
 
-async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, namespace: Option<&str>, api: &ApiClient) {
+/// `restores`: of the cluster, before.
+async fn feed(
+    store: &Weak<Store>,
+    resource: &Arc<Resource>,
+    namespace: Option<&str>,
+    (api, restores): (&ApiClient, u64),
+) {
+    let mut versions = Growing::default();
     let mut events = std::pin::pin!(watch_resource(api, resource, namespace, None));
     while let Some(event) = events.next().await {
         let event = match event {
@@ -250,6 +281,19 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, namespace: Option<&
                 continue;
             }
         };
+        let goes_back = match &event {
+            CacheEvent::ListBegins => {
+                versions = Growing::default();
+                false
+            }
+            CacheEvent::Applied(object) | CacheEvent::Deleted(object) => {
+                versions.goes_back(object.version.number())
+            }
+            _ => false,
+        };
+        if goes_back {
+            api.restores.note(&resource.gvk.kind);
+        }
         let complete = matches!(event, CacheEvent::ListEnds);
         let works = complete || matches!(event, CacheEvent::Applied(_) | CacheEvent::Deleted(_));
         let unconfirmed = {
@@ -263,7 +307,7 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, namespace: Option<&
         };
         confirm(store, resource, api, unconfirmed).await;
         if complete && let Some(store) = store.upgrade() {
-            store.synced.send_replace(true);
+            store.synced.send_replace(Some(restores));
         }
     }
 }

@@ -102,6 +102,11 @@ struct UnderWay {
 }
 
 impl OwnWrites {
+    /// The cluster was restored: what was deleted may be there again, and go by another's hand.
+    pub(super) fn forget_deletions(&mut self) {
+        self.deleted.clear();
+    }
+
     pub(super) fn begin(&mut self, key: &Key) {
         self.under_way.entry(key.clone()).or_default().writes += 1;
     }
@@ -140,7 +145,8 @@ impl OwnWrites {
             | CacheEvent::ListEnds
             | CacheEvent::Applied(_)
             | CacheEvent::Deleted(_)
-            | CacheEvent::Missing(..) => {}
+            | CacheEvent::Missing(..)
+            | CacheEvent::Restored => {}
         }
     }
 
@@ -181,8 +187,9 @@ mod tests {
         let store = Store {
             resource: config_maps(),
             state: Mutex::default(),
-            synced: watch::Sender::new(true),
-            opened: tokio::time::Instant::now(),
+            synced: watch::Sender::new(Some(0)),
+            restores: crate::cluster::restores::Restores::default(),
+            opened: Mutex::new(tokio::time::Instant::now()),
             task: OnceLock::new(),
         };
         let store = Arc::new(store);

@@ -111,3 +111,64 @@ async fn a_panic_does_not_leave_a_store_deaf() {
     });
     Stores::new(api).open(&config_maps()).synced().await;
 }
+
+fn config_map(version: u64, data: &str) -> String {
+    format!(
+        r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"namespace":"n","name":"x","uid":"u","resourceVersion":"{version}"}},"data":{{"is":"{data}"}}}}"#
+    )
+}
+
+fn list_of(version: u64, item: &str) -> Option<Response<String>> {
+    answer(
+        200,
+        &format!(
+            r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}},"items":[{item}]}}"#
+        ),
+    )
+}
+
+/// A store whose watch tells these changes after a list with version 50, and that is asked to list again with this item.
+async fn restored(told: &'static [u64], own: Option<u64>, is_noted: bool, item: String) -> (String, u64) {
+    let (lists, watches) = <(AtomicUsize, AtomicUsize)>::default();
+    let api = fake::answering(move |request| {
+        if is_watch(request) {
+            let is_first = watches.fetch_add(1, Ordering::Relaxed) == 0;
+            let told = told.iter().filter(|_| is_first);
+            let event = |version: &u64| {
+                format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", config_map(*version, "watched"))
+            };
+            return answer(200, &told.map(event).collect::<String>());
+        }
+        match lists.fetch_add(1, Ordering::Relaxed) {
+            0 => list_of(50, &config_map(50, "first")),
+            _ => list_of(40, &item),
+        }
+    });
+    let restores = api.restores.clone();
+    let store = Stores::new(api).open(&config_maps());
+    store.synced().await;
+    if let Some(version) = own {
+        let object = Object::parse(&config_map(version, "own"), None).unwrap();
+        store.observe_write(vec![CacheEvent::Wrote(Arc::new(object))]);
+    }
+    if is_noted {
+        restores.note("a test");
+        assert!(!store.is_synced(), "a list of before counts no more");
+    }
+    until(|| restores.count() == 1 && store.is_synced()).await;
+    let object = store.get(&Key::new("n", "x"));
+    (object.map_or_else(|| "none".to_owned(), |object| object.json().to_owned()), restores.count())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_begins_anew_where_versions_go_backwards() {
+    let older = config_map(30, "restored");
+    assert_eq!(restored(&[60, 55], None, false, older.clone()).await, (older.clone(), 1));
+    assert_eq!(restored(&[], None, true, older.clone()).await, (older.clone(), 1));
+    // The answer to an own write is no reason to keep an object.
+    assert_eq!(restored(&[], Some(70), true, older.clone()).await, (older, 1));
+    assert_eq!(restored(&[], Some(70), true, String::new()).await, ("none".to_owned(), 1));
+    // Versions are given a second time.
+    let other = config_map(50, "another");
+    assert_eq!(restored(&[], None, true, other.clone()).await, (other, 1));
+}

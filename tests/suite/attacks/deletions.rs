@@ -1,12 +1,13 @@
 //! Attacks on children by another hook's module or spec: deletions beyond the threshold wait.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use acceptance::api::{CONFIG_MAP, Objects, POD};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, condition, config_map, has_condition, is_true, text, uid};
 use acceptance::wait::{PATIENCE, until};
-use acceptance::webhook::{Answer, Webhook};
+use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -14,6 +15,9 @@ use crate::attacks::form;
 use crate::wasm;
 
 const CHILDREN: usize = 10;
+
+/// A server that deletes nothing for so long is killed all the same.
+const IDLE: Duration = Duration::from_secs(1);
 
 fn children() -> Value {
     let child = |nth| config_map(&format!("child-{nth}"), json!({}), json!({}));
@@ -220,4 +224,94 @@ pub(crate) async fn deletions_that_no_change_of_the_hook_brings_about_do_not_wai
     }
     let left = living_children(test).await?.intersection(&before).count();
     test.at_most("children that a user's change leaves", number(left), "children", 0.0)
+}
+
+/// The two ConfigMaps of the parent that a request is about.
+fn two_children(asked: &Asked) -> Value {
+    let parent = text(&asked.body, "/parent/metadata/name");
+    let child = |nth| config_map(&format!("child-{parent}-{nth}"), json!({}), json!({}));
+    json!({ "children": [child(0), child(1)] })
+}
+
+/// A webhook, and parents with two children each, settled with the first version of their controller; its children.
+async fn many_by_webhook(test: &mut Fixture, parents: usize) -> Result<(Webhook, BTreeSet<String>)> {
+    test.define_kind().await?;
+    let webhook = Webhook::serve(|asked| two_children(asked).into()).await?;
+    test.serve()?;
+    let hook = Hook::webhook(&webhook.url("/before"));
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace").synced_by(hook);
+    test.host(controller).await?;
+    for nth in 0..parents {
+        test.create(test.parent(&format!("p{nth}"))).await?;
+    }
+    let all = |cc: &Value| cc["status"]["settled"] == parents && is_accepted(cc) && !accepted(cc).is_empty();
+    test.until_controller("settled", all).await?;
+    let before = living_children(test).await?;
+    ensure!(before.len() == 2 * parents, "{} children", before.len());
+    Ok((webhook, before))
+}
+
+/// Changes the controller's spec: its hook has another URL.
+async fn change_url(test: &Fixture, webhook: &Webhook) -> Result<()> {
+    let spec = json!({ "spec": { "hooks": { "sync": { "webhook": { "url": webhook.url("/after") } } } } });
+    test.controllers().merge(test.name(), &spec).await.map(drop)
+}
+
+pub(crate) async fn a_server_that_is_killed_at_each_deletion_deletes_at_most_a_fifth(
+    test: &mut Fixture,
+) -> Result<()> {
+    let parents = 40;
+    let (webhook, before) = many_by_webhook(test, parents).await?;
+    webhook.answer(json!({ "children": [] }));
+    change_url(test, &webhook).await?;
+    let (mut kills, mut idle) = (0, 0);
+    for _ in 0..form(10, 50) {
+        let alive = living_children(test).await?.len();
+        webhook.until_asked_again(1).await?;
+        let start = Instant::now();
+        while living_children(test).await?.len() == alive && start.elapsed() < IDLE {}
+        test.server().kill().await?;
+        let is_idle = living_children(test).await?.len() == alive;
+        (kills, idle) = if is_idle { (kills, idle + 1) } else { (kills + 1, 0) };
+        test.server().start()?;
+        // The rest waits by now.
+        if idle == 3 {
+            break;
+        }
+    }
+    test.at_least("kills at deletions", number(kills), "kills", 1.0)?;
+    test.until_controller("the rest held", is_held).await?;
+    lost(test, &before, (2 * parents / 5).max(5)).await
+}
+
+/// Changes all parents, so that they are reconciled.
+async fn touch(test: &Fixture, parents: usize, label: &str) -> Result<()> {
+    for nth in 0..parents {
+        let label = json!({ "metadata": { "labels": { "touched": label } } });
+        test.parents().merge(&format!("p{nth}"), &label).await?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn a_version_that_answers_well_at_first_deletes_at_most_a_fifth(
+    test: &mut Fixture,
+) -> Result<()> {
+    let parents = form(40, 400);
+    let (webhook, before) = many_by_webhook(test, parents).await?;
+    change_url(test, &webhook).await?;
+    until("all parents asked about by the new URL", PATIENCE, || async {
+        let asked = webhook.asked();
+        let after = asked.iter().filter(|asked| asked.path == "/after");
+        let names: BTreeSet<_> = after.map(|asked| text(&asked.body, "/parent/metadata/name")).collect();
+        Ok(if names.len() == parents { Ok(()) } else { Err(format!("{} parents", names.len())) })
+    })
+    .await?;
+    // The first reconcile of a new version may write in vain; with the second one each parent settles.
+    touch(test, parents, "first").await?;
+    test.until_controller("settled again", |cc| cc["status"]["settled"] == parents).await?;
+    webhook.answer(json!({ "children": [] }));
+    touch(test, parents, "second").await?;
+    until_held(test, &test.config_maps(), "child-").await?;
+    test.until_controller("deletions held", is_held).await?;
+    lost(test, &before, (2 * parents / 5).max(5)).await
 }

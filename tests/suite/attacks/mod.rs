@@ -86,6 +86,8 @@ fn by_tenants_and_networks() -> Vec<Test> {
         deletions::{
             a_wrong_module_deletes_none_of_ten_children_over_restarts,
             a_wrong_module_deletes_at_most_a_fifth_of_many_children,
+            a_server_that_is_killed_at_each_deletion_deletes_at_most_a_fifth,
+            a_version_that_answers_well_at_first_deletes_at_most_a_fifth,
             held_deletions_go_on_where_a_user_agrees,
             held_reconciles_go_on_when_the_answers_ask_for_less,
             deletions_that_no_change_of_the_hook_brings_about_do_not_wait,

@@ -5,6 +5,7 @@
 //! - The answer to a deletion only marks the uid. A watch event or a 404 removes the object.
 //! - A list replaces what is cached, except objects that only an answer to an own write has shown: they stay until a watch
 //!   event or a read decides.
+//! - Where the cluster was restored from a snapshot, versions begin anew at lower ones: the next list alone counts.
 
 pub mod label_index;
 #[cfg(test)]
@@ -75,6 +76,8 @@ pub enum CacheEvent {
     Deleting(Key, Uid),
     /// A read found that there is no such object, or another one of that name.
     Missing(Key, Uid),
+    /// Versions went backwards: what is known counts no more than a list that is older.
+    Restored,
 }
 
 /// One object that is not as it was.
@@ -116,6 +119,11 @@ impl Cache {
             CacheEvent::Deleted(object) => self.end(&object),
             CacheEvent::Wrote(object) => self.observe_write(object),
             CacheEvent::Deleting(key, uid) => self.mark_deleting(&key, &uid),
+            CacheEvent::Restored => {
+                self.objects.values_mut().for_each(|entry| entry.confirmed = true);
+                (self.listed, self.latest) = (None, None);
+                Vec::new()
+            }
             CacheEvent::Missing(key, uid) => match self.objects.get(&key) {
                 Some(known) if known.object.uid == uid => self.remove(&key),
                 _ => Vec::new(),
@@ -226,7 +234,8 @@ impl Cache {
     fn learn(&mut self, object: Object, from_list: bool) -> Vec<ObjectChange> {
         if let Some(known) = self.objects.get_mut(&object.key) {
             let same = known.object.uid == object.uid && known.object.version == object.version;
-            if same {
+            // After a restore a version may be given a second time.
+            if same && (!from_list || known.object.json() == object.json()) {
                 known.confirmed = true;
                 return Vec::new();
             }

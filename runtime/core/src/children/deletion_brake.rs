@@ -2,11 +2,15 @@
 //!
 //! The *accepted* version of a controller is the digest of its hooks and spec with which its parents settled last. While
 //! the running version is another one, each parent that has not settled with it is *pending*, also one that is selected only
-//! later: the deletions that its reconciles ask for are counted before they are carried out. Those that were let through and
-//! those that wait count together, so that no order of reconciles deletes more than the threshold, and nothing is let
-//! through beside what waits. When nothing waits, and no parent that was there at the change is pending, the running version
-//! is the accepted one. It is accepted *late* when nothing waits and some are pending after the window, as those whose hook
-//! always fails are: from then on only the deletions of these count.
+//! later. A change opens a *window* of ten minutes. The deletions that reconciles ask for are counted before they are carried
+//! out: those of all parents within the window, since a version may answer well at first, and those of pending parents after
+//! it. Those that were let through and those that wait count together, so that no order of reconciles deletes more than the
+//! threshold, and nothing is let through beside what waits. After the window, when nothing waits and no parent that was there
+//! at the change is pending, the running version is the accepted one. It is accepted *late* when nothing waits and some are
+//! pending, as those whose hook always fails are: from then on only the deletions of these count.
+//!
+//! A deletion that counts is carried out once the controller's status has the number of deletions with it. A server that
+//! starts goes on from that status, and its window begins anew: no order of crashes deletes more than the threshold either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +24,8 @@ use crate::object::id::{ObjectId, Uid};
 /// The annotation of a controller that lets held deletions go on. Its value is the digest of the version that asks for them.
 pub const ALLOW_DELETIONS: &str = "metahook.dev/allow-deletions";
 
-/// Deletions are counted together for this long. A parent whose hook never settles is pending for this long.
+/// The window after a change: for this long deletions of all parents count, and they count together. A parent whose hook
+/// never settles is pending for this long.
 const WINDOW: Duration = Duration::from_mins(10);
 
 /// Children that are named where deletions are held.
@@ -44,6 +49,8 @@ pub struct DeletionBrake {
     deleted: BTreeSet<Uid>,
     /// Deletions that an earlier run of the server let through.
     deleted_before: usize,
+    /// The deletions that the controller's status has.
+    recorded: usize,
     /// The time of the first of these deletions.
     window_start: Duration,
 }
@@ -91,12 +98,13 @@ impl DeletionBrake {
             change: None,
             deleted: BTreeSet::new(),
             deleted_before: deleted,
+            recorded: deleted,
             window_start: Duration::ZERO,
         }
     }
 
     /// To be called before the first reconcile, and before a reconcile takes other hooks. The first version of a controller is
-    /// accepted at once; so is the accepted one that is put back.
+    /// accepted at once; so is the accepted one that is put back. The window of a version that goes on does not begin anew.
     pub fn version_changed(
         &mut self,
         to: Fingerprint,
@@ -105,27 +113,30 @@ impl DeletionBrake {
     ) {
         let digest = to.to_string();
         let accepted = self.accepted.get_or_insert_with(|| digest.clone());
+        let before = self.change.take().filter(|change| change.to == to);
         self.change = (*accepted != digest).then(|| {
             let Census { parents, children } = census(&self.limits);
             Change {
                 from: accepted.clone(),
                 to,
-                since: now,
-                managed: children,
+                since: before.as_ref().map_or(now, |before| before.since),
+                managed: before.as_ref().map_or(children, |before| before.managed),
                 pending: parents,
                 settled: BTreeSet::new(),
                 held: BTreeMap::new(),
                 held_children: 0,
             }
         });
-        self.accept_if_done();
+        self.accept_if_done(now);
     }
 
-    /// Whether a reconcile may delete these children of its parent; where it may not, it writes nothing at all. `version`: that
-    /// of the hooks which asked for it.
+    /// Whether a reconcile may delete these children of its parent; where it may not, it writes nothing at all. Where it may
+    /// and [`Self::unrecorded`] says so, it deletes them once the status has their number. `version`: that of the hooks which
+    /// asked for it.
     ///
     /// # Guarantees
-    /// From the change on, and within the window, the deletions that were let through stay within the threshold.
+    /// From the change on, and within the window, the deletions that were let through stay within the threshold; those of
+    /// servers that crashed included, where each was recorded before it was carried out.
     pub fn lets_through(
         &mut self,
         parent: &ObjectId,
@@ -137,10 +148,8 @@ impl DeletionBrake {
         let Some(change) = &mut self.change else { return true };
         change.release(parent);
         let is_late = self.accepted.as_ref() != Some(&change.from);
-        if change.settled.contains(parent)
-            || change.from == version.to_string()
-            || (is_late && !change.pending.contains(parent))
-        {
+        let is_done = change.settled.contains(parent) || (is_late && !change.pending.contains(parent));
+        if change.from == version.to_string() || (is_done && change.is_over(now)) {
             return true;
         }
         let is_exempt = |id: &ObjectId| self.limits.is_exempt(&id.resource.gvr());
@@ -151,6 +160,9 @@ impl DeletionBrake {
         let all = self.deleted.len() + self.deleted_before + change.held_children + children;
         if all > self.limits.max_deletions(change.managed) {
             change.held_children += children;
+            // One that settled before would not wait beyond the window.
+            change.settled.remove(parent);
+            change.pending.insert(parent.clone());
             change.held.insert(parent.clone(), HeldParent { children, example: (*example).clone() });
             return false;
         }
@@ -163,23 +175,22 @@ impl DeletionBrake {
 
     /// A reconcile succeeded; `settled`: its answer asked for no change of a child.
     pub fn reconciled(&mut self, parent: &ObjectId, version: Fingerprint, settled: bool, now: Duration) {
-        let done =
-            |change: &Change| change.to == version && (settled || now.saturating_sub(change.since) >= WINDOW);
+        let done = |change: &Change| change.to == version && (settled || change.is_over(now));
         if let Some(change) = self.change.as_mut().filter(|change| done(change)) {
             change.release(parent);
             change.pending.remove(parent);
             change.settled.insert(parent.clone());
-            self.accept_if_done();
+            self.accept_if_done(now);
         }
     }
 
     /// The parent is gone or going, and its children go with it; or it is no longer selected.
-    pub fn forget(&mut self, parent: &ObjectId) {
+    pub fn forget(&mut self, parent: &ObjectId, now: Duration) {
         if let Some(change) = &mut self.change {
             change.release(parent);
             change.pending.remove(parent);
             change.settled.remove(parent);
-            self.accept_if_done();
+            self.accept_if_done(now);
         }
     }
 
@@ -189,8 +200,7 @@ impl DeletionBrake {
             return Vec::new();
         };
         self.accept(change.to);
-        self.deleted.clear();
-        self.deleted_before = 0;
+        self.forget_deletions();
         change.held.into_keys().collect()
     }
 
@@ -206,6 +216,18 @@ impl DeletionBrake {
 
     pub fn accepted(&self) -> Option<&str> {
         self.accepted.as_deref()
+    }
+
+    /// The number of deletions, where the controller's status has less: no deletion is carried out before it has.
+    pub fn unrecorded(&self) -> Option<usize> {
+        let deletions = self.deletions();
+        (deletions > self.recorded).then_some(deletions)
+    }
+
+    /// The controller's status has this number of deletions.
+    pub fn recorded(&mut self, deletions: usize) {
+        // The deletions may be forgotten since.
+        self.recorded = self.recorded.max(deletions).min(self.deletions());
     }
 
     /// The deletions within the window. To be called now and then: this is where a version is accepted late.
@@ -231,8 +253,13 @@ impl DeletionBrake {
         self.deleted.len() + self.deleted_before
     }
 
-    fn accept_if_done(&mut self) {
-        if let Some(change) = self.change.take_if(|it| it.pending.is_empty() && it.held.is_empty()) {
+    /// A version that no parent is left of has nothing to wait for.
+    fn accept_if_done(&mut self, now: Duration) {
+        let is_done = |change: &mut Change| {
+            let is_idle = change.pending.is_empty() && change.held.is_empty();
+            is_idle && (change.settled.is_empty() || change.is_over(now))
+        };
+        if let Some(change) = self.change.take_if(is_done) {
             self.accept(change.to);
         }
     }
@@ -243,18 +270,30 @@ impl DeletionBrake {
 
     fn forget_the_past(&mut self, now: Duration) {
         let waits = self.change.as_ref().is_some_and(|change| !change.held.is_empty());
-        let late = self.change.as_ref().filter(|change| now.saturating_sub(change.since) >= WINDOW);
-        if let Some(to) = late.filter(|_| !waits).map(|change| change.to) {
-            self.accept(to);
+        let is_open = self.change.as_ref().is_some_and(|change| !change.is_over(now));
+        if waits || is_open {
+            return;
         }
-        if !waits && now.saturating_sub(self.window_start) >= WINDOW {
-            self.deleted.clear();
-            self.deleted_before = 0;
+        if let Some(late) = self.change.as_ref().map(|change| change.to) {
+            self.accept(late);
         }
+        self.accept_if_done(now);
+        if now.saturating_sub(self.window_start) >= WINDOW {
+            self.forget_deletions();
+        }
+    }
+
+    fn forget_deletions(&mut self) {
+        self.deleted.clear();
+        (self.deleted_before, self.recorded) = (0, 0);
     }
 }
 
 impl Change {
+    fn is_over(&self, now: Duration) -> bool {
+        now.saturating_sub(self.since) >= WINDOW
+    }
+
     fn release(&mut self, parent: &ObjectId) {
         if let Some(held) = self.held.remove(parent) {
             self.held_children -= held.children;

@@ -16,6 +16,7 @@ use metahook_core::{counted, one_line, shorten_middle};
 use super::{HELD_RETRY_DELAY, MAX_MESSAGE_LENGTH};
 use crate::cluster::apply::ApplyError;
 use crate::cluster::discovery::DiscoveryError;
+use crate::controller::brake::RecordError;
 use crate::controller::hooks::HookError;
 use crate::controller::read_rights::ReadRightsError;
 use crate::controller::related::RelatedError;
@@ -56,6 +57,10 @@ pub(crate) enum ReconcileError {
         counted(*_0, "child", "children")
     )]
     DeletionsHeld(usize),
+    #[error(
+        "the controller's status does not have the number of deletions yet, and no child is deleted before"
+    )]
+    DeletionsUnrecorded(#[from] RecordError),
     #[error("{kind} {key}")]
     UnmanagedChild { kind: Box<str>, key: Box<Key>, source: DiscoveryError },
     #[error(transparent)]
@@ -141,6 +146,7 @@ impl ReconcileError {
             Self::Finalizer(error) => ("Finalizer", error.retry()),
             Self::Child { .. } => ("Child", Retry::Loud),
             Self::DeletionsHeld(_) => ("DeletionsHeld", Retry::After(HELD_RETRY_DELAY)),
+            Self::DeletionsUnrecorded(error) => ("Write", error.retry()),
             Self::UnmanagedChild { source, .. } => ("Child", source.retry()),
             Self::Several { failure, .. } => return failure.clone(),
             Self::Apply(error) => ("Write", error.retry()),

@@ -247,7 +247,7 @@ impl Parents {
         lock(&self.warnings).remove(parent);
         lock(&self.api_warnings).remove(parent);
         let id = ObjectId { resource: Arc::clone(&self.data.parents.resource), key: parent.clone() };
-        self.data.brake.with(|brake, _| brake.forget(&id));
+        self.data.brake.with(|brake, now| brake.forget(&id, now));
     }
 
     /// Notes for the deletion brake that a reconcile succeeded; `settled`: it had no change of a child to write.

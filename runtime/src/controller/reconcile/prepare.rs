@@ -80,7 +80,7 @@ impl Reconciler {
             ControlFlow::Break(progress) => return Ok(progress),
         };
         let (plan, answers) = self.plan(&hooks, &input, &claimed.children, memory).await?;
-        self.check_deletions(&input, &plan)?;
+        self.check_deletions(&input, &plan).await?;
         self.record_feedback(&input, &plan.feedback, &customized);
         if !customized.is_empty() {
             self.related.record_hidden(&input);
@@ -306,20 +306,26 @@ impl Reconciler {
         Ok(answers)
     }
 
-    /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time. Those of
-    /// a parent that goes do not count.
-    fn check_deletions(&self, input: &ReconcileInput, plan: &ReconcilePlan) -> Result<(), ReconcileError> {
+    /// Deletions of children count from here on, before they are carried out: other reconciles run at the same time, and a
+    /// server that starts after a crash goes on from the status. Those of a parent that goes do not count.
+    async fn check_deletions(
+        &self,
+        input: &ReconcileInput,
+        plan: &ReconcilePlan,
+    ) -> Result<(), ReconcileError> {
         let parent = self.data.parent_id(&input.parent);
         if input.parent.deleting {
-            self.data.brake.with(|brake, _| brake.forget(&parent));
+            self.data.brake.with(|brake, now| brake.forget(&parent, now));
             return Ok(());
         }
         let unwanted = plan.unwanted_children();
-        if self.data.brake.with(|brake, now| brake.lets_through(&parent, input.hooks, &unwanted, now)) {
-            Ok(())
-        } else {
-            Err(ReconcileError::DeletionsHeld(unwanted.len()))
+        if !self.data.brake.with(|brake, now| brake.lets_through(&parent, input.hooks, &unwanted, now)) {
+            return Err(ReconcileError::DeletionsHeld(unwanted.len()));
         }
+        if !unwanted.is_empty() {
+            self.data.brake.record().await?;
+        }
+        Ok(())
     }
 
     async fn ask(

@@ -35,6 +35,7 @@ use crate::cluster::events::Recorder;
 use crate::cluster::fake::{self, Requests};
 use crate::cluster::named_objects::SeedKey;
 use crate::cluster::presence::OtherServers;
+use crate::controller::brake::Brake;
 use crate::controller::hook::Hook;
 use crate::controller::hooks::{HookCaller, Hooks};
 use crate::controller::observer::Observer;
@@ -43,7 +44,7 @@ use crate::controller::reconcile::{Reconcile, Reconciler};
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::turns::Turns;
-use crate::controller::{Brake, Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
+use crate::controller::{Cluster, Context, ControllerData, Controllers, HookRuntime, Options};
 use crate::hook::wasm::compile::ModuleSettings;
 use crate::hook::wasm::run::RuntimeSettings;
 use crate::hook::wasm::source::{HookSources, ModuleRegistry, MountMemory};
@@ -178,7 +179,7 @@ impl Scenario {
             controllers: Arc::clone(&context.controllers),
             recorder: context.cluster.recorder.clone(),
             meter: context.metrics.meter("CompositeController", "c"),
-            brake: Arc::new(Brake::new(DeletionBrake::new(BrakeLimits::default(), None, 0))),
+            brake: Arc::new(Brake::new(DeletionBrake::new(BrakeLimits::default(), None, 0), None)),
             started: Instant::now(),
             observer: context.observer.clone(),
         });
@@ -190,7 +191,7 @@ impl Scenario {
             sha256: None,
             reader: None,
         };
-        let source = context.hooks.sources.follow(&module, &[]);
+        let source = context.hooks.sources.follow(&module, &[], "c");
         let limits = LimitBounds::default().default;
         let hooks = PerHook { sync: Hook::Wasm { source, limits }, finalize: None, customize: None };
         let hooks = HookCaller {

@@ -30,6 +30,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::controller::Context;
+use crate::controller::ControllerData;
+use crate::controller::brake::Brake;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::{HookCaller, Hooks};
 use crate::controller::observer::Observed;
@@ -39,7 +41,6 @@ use crate::controller::runner::parent_queue::{ParentQueue, tend, version_changed
 use crate::controller::runner::reading::{Readable, taken_away};
 use crate::controller::runner::report::Reporter;
 use crate::controller::runner::waiting_parents::WaitingParents;
-use crate::controller::{Brake, ControllerData};
 use crate::queue::{Throttle, Workers};
 
 /// Whether a controller takes the place of one with another spec, or of itself with other kinds.
@@ -259,6 +260,7 @@ impl ControllerRunner {
         spec: &CheckedSpec,
         RunningController { parts, hooks, kinds, reads, modules, brake }: RunningController,
     ) -> StopReason {
+        let restores = self.context.cluster.api.restores.count();
         let listed = async {
             for part in &parts {
                 self.synced(&part.reconciler.data).await?;
@@ -305,6 +307,8 @@ impl ControllerRunner {
             () = self.stop.cancelled() => StopReason::Stopped,
             () = self.kinds_change(spec, &kinds, true) => StopReason::Anew,
             () = taken_away(&reads) => StopReason::Anew,
+            // Versions that parents settled with may be given a second time.
+            () = self.context.cluster.api.restores.after(restores) => StopReason::Anew,
             () = self.follow(&parts, &hooks, modules, &brake) => StopReason::Anew,
             end = tend(&parts) => end,
         };

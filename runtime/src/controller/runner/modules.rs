@@ -169,9 +169,10 @@ impl ControllerRunner {
     ) -> Result<Hook, SpecError> {
         let HookRuntime { sources, pools, .. } = &self.context.hooks;
         match &hook.call {
-            Call::Wasm(WasmHook { module, mounts, limits, .. }) => {
-                Ok(Hook::Wasm { source: sources.follow(module, mounts), limits: *limits })
-            }
+            Call::Wasm(WasmHook { module, mounts, limits, .. }) => Ok(Hook::Wasm {
+                source: sources.follow(module, mounts, &self.object.key.name),
+                limits: *limits,
+            }),
             Call::Webhook(target) => {
                 if let Some(timeout) = &target.ignored_timeout {
                     let (field, instead) = (&target.field, target.timeout.as_secs());

@@ -19,12 +19,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::controller::Context;
+use crate::controller::brake::Brake;
 use crate::controller::decorator_conflicts::Decorator;
 use crate::controller::hooks::HookCaller;
 use crate::controller::reconcile::Reconciler;
 use crate::controller::related::RelatedObjects;
 use crate::controller::runner::{StartReason, StopReason};
-use crate::controller::{Brake, Context};
 use crate::queue::{self, Queue, Throttle, Workers};
 use crate::store::{Change, Store};
 use crate::sync::{Tasks, lock};

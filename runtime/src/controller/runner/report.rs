@@ -15,25 +15,27 @@ use metahook_core::object::Object;
 use metahook_core::pacing::lanes::Cause;
 use metahook_core::settled::Purity;
 use metahook_core::shadow::tally;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::presence::OtherServers;
 use crate::cluster::write_gate::Candidate;
+use crate::controller::Context;
+use crate::controller::brake::{Brake, RecordRequest, StatusRecorder};
 use crate::controller::hook::Hook;
 use crate::controller::runner::ControllerRunner;
 use crate::controller::runner::counts::Counts;
 use crate::controller::runner::parent_queue::ParentQueue;
 use crate::controller::runner::status_writer::{StatusWriter, seen};
-use crate::controller::{Brake, Context};
 use crate::store::Store;
 use crate::sync::lock;
 use crate::telemetry::timestamp;
 
 /// Writer of a running controller's status.
 pub(crate) struct Reporter {
-    report: watch::Sender<Report>,
+    report: Arc<watch::Sender<Report>>,
+    records: mpsc::UnboundedSender<RecordRequest>,
     /// Who leads, in a leader election.
     leader: Finding,
     others: OtherServers,
@@ -63,21 +65,22 @@ impl Reporter {
         };
         // A status that is written is the leader's.
         let leader = cluster.api.gate().candidate().map(leader).unwrap_or_default();
-        let report = watch::Sender::new(Report {
+        let report = Arc::new(watch::Sender::new(Report {
             generation: controller.generation,
             deletions: stored.deletions,
             writer: leader.clone(),
             ..Report::default()
-        });
-        let writer = StatusWriter::new(context, store, controller);
+        }));
+        let (records, requests) = mpsc::unbounded_channel();
+        let writer = StatusWriter::new(context, store, controller, requests);
         let task = tokio::spawn(writer.run(report.subscribe(), stop));
         let others = cluster.others.clone();
-        Self { report, leader, others, before, shadows_told: Mutex::default(), task }
+        Self { report, records, leader, others, before, shadows_told: Mutex::default(), task }
     }
 
     /// The report, for a task that ends before the reporter does.
     pub(crate) fn shared(&self) -> watch::Sender<Report> {
-        self.report.clone()
+        (*self.report).clone()
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut Report)) {
@@ -102,7 +105,9 @@ impl Reporter {
     pub(crate) fn brake(&self, limits: BrakeLimits) -> Brake {
         let DeletionStatus { accepted, deleted } = self.report.borrow().deletions.clone();
         let deleted = deleted.and_then(|deleted| usize::try_from(deleted).ok()).unwrap_or_default();
-        Brake::new(DeletionBrake::new(limits, accepted, deleted))
+        let recorder =
+            StatusRecorder { report: Arc::downgrade(&self.report), requests: self.records.clone() };
+        Brake::new(DeletionBrake::new(limits, accepted, deleted), Some(recorder))
     }
 
     fn writer(&self) -> Finding {
@@ -164,14 +169,8 @@ impl Reporter {
     }
 
     pub(crate) fn count(&self, parts: &[ParentQueue], brake: &Brake) {
-        let (held, deletions) = brake.with(|brake, now| {
-            let deleted = count(brake.deleted(now));
-            let deletions = DeletionStatus {
-                accepted: brake.accepted().map(str::to_owned),
-                deleted: (deleted > 0).then_some(deleted),
-            };
-            (brake.held().map(|held| held.to_string()), deletions)
-        });
+        brake.report(&self.report);
+        let held = brake.with(|brake, _| brake.held().map(|held| held.to_string()));
         let mut counts = Counts::with(held);
         for part in parts {
             counts.add(&part.reconciler);
@@ -202,7 +201,6 @@ impl Reporter {
                 report.shadow = tally::finding(&shadows);
                 report.shadows = said;
             }
-            report.deletions = deletions;
             report.counts = ParentCounts {
                 parents: count(counts.parents),
                 settled: count(counts.settled),

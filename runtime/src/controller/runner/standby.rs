@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use metahook_core::api::CheckedSpec;
 
-use crate::controller::Brake;
+use crate::controller::brake::Brake;
 use crate::controller::runner::{ControllerRunner, StartReason};
 
 impl ControllerRunner {

@@ -14,7 +14,7 @@ use metahook_core::object::id::{Key, ObjectId, Uid};
 use metahook_core::pacing::{Rate, RateLimiter};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +23,7 @@ use crate::cluster::apply::ApplyError;
 use crate::cluster::events::Recorder;
 use crate::cluster::rights::UNGRANTED_DELAY;
 use crate::controller::Context;
+use crate::controller::brake::{RecordError, RecordRequest};
 use crate::store::Store;
 use crate::telemetry::{error_chain, timestamp};
 
@@ -44,6 +45,9 @@ const REWRITE_INTERVAL: Duration = Duration::from_secs(5);
 /// A change is written soon, a status that keeps changing seldom.
 const WRITE_RATE: Rate = Rate { per_second: 0.1, burst: 6 };
 
+/// A write that a reconcile waits for is tried so often where another client changes the controller at the same time.
+const MAX_RECORD_TRIES: usize = 10;
+
 /// Writer of the status of one controller.
 pub(super) struct StatusWriter {
     api: ApiClient,
@@ -53,23 +57,64 @@ pub(super) struct StatusWriter {
     uid: Uid,
     /// Which controllers the server hosts.
     hosting: Hosting,
+    /// Reconciles that wait until the status has the number of their deletions.
+    requests: mpsc::UnboundedReceiver<RecordRequest>,
     /// The status as this server wrote it last, or found it to be what it would write.
     written: Option<ControllerStatus>,
+    state: WriteState,
+}
+
+/// What came of the last write.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum WriteState {
+    #[default]
+    Written,
+    /// The API server takes it and drops what is in it.
+    Dropped,
+    /// The server may not write it.
+    Ungranted,
+    Failed,
+}
+
+impl WriteState {
+    /// Whether a change of the report is worth a write.
+    fn is_hopeful(self) -> bool {
+        matches!(self, Self::Written | Self::Failed)
+    }
+
+    fn retry_delay(self) -> Duration {
+        match self {
+            Self::Written | Self::Failed => RETRY_DELAY,
+            Self::Dropped => DROPPED_RETRY_DELAY,
+            Self::Ungranted => UNGRANTED_DELAY,
+        }
+    }
 }
 
 impl StatusWriter {
-    pub(super) fn new(context: &Context, store: Arc<Store>, controller: &Object) -> Self {
+    pub(super) fn new(
+        context: &Context,
+        store: Arc<Store>,
+        controller: &Object,
+        requests: mpsc::UnboundedReceiver<RecordRequest>,
+    ) -> Self {
         let (api, recorder) = (context.cluster.api.clone(), context.cluster.recorder.clone());
         let hosting = context.hosting.clone();
         let (key, uid) = (controller.key.clone(), controller.uid.clone());
-        Self { api, recorder, store, key, uid, hosting, written: None }
+        let (written, state) = (None, WriteState::default());
+        Self { api, recorder, store, key, uid, hosting, requests, written, state }
     }
 
     /// Ends after the reporter.
     pub(super) async fn run(mut self, mut report: watch::Receiver<Report>, stop: CancellationToken) {
-        let is_dropped = self.write_changes(&mut report, &stop).await;
+        self.write_changes(&mut report, &stop).await;
         // The last reconciles may delete children, too.
-        while report.changed().await.is_ok() {}
+        loop {
+            tokio::select! {
+                changed = report.changed() => if changed.is_err() { break },
+                Some(request) = self.requests.recv() => self.record(request, &mut report).await,
+            }
+        }
         if !self.api.gate().is_open() {
             return;
         }
@@ -79,6 +124,7 @@ impl StatusWriter {
             drop(tokio::time::timeout(LAST_WRITE_TIMEOUT, self.release(&last)).await);
             return;
         }
+        let is_dropped = self.state == WriteState::Dropped;
         if is_dropped || self.now().is_none_or(|object| seen(&object).deletions == last.deletions) {
             return;
         }
@@ -88,60 +134,108 @@ impl StatusWriter {
         }
     }
 
-    /// Writes each change a moment later, until the reporter is gone; whether the API server drops what is written.
-    async fn write_changes(
-        &mut self,
-        report: &mut watch::Receiver<Report>,
-        stop: &CancellationToken,
-    ) -> bool {
-        let (mut written, mut dropped, mut ungranted) = (true, false, false);
+    /// Writes each change a moment later, and at once where a reconcile waits for it, until the reporter is gone.
+    async fn write_changes(&mut self, report: &mut watch::Receiver<Report>, stop: &CancellationToken) {
         tokio::select! {
-            () = stop.cancelled() => return dropped,
+            () = stop.cancelled() => return,
             () = self.api.gate().opened() => {}
         }
         let (start, mut limiter) = (Instant::now(), RateLimiter::new(WRITE_RATE));
         let mut rewrites = tokio::time::interval(REWRITE_INTERVAL);
         loop {
+            let state = self.state;
             tokio::select! {
-                () = stop.cancelled() => return dropped,
-                _ = rewrites.tick(), if written => if !self.is_overwritten() { continue },
-                changed = report.changed(), if !dropped && !ungranted => if changed.is_err() { return dropped },
-                () = tokio::time::sleep(retry_delay(dropped, ungranted)), if !written => {}
+                () = stop.cancelled() => return,
+                Some(request) = self.requests.recv() => {
+                    self.record(request, report).await;
+                    continue;
+                }
+                _ = rewrites.tick(), if state == WriteState::Written => if !self.is_overwritten() { continue },
+                changed = report.changed(), if state.is_hopeful() => if changed.is_err() { return },
+                () = tokio::time::sleep(state.retry_delay()), if state != WriteState::Written => {}
             }
             // Once the right is granted, the status is there within seconds.
-            let wait = if ungranted { Duration::ZERO } else { limiter.take(start.elapsed()) };
+            let is_ungranted = state == WriteState::Ungranted;
+            let wait = if is_ungranted { Duration::ZERO } else { limiter.take(start.elapsed()) };
             tokio::select! {
-                () = stop.cancelled() => return dropped,
+                () = stop.cancelled() => return,
+                Some(request) = self.requests.recv() => {
+                    self.record(request, report).await;
+                    continue;
+                }
                 () = tokio::time::sleep(wait.max(WRITE_DELAY)) => {}
             }
             let now = report.borrow_and_update().clone();
             let result = self.write(&now).await;
-            let key = &self.key;
-            written = match result {
-                Ok(true) => {
-                    (dropped, ungranted) = (false, false);
-                    true
-                }
-                Ok(false) => {
-                    ungranted = false;
-                    if !dropped {
-                        tracing::warn!(controller = %key, "the API server drops the status of controllers: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds)");
-                    }
-                    dropped = true;
-                    false
-                }
-                Err(error) if error.is_ungranted() => {
-                    if !ungranted {
-                        self.record_ungranted(&error);
-                    }
-                    ungranted = true;
-                    false
-                }
-                Err(error) => {
-                    tracing::debug!(controller = %key, error = error_chain(&error), "the status of a controller could not be written; it is tried again");
-                    false
-                }
+            self.note(&result);
+        }
+    }
+
+    /// Writes the status at once, for all reconciles that wait for it. One that cannot be kept at all stops none: then the
+    /// server counts for itself alone.
+    async fn record(&mut self, request: RecordRequest, report: &mut watch::Receiver<Report>) {
+        let mut waiting = vec![request];
+        while let Ok(request) = self.requests.try_recv() {
+            waiting.push(request);
+        }
+        let result = self.record_now(report).await;
+        for request in waiting {
+            // A reconcile that was stopped waits no longer.
+            drop(request.send(result.clone()));
+        }
+    }
+
+    async fn record_now(&mut self, report: &mut watch::Receiver<Report>) -> Result<(), RecordError> {
+        if !self.state.is_hopeful() {
+            return Ok(());
+        }
+        // Another server may have the controller by now, and its status.
+        if self.is_released() {
+            return Err(RecordError::Stopped);
+        }
+        let mut tries = 1..=MAX_RECORD_TRIES;
+        loop {
+            let now = report.borrow_and_update().clone();
+            let result = self.write(&now).await;
+            if result.as_ref().is_err_and(ApplyError::is_conflict) && tries.next().is_some() {
+                // Another version of the controller has come, or comes.
+                tokio::time::sleep(WRITE_DELAY).await;
+                continue;
+            }
+            self.note(&result);
+            return match result {
+                Err(error) if !error.is_ungranted() => Err(RecordError::Write(Arc::new(error))),
+                Ok(_) | Err(_) => Ok(()),
             };
+        }
+    }
+
+    /// Notes what came of a write, and logs what is new about it.
+    fn note(&mut self, result: &Result<bool, ApplyError>) {
+        let key = &self.key;
+        let before = self.state;
+        self.state = match result {
+            Ok(true) => WriteState::Written,
+            Ok(false) => WriteState::Dropped,
+            Err(error) if error.is_ungranted() => WriteState::Ungranted,
+            // What is known of the API server stays so.
+            Err(_) if !before.is_hopeful() => before,
+            Err(_) => WriteState::Failed,
+        };
+        match result {
+            Ok(true) => {}
+            Ok(false) if before == WriteState::Dropped => {}
+            Ok(false) => {
+                tracing::warn!(controller = %key, "the API server drops the status of controllers: apply metahook's CustomResourceDefinitions (kubectl apply --server-side -f manifests/crds)");
+            }
+            Err(error) if error.is_ungranted() => {
+                if before != WriteState::Ungranted {
+                    self.record_ungranted(error);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(controller = %key, error = error_chain(error), "the status of a controller could not be written; it is tried again");
+            }
         }
     }
 
@@ -219,14 +313,6 @@ impl StatusWriter {
         }
         self.store.observe_write(known);
         Ok(kept)
-    }
-}
-
-fn retry_delay(dropped: bool, ungranted: bool) -> Duration {
-    match (dropped, ungranted) {
-        (_, true) => UNGRANTED_DELAY,
-        (true, false) => DROPPED_RETRY_DELAY,
-        (false, false) => RETRY_DELAY,
     }
 }
 

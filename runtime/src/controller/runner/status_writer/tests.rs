@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use metahook_core::api::policy::BrakeLimits;
 use metahook_core::api::status::DeletionStatus;
+use metahook_core::children::deletion_brake::Census;
+use metahook_core::hash::Fingerprint;
 use metahook_core::object::id::Resource;
 use metahook_core::object::selector::Selector;
 
 use super::*;
 use crate::cluster::fake;
-use crate::controller::reconcile::testing::context;
+use crate::controller::reconcile::testing::{context, resource};
 use crate::controller::runner::report::Reporter;
 use crate::store::Stores;
 
@@ -176,4 +179,54 @@ async fn the_last_deletions_are_written_before_the_end_and_nothing_else() {
     let deletions = DeletionStatus { deleted: Some(3), ..DeletionStatus::default() };
     assert_eq!(last_writes(|report| report.deletions = deletions).await, 1);
     assert_eq!(last_writes(|report| report.counts.parents = 3).await, 0);
+}
+
+/// Deletions that a reconcile reserves, on a server that answers writes of the status like this: whether they may be carried
+/// out, the writes until then, and those of another reconcile with the same deletions.
+async fn recorded(answers: &'static [u16]) -> (bool, usize, usize) {
+    let writes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&writes);
+    let api = fake::answering(move |request| {
+        if *request.method() != http::Method::PUT {
+            return None;
+        }
+        let number = counted.fetch_add(1, Ordering::Relaxed);
+        let condition = json!({"type": "Ready", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "t"});
+        let status = json!({"conditions": [condition], "deletions": {"accepted": "a", "deleted": 3}});
+        let version = u64::try_from(number).ok()? + 2;
+        let mut body: serde_json::Value = serde_json::from_str(stored(version, "a", &status).json()).ok()?;
+        body["message"] = json!("x is forbidden: User \"u\" cannot update resource \"y\"");
+        let answer = answers.get(number).or(answers.last()).copied()?;
+        http::Response::builder().status(answer).body(body.to_string()).ok()
+    });
+    let stop = CancellationToken::new();
+    let reporter = reporter(api, &stop);
+    let brake = reporter.brake(BrakeLimits::default());
+    let id = ObjectId { resource: resource("v1", "Pod"), key: Key::new("n", "x") };
+    brake.with(|brake, now| {
+        for version in [b"a", b"b"] {
+            let census = |_: &_| Census { parents: [id.clone()].into(), children: 30 };
+            brake.version_changed(Fingerprint::of(version), now, census);
+        }
+        let uids = ["1", "2", "3"].map(Uid::new);
+        let deletions: Vec<_> = uids.iter().map(|uid| (&id, uid)).collect();
+        assert!(brake.lets_through(&id, Fingerprint::of(b"b"), &deletions, now));
+    });
+    let is_recorded = brake.record().await.is_ok();
+    let before = writes.load(Ordering::Relaxed);
+    assert_eq!(reporter.shared().borrow().deletions.deleted, Some(3));
+    assert_eq!(brake.record().await.is_ok(), is_recorded);
+    let again = writes.load(Ordering::Relaxed) - before;
+    drop(brake);
+    stop.cancel();
+    reporter.ended().await;
+    (is_recorded, before, again)
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_are_carried_out_once_the_status_has_their_number() {
+    assert_eq!(recorded(&[200]).await, (true, 1, 0));
+    assert_eq!(recorded(&[409, 409, 200]).await, (true, 3, 0), "another client wrote at the same time");
+    assert_eq!(recorded(&[403]).await, (true, 1, 0), "the server may not write it");
+    assert_eq!(recorded(&[422]).await, (false, 1, 1));
 }

@@ -163,10 +163,14 @@ pub enum ModuleError {
     ScriptSize { found: u64, bound: u64 },
     #[error("the script cannot be used: {0}")]
     Script(String),
+    #[error("the script could not be compiled, which is tried again: {0}")]
+    ScriptFailed(String),
     #[error("the compiler cannot be started: {0}")]
     NoCompiler(String),
     #[error("the compiler failed on this module: {0}")]
     Compiler(String),
+    #[error("the server failed on this module, which is a bug of the server: {0}")]
+    Bug(String),
 }
 
 /// The compression of a stored module.
@@ -186,15 +190,18 @@ impl fmt::Display for Encoding {
 }
 
 impl ModuleError {
-    /// The time for which the same bytes need no other compilation to be known to fail.
-    pub(super) fn holds_for(&self) -> Duration {
-        /// The machine may just be busy; compiling without a pause would keep it busy.
-        const RETRY_DELAY: Duration = Duration::from_mins(5);
+    /// Whether the same bytes may load another time: the machine may just be busy, or the server wrong. Else the bytes
+    /// themselves are refused.
+    pub(super) fn may_heal(&self) -> bool {
         match self {
-            Self::CompileTime(_) | Self::CompileMemory(_) | Self::Artifact(_) | Self::Compiler(_) => {
-                RETRY_DELAY
-            }
-            Self::NoCompiler(_) | Self::NoRunner { .. } | Self::Runner { .. } => Duration::ZERO,
+            Self::CompileTime(_)
+            | Self::CompileMemory(_)
+            | Self::Compiler(_)
+            | Self::NoCompiler(_)
+            | Self::NoRunner { .. }
+            | Self::Runner { .. }
+            | Self::ScriptFailed(_)
+            | Self::Bug(_) => true,
             Self::Packed { .. }
             | Self::Size(_)
             | Self::Broken { .. }
@@ -214,8 +221,9 @@ impl ModuleError {
             | Self::StartType
             | Self::Import(_)
             | Self::Refused(_)
+            | Self::Artifact(_)
             | Self::ScriptSize { .. }
-            | Self::Script(_) => Duration::MAX,
+            | Self::Script(_) => false,
         }
     }
 }
@@ -385,12 +393,21 @@ impl CodeLoader {
     }
 }
 
-/// Runs blocking work on a thread for it; a panic there refuses the module.
+/// The delay after so many failures in a row to load the same bytes: 10 s, doubled up to ten minutes. To compile without a
+/// pause would keep a machine busy.
+pub(super) fn retry_delay(failures: u32) -> Duration {
+    const MIN_DELAY: Duration = Duration::from_secs(10);
+    const MAX_DELAY: Duration = Duration::from_mins(10);
+    let doublings = failures.saturating_sub(1).min(16);
+    MIN_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY)
+}
+
+/// Runs blocking work on a thread for it; a panic there is a bug of the server.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ModuleError> + Send + 'static,
 ) -> Result<T, ModuleError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|panic| Err(ModuleError::Refused(panic.to_string())))
+    done.unwrap_or_else(|panic| Err(ModuleError::Bug(panic.to_string())))
 }
 
 impl Origin {

@@ -123,9 +123,14 @@ impl HookSources {
         &self.objects
     }
 
-    pub(crate) fn follow(&self, module: &ModuleRef, mounts: &[MountRef]) -> Arc<HookSource> {
+    pub(crate) fn follow(
+        &self,
+        module: &ModuleRef,
+        mounts: &[MountRef],
+        controller: &str,
+    ) -> Arc<HookSource> {
         let (sender, state) = watch::channel(HookSourceState::default());
-        let module = self.modules.follow(module);
+        let module = self.modules.follow(module, controller);
         let mounts = MountSet::follow(mounts, &self.objects, Arc::clone(&self.memory));
         let task = AbortOnDropHandle::new(tokio::spawn(join(Arc::clone(&module), mounts, sender)));
         Arc::new(HookSource { state, module, _task: task })

@@ -14,8 +14,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::module_file::ModuleFile;
 use super::module_state::{ModuleSourceError, ModuleState, publish};
 use super::registry::ModuleRegistry;
+use super::scripts::Caller;
 use crate::cluster::named_objects::{Follower, Kind, Known, ObjectWatches, Reference, any_changed};
-use crate::hook::wasm::compile::Digest;
+use crate::hook::wasm::compile::{Digest, retry_delay};
 use crate::hook::wasm::run::Module;
 use crate::sync::lock;
 
@@ -43,7 +44,8 @@ impl ModuleSources {
         Self { file: Some(path), ..self }
     }
 
-    pub(super) fn follow(&self, spec: &ModuleRef) -> Arc<ModuleSource> {
+    /// `controller`: in whose turn a script is compiled. Of several controllers with one source it is the first.
+    pub(super) fn follow(&self, spec: &ModuleRef, controller: &str) -> Arc<ModuleSource> {
         let mut followed = lock(&self.followed);
         followed.retain(|_, source| source.strong_count() > 0);
         if let Some(source) = followed.get(spec).and_then(Weak::upgrade) {
@@ -54,7 +56,9 @@ impl ModuleSources {
         let task = if let Some(path) = &self.file {
             tokio::spawn(ModuleFile::new(path.clone(), registry).run(sender))
         } else {
-            tokio::spawn(Loader::new(Arc::clone(&self.objects), registry, spec.clone()).run(sender))
+            tokio::spawn(
+                Loader::new(Arc::clone(&self.objects), registry, spec.clone(), controller).run(sender),
+            )
         };
         let task = AbortOnDropHandle::new(task);
         let source = Arc::new(ModuleSource { state, _task: task });
@@ -84,6 +88,7 @@ struct Loader {
     objects: Arc<ObjectWatches>,
     registry: Arc<ModuleRegistry>,
     spec: ModuleRef,
+    controller: Box<str>,
     name: Arc<Reference>,
     map: Follower,
     /// Followed only until the module is loaded.
@@ -91,13 +96,21 @@ struct Loader {
 }
 
 impl Loader {
-    fn new(objects: Arc<ObjectWatches>, registry: Arc<ModuleRegistry>, spec: ModuleRef) -> Self {
+    fn new(
+        objects: Arc<ObjectWatches>,
+        registry: Arc<ModuleRegistry>,
+        spec: ModuleRef,
+        controller: &str,
+    ) -> Self {
         let name = config_map(&spec.namespace, &spec.name);
         let map = objects.follow(spec.reader.as_ref(), &name);
-        Self { objects, registry, spec, name, map, parts: BTreeMap::new() }
+        let controller = controller.into();
+        Self { objects, registry, spec, controller, name, map, parts: BTreeMap::new() }
     }
 
     async fn run(mut self, state: watch::Sender<ModuleState>) {
+        // In a row, of the same objects.
+        let mut failures = 0;
         loop {
             let now = state.borrow().module.clone();
             if let Some(language) = self.spec.language
@@ -108,22 +121,27 @@ impl Loader {
             }
             let loaded = match self.stage(now.as_ref()) {
                 Ok(Stage::Wait) => None,
-                Ok(Stage::Complete(stored, index)) => Some(self.load(stored, index).await),
+                Ok(Stage::Complete(stored, index)) => Some(self.load(stored, index, failures > 0).await),
                 Ok(Stage::Same(module)) => Some(Ok(module)),
                 Err(problem) => Some(Err(problem)),
             };
             if let Some(Ok(_)) = loaded {
                 self.parts.clear();
             }
-            let retry = loaded.as_ref().and_then(|loaded| loaded.as_ref().err()?.retry_delay());
+            let may_heal = matches!(&loaded, Some(Err(problem)) if problem.may_heal());
             if let Some(loaded) = loaded {
                 publish(&state, loaded);
             }
             let changed = any_changed([&mut self.map].into_iter().chain(self.parts.values_mut()));
-            match retry {
-                None => changed.await,
-                // A change ends the delay.
-                Some(delay) => drop(tokio::time::timeout(delay, changed).await),
+            if !may_heal {
+                changed.await;
+                failures = 0;
+                continue;
+            }
+            failures += 1;
+            // A change ends the delay.
+            if tokio::time::timeout(retry_delay(failures), changed).await.is_ok() {
+                failures = 0;
             }
         }
     }
@@ -177,7 +195,12 @@ impl Loader {
         Ok(if waits { Stage::Wait } else { Stage::Complete(stored, Some(index)) })
     }
 
-    async fn load(&self, stored: Vec<u8>, index: Option<Index>) -> Result<Arc<Module>, ModuleSourceError> {
+    async fn load(
+        &self,
+        stored: Vec<u8>,
+        index: Option<Index>,
+        is_retry: bool,
+    ) -> Result<Arc<Module>, ModuleSourceError> {
         let ModuleRef { key, sha256, language, .. } = self.spec.clone();
         let map = Arc::clone(&self.name);
         let refused = |source, found| {
@@ -196,8 +219,11 @@ impl Loader {
             return Err(ModuleSourceError::Pinned { map, key, found, pinned });
         }
         let loaded = match language {
-            None => self.registry.load(bytes).await,
-            Some(language) => self.registry.load_script(language, &key, bytes).await,
+            None => self.registry.load_for(bytes, is_retry).await,
+            Some(language) => {
+                let caller = Caller { controller: &self.controller, is_retry };
+                self.registry.load_script_for(language, &key, bytes, caller).await
+            }
         };
         loaded.map_err(|source| refused(source, Some(found)))
     }

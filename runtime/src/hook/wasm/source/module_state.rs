@@ -1,7 +1,6 @@
 //! State of a followed module: the last good one, and why the one that should be called is not.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use metahook_core::api::packed::{IndexError, PART_KEY, index_key};
 use metahook_core::api::reason::ConditionReason;
@@ -10,9 +9,6 @@ use tokio::sync::watch;
 use crate::cluster::named_objects::Reference;
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::run::Module;
-
-/// The delay from the end of a remembered failure to the next load of the same bytes.
-const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The last good module, and the problem of the one that should be called.
 #[derive(Debug, Clone, Default)]
@@ -92,10 +88,9 @@ impl ModuleSourceError {
         None
     }
 
-    /// The delay of another try with the same bytes, where a busy machine may have been the reason.
-    pub(super) fn retry_delay(&self) -> Option<Duration> {
-        let Self::Module { source, .. } = self else { return None };
-        Some(source.holds_for()).filter(|time| *time != Duration::MAX).map(|time| time + RETRY_DELAY)
+    /// Whether the same bytes may load another time.
+    pub(super) fn may_heal(&self) -> bool {
+        matches!(self, Self::Module { source, .. } if source.may_heal())
     }
 }
 

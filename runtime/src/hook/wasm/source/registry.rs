@@ -12,7 +12,9 @@ use tokio::time::Instant;
 
 use super::runners::Runners;
 use super::unpack::unpack;
-use crate::hook::wasm::compile::{CodeLoader, Digest, ModuleBounds, ModuleError, Origin, blocking};
+use crate::hook::wasm::compile::{
+    CodeLoader, Digest, ModuleBounds, ModuleError, Origin, blocking, retry_delay,
+};
 use crate::hook::wasm::run::{EngineError, Module, Runtime, RuntimeSettings};
 use crate::sync::lock;
 
@@ -51,6 +53,17 @@ struct Failure {
     digest: Digest,
     error: ModuleError,
     at: Instant,
+    /// In a row.
+    count: u32,
+}
+
+impl Failure {
+    /// Whether the same bytes are known to fail without another load. What may heal is loaded again after a growing delay;
+    /// bytes that a user stores anew, after the first one.
+    fn holds(&self, is_retry: bool, now: Instant) -> bool {
+        let failures = if is_retry { self.count } else { 1 };
+        !self.error.may_heal() || now.duration_since(self.at) < retry_delay(failures)
+    }
 }
 
 impl ModuleRegistry {
@@ -77,18 +90,24 @@ impl ModuleRegistry {
     /// *Guarantees*: each digest is compiled once at a time, however many callers there are; a caller that is dropped takes
     /// nothing from the others.
     pub async fn load(self: &Arc<Self>, bytes: Vec<u8>) -> Loaded {
+        self.load_for(bytes, false).await
+    }
+
+    /// `is_retry`: the bytes are those of the caller's load before, which failed.
+    pub(super) async fn load_for(self: &Arc<Self>, bytes: Vec<u8>, is_retry: bool) -> Loaded {
         let (digest, bytes) = self.code.inspect(bytes).await?;
         let this = Arc::clone(self);
-        self.once(digest, || async move { this.make(digest, &bytes, &this.bounds).await }).await
+        self.once(digest, is_retry, || async move { this.make(digest, &bytes, &this.bounds).await }).await
     }
 
     /// The module under a digest, which is made where it is neither known nor on its way.
     pub(super) async fn once<M: Future<Output = Loaded> + Send + 'static>(
         self: &Arc<Self>,
         digest: Digest,
+        is_retry: bool,
         make: impl FnOnce() -> M,
     ) -> Loaded {
-        let found = lock(&self.entries).find(digest, Instant::now(), || {
+        let found = lock(&self.entries).find(digest, is_retry, Instant::now(), || {
             let (this, making) = (Arc::clone(self), make());
             async move {
                 let loaded = making.await;
@@ -126,6 +145,7 @@ impl Entries {
     fn find(
         &mut self,
         digest: Digest,
+        is_retry: bool,
         now: Instant,
         start: impl FnOnce() -> BoxFuture<'static, Loaded>,
     ) -> Result<Loaded, Loading> {
@@ -137,8 +157,8 @@ impl Entries {
         if let Some(known) = known {
             return known;
         }
-        self.failures.retain(|failure| now.duration_since(failure.at) < failure.error.holds_for());
-        if let Some(failure) = self.failures.iter().find(|failure| failure.digest == digest) {
+        let known = self.failures.iter().find(|failure| failure.digest == digest);
+        if let Some(failure) = known.filter(|failure| failure.holds(is_retry, now)) {
             return Ok(Err(failure.error.clone()));
         }
         let loading = start().shared();
@@ -154,13 +174,16 @@ impl Entries {
             Entry::Loading(loading) => loading.upgrade().is_some(),
             Entry::Loaded(module) => module.strong_count() > 0,
         });
+        let known = self.failures.iter().position(|failure| failure.digest == digest);
+        let before = known.and_then(|known| self.failures.remove(known)).map_or(0, |failure| failure.count);
         match loaded {
             Ok(module) => {
                 self.modules.insert(digest, Entry::Loaded(Arc::downgrade(module)));
             }
             Err(error) => {
                 self.modules.remove(&digest);
-                self.failures.push_back(Failure { digest, error: error.clone(), at: now });
+                let count = before.saturating_add(1);
+                self.failures.push_back(Failure { digest, error: error.clone(), at: now, count });
                 if self.failures.len() > MAX_FAILURES {
                     self.failures.pop_front();
                 }
@@ -191,14 +214,14 @@ mod tests {
     fn callers_share_a_load_and_the_last_one_ends_it() {
         let mut entries = Entries::default();
         let now = Instant::now();
-        let first = entries.find(digest(1), now, never).unwrap_err();
-        let second = entries.find(digest(1), now, || unreachable!("it is being loaded")).unwrap_err();
+        let first = entries.find(digest(1), false, now, never).unwrap_err();
+        let second = entries.find(digest(1), false, now, || unreachable!("it is being loaded")).unwrap_err();
         assert!(first.ptr_eq(&second));
         drop(first);
-        let third = entries.find(digest(1), now, || unreachable!("a caller still waits")).unwrap_err();
+        let third = entries.find(digest(1), false, now, || unreachable!("a caller still waits")).unwrap_err();
         drop((second, third));
         let mut again = false;
-        let fourth = entries.find(digest(1), now, || {
+        let fourth = entries.find(digest(1), false, now, || {
             again = true;
             never()
         });
@@ -217,8 +240,8 @@ mod tests {
             }
             .boxed()
         };
-        let mut first = entries.find(digest(1), Instant::now(), begin).unwrap_err();
-        let second = entries.find(digest(1), Instant::now(), never).unwrap_err();
+        let mut first = entries.find(digest(1), false, Instant::now(), begin).unwrap_err();
+        let second = entries.find(digest(1), false, Instant::now(), never).unwrap_err();
         assert!((&mut first).now_or_never().is_none(), "it drives the load");
         drop(first);
         end.send(()).unwrap();
@@ -226,18 +249,28 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_holds_and_a_late_compilation_is_tried_again() {
-        let now = Instant::now();
-        for (error, later, holds) in [
-            (ModuleError::Refused("odd".into()), Duration::from_hours(10_000), true),
-            (ModuleError::CompileTime(Duration::ZERO), Duration::from_secs(299), true),
-            (ModuleError::CompileTime(Duration::ZERO), Duration::from_mins(5), false),
-            (ModuleError::NoCompiler("busy".into()), Duration::ZERO, false),
+    fn a_refusal_holds_and_a_failure_that_may_heal_is_tried_again_with_growing_delays() {
+        let (refused, late) = (ModuleError::Refused("odd".into()), ModuleError::CompileTime(Duration::ZERO));
+        let start = Instant::now();
+        for (error, failures, is_retry, later, holds) in [
+            (&refused, 1, false, Duration::from_hours(10_000), true),
+            (&late, 1, true, Duration::from_secs(9), true),
+            (&late, 1, true, Duration::from_secs(10), false),
+            (&late, 3, true, Duration::from_secs(39), true),
+            (&late, 3, true, Duration::from_secs(40), false),
+            (&late, 50, true, Duration::from_secs(599), true),
+            (&late, 50, true, Duration::from_mins(10), false),
+            // A user stored the bytes anew.
+            (&late, 50, false, Duration::from_secs(9), true),
+            (&late, 50, false, Duration::from_secs(10), false),
         ] {
             let mut entries = Entries::default();
-            entries.ended(digest(1), &fails(&error), now);
-            let found = entries.find(digest(1), now + later, never).ok();
-            assert_eq!(found.map(|found| found.unwrap_err()), holds.then_some(error));
+            for _ in 0..failures {
+                entries.ended(digest(1), &fails(error), start);
+            }
+            let found = entries.find(digest(1), is_retry, start + later, never).ok();
+            let expected = holds.then(|| error.clone());
+            assert_eq!(found.map(|found| found.unwrap_err()), expected, "{failures} {later:?}");
         }
     }
 
@@ -248,7 +281,7 @@ mod tests {
         for number in 0..=MAX_FAILURES {
             entries.ended(digest(number), &fails(&error), now);
         }
-        assert!(entries.find(digest(0), now, never).is_err());
-        assert!(entries.find(digest(1), now, never).is_ok());
+        assert!(entries.find(digest(0), false, now, never).is_err());
+        assert!(entries.find(digest(1), false, now, never).is_ok());
     }
 }

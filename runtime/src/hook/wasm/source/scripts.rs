@@ -36,19 +36,38 @@ const PREPARED_TIMEOUT: Duration = Duration::from_mins(5);
 /// `argv[1]` that makes bytecode.
 const COMPILE: &str = "compile";
 
+/// The caller of a load.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    /// The controller in whose turn in the sandbox a script is compiled. Empty: a turn beside all controllers.
+    pub(super) controller: &'a str,
+    /// The bytes are those of the caller's load before.
+    pub(super) is_retry: bool,
+}
+
 impl ModuleRegistry {
     /// Loads a script: has its interpreter make bytecode of it, which every call runs.
     ///
     /// `file` is what errors call the script.
     pub async fn load_script(self: &Arc<Self>, language: Language, file: &str, source: Vec<u8>) -> Loaded {
+        self.load_script_for(language, file, source, Caller::default()).await
+    }
+
+    pub(super) async fn load_script_for(
+        self: &Arc<Self>,
+        language: Language,
+        file: &str,
+        source: Vec<u8>,
+        caller: Caller<'_>,
+    ) -> Loaded {
         let found = source.len() as u64;
         if found > MAX_SCRIPT {
             return Err(ModuleError::ScriptSize { found, bound: MAX_SCRIPT });
         }
         let key = [language.as_str().as_bytes(), b"\0", file.as_bytes(), b"\0", &source].concat();
-        let (this, file) = (Arc::clone(self), file.to_owned());
-        let make = || async move { this.make_script(language, &file, source).await };
-        self.once(Digest::of(&key), make).await
+        let (this, file, controller) = (Arc::clone(self), file.to_owned(), caller.controller.to_owned());
+        let make = || async move { this.make_script(language, &file, source, &controller).await };
+        self.once(Digest::of(&key), caller.is_retry, make).await
     }
 
     /// Loads what a file holds: a script where its name ends like one, else a module as it is stored.
@@ -119,7 +138,7 @@ impl ModuleRegistry {
         loaded.await.map_err(|error: ModuleError| refused(error.to_string()))
     }
 
-    async fn make_script(&self, language: Language, file: &str, source: Vec<u8>) -> Loaded {
+    async fn make_script(&self, language: Language, file: &str, source: Vec<u8>, controller: &str) -> Loaded {
         let runner = self.runner(language).await?;
         let start = Instant::now();
         let (digest, size, source) = (Digest::of(&source), source.len(), Bytes::from(source));
@@ -130,8 +149,7 @@ impl ModuleRegistry {
         let none = script(Files::new());
         let compiler = Runtime::script(Arc::clone(&runner), digest, size, Duration::ZERO, none);
         let call = Call {
-            // Its own turn among the controllers.
-            controller: "",
+            controller,
             hook: COMPILE,
             request: source.clone(),
             now: SystemTime::UNIX_EPOCH,
@@ -140,13 +158,54 @@ impl ModuleRegistry {
             mounts: &[],
             memory: Reservation::default(),
         };
-        let code = self.runtime.call(&compiler, call).await.answer.map_err(|error| match error {
-            CallError::Script(said) => ModuleError::Script(said),
-            error => ModuleError::Script(error.to_string()),
-        })?;
+        let code = self.runtime.call(&compiler, call).await.answer.map_err(refusal)?;
         let files = Files::from([(file.to_owned(), source), (BYTECODE.to_owned(), code.into())]);
         let took = start.elapsed();
         tracing::info!(%digest, size, language = language.as_str(), "script loaded");
         Ok(Arc::new(Runtime::script(runner, digest, size, took, script(files))))
+    }
+}
+
+/// Why there is no bytecode: only what the interpreter counts, or says of the script, is the script's fault. A machine that
+/// stands still lets a call time out, too.
+fn refusal(error: CallError) -> ModuleError {
+    match error {
+        CallError::Script(said) => ModuleError::Script(said),
+        CallError::Timeout { .. }
+        | CallError::Start(_)
+        | CallError::Stopped { .. }
+        | CallError::MemoryShort(_)
+        | CallError::Bug(_) => ModuleError::ScriptFailed(error.to_string()),
+        CallError::Instructions { .. }
+        | CallError::Memory { .. }
+        | CallError::Table { .. }
+        | CallError::Output { .. }
+        | CallError::Trap { .. }
+        | CallError::Exit { .. }
+        | CallError::Request(_) => ModuleError::Script(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_refused_for_itself_alone() {
+        let heals = |error: CallError| refusal(error).may_heal();
+        let budget = Duration::from_secs(10);
+        for error in [
+            CallError::Timeout { budget },
+            CallError::Start("no room".to_owned()),
+            CallError::Bug("it panicked".to_owned()),
+        ] {
+            assert!(heals(error.clone()), "{error}");
+        }
+        for error in [
+            CallError::Script("hook.js:1".to_owned()),
+            CallError::Instructions { budget: 1, place: String::new() },
+        ] {
+            assert!(!heals(error.clone()), "{error}");
+        }
     }
 }
