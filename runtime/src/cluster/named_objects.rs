@@ -8,6 +8,7 @@ use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::{ByteString, List};
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::api::server_objects::SEED;
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};
@@ -120,8 +121,14 @@ pub(crate) async fn any_changed<'a>(followers: impl Iterator<Item = &'a mut Foll
     futures_util::future::select_all(waits).await;
 }
 
+const OWN: &str = "it is the server's own, which no hook is shown: name another one";
+
 async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
     let resource = Arc::new(name.kind.resource());
+    if api.server_objects(&resource).has(&Key::new(&name.namespace, &name.name)) {
+        known.send_replace(Known::Unreadable(OWN.into()));
+        return;
+    }
     let watch = watch_resource(&api, &resource, Some(&name.namespace), Some(&name.name));
     let mut events = std::pin::pin!(watch);
     let mut listed = false;
@@ -219,7 +226,6 @@ enum Why {
     NoSeed { namespace: String },
 }
 
-const SEED: &str = "metahook-seed";
 const SEED_FIELD: &str = "seed";
 const SEED_LENGTH: usize = 32;
 
@@ -355,6 +361,7 @@ fn key_in(answer: &Answer, namespace: &str) -> Result<SeedKey, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::fake;
 
     fn there(version: &str) -> Known {
         let json = format!(
@@ -375,6 +382,20 @@ mod tests {
     fn the_same_version_listed_again_is_no_change() {
         assert!(!there("1").is_changed_by(&there("1")) && !Known::Missing.is_changed_by(&Known::Missing));
         assert!(there("1").is_changed_by(&there("2")) && there("1").is_changed_by(&Known::Missing));
+    }
+
+    /// Mounts and credentials are read so.
+    #[tokio::test(start_paused = true)]
+    async fn the_servers_own_secret_is_not_read_for_a_hook() {
+        let api = fake::answering(|_| None);
+        let watches = ObjectWatches::new(api);
+        let name = Reference { kind: Kind::Secret, namespace: "n".to_owned(), name: SEED.to_owned() };
+        let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
+        for reader in [None, Some(&account)] {
+            let mut follower = watches.follow(reader, &name);
+            follower.changed().await;
+            assert!(matches!(follower.now(), Known::Unreadable(why) if &*why == OWN));
+        }
     }
 
     fn answer(status: StatusCode, body: &str) -> Answer {

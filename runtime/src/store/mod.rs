@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
@@ -51,6 +52,8 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct State {
     cache: Cache,
+    /// Never in the cache, which is all that hooks are shown.
+    hidden: ServerObjects,
     own_writes: OwnWrites,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
     trouble: Option<Trouble>,
@@ -98,7 +101,7 @@ impl Stores {
         }
         let store = Arc::new(Store {
             resource: Arc::clone(resource),
-            state: Mutex::default(),
+            state: Mutex::new(State { hidden: self.api.server_objects(resource), ..State::default() }),
             synced: watch::Sender::new(false),
             opened: Instant::now(),
             task: OnceLock::new(),
@@ -209,6 +212,9 @@ impl State {
     }
 
     fn apply(&mut self, event: CacheEvent, by: Option<&Writer>) {
+        if event.key().is_some_and(|key| self.hidden.has(key)) {
+            return;
+        }
         for object in self.cache.apply(event) {
             let change = match by {
                 Some(by) => Some(Change { object, by: Some(by.clone()) }),

@@ -111,3 +111,35 @@ async fn a_panic_does_not_leave_a_store_deaf() {
     });
     Stores::new(api).open(&config_maps()).synced().await;
 }
+
+/// Parents, children and related objects all come out of stores.
+#[tokio::test(start_paused = true)]
+async fn a_store_never_has_the_servers_own_objects() {
+    let gvk = Gvk::new("v1", "Secret");
+    let secrets = Resource { gvk, plural: "secrets".into(), namespaced: true, has_status: false };
+    let secret = |name: &str, version: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"namespace":"n","name":"{name}","uid":"{name}","resourceVersion":"{version}"}}}}"#
+        )
+    };
+    let listed = [secret("metahook-seed", "1"), secret("other", "2")].join(",");
+    let list = format!(
+        r#"{{"kind":"SecretList","apiVersion":"v1","metadata":{{"resourceVersion":"9"}},"items":[{listed}]}}"#
+    );
+    let events = ["metahook-seed", "third"]
+        .map(|name| format!(r#"{{"type":"MODIFIED","object":{}}}"#, secret(name, "10")));
+    let events = events.join("\n") + "\n";
+    let api = fake::answering(move |request| answer(200, if is_watch(request) { &events } else { &list }));
+    let store = Stores::new(api).open(&Arc::new(secrets));
+    let mut changes = store.changes();
+    until(|| store.get(&Key::new("n", "third")).is_some()).await;
+    let own = Object::parse(&secret("metahook-seed", "11"), None).unwrap();
+    store.observe_write(vec![CacheEvent::Wrote(Arc::new(own))]);
+    let names = |store: &Store| {
+        store.view(|cache| cache.all().map(|object| object.key.name.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(names(&store), ["other", "third"]);
+    while let Ok(change) = changes.try_recv() {
+        assert_ne!(change.key().map(|key| &*key.name), Some("metahook-seed"));
+    }
+}

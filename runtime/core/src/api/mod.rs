@@ -17,6 +17,7 @@ pub mod rbac;
 pub mod read_access;
 pub mod reason;
 pub mod selection;
+pub mod server_objects;
 pub mod shown_secrets;
 pub mod status;
 pub mod trust;
