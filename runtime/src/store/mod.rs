@@ -33,6 +33,8 @@ pub(crate) use own_writes::{Accepted, Change, WriteGuard, Writer};
 /// All stores in use.
 pub(crate) struct Stores {
     api: ApiClient,
+    /// They are read with the rights of a controller's account.
+    of_account: bool,
     open: Mutex<BTreeMap<Place, Weak<Store>>>,
 }
 
@@ -45,6 +47,7 @@ pub(crate) struct Store {
     state: Mutex<State>,
     synced: watch::Sender<bool>,
     opened: Instant,
+    of_account: bool,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -81,7 +84,12 @@ const PANIC_DELAY: Duration = Duration::from_secs(1);
 
 impl Stores {
     pub(crate) fn new(api: ApiClient) -> Self {
-        Self { api, open: Mutex::default() }
+        Self { api, of_account: false, open: Mutex::default() }
+    }
+
+    /// The same, where `api` acts as an account: objects that it may no longer list are shown no longer.
+    pub(crate) fn of_account(api: ApiClient) -> Self {
+        Self { of_account: true, ..Self::new(api) }
     }
 
     /// The store of a resource; the first call starts its watch.
@@ -104,6 +112,7 @@ impl Stores {
             state: Mutex::new(State { hidden: self.api.server_objects(resource), ..State::default() }),
             synced: watch::Sender::new(false),
             opened: Instant::now(),
+            of_account: self.of_account,
             task: OnceLock::new(),
         });
         let of = (Arc::clone(resource), namespace.cloned());
@@ -252,7 +261,14 @@ async fn feed(store: &Weak<Store>, resource: &Arc<Resource>, namespace: Option<&
             Err(error) => {
                 let Some(store) = store.upgrade() else { return };
                 tracing::debug!(resource = %resource.gvk, "a watch broke; it is taken up again");
-                lock(&store.state).broke(WatchFailure::of(&error).why, resource);
+                let WatchFailure { why, is_ungranted } = WatchFailure::of(&error);
+                lock(&store.state).broke(why, resource);
+                if store.of_account && is_ungranted && store.is_synced() {
+                    // Its objects stay in the cache: without them it would look as if they were gone. They are listed anew, since
+                    // a watch that is taken up again does not say so.
+                    store.synced.send_replace(false);
+                    events.set(watch_resource(api, resource, namespace, None));
+                }
                 continue;
             }
         };

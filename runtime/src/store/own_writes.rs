@@ -183,6 +183,7 @@ mod tests {
             state: Mutex::default(),
             synced: watch::Sender::new(true),
             opened: tokio::time::Instant::now(),
+            of_account: false,
             task: OnceLock::new(),
         };
         let store = Arc::new(store);

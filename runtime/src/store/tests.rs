@@ -1,6 +1,6 @@
 //! Tests of stores: troubles of their watches, panics.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::{Request, Response};
 use kube::client::Body;
@@ -141,5 +141,35 @@ async fn a_store_never_has_the_servers_own_objects() {
     assert_eq!(names(&store), ["other", "third"]);
     while let Ok(change) = changes.try_recv() {
         assert_ne!(change.key().map(|key| &*key.name), Some("metahook-seed"));
+    }
+}
+
+/// Objects that an account may no longer list are not shown; its rules fail until it may.
+#[tokio::test(start_paused = true)]
+async fn a_store_of_an_account_is_not_listed_while_the_right_is_taken_away() {
+    let granted = Arc::new(AtomicBool::new(true));
+    let allowed = Arc::clone(&granted);
+    let says = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"configmaps is forbidden: User \"a\" cannot list resource \"configmaps\""}"#;
+    let broken = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"old"}}
+"#;
+    let ends = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&ends);
+    let api = fake::answering(move |request| match (is_watch(request), allowed.load(Ordering::Relaxed)) {
+        (_, false) => answer(403, says),
+        (true, true) => answer(200, if ending.load(Ordering::Relaxed) { broken } else { "" }),
+        (false, true) => list(),
+    });
+    for of_account in [true, false] {
+        granted.store(true, Ordering::Relaxed);
+        let stores = if of_account { Stores::of_account(api.clone()) } else { Stores::new(api.clone()) };
+        ends.store(true, Ordering::Relaxed);
+        let store = stores.open(&config_maps());
+        store.synced().await;
+        granted.store(false, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(store.is_synced(), !of_account);
+        ends.store(false, Ordering::Relaxed);
+        granted.store(true, Ordering::Relaxed);
+        tokio::time::timeout(Duration::from_mins(1), store.synced()).await.unwrap();
     }
 }
