@@ -376,6 +376,7 @@ fn of_the_protocol() -> Vec<Test> {
         },
         secrecy::{
             secrets_are_in_no_log_event_metric_or_status,
+            the_servers_own_secrets_and_leases_are_shown_to_no_hook,
         },
         metrics::{
             dashboards_find_the_metrics_of_controllers_written_in_go,

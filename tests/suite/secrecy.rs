@@ -2,10 +2,11 @@
 
 use std::net::TcpListener;
 
-use acceptance::api::{CONFIG_MAP, SECRET};
+use acceptance::api::{CONFIG_MAP, Kind, SECRET};
 use acceptance::fixture::{Fixture, guest};
-use acceptance::objects::{Hook, text};
+use acceptance::objects::{Hook, condition, text};
 use acceptance::proxy::Proxy;
+use acceptance::wait::{PATIENCE, until};
 use acceptance::webhook::{Answer, Asked, Webhook};
 use anyhow::{Result, ensure};
 use k8s_openapi::ByteString;
@@ -203,6 +204,72 @@ async fn show_all(test: &mut Fixture, hook: &Webhook) -> Result<()> {
         test.host(controller.synced_by(row.hook)).await?;
         let is = |line: &str| line.contains(&name) && line.contains(row.says);
         test.server().until_log(&format!("what is wrong with {name}"), |log| log.lines().any(is)).await?;
+    }
+    Ok(())
+}
+
+/// Webhooks see all other Secrets and Leases, as parents and as related objects.
+pub(crate) async fn the_servers_own_secrets_and_leases_are_shown_to_no_hook(
+    test: &mut Fixture,
+) -> Result<()> {
+    let webhook = Webhook::serve(|asked: &Asked| match asked.path.as_str() {
+        "/customize" => {
+            let rule = |version: &str, resource: &str| json!({ "apiVersion": version, "resource": resource });
+            let rules = [rule("v1", "secrets"), rule("coordination.k8s.io/v1", "leases")];
+            json!({ "relatedResources": rules }).into()
+        }
+        _ => json!({ "attachments": [], "children": [], "status": { "seen": true } }).into(),
+    });
+    let webhook = webhook.await?;
+    let lease = Kind::new("coordination.k8s.io", "v1", "Lease", "leases");
+    test.define_kind().await?;
+    test.make(&test.within(&SECRET), secret("other", &[("a", "b")])).await?;
+    let other =
+        json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "other" } });
+    test.make(&test.within(&lease), other).await?;
+    test.serve()?;
+    test.within_default(&SECRET).until("metahook-seed", "made", |_| true).await?;
+    let leases = test.within_default(&lease);
+    until("a Lease of servers", PATIENCE, async || {
+        let all = leases.list().await?;
+        let is_signed = all.iter().any(|one| text(one, "/metadata/name").starts_with("metahook-servers"));
+        Ok(if is_signed { Ok(()) } else { Err(format!("{} Leases", all.len())) })
+    })
+    .await?;
+
+    let of = |path: &str| Hook::webhook(&webhook.url(path));
+    let shown = test.controller().renamed(&format!("{}-shown", test.name())).of_parents_with("row", "shown");
+    test.host(shown.synced_by(of("/sync")).customized_by(of("/customize"))).await?;
+    test.create(test.parent("p").labelled("row", "shown")).await?;
+    let decorator = test.decorator().decorating(&SECRET, json!({})).decorating(&lease, json!({}));
+    test.host_decorator(decorator.synced_by(of("/decorate"))).await?;
+    let home = "default";
+    let credentials = json!([{
+        "host": webhook.address().to_string(),
+        "basicAuth": { "secretRef": { "name": "metahook-seed", "namespace": home, "usernameKey": "seed" } },
+    }]);
+    let sends = test.controller().renamed(&format!("{}-sends", test.name())).of_parents_with("row", "sends");
+    test.host(sends.with("endpointConfigs", credentials).synced_by(of("/sends"))).await?;
+
+    test.parents().until("p", "seen", |parent| parent["status"]["seen"] == true).await?;
+    for kind in ["Secret", "Lease"] {
+        let other = |asked: &Asked| {
+            asked.path == "/decorate"
+                && asked.body["object"]["kind"] == kind
+                && text(&asked.body, "/object/metadata/name") == "other"
+        };
+        webhook.until_asked(&format!("about the other {kind}"), other).await?;
+    }
+    let refused = |cc: &Value| {
+        condition(cc, "Ready").is_some_and(|it| text(it, "/message").contains("is the server's own"))
+    };
+    test.controllers().until(&format!("{}-sends", test.name()), "refused", refused).await?;
+    for asked in webhook.asked() {
+        let text = asked.body.to_string();
+        for own in ["\"metahook-seed\"", "\"metahook-servers"] {
+            ensure!(!text.contains(&format!("\"name\":{own}")), "{own} was shown to {}", asked.path);
+        }
+        ensure!(asked.path != "/sends", "called with {:?}", asked.headers);
     }
     Ok(())
 }

@@ -18,14 +18,25 @@ pub const GONE_AFTER: Duration = Duration::from_secs(20);
 /// Bytes of another server's name that are shown: whoever may write Leases there chose it.
 const MAX_NAME: usize = 100;
 
+const LEASE: &str = "metahook-servers";
+
+/// Whether servers sign a Lease of this name.
+pub(crate) fn is_lease(name: &str) -> bool {
+    name.strip_prefix(LEASE).is_some_and(|rest| {
+        let digits = rest.strip_prefix('-');
+        rest.is_empty()
+            || digits.is_some_and(|all| all.len() == 16 && all.bytes().all(|c| c.is_ascii_hexdigit()))
+    })
+}
+
 /// Name of the Lease of servers that host the controllers with these labels.
 pub fn lease_name(selector: &str) -> String {
     if selector.is_empty() {
-        return "metahook-servers".to_owned();
+        return LEASE.to_owned();
     }
     let digest = Fingerprint::of(selector.as_bytes());
     let digits = digest.as_bytes().iter().take(8).fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
-    format!("metahook-servers-{digits:016x}")
+    format!("{LEASE}-{digits:016x}")
 }
 
 /// What one server knows of the others.

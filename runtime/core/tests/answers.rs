@@ -50,6 +50,7 @@ fn pass(
         observed: ObservedBounds::default(),
         deletions: Vec::new(),
         related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
+        shown_secrets: metahook_core::api::shown_secrets::ShownSecrets::All,
     };
     let parent = json!({
         "apiVersion": "example.com/v1", "kind": "Greeting",

@@ -98,6 +98,7 @@ fn plan_of(case: &Path) -> String {
     }
     let selector = child_selector(&parent, true).unwrap();
     let bounds = DesiredOptions {
+        secrets: &metahook_core::api::shown_secrets::ShownSecrets::All,
         child_kinds: &rules,
         selector: Some(&selector),
         mark: OwnerMark::Uid,

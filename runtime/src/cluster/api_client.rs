@@ -12,7 +12,9 @@ use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::json::yaml::to_yaml_string;
+use metahook_core::object::id::Resource;
 use metahook_core::pacing::{Rate, RateLimiter};
 use metahook_core::reconcile::api_warnings::{self, MAX_WARNINGS};
 use metahook_core::reconcile::outcome::Retry;
@@ -103,6 +105,11 @@ pub enum ConnectError {
 }
 
 impl ApiClient {
+    /// The objects of a kind that servers make for themselves.
+    pub(crate) fn server_objects(&self, kind: &Resource) -> ServerObjects {
+        ServerObjects::of(kind, self.gate.candidate().map(|candidate| &candidate.lease))
+    }
+
     /// Connects by a kubeconfig file, the environment's, or a Pod's service account. `rate`: of all requests but watches.
     pub(crate) async fn connect(
         kubeconfig: Option<&Path>,

@@ -2,22 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::{ByteString, List};
 use metahook_core::api::policy::ServiceAccountRef;
+use metahook_core::api::read_access::{Lists, MAX_GRANT_AGE};
+use metahook_core::api::server_objects::SEED;
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvk, Key, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::cluster::access::{self, ReviewError};
 use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
 use crate::cluster::paths::{list_path, object_path, segment};
+use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
@@ -54,6 +59,8 @@ pub(crate) enum Known {
     There(Arc<Object>),
     /// It has never been seen, for this reason.
     Unreadable(Arc<str>),
+    /// It was seen, and the account that reads it no longer may.
+    TakenAway(Arc<str>),
 }
 
 struct Watched {
@@ -80,7 +87,7 @@ impl ObjectWatches {
         let watched = all.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let (sender, known) = watch::channel(Known::NotYet);
             let api = reader.map_or_else(|| self.api.clone(), |reader| self.api.acting_as(reader));
-            let task = tokio::spawn(feed(api, name.clone(), sender));
+            let task = tokio::spawn(feed(api, reader.cloned(), name.clone(), sender));
             let watched = Arc::new(Watched { known, _task: AbortOnDropHandle::new(task) });
             all.insert(key, Arc::downgrade(&watched));
             watched
@@ -120,19 +127,84 @@ pub(crate) async fn any_changed<'a>(followers: impl Iterator<Item = &'a mut Foll
     futures_util::future::select_all(waits).await;
 }
 
-async fn feed(api: ApiClient, name: Reference, known: watch::Sender<Known>) {
+const OWN: &str = "it is the server's own, which no hook is shown: name another one";
+
+async fn feed(
+    api: ApiClient,
+    reader: Option<ServiceAccountRef>,
+    name: Reference,
+    known: watch::Sender<Known>,
+) {
     loop {
         let restores = api.restores.count();
         tokio::select! {
-            () = feed_until_restored(&api, &name, &known) => return,
+            () = feed_until_restored(&api, reader.as_ref(), &name, &known) => return,
             () = api.restores.after(restores) => {}
         }
     }
 }
 
-async fn feed_until_restored(api: &ApiClient, name: &Reference, known: &watch::Sender<Known>) {
+async fn feed_until_restored(
+    api: &ApiClient,
+    reader: Option<&ServiceAccountRef>,
+    name: &Reference,
+    known: &watch::Sender<Known>,
+) {
     let resource = Arc::new(name.kind.resource());
-    let watch = watch_resource(api, &resource, Some(&name.namespace), Some(&name.name));
+    if api.server_objects(&resource).has(&Key::new(&name.namespace, &name.name)) {
+        known.send_replace(Known::Unreadable(OWN.into()));
+        return;
+    }
+    let refused = Notify::new();
+    let Some(account) = reader else { return observe(api, &resource, name, known, &refused).await };
+    let rights = Lists::named(&resource, &name.name);
+    let review = || access::unreadable(api, account, &rights, Some(&name.namespace));
+    loop {
+        // The watch ends: what comes next is a list, with the object as it is then.
+        let why = tokio::select! {
+            () = observe(api, &resource, name, known, &refused) => return,
+            why = taken_away(known, &refused, review) => why,
+        };
+        known.send_replace(Known::TakenAway(why.into()));
+        while !matches!(review().await, Ok(None)) {
+            tokio::time::sleep(REVIEW_DELAY).await;
+        }
+    }
+}
+
+/// An account without the right, or an API server that gave no answer, is asked about again after this.
+const REVIEW_DELAY: Duration = Duration::from_secs(10);
+
+/// Ends when the account that reads the object no longer may: it is asked about while the object is known, every few minutes and
+/// where the API server refuses the watch.
+async fn taken_away<R>(known: &watch::Sender<Known>, refused: &Notify, review: impl Fn() -> R) -> String
+where
+    R: Future<Output = Result<Option<String>, ReviewError>>,
+{
+    let mut delay = MAX_GRANT_AGE;
+    loop {
+        drop(tokio::time::timeout(delay, refused.notified()).await);
+        delay = MAX_GRANT_AGE;
+        if !matches!(*known.borrow(), Known::There(_)) {
+            continue;
+        }
+        match review().await {
+            Ok(None) => {}
+            Ok(Some(why)) => return why,
+            Err(_unknown) => delay = REVIEW_DELAY,
+        }
+    }
+}
+
+/// Follows the object; never ends.
+async fn observe(
+    api: &ApiClient,
+    resource: &Arc<Resource>,
+    name: &Reference,
+    known: &watch::Sender<Known>,
+    refused: &Notify,
+) {
+    let watch = watch_resource(api, resource, Some(&name.namespace), Some(&name.name));
     let mut events = std::pin::pin!(watch);
     let mut listed = false;
     while let Some(event) = events.next().await {
@@ -152,7 +224,12 @@ async fn feed_until_restored(api: &ApiClient, name: &Reference, known: &watch::S
                 | CacheEvent::Missing(..)
                 | CacheEvent::Restored,
             ) => continue,
-            Err(error) => Known::Unreadable(error_chain(&error).into()),
+            Err(error) => {
+                if WatchFailure::of(&error).is_ungranted {
+                    refused.notify_one();
+                }
+                Known::Unreadable(error_chain(&error).into())
+            }
         };
         known.send_if_modified(|known| {
             let news = known.is_changed_by(&found);
@@ -173,8 +250,11 @@ impl Known {
             }
             // A watch that breaks says nothing about an object that was seen.
             (Self::There(_), Self::Unreadable(_)) | (Self::Missing, Self::Missing) => false,
-            (Self::Unreadable(one), Self::Unreadable(other)) => one != other,
-            (Self::NotYet | Self::Missing | Self::There(_) | Self::Unreadable(_), _) => true,
+            (Self::Unreadable(one), Self::Unreadable(other))
+            | (Self::TakenAway(one), Self::TakenAway(other)) => one != other,
+            (Self::NotYet | Self::Missing | Self::There(_) | Self::Unreadable(_) | Self::TakenAway(_), _) => {
+                true
+            }
         }
     }
 }
@@ -233,7 +313,6 @@ enum Why {
     NoSeed { namespace: String },
 }
 
-const SEED: &str = "metahook-seed";
 const SEED_FIELD: &str = "seed";
 const SEED_LENGTH: usize = 32;
 
@@ -369,6 +448,12 @@ fn key_in(answer: &Answer, namespace: &str) -> Result<SeedKey, Why> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use http::Response;
+    use tokio::time::Instant;
+
+    use crate::cluster::fake;
 
     fn there(version: &str) -> Known {
         let json = format!(
@@ -389,6 +474,55 @@ mod tests {
     fn the_same_version_listed_again_is_no_change() {
         assert!(!there("1").is_changed_by(&there("1")) && !Known::Missing.is_changed_by(&Known::Missing));
         assert!(there("1").is_changed_by(&there("2")) && there("1").is_changed_by(&Known::Missing));
+    }
+
+    /// Mounts and credentials are read so.
+    #[tokio::test(start_paused = true)]
+    async fn the_servers_own_secret_is_not_read_for_a_hook() {
+        let api = fake::answering(|_| None);
+        let watches = ObjectWatches::new(api);
+        let name = Reference { kind: Kind::Secret, namespace: "n".to_owned(), name: SEED.to_owned() };
+        let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
+        for reader in [None, Some(&account)] {
+            let mut follower = watches.follow(reader, &name);
+            follower.changed().await;
+            assert!(matches!(follower.now(), Known::Unreadable(why) if &*why == OWN));
+        }
+    }
+
+    /// The object as an account sees it, whose right to it is taken away and granted again.
+    #[tokio::test(start_paused = true)]
+    async fn what_an_account_may_no_longer_read_is_gone_within_five_minutes_and_comes_back() {
+        let granted = Arc::new(AtomicBool::new(true));
+        let allowed = Arc::clone(&granted);
+        let api = fake::answering(move |request| {
+            let query = request.uri().query().unwrap_or_default();
+            let body = match (request.method(), query.contains("watch=")) {
+                (&Method::GET, true) => String::new(),
+                (&Method::GET, false) => r#"{"kind":"SecretList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[{"metadata":{"namespace":"n","name":"s","uid":"u","resourceVersion":"1"}}]}"#.to_owned(),
+                _ => json!({"status": {"allowed": allowed.load(Ordering::Relaxed)}}).to_string(),
+            };
+            Response::builder().status(200).body(body).ok()
+        });
+        let name = Reference { kind: Kind::Secret, namespace: "n".to_owned(), name: "s".to_owned() };
+        let account = ServiceAccountRef { namespace: "n".to_owned(), name: "a".to_owned() };
+        let watches = ObjectWatches::new(api);
+        let mut follower = watches.follow(Some(&account), &name);
+        follower.changed().await;
+        assert!(matches!(follower.now(), Known::There(_)));
+        let hour = tokio::time::timeout(Duration::from_hours(1), follower.changed()).await;
+        assert!(hour.is_err(), "it was granted all the time");
+        granted.store(false, Ordering::Relaxed);
+        let began = Instant::now();
+        follower.changed().await;
+        assert!(began.elapsed() <= Duration::from_mins(5), "{:?}", began.elapsed());
+        let Known::TakenAway(why) = follower.now() else { panic!() };
+        let says = "User \"system:serviceaccount:n:a\" cannot list resource \"secrets\" in API group \"\" in the namespace \"n\"";
+        assert!(why.starts_with(says), "{why}");
+        granted.store(true, Ordering::Relaxed);
+        follower.changed().await;
+        assert!(matches!(follower.now(), Known::There(_)));
+        assert!(began.elapsed() <= Duration::from_mins(6));
     }
 
     fn answer(status: StatusCode, body: &str) -> Answer {

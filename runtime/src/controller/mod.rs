@@ -112,7 +112,7 @@ impl Context {
         let mut context = self.clone();
         if let Some(account) = account {
             context.cluster.api = self.cluster.api.acting_as(account);
-            context.cluster.stores = Arc::new(Stores::new(context.cluster.api.clone()));
+            context.cluster.stores = Arc::new(Stores::of_account(context.cluster.api.clone()));
         }
         context
     }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use metahook_core::api::server_objects::ServerObjects;
 use metahook_core::cache::{Cache, CacheEvent, ObjectChange};
 use metahook_core::object::Object;
 use metahook_core::object::id::{Gvr, Key, ObjectId, Resource, Uid};
@@ -33,6 +34,8 @@ pub(crate) use own_writes::{Accepted, Change, WriteGuard, Writer};
 /// All stores in use.
 pub(crate) struct Stores {
     api: ApiClient,
+    /// They are read with the rights of a controller's account.
+    of_account: bool,
     open: Mutex<BTreeMap<Place, Weak<Store>>>,
 }
 
@@ -47,6 +50,7 @@ pub(crate) struct Store {
     /// Everything has been listed after so many restores of the cluster; `None`: not yet.
     synced: watch::Sender<Option<u64>>,
     opened: Mutex<Instant>,
+    of_account: bool,
     /// Feeds it; set once.
     task: OnceLock<AbortOnDropHandle<()>>,
 }
@@ -54,6 +58,8 @@ pub(crate) struct Store {
 #[derive(Default)]
 struct State {
     cache: Cache,
+    /// Never in the cache, which is all that hooks are shown.
+    hidden: ServerObjects,
     own_writes: OwnWrites,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
     trouble: Option<Trouble>,
@@ -81,7 +87,12 @@ const PANIC_DELAY: Duration = Duration::from_secs(1);
 
 impl Stores {
     pub(crate) fn new(api: ApiClient) -> Self {
-        Self { api, open: Mutex::default() }
+        Self { api, of_account: false, open: Mutex::default() }
+    }
+
+    /// The same, where `api` acts as an account: objects that it may no longer list are shown no longer.
+    pub(crate) fn of_account(api: ApiClient) -> Self {
+        Self { of_account: true, ..Self::new(api) }
     }
 
     /// The store of a resource; the first call starts its watch.
@@ -101,10 +112,11 @@ impl Stores {
         }
         let store = Arc::new(Store {
             resource: Arc::clone(resource),
-            state: Mutex::default(),
+            state: Mutex::new(State { hidden: self.api.server_objects(resource), ..State::default() }),
             restores: self.api.restores.clone(),
             synced: watch::Sender::new(None),
             opened: Mutex::new(Instant::now()),
+            of_account: self.of_account,
             task: OnceLock::new(),
         });
         let of = (Arc::clone(resource), namespace.cloned());
@@ -221,6 +233,9 @@ impl State {
     }
 
     fn apply(&mut self, event: CacheEvent, by: Option<&Writer>) {
+        if event.key().is_some_and(|key| self.hidden.has(key)) {
+            return;
+        }
         for object in self.cache.apply(event) {
             let change = match by {
                 Some(by) => Some(Change { object, by: Some(by.clone()) }),
@@ -277,7 +292,14 @@ async fn feed(
             Err(error) => {
                 let Some(store) = store.upgrade() else { return };
                 tracing::debug!(resource = %resource.gvk, "a watch broke; it is taken up again");
-                lock(&store.state).broke(WatchFailure::of(&error).why, resource);
+                let WatchFailure { why, is_ungranted } = WatchFailure::of(&error);
+                lock(&store.state).broke(why, resource);
+                if store.of_account && is_ungranted && store.is_synced() {
+                    // Its objects stay in the cache: without them it would look as if they were gone. They are listed anew, since
+                    // a watch that is taken up again does not say so.
+                    store.synced.send_replace(false);
+                    events.set(watch_resource(api, resource, namespace, None));
+                }
                 continue;
             }
         };

@@ -190,6 +190,7 @@ mod tests {
             synced: watch::Sender::new(Some(0)),
             restores: crate::cluster::restores::Restores::default(),
             opened: Mutex::new(tokio::time::Instant::now()),
+            of_account: false,
             task: OnceLock::new(),
         };
         let store = Arc::new(store);

@@ -1,6 +1,6 @@
 //! Tests of stores: troubles of their watches, panics.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http::{Request, Response};
 use kube::client::Body;
@@ -171,4 +171,66 @@ async fn a_store_begins_anew_where_versions_go_backwards() {
     // Versions are given a second time.
     let other = config_map(50, "another");
     assert_eq!(restored(&[], None, true, other.clone()).await, (other, 1));
+}
+
+/// Parents, children and related objects all come out of stores.
+#[tokio::test(start_paused = true)]
+async fn a_store_never_has_the_servers_own_objects() {
+    let gvk = Gvk::new("v1", "Secret");
+    let secrets = Resource { gvk, plural: "secrets".into(), namespaced: true, has_status: false };
+    let secret = |name: &str, version: &str| {
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Secret","metadata":{{"namespace":"n","name":"{name}","uid":"{name}","resourceVersion":"{version}"}}}}"#
+        )
+    };
+    let listed = [secret("metahook-seed", "1"), secret("other", "2")].join(",");
+    let list = format!(
+        r#"{{"kind":"SecretList","apiVersion":"v1","metadata":{{"resourceVersion":"9"}},"items":[{listed}]}}"#
+    );
+    let events = ["metahook-seed", "third"]
+        .map(|name| format!(r#"{{"type":"MODIFIED","object":{}}}"#, secret(name, "10")));
+    let events = events.join("\n") + "\n";
+    let api = fake::answering(move |request| answer(200, if is_watch(request) { &events } else { &list }));
+    let store = Stores::new(api).open(&Arc::new(secrets));
+    let mut changes = store.changes();
+    until(|| store.get(&Key::new("n", "third")).is_some()).await;
+    let own = Object::parse(&secret("metahook-seed", "11"), None).unwrap();
+    store.observe_write(vec![CacheEvent::Wrote(Arc::new(own))]);
+    let names = |store: &Store| {
+        store.view(|cache| cache.all().map(|object| object.key.name.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(names(&store), ["other", "third"]);
+    while let Ok(change) = changes.try_recv() {
+        assert_ne!(change.key().map(|key| &*key.name), Some("metahook-seed"));
+    }
+}
+
+/// Objects that an account may no longer list are not shown; its rules fail until it may.
+#[tokio::test(start_paused = true)]
+async fn a_store_of_an_account_is_not_listed_while_the_right_is_taken_away() {
+    let granted = Arc::new(AtomicBool::new(true));
+    let allowed = Arc::clone(&granted);
+    let says = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"configmaps is forbidden: User \"a\" cannot list resource \"configmaps\""}"#;
+    let broken = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"old"}}
+"#;
+    let ends = Arc::new(AtomicBool::new(false));
+    let ending = Arc::clone(&ends);
+    let api = fake::answering(move |request| match (is_watch(request), allowed.load(Ordering::Relaxed)) {
+        (_, false) => answer(403, says),
+        (true, true) => answer(200, if ending.load(Ordering::Relaxed) { broken } else { "" }),
+        (false, true) => list(),
+    });
+    for of_account in [true, false] {
+        granted.store(true, Ordering::Relaxed);
+        let stores = if of_account { Stores::of_account(api.clone()) } else { Stores::new(api.clone()) };
+        ends.store(true, Ordering::Relaxed);
+        let store = stores.open(&config_maps());
+        store.synced().await;
+        granted.store(false, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(store.is_synced(), !of_account);
+        ends.store(false, Ordering::Relaxed);
+        granted.store(true, Ordering::Relaxed);
+        tokio::time::timeout(Duration::from_mins(1), store.synced()).await.unwrap();
+    }
 }

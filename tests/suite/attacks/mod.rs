@@ -66,6 +66,7 @@ fn by_hooks() -> Vec<Test> {
             rules_of_too_many_parents_are_refused_until_others_go,
             more_watches_than_allowed_are_refused_by_name,
             secrets_are_shown_where_they_are_meant_to_be,
+            secrets_are_parents_and_children_where_they_are_meant_to_be,
         },
     ]
 }

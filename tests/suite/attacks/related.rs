@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use acceptance::api::{Kind, POD};
+use acceptance::api::{Kind, NAMESPACE, POD, SECRET};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Hook, config_map, text};
 use acceptance::wait::{PATIENCE, until};
@@ -318,6 +318,54 @@ pub(crate) async fn secrets_are_shown_where_they_are_meant_to_be(test: &mut Fixt
     test.create(test.parent("web").labelled("row", "web")).await?;
     test.parents().until("web", "a request with Secrets", |parent| parent["status"]["seen"] == true).await?;
     test.until_event_on(&controller, "SecretsRelated", |event| event["type"] == "Warning").await.map(drop)
+}
+
+/// A module on Secrets is shown those of the flag's namespace, and makes them there alone.
+pub(crate) async fn secrets_are_parents_and_children_where_they_are_meant_to_be(
+    test: &mut Fixture,
+) -> Result<()> {
+    let (home, elsewhere) = (test.name().to_owned(), format!("{}-elsewhere", test.name()));
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": elsewhere } });
+    test.make(&test.everywhere(&NAMESPACE), namespace).await?;
+    test.server().flag(&format!("--mount-secret-namespaces={home}"));
+    serve(test).await?;
+    let secret = |name: &str| {
+        let metadata = json!({ "name": name, "labels": { LABEL: home } });
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata })
+    };
+    let places = [test.within(&SECRET), test.within_other(&SECRET, &elsewhere)];
+    for place in &places {
+        test.make(place, secret("found")).await?;
+    }
+    let seen = json!({ "attachments": [], "labels": { "seen": "yes" } });
+    test.store("decorates", &wasm::answers(&seen)?).await?;
+    test.store("makes", &wasm::answers(&json!({ "children": [secret("made")] }))?).await?;
+
+    let makes = test.controller().of_parents_with("row", "makes").making(&SECRET, "InPlace");
+    test.host(makes.renamed(&format!("{home}-makes")).synced_by(test.hook("makes"))).await?;
+    let parents = [test.parents(), test.within_other(test.kind(), &elsewhere)];
+    for place in &parents {
+        test.make(place, test.parent("p").labelled("row", "makes").json()).await?;
+    }
+    let selects = json!({ "labelSelector": { "matchLabels": { LABEL: home } } });
+    // Names of controllers become parts of finalizers, which are short.
+    let name = home.rsplit('-').take(2).collect::<Vec<_>>().join("-");
+    let decorates = test.decorator().renamed(&name).decorating(&SECRET, selects);
+    let decorator = test.make(&test.decorators(), decorates.synced_by(test.hook("decorates")).json()).await?;
+    let names = |event: &Value| text(event, "/message").contains(&format!("from {home:?} only"));
+    test.until_event_on(&decorator, "SecretsNotShown", names).await?;
+
+    let [near, far] = places;
+    near.until("found", "decorated", |secret| secret["metadata"]["labels"]["seen"] == "yes").await?;
+    near.until("made", "made", |_| true).await?;
+    let one = |controller: &Value| controller["status"]["failing"] == 1;
+    let failing = test.controllers().until(&format!("{home}-makes"), "one that fails", one).await?;
+    let says = format!("Secret in namespace {elsewhere:?}, and modules and scripts are shown Secrets from");
+    anyhow::ensure!(failing.to_string().contains(&says.replace('"', "\\\"")), "{failing}");
+    anyhow::ensure!(far.find("made").await?.is_none(), "a Secret was made where it may not be shown");
+    let found = far.get("found").await?;
+    anyhow::ensure!(found["metadata"]["labels"]["seen"].is_null(), "the hook was shown {found}");
+    Ok(())
 }
 
 /// Kinds and their controllers go at the same time, and kinds that rules ask for.

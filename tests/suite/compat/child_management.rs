@@ -543,6 +543,8 @@ pub(crate) async fn a_secrets_record_holds_hashes_where_its_hook_is_a_module(
     let webhook = Webhook::answering(json!({ "children": [secret("by-webhook")] })).await?;
     test.define_kind().await?;
     test.store("hook", &wasm::answers(&json!({ "children": [secret("by-module")] }))?).await?;
+    let own = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&own);
     test.serve()?;
     for (way, hook) in [("webhook", Hook::webhook(&webhook.url("/sync"))), ("module", test.hook("hook"))] {
         let controller = test.controller().making(&SECRET, "InPlace").synced_by(hook);

@@ -10,6 +10,7 @@ use crate::api::customize::RelatedKinds;
 use crate::api::hook::{Call, EnabledHook, Hook, HookName, PerHook, Via};
 use crate::api::policy::{BrakeLimits, DeletionBrakeSpec, HookPolicy, ServiceAccountRef};
 use crate::api::selection::{self, SelectionRule};
+use crate::api::shown_secrets::ShownSecrets;
 use crate::api::webhook::EndpointConfig;
 use crate::api::{self, ControllerError, SpecError};
 use crate::object::id::Gvr;
@@ -99,6 +100,8 @@ pub struct CheckedCommon {
     pub deletion_brake: BrakeLimits,
     /// Kinds that the rules of the customize hook may name.
     pub related_kinds: RelatedKinds,
+    /// Namespaces whose Secrets may be parents and children.
+    pub shown_secrets: ShownSecrets,
     /// Kinds of children that the spec declares more than once: the last entry counts.
     pub declared_again: BTreeSet<Gvr>,
     /// All parents are reconciled again after this time.
@@ -167,6 +170,7 @@ impl CommonSpec {
         let hooks = PerHook { sync, finalize, customize };
         Ok(CheckedCommon {
             related_kinds: self.check_related_kinds(&hooks, policy)?,
+            shown_secrets: self.shown_secrets(&hooks, policy),
             hooks,
             shadows,
             account: self.service_account_ref.clone(),
@@ -192,12 +196,18 @@ impl CommonSpec {
             };
             return listed.iter().enumerate().map(check).collect::<Result<_, _>>().map(RelatedKinds::Listed);
         }
-        let is_wasm = || hooks.iter().any(|(_, hook)| hook.via() == Via::Wasm);
         Ok(match &self.service_account_ref {
             Some(_) => RelatedKinds::ByAccount,
-            None if is_wasm() => RelatedKinds::SecretsIn(policy.mount_secret_namespaces.clone()),
+            None if is_wasm(hooks) => RelatedKinds::SecretsIn(policy.mount_secret_namespaces.clone()),
             None => RelatedKinds::Webhooks,
         })
+    }
+
+    fn shown_secrets(&self, hooks: &PerHook<EnabledHook>, policy: &HookPolicy) -> ShownSecrets {
+        if self.service_account_ref.is_some() || policy.secrets_by_account || !is_wasm(hooks) {
+            return ShownSecrets::All;
+        }
+        ShownSecrets::In(policy.mount_secret_namespaces.clone())
     }
 
     fn check_hook(
@@ -222,6 +232,11 @@ impl CommonSpec {
         }
         Ok(checked)
     }
+}
+
+/// Whether one of the hooks is a module, a component or a script.
+fn is_wasm(hooks: &PerHook<EnabledHook>) -> bool {
+    hooks.iter().any(|(_, hook)| hook.via() == Via::Wasm)
 }
 
 /// Each kind of children once, and the kinds that the spec declares again, in any version: existing manifests do so and

@@ -110,10 +110,12 @@ impl CompositeControllerSpec {
         };
         let resource = resource("spec.parentResource", &parent.api_version, &parent.resource)?;
         let by_webhook = common.hooks.sync.via() == Via::Webhook;
+        let parent = Target { resource, rules: vec![rule] };
+        common.shown_secrets.check("spec.parentResource", &parent)?;
         Ok(Composite {
             negative_selectors: self.allow_negative_selectors.unwrap_or(by_webhook),
             common,
-            parent: Target { resource, rules: vec![rule] },
+            parent,
             revision_paths: self.revision_paths(),
             generate_selector: self.generate_selector.unwrap_or_default(),
         })
@@ -163,8 +165,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::CheckedSpec;
     use crate::api::as_stored;
     use crate::api::hook::{Call, HookName};
+    use crate::api::reason::EventReason;
+    use crate::api::shown_secrets::ShownSecrets;
     use crate::object::id::Gvr;
 
     fn spec(change: impl FnOnce(&mut Value)) -> CompositeControllerSpec {
@@ -211,6 +216,35 @@ mod tests {
             spec["hooks"]["sync"] = json!({"webhook": {"url": "http://x/y"}});
             spec["allowNegativeSelectors"] = json!(false);
         }));
+    }
+
+    #[test]
+    fn secrets_are_parents_of_modules_where_the_flag_says_so() {
+        let parents = |spec: &mut Value| {
+            spec["parentResource"] = json!({"apiVersion": "v1", "resource": "secrets"});
+        };
+        assert_eq!(
+            refusal(parents),
+            "spec.parentResource: modules and scripts are shown Secrets from nowhere (--mount-secret-namespaces): add the namespaces of those that are meant to the flag, or set spec.serviceAccountRef"
+        );
+        let policy = HookPolicy { mount_secret_namespaces: ["a".to_owned()].into(), ..HookPolicy::default() };
+        let some = CheckedSpec::Composite(spec(parents).check("c", &policy).unwrap());
+        let selection = some.selection(&some.targets()[0], "c");
+        assert_eq!(selection.namespaces, Some(["a".to_owned()].into()));
+        let [(EventReason::SecretsNotShown, warning)] = &*some.warnings() else { panic!() };
+        assert!(warning.contains("Secrets from \"a\" only (--mount-secret-namespaces)"), "{warning}");
+        for free in [
+            json!({"hooks": {"sync": {"webhook": {"url": "http://x/y"}}}}),
+            json!({"serviceAccountRef": {"namespace": "n", "name": "a"}}),
+        ] {
+            let spec = spec(|spec| {
+                parents(spec);
+                spec.as_object_mut().unwrap().extend(free.as_object().unwrap().clone());
+            });
+            let free = CheckedSpec::Composite(spec.check("c", &HookPolicy::default()).unwrap());
+            assert_eq!(free.selection(&free.targets()[0], "c").namespaces, None);
+            assert_eq!((free.warnings(), &free.common().shown_secrets), (vec![], &ShownSecrets::All));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::api::policy::from;
+use crate::api::shown_secrets::is_secrets;
 use crate::object::id::Gvr;
 
 /// Bounds of customize hooks, which no spec changes. They count each different rule of an answer once.
@@ -90,10 +91,6 @@ impl RelatedKinds {
     pub fn shows_secrets(&self, kind: &Gvr) -> bool {
         *self == Self::Webhooks && is_secrets(kind)
     }
-}
-
-fn is_secrets(kind: &Gvr) -> bool {
-    kind.is_kin(&Gvr::new("v1", "secrets"))
 }
 
 #[cfg(test)]

@@ -81,7 +81,10 @@ impl DecoratorControllerSpec {
         let mut targets = Vec::<Target>::new();
         let (mut declared_again, mut other_versions) = (BTreeSet::new(), BTreeSet::new());
         for (nth, target) in self.resources.iter().enumerate() {
-            let Target { resource, rules } = target.check(&format!("spec.resources[{nth}]"))?;
+            let field = format!("spec.resources[{nth}]");
+            let target = target.check(&field)?;
+            common.shown_secrets.check(&field, &target)?;
+            let Target { resource, rules } = target;
             if let Some(first) = targets.iter_mut().find(|first| first.resource.is_kin(&resource)) {
                 first.rules.extend(rules);
                 let repeated =
@@ -155,6 +158,22 @@ mod tests {
             Target { resource: Gvr::new("apps/v1", "statefulsets"), rules: vec![SelectionRule::default()] };
         assert_eq!(checked.targets, [all]);
         assert_eq!(check(|spec| spec["resources"] = json!([])).unwrap().targets, []);
+    }
+
+    #[test]
+    fn secrets_are_decorated_by_webhooks_and_not_by_modules() {
+        let secrets = |spec: &mut Value| {
+            let secrets = json!({"apiVersion": "v1", "resource": "secrets"});
+            spec["resources"].as_array_mut().unwrap().push(secrets);
+        };
+        assert_eq!(check(secrets).map(|checked| checked.targets.len()), Ok(2));
+        let refused = check(|spec| {
+            secrets(spec);
+            let map = json!({"namespace": "n", "name": "m"});
+            spec["hooks"]["finalize"] = json!({"wasm": {"configMap": map}});
+        });
+        let refused = refused.unwrap_err();
+        assert!(refused.starts_with("spec.resources[1]: modules and scripts are shown Secrets from nowhere"));
     }
 
     #[test]

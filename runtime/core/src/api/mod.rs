@@ -17,6 +17,8 @@ pub mod rbac;
 pub mod read_access;
 pub mod reason;
 pub mod selection;
+pub mod server_objects;
+pub mod shown_secrets;
 pub mod status;
 pub mod trust;
 pub mod units;
@@ -142,6 +144,7 @@ impl CheckedSpec {
             finalizer: selection::finalizer(self.kind(), name),
             finalizes: self.common().hooks.finalize.is_some(),
             only_finalizes: self.common().only_finalizes,
+            namespaces: self.common().shown_secrets.namespaces_of(&target.resource),
         }
     }
 
@@ -185,6 +188,9 @@ impl CheckedSpec {
                 all.push((EventReason::KindInTwoVersions, text));
             }
         }
+        let hidden =
+            self.targets().iter().filter_map(|target| common.shown_secrets.warning(&target.resource));
+        all.extend(hidden.map(|text| (EventReason::SecretsNotShown, text)));
         if let Some(seconds) = common.short_resync {
             let text = format!("spec.resyncPeriodSeconds: {seconds} is taken for 1, the shortest period");
             all.push((EventReason::ShortResync, text));

@@ -28,9 +28,17 @@ pub struct Lists {
     group: Arc<str>,
     resource: Arc<str>,
     namespaced: bool,
+    /// Of one object alone.
+    name: Option<Arc<str>>,
 }
 
 impl Lists {
+    /// What it takes to watch one object.
+    pub fn named(kind: &Arc<Resource>, name: &str) -> Vec<Self> {
+        let name = Some(Arc::from(name));
+        Self::of([kind]).into_iter().map(|right| Self { name: name.clone(), ..right }).collect()
+    }
+
     /// What it takes to be shown objects of these kinds.
     pub fn of<'a>(kinds: impl IntoIterator<Item = &'a Arc<Resource>>) -> Vec<Self> {
         let rights = |kind: &Arc<Resource>| {
@@ -39,6 +47,7 @@ impl Lists {
                 group: Arc::clone(&kind.gvk.group),
                 resource: Arc::clone(&kind.plural),
                 namespaced: kind.namespaced,
+                name: None,
             })
         };
         kinds.into_iter().flat_map(rights).collect()
@@ -46,14 +55,15 @@ impl Lists {
 
     /// The question that the API server is asked; without a namespace it is about all of them.
     pub fn review(&self, namespace: Option<&str>) -> Value {
-        let Self { verb, group, resource, namespaced } = self;
+        let Self { verb, group, resource, namespaced, name } = self;
+        let name = name.as_deref().unwrap_or_default();
         // The right to a kind without namespaces is never one of a namespace.
         let namespace = namespace.filter(|_| *namespaced).unwrap_or_default();
         json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {
-                "verb": verb, "group": &**group, "resource": &**resource, "namespace": namespace,
+                "verb": verb, "group": &**group, "resource": &**resource, "namespace": namespace, "name": name,
             }},
         })
     }
@@ -168,6 +178,9 @@ mod tests {
         let expected = ["n", "n", "", ""];
         assert!(namespaces.eq(expected), "a namespace grants no kind that has none");
         assert_eq!(rights[0].review(None)["spec"]["resourceAttributes"]["namespace"], "");
+        let named = Lists::named(&kind("v1", "secrets", true), "s");
+        let asks = |right: &Lists| right.review(Some("n"))["spec"]["resourceAttributes"]["name"].clone();
+        assert_eq!(named.iter().map(asks).collect::<Vec<_>>(), ["s", "s"]);
     }
 
     #[test]

@@ -90,6 +90,9 @@ table! {
     /// A customize hook asked for Secrets of any namespace and gets them: the controller's hooks are webhooks, and its spec
     /// has no `relatedKinds`. Recorded once.
     SecretsRelated = ("SecretsRelated", Controllers, Warning, "List the kinds in `relatedKinds`.");
+    /// Parents of a controller with modules or scripts are Secrets, of which hooks are shown those in the namespaces of
+    /// `--mount-secret-namespaces` alone. The message names these.
+    SecretsNotShown = ("SecretsNotShown", Controllers, Warning, "Add namespaces to the flag, or set `serviceAccountRef`.");
     /// A hook gave two answers to one request. The server skips no call until its module or a mount changes.
     ImpureHook = ("ImpureHook", Controllers, Warning, "Decide from the request alone.");
     /// Two DecoratorControllers want a label, annotation or status of one object to be different. The older one decides.

@@ -2,6 +2,7 @@
 //! change.
 
 use std::cell::OnceCell;
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
@@ -22,6 +23,8 @@ pub struct Selection {
     pub finalizes: bool,
     /// It has no sync hook: parents are finalized, and nothing else is done.
     pub only_finalizes: bool,
+    /// `Some`: hooks may be shown no parents of other namespaces.
+    pub namespaces: Option<BTreeSet<String>>,
 }
 
 /// One way of being selected: both selectors have to match. The default matches everything.
@@ -43,15 +46,22 @@ impl Selection {
         self.matching(parent).next().is_some()
     }
 
+    /// Hooks may not be shown the parent.
+    pub fn hides(&self, parent: &Object) -> bool {
+        self.namespaces.as_ref().is_some_and(|shown| !shown.contains(&*parent.key.namespace))
+    }
+
     /// There is no object that it does not select.
     pub fn is_everything(&self) -> bool {
-        self.rules.iter().any(|rule| rule.labels.is_empty() && rule.annotations.is_empty())
+        self.namespaces.is_none()
+            && self.rules.iter().any(|rule| rule.labels.is_empty() && rule.annotations.is_empty())
     }
 
     /// The rules that a parent matches. Its annotations are read only where one of them asks for them.
     fn matching(&self, parent: &Object) -> impl Iterator<Item = &SelectionRule> {
         let read = OnceCell::new();
-        self.rules.iter().filter(move |rule| {
+        let rules = if self.hides(parent) { &[] } else { self.rules.as_slice() };
+        rules.iter().filter(move |rule| {
             rule.labels.matches(&parent.labels)
                 && (rule.annotations.is_empty()
                     || rule.annotations.matches(read.get_or_init(|| parent.annotations())))

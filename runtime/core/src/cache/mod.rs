@@ -80,6 +80,18 @@ pub enum CacheEvent {
     Restored,
 }
 
+impl CacheEvent {
+    /// The object that it is about.
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Self::ListBegins | Self::ListEnds => None,
+            Self::Listed(object) | Self::Applied(object) | Self::Deleted(object) => Some(&object.key),
+            Self::Wrote(object) => Some(&object.key),
+            Self::Deleting(key, _) | Self::Missing(key, _) => Some(key),
+        }
+    }
+}
+
 /// One object that is not as it was.
 #[derive(Debug, Clone)]
 pub struct ObjectChange {

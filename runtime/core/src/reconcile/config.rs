@@ -7,6 +7,7 @@ use crate::api::common::Grant;
 use crate::api::customize::RelatedKinds;
 use crate::api::hook::{Call, EnabledHook, HookName, HookVersion, PerHook, Via};
 use crate::api::selection::Selection;
+use crate::api::shown_secrets::ShownSecrets;
 use crate::children::Owner;
 use crate::children::claims::{self, Maker};
 use crate::children::desired::{ChildKind, DesiredOptions, OwnerMark, UnmanagedPolicy};
@@ -33,6 +34,8 @@ pub struct ControllerConfig {
     /// Kinds of related objects that hooks may delete.
     pub deletions: Vec<Grant>,
     pub related_kinds: RelatedKinds,
+    /// Namespaces whose Secrets may be children.
+    pub shown_secrets: ShownSecrets,
 }
 
 /// The settings that only one of the two kinds of controllers has.
@@ -93,6 +96,7 @@ impl ControllerConfig {
     ) -> DesiredOptions<'a> {
         DesiredOptions {
             child_kinds: &self.child_kinds,
+            secrets: &self.shown_secrets,
             selector,
             mark: match self.kind {
                 KindConfig::Composite { generate_selector: true, .. } => OwnerMark::Uid,

@@ -67,7 +67,9 @@ impl ReconcileInput {
         };
         let (mut claims, mut size) = (Vec::new(), Size::default());
         for kind in &config.child_kinds {
-            for object in candidates(&kind.resource, selector.as_ref()) {
+            let shown =
+                |object: &Arc<Object>| config.shown_secrets.shows(&kind.resource, &object.key.namespace);
+            for object in candidates(&kind.resource, selector.as_ref()).into_iter().filter(shown) {
                 let claim = match config.kind {
                     KindConfig::Composite { .. } => claims::of_composite(parent, selector.as_ref(), &object),
                     KindConfig::Decorator => claims::of_decorator(parent, &config.name, &object),
@@ -182,7 +184,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::common::UpdateMethod;
+    use crate::api::shown_secrets::ShownSecrets;
     use crate::children::claims::ATTACHED_BY;
+    use crate::children::desired::ChildKind;
     use crate::object::selector::UID_LABEL;
     use crate::object::testing::{Build, a, resource};
     use crate::reconcile::testing::{child, config, decorator, input, parent, parts};
@@ -258,6 +263,22 @@ mod tests {
     fn the_fingerprint_leaves_out_objects_that_are_left_alone() {
         let stranger = a("v1", "Pod", "n/x");
         assert_eq!(fingerprint(parent(), parts(), vec![stranger]), fingerprint(parent(), parts(), vec![]));
+    }
+
+    #[test]
+    fn secrets_of_namespaces_that_are_not_shown_are_no_children() {
+        let rule = ChildKind::new(resource("v1", "Secret"), UpdateMethod::InPlace);
+        let config = |namespace: &str| ControllerConfig {
+            child_kinds: vec![rule.clone()],
+            shown_secrets: ShownSecrets::In([namespace.to_owned()].into()),
+            ..config()
+        };
+        let secrets = [
+            a("v1", "Secret", "n/owned").controlled_by("p").object(),
+            a("v1", "Secret", "n/adopted").label(UID_LABEL, "p").object(),
+        ];
+        let claims = |namespace| input(&config(namespace), parent(), parts(), &secrets).claims.len();
+        assert_eq!((claims("n"), claims("other")), (2, 0));
     }
 
     #[test]

@@ -140,6 +140,7 @@ impl Kinds {
             observed: parts.observed,
             deletions: common.deletions.clone(),
             related_kinds: common.related_kinds.clone(),
+            shown_secrets: common.shown_secrets.clone(),
         }
     }
 

@@ -23,7 +23,7 @@ pub enum Phase {
     /// The finalize hook could miss its deletion: the finalizer comes before anything else.
     AddFinalizer,
     /// It carries the finalizer of a finalize hook that the controller no longer has: it comes off first, or the parent
-    /// could never be deleted.
+    /// could never be deleted. Or of one that may not be shown the parent.
     DropFinalizer,
     /// This hook decides.
     Ask(HookName),
@@ -33,7 +33,8 @@ pub enum Phase {
 /// A parent that is being deleted gets no finalizer. What was neither selected nor finalized is ignored.
 pub fn phase(parent: &Object, selection: &Selection) -> Phase {
     let (selected, ours) = (selection.selects(parent), has_finalizer(parent, selection));
-    match (selected || ours, selection.finalizes, ours) {
+    let finalizes = selection.finalizes && !selection.hides(parent);
+    match (selected || ours, finalizes, ours) {
         (false, _, _) => Phase::Ignore,
         (true, false, true) => Phase::DropFinalizer,
         (true, true, false) if !parent.deleting => Phase::AddFinalizer,
@@ -71,7 +72,7 @@ mod tests {
 
     fn selection(finalizes: bool) -> Selection {
         let rule = SelectionRule { labels: Selector::equals("a", "b"), ..Default::default() };
-        Selection { rules: vec![rule], finalizer: OURS.to_owned(), finalizes, only_finalizes: false }
+        Selection { rules: vec![rule], finalizer: OURS.to_owned(), finalizes, ..Selection::default() }
     }
 
     fn parent(labelled: bool, finalizers: &[&str]) -> Build {
@@ -106,6 +107,23 @@ mod tests {
             let parent = if deleting { parent.deleting() } else { parent };
             let row = (finalizes, selected, ours, deleting);
             assert_eq!(phase(&parent.object(), &selection(finalizes)), expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_parent_that_may_not_be_shown_loses_the_finalizer_and_no_hook_is_asked() {
+        for (namespace, plain, ours) in
+            [("n", Phase::AddFinalizer, SYNC), ("m", Phase::Ignore, Phase::DropFinalizer)]
+        {
+            let selection = Selection { namespaces: Some(["n".to_owned()].into()), ..selection(true) };
+            let parent = |finalizers: &[&str]| {
+                let parent = a("v1", "Secret", &format!("{namespace}/p")).label("a", "b");
+                parent.with("metadata.finalizers", json!(finalizers))
+            };
+            assert_eq!(phase(&parent(&[]).object(), &selection), plain);
+            assert_eq!(phase(&parent(&[OURS]).object(), &selection), ours);
+            let deleting = phase(&parent(&[OURS]).deleting().object(), &selection);
+            assert_eq!(deleting == FINALIZE, namespace == "n", "{deleting:?}");
         }
     }
 
@@ -172,6 +190,7 @@ pub(crate) mod testing {
             observed: ObservedBounds::default(),
             deletions: vec![],
             related_kinds: crate::api::customize::RelatedKinds::ByAccount,
+            shown_secrets: crate::api::shown_secrets::ShownSecrets::All,
         }
     }
 
@@ -180,7 +199,7 @@ pub(crate) mod testing {
             rules: vec![SelectionRule::default()],
             finalizer: selection::finalizer(ControllerKind::Decorator, "c"),
             finalizes: true,
-            only_finalizes: false,
+            ..Selection::default()
         };
         ControllerConfig { kind: KindConfig::Decorator, selection, ..config() }
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::ControllerKind;
 use crate::api::common::UpdateMethod;
+use crate::api::shown_secrets::ShownSecrets;
 use crate::children::desired::{ChildKind, Desired, DesiredOptions, OwnerMark, UnmanagedPolicy, desired};
 use crate::children::write_history::{PastWrites, WriteHistory};
 use crate::children::{self, Op, Owner};
@@ -89,7 +90,13 @@ impl Cluster {
             .collect();
         let (rules, selector) = (self.rules(), Selector::equals("controller-uid", "p"));
         let (selector, unmanaged) = (Some(&selector), UnmanagedPolicy::Refused);
-        let bounds = DesiredOptions { child_kinds: &rules, selector, mark: OwnerMark::Uid, unmanaged };
+        let bounds = DesiredOptions {
+            child_kinds: &rules,
+            secrets: &ShownSecrets::All,
+            selector,
+            mark: OwnerMark::Uid,
+            unmanaged,
+        };
         let wanted = desired(parent, bounds, pods).unwrap();
         (wanted.desired, wanted.sequence)
     }

@@ -156,8 +156,7 @@ impl Server {
                 selection: Selection {
                     rules: vec![SelectionRule::default()],
                     finalizer: "f".to_owned(),
-                    finalizes: false,
-                    only_finalizes: false,
+                    ..Selection::default()
                 },
                 child_kinds: vec![ChildKind::new(Arc::clone(&child_kind), method)],
                 kind: KindConfig::Composite { generate_selector: true, negative_selectors: false, rolling },
@@ -171,6 +170,7 @@ impl Server {
                 observed: ObservedBounds::default(),
                 deletions: vec![],
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
+                shown_secrets: metahook_core::api::shown_secrets::ShownSecrets::All,
             },
             parent_kind,
             child_kind,

@@ -84,7 +84,7 @@ impl<'a> Controller<'a> {
     fn of(documents: &'a [Document]) -> Result<Self, SetupError> {
         let (kind, document) = controller(documents)?;
         let object = parsed(document, kind)?;
-        let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default())
+        let (spec, snapshot) = CheckedSpec::of(kind, &object, &HookPolicy::default().by_account())
             .map_err(|source| SetupError::Controller { place: document.place.to_string(), source })?;
         Ok(Self { kind, document, object, spec, snapshot })
     }

@@ -163,7 +163,7 @@ impl Scenario {
                     rules: vec![SelectionRule::default()],
                     finalizer: "example.com/f".to_owned(),
                     finalizes: true,
-                    only_finalizes: false,
+                    ..Selection::default()
                 },
                 child_kinds: vec![ChildKind::new(children(), UpdateMethod::InPlace)],
                 snapshot: "{}".to_owned(),
@@ -172,6 +172,7 @@ impl Scenario {
                 observed: ObservedBounds::default(),
                 deletions: Vec::new(),
                 related_kinds: metahook_core::api::customize::RelatedKinds::ByAccount,
+                shown_secrets: metahook_core::api::shown_secrets::ShownSecrets::All,
             },
             parents: stores.open(&parents()),
             reads: None,

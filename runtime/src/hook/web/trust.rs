@@ -56,6 +56,9 @@ pub(crate) enum TrustError {
     Missing { field: String, name: Reference },
     #[error("{field}: the {name} cannot be read: {message}")]
     Unreadable { field: String, name: Reference, message: Arc<str> },
+    /// It was read, and the controller's account no longer may.
+    #[error("{field}: the {name} may no longer be read: {message}")]
+    TakenAway { field: String, name: Reference, message: Arc<str> },
     #[error("{field}: the {name} has no key {key:?} in its data: add it, or name another one")]
     NoKey { field: String, name: Reference, key: String },
     /// Never with what is in a Secret.
@@ -68,7 +71,7 @@ impl TrustError {
     pub(crate) fn reason(&self) -> ConditionReason {
         match self {
             Self::Missing { .. } => ConditionReason::TrustNotFound,
-            Self::Unreadable { .. } => ConditionReason::TrustUnreadable,
+            Self::Unreadable { .. } | Self::TakenAway { .. } => ConditionReason::TrustUnreadable,
             Self::NoKey { .. } | Self::Invalid { .. } => ConditionReason::TrustInvalid,
         }
     }
@@ -125,6 +128,9 @@ impl Follow {
             }
             Err(problem) => {
                 let is_new = state.problem.as_ref() != Some(&problem);
+                if matches!(problem, TrustError::TakenAway { .. }) {
+                    state.trusted = None;
+                }
                 state.problem = Some(problem);
                 is_new
             }
@@ -226,6 +232,7 @@ fn value(key: &KeyOfObject, name: Reference, known: Known) -> Result<Option<Vec<
         Known::NotYet => return Ok(None),
         Known::Missing => return Err(TrustError::Missing { field, name }),
         Known::Unreadable(message) => return Err(TrustError::Unreadable { field, name, message }),
+        Known::TakenAway(message) => return Err(TrustError::TakenAway { field, name, message }),
         Known::There(object) => object,
     };
     // The parser's own message might quote a value.

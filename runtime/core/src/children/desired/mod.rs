@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::ControllerKind;
 use crate::api::common::{ApplyStrategy, UpdateMethod};
+use crate::api::shown_secrets::ShownSecrets;
 use crate::children::claims::ATTACHED_BY;
 use crate::json::lists::Lists;
 use crate::json::{object_in, type_of};
@@ -72,11 +73,22 @@ impl ChildKind {
 #[derive(Debug, Clone, Copy)]
 pub struct DesiredOptions<'a> {
     pub child_kinds: &'a [ChildKind],
+    pub secrets: &'a ShownSecrets,
     /// `None`: the parent's own is not valid, and any labels will do.
     pub selector: Option<&'a Selector>,
     pub mark: OwnerMark<'a>,
     /// What a webhook asks for that no controller can keep is tried all the same, as its authors know it.
     pub unmanaged: UnmanagedPolicy,
+}
+
+impl DesiredOptions<'_> {
+    /// The namespace, where hooks may be shown what is made there.
+    fn shown(&self, kind: &Resource, at: At, namespace: String) -> Result<String, DesiredError> {
+        if self.secrets.shows(kind, &namespace) {
+            return Ok(namespace);
+        }
+        Err(DesiredError::Secret { at, namespace, from: self.secrets.from() })
+    }
 }
 
 /// What the server puts on every child, so that it finds it again.
@@ -155,6 +167,10 @@ pub enum DesiredError {
         "the hook's answer: {at}.metadata.namespace is missing; its parent has no namespace that could stand in: name one"
     )]
     NoNamespace { at: At },
+    #[error(
+        "the hook's answer: {at} is a Secret in namespace {namespace:?}, and modules and scripts are shown Secrets {from} (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
+    )]
+    Secret { at: At, namespace: String, from: String },
     #[error("the hook's answer: {at} is {gvk} {key} a second time")]
     Twice { at: At, gvk: Gvk, key: Key },
     #[error(
@@ -202,6 +218,7 @@ fn add(
     let given = given_namespace(at, metadata)?;
     let placed = match bounds.child_kinds.iter().find(|kind| kind.resource.gvk == gvk) {
         Some(kind) => namespace(parent, &kind.resource, at, &given)
+            .and_then(|namespace| bounds.shown(&kind.resource, at, namespace))
             .map(|namespace| (namespace, Ok(Arc::clone(&kind.resource)))),
         None => Err(undeclared(bounds.child_kinds, at, &gvk)),
     };
@@ -343,6 +360,7 @@ impl DesiredError {
             Self::Field { .. }
             | Self::Annotations { .. }
             | Self::NoNamespace { .. }
+            | Self::Secret { .. }
             | Self::Twice { .. }
             | Self::Labels { .. } => false,
         }

@@ -24,10 +24,30 @@ fn try_with(
         ChildKind::new(cluster_resource("v1", "Namespace"), UpdateMethod::InPlace),
     ];
     let parent = a("e/v1", "P", parent).uid("u").object();
-    let bounds = DesiredOptions { child_kinds: &rules, selector, mark, unmanaged };
+    let bounds =
+        DesiredOptions { child_kinds: &rules, secrets: &ShownSecrets::All, selector, mark, unmanaged };
     let Value::Array(children) = children else { panic!() };
     let children = children.into_iter().map(|c| c.as_object().unwrap().clone()).collect();
     desired(&parent, bounds, children).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_secret_of_a_namespace_that_is_not_shown_refuses_the_answer() {
+    let rules = [ChildKind::new(resource("v1", "Secret"), UpdateMethod::InPlace)];
+    let parent = a("e/v1", "P", "n/p").uid("u").object();
+    let answer = |namespace: &str| {
+        let secrets = &ShownSecrets::In([namespace.to_owned()].into());
+        let (mark, unmanaged) = (OwnerMark::Uid, UnmanagedPolicy::Created);
+        let bounds = DesiredOptions { child_kinds: &rules, secrets, selector: None, mark, unmanaged };
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+        let wanted = desired(&parent, bounds, vec![secret.as_object().unwrap().clone()]);
+        wanted.map(|wanted| wanted.sequence.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(answer("n"), Ok(1));
+    assert_eq!(
+        answer("m").unwrap_err(),
+        "the hook's answer: children[0] is a Secret in namespace \"n\", and modules and scripts are shown Secrets from \"m\" only (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
+    );
 }
 
 #[test]

@@ -153,6 +153,7 @@ impl Loader {
             Known::NotYet => return Ok(Stage::Wait),
             Known::Missing => return Err(ModuleSourceError::NoConfigMap { map: name(), key }),
             Known::Unreadable(message) => return Err(ModuleSourceError::Unreadable { map: name(), message }),
+            Known::TakenAway(message) => return Err(ModuleSourceError::TakenAway { map: name(), message }),
             Known::There(map) => content(name(), key.clone(), map.json(), self.registry.bounds.size)?,
         };
         let index = match content {
@@ -182,7 +183,7 @@ impl Loader {
                 Known::Missing => {
                     return Err(ModuleSourceError::NoPart { part, number, count: index.parts.len(), map });
                 }
-                Known::Unreadable(message) => {
+                Known::Unreadable(message) | Known::TakenAway(message) => {
                     return Err(ModuleSourceError::Unreadable { map: part, message });
                 }
                 Known::There(object) => {

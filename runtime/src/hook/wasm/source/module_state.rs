@@ -33,6 +33,9 @@ pub(crate) enum ModuleSourceError {
     TwoModules { map: Arc<Reference>, key: String },
     #[error("the {map} cannot be read: {message}")]
     Unreadable { map: Arc<Reference>, message: Arc<str> },
+    /// It was read, and the controller's account no longer may.
+    #[error("the {map} may no longer be read: {message}")]
+    TakenAway { map: Arc<Reference>, message: Arc<str> },
     #[error("{map}, key {:?}: {source}", index_key(key))]
     Index { map: Arc<Reference>, key: String, source: IndexError },
     #[error(
@@ -69,7 +72,7 @@ impl ModuleSourceError {
             Self::RunnerNotReady { .. } => ConditionReason::RunnerNotReady,
             Self::NoKey { .. } => ConditionReason::KeyNotFound,
             Self::TwoModules { .. } => ConditionReason::KeysConflict,
-            Self::Unreadable { .. } => ConditionReason::ConfigMapUnreadable,
+            Self::Unreadable { .. } | Self::TakenAway { .. } => ConditionReason::ConfigMapUnreadable,
             Self::Index { .. } => ConditionReason::IndexInvalid,
             Self::NoPart { .. } | Self::EmptyPart { .. } => ConditionReason::PartNotFound,
             Self::Module { .. } | Self::File { .. } | Self::InFile { .. } => ConditionReason::ModuleInvalid,
@@ -104,6 +107,9 @@ pub(super) fn publish(state: &watch::Sender<ModuleState>, loaded: Result<Arc<Mod
         }
         Err(problem) => {
             let same = state.problem.as_ref() == Some(&problem);
+            if matches!(problem, ModuleSourceError::TakenAway { .. }) {
+                state.module = None;
+            }
             state.problem = Some(problem);
             !same
         }

@@ -57,6 +57,22 @@ async fn problem(webhook: &Webhook) -> String {
 }
 
 #[tokio::test]
+async fn credentials_that_the_account_may_no_longer_read_are_sent_no_longer() {
+    let (at, _served) = server(vec![vec![http("200 OK", "", "{}")]]).await;
+    let known = watch::Sender::new(secret(1, &[("username", "u"), ("password", "p")]));
+    let spec = json!({"url": "http://hook.example/", "timeout": "1m", "basicAuth": secret_ref()});
+    let webhook = with_secret(spec, at, &known);
+    webhook.trust.state.clone().wait_for(TrustState::is_known).await.unwrap();
+    known.send_replace(Known::TakenAway("cannot".into()));
+    assert_eq!(
+        problem(&webhook).await,
+        "f.basicAuth.secretRef: the Secret n/s may no longer be read: cannot"
+    );
+    let error = webhook.ask("{}").await.unwrap_err().to_string();
+    assert!(error.ends_with("its certificates and credentials are not known"), "{error}");
+}
+
+#[tokio::test]
 async fn credentials_of_a_secret_are_sent_and_renewed() {
     let answer = || http("200 OK", "", "{}");
     let (at, served) = server(vec![vec![answer(), answer(), answer()]]).await;

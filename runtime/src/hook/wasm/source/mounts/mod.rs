@@ -221,6 +221,10 @@ impl Mount {
             Known::NotYet => return Ok(None),
             Known::Missing => return Err(MountError::Missing { name, path }),
             Known::Unreadable(message) => return Err(MountError::Unreadable { name, path, message }),
+            Known::TakenAway(message) => {
+                self.good = None;
+                return Err(MountError::Unreadable { name, path, message });
+            }
             Known::There(object) => object,
         };
         let Some(files) = files(self.spec.kind, object.json()) else {

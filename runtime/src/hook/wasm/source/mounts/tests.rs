@@ -198,3 +198,18 @@ fn other_names_and_other_contents_have_other_digests() {
     assert_eq!(digests.len(), all.len());
     assert_eq!(digest(&of(&[("a", "b")])), digest(&of(&[("a", "b")])));
 }
+
+#[tokio::test]
+async fn a_mount_that_the_account_may_no_longer_read_is_gone() {
+    let mut world = world();
+    world.set_all("text");
+    assert!(world.set.update().0.is_some());
+    world.objects[1].send_replace(Known::Unreadable("broken".into()));
+    assert!(world.set.update().0.is_some(), "the last good one");
+    world.objects[1].send_replace(Known::TakenAway("cannot".into()));
+    let (mounts, problem) = world.set.update();
+    assert!(mounts.is_none() && problem.unwrap().to_string().ends_with("cannot"));
+    assert_eq!(world.used(), taken("text"), "and its memory is given back");
+    world.objects[1].send_replace(there("text"));
+    assert!(matches!(world.set.update(), (Some(_), None)));
+}

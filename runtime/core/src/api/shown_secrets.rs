@@ -1,0 +1,104 @@
+//! Secrets as parents and children: in which namespaces the hooks of a controller are shown them.
+//!
+//! A hook that may make Secrets could otherwise read those of others: by labels that a parent's selector matches, or by a token
+//! that Kubernetes puts into a Secret of the hook's own.
+
+use std::collections::BTreeSet;
+
+use crate::api::common::Target;
+use crate::api::policy::from;
+use crate::api::{ControllerError, SpecError};
+use crate::object::id::{Gvr, Resource};
+
+/// Namespaces whose Secrets a controller may have as parents and children.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ShownSecrets {
+    /// All: the hooks are webhooks, or the rights of the controller's own account bound them.
+    #[default]
+    All,
+    /// Those of the server's flag.
+    In(BTreeSet<String>),
+}
+
+impl ShownSecrets {
+    /// Whether objects of a kind in a namespace may be parents or children.
+    pub fn shows(&self, kind: &Resource, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::In(_) if !is_secrets(&kind.gvr()) => true,
+            Self::In(namespaces) => namespaces.contains(namespace),
+        }
+    }
+
+    /// Where the Secrets come from that hooks are shown, for a message: `from "a" only`.
+    pub(crate) fn from(&self) -> String {
+        match self {
+            Self::All => "from anywhere".to_owned(),
+            Self::In(namespaces) => from(namespaces),
+        }
+    }
+
+    /// The only namespaces that parents of a kind may be in; `None`: any.
+    pub(crate) fn namespaces_of(&self, parents: &Gvr) -> Option<BTreeSet<String>> {
+        match self {
+            Self::In(namespaces) if is_secrets(parents) => Some(namespaces.clone()),
+            Self::In(_) | Self::All => None,
+        }
+    }
+
+    /// # Errors
+    /// The parents are Secrets, and hooks are shown none. `field` names the parents.
+    pub(super) fn check(&self, field: &str, parents: &Target) -> Result<(), ControllerError> {
+        if self.namespaces_of(&parents.resource).is_none_or(|namespaces| !namespaces.is_empty()) {
+            return Ok(());
+        }
+        let problem = format!(
+            "modules and scripts are shown Secrets {} (--mount-secret-namespaces): add the namespaces of those that are meant to the flag, or set spec.serviceAccountRef",
+            self.from()
+        );
+        Err(SpecError::new(field, problem).into())
+    }
+
+    /// What users should know about parents of a kind that are left out.
+    pub(super) fn warning(&self, parents: &Gvr) -> Option<String> {
+        self.namespaces_of(parents)?;
+        Some(format!(
+            "modules and scripts are shown Secrets {} (--mount-secret-namespaces): those of other namespaces are no parents of this controller; add their namespaces to the flag, or set spec.serviceAccountRef",
+            self.from()
+        ))
+    }
+}
+
+pub(super) fn is_secrets(kind: &Gvr) -> bool {
+    kind.group.is_empty() && &*kind.resource == "secrets"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::id::Gvk;
+
+    fn kind(api_version: &str, plural: &str) -> Resource {
+        let gvk = Gvk::new(api_version, "X");
+        Resource { gvk, plural: plural.into(), namespaced: true, has_status: false }
+    }
+
+    #[test]
+    fn secrets_of_other_namespaces_are_not_shown_and_other_kinds_are() {
+        let some = ShownSecrets::In(["a".to_owned()].into());
+        let secrets = kind("v1", "secrets");
+        for (shown, kind, namespace, shows) in [
+            (&some, &secrets, "a", true),
+            (&some, &secrets, "b", false),
+            (&some, &kind("e.com/v1", "secrets"), "b", true),
+            (&some, &kind("v1", "pods"), "b", true),
+            (&ShownSecrets::All, &secrets, "b", true),
+            (&ShownSecrets::In(BTreeSet::new()), &secrets, "a", false),
+        ] {
+            assert_eq!(shown.shows(kind, namespace), shows, "{shown:?} {kind:?} {namespace}");
+        }
+        assert_eq!(some.namespaces_of(&secrets.gvr()), Some(["a".to_owned()].into()));
+        assert_eq!(some.namespaces_of(&Gvr::new("v1", "pods")), None);
+        assert_eq!(some.warning(&Gvr::new("v1", "pods")), None);
+    }
+}
