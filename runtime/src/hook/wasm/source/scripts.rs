@@ -75,9 +75,7 @@ impl ModuleRegistry {
                 Err(error) => tracing::error!(language = language.as_str(), %error, "no runner"),
             }
         }
-        if !kept.is_empty() {
-            tokio::time::sleep(PREPARED_TIMEOUT).await;
-        }
+        hold(kept).await;
     }
 
     /// The interpreter is loaded, so that a script takes milliseconds.
@@ -148,5 +146,36 @@ impl ModuleRegistry {
         let took = start.elapsed();
         tracing::info!(%digest, size, language = language.as_str(), "script loaded");
         Ok(Arc::new(Runtime::script(runner, digest, size, took, script(files))))
+    }
+}
+
+/// Keeps runners loaded until the scripts that start with the server have found them.
+async fn hold<T>(runners: Vec<T>) {
+    if !runners.is_empty() {
+        tokio::time::sleep(PREPARED_TIMEOUT).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prepared_runner_is_held_for_five_minutes() {
+        let runner = Arc::new(());
+        let loaded = Arc::downgrade(&runner);
+        let held = tokio::spawn(hold(vec![runner]));
+        tokio::time::sleep(Duration::from_secs(299)).await;
+        assert!(loaded.upgrade().is_some(), "a script that comes now would load it again");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(loaded.upgrade().is_none(), "a server without scripts does not get its memory back");
+        held.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_runner_there_is_nothing_to_hold() {
+        let start = Instant::now();
+        hold::<()>(Vec::new()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }
