@@ -12,6 +12,7 @@ mod chart;
 mod compat;
 mod components;
 mod composite;
+mod conditions;
 mod config_restart;
 mod control_planes;
 mod crds;
@@ -82,6 +83,7 @@ fn all() -> Vec<Test> {
         of_the_protocol(),
         of_children(),
         of_accounts(),
+        of_conditions(),
         of_hooks(),
         of_authors(),
         of_scripts(),
@@ -455,6 +457,16 @@ fn of_accounts() -> Vec<Test> {
             a_child_that_may_not_be_updated_is_made_anew_only_where_it_is_known_to_have_changed,
             a_decorator_writes_within_the_rights_of_its_account,
             a_hook_is_shown_only_what_its_controllers_account_may_read,
+        },
+    ]
+}
+
+fn of_conditions() -> Vec<Test> {
+    tests![
+        conditions::{
+            each_condition_of_what_a_controller_needs_comes_back_by_itself,
+            a_shadow_that_failed_agrees_once_it_is_right,
+            a_hook_that_no_longer_asks_for_the_time_is_pure,
         },
     ]
 }
