@@ -4,9 +4,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -17,6 +19,7 @@ type request struct {
 	Settings struct {
 		Log   bool   `json:"log"`
 		Mount string `json:"mount"`
+		Panic string `json:"panic"`
 	} `json:"settings"`
 }
 
@@ -43,6 +46,7 @@ func main() {
 	if asked.Settings.Log {
 		log.Print("asked") // prints the time
 	}
+	end(asked.Settings.Panic)
 	time.Sleep(time.Hour)
 	files, err := read(asked.Settings.Mount)
 	if err != nil {
@@ -52,6 +56,40 @@ func main() {
 	if err := json.NewEncoder(os.Stdout).Encode(answer); err != nil {
 		fail(err)
 	}
+}
+
+// Panics in the way that is named.
+func end(way string) {
+	switch way {
+	case "words":
+		panic("no colour for \"a\"")
+	case "error":
+		panic(errors.New("no colour"))
+	case "index":
+		numbers := make([]int, len(os.Args)-len(os.Args))
+		numbers[len(os.Args)] = 1
+	case "nil":
+		var none *request
+		none.Settings.Log = true
+	case "map":
+		var none map[string]int
+		none["a"] = 1
+	case "marshal":
+		_, _ = json.Marshal(loud{})
+	case "goroutine":
+		go panic("no colour in a goroutine")
+		select {}
+	case "deadlock":
+		select {}
+	case "long":
+		panic(strings.Repeat("no colour ", 100_000))
+	}
+}
+
+type loud struct{}
+
+func (loud) MarshalJSON() ([]byte, error) {
+	panic("no JSON of it")
 }
 
 // What lies in a mount, if one is named.

@@ -42,9 +42,14 @@ pub fn component(name: &str) -> Result<PathBuf> {
     found(&target()?.join("wasm32-wasip2").join("guest"), name)
 }
 
+/// The folder of the runners that could be built here.
+pub fn runners() -> Result<PathBuf> {
+    Ok(target()?.join("runners"))
+}
+
 /// The runner for a language; `None`: it could not be built here.
 pub fn runner(language: &str) -> Result<Option<PathBuf>> {
-    let path = target()?.join("runners").join(format!("{language}.wasm"));
+    let path = runners()?.join(format!("{language}.wasm"));
     Ok(path.is_file().then_some(path))
 }
 

@@ -11,7 +11,7 @@ const OWN_PROXY: &str = "its proxy has a kubeconfig of its own";
 const REFUSED: &str = "no roles are printed for a spec that is refused";
 
 /// Modules of tests, or single tests.
-const ALL_RIGHTS: [(&str, &str); 23] = [
+const ALL_RIGHTS: [(&str, &str); 24] = [
     ("customize::", KINDS_OF_HOOKS),
     ("cases_decorators::c35_", KINDS_OF_HOOKS),
     ("decorator_hooks::related_objects_are_shown_and_followed", KINDS_OF_HOOKS),
@@ -36,6 +36,7 @@ const ALL_RIGHTS: [(&str, &str); 23] = [
     ("api_objects::a_spec_that_cannot_run_says_which_field_and_hurts_no_other", REFUSED),
     ("harness::", OWN_ACCOUNTS),
     ("cases_merging::c05_", "whoever makes an aggregated role needs all rights"),
+    ("conditions::each_condition_of_what_a_controller_needs", OWN_PROXY),
     ("secrecy::", OWN_PROXY),
     ("leader_election::", OWN_PROXY),
 ];

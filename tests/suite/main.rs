@@ -12,6 +12,7 @@ mod chart;
 mod compat;
 mod components;
 mod composite;
+mod conditions;
 mod config_restart;
 mod control_planes;
 mod crds;
@@ -57,8 +58,8 @@ use attacks::{
     children, compilation, deletions, events, finalizers, forged, memory, network, pacing, pauses, related,
 };
 use cases::{
-    cases_children, cases_decorators, cases_hooks, cases_lifecycle, cases_merging, cases_upgrades,
-    cases_values,
+    cases_children, cases_decorators, cases_hooks, cases_languages, cases_lifecycle, cases_merging,
+    cases_upgrades, cases_values,
 };
 use chart::{chart_node, chart_releases, chart_values};
 use compat::{
@@ -82,6 +83,7 @@ fn all() -> Vec<Test> {
         of_the_protocol(),
         of_children(),
         of_accounts(),
+        of_conditions(),
         of_hooks(),
         of_authors(),
         of_scripts(),
@@ -461,6 +463,16 @@ fn of_accounts() -> Vec<Test> {
     ]
 }
 
+fn of_conditions() -> Vec<Test> {
+    tests![
+        conditions::{
+            each_condition_of_what_a_controller_needs_comes_back_by_itself,
+            a_shadow_that_failed_agrees_once_it_is_right,
+            a_hook_that_no_longer_asks_for_the_time_is_pure,
+        },
+    ]
+}
+
 fn of_hooks() -> Vec<Test> {
     tests![
         render::{
@@ -542,11 +554,21 @@ fn of_scripts() -> Vec<Test> {
         scripts::{
             a_script_in_python_is_a_hook_and_what_is_wrong_with_it_has_a_line,
         },
+        cases_languages::{
+            c14_an_integer_is_copied_exactly_in_python_and_rust,
+            c38_what_python_cannot_print_as_json_is_refused,
+            c39_habits_of_python_work_and_no_state_is_left,
+            c41_the_error_of_a_script_in_python_has_words_and_line,
+        },
     ];
     let javascript = tests![
         scripts::{
             a_script_in_javascript_is_a_hook_and_what_is_wrong_with_it_has_a_line,
             a_script_has_a_pin_settings_and_limits_as_a_module_has,
+        },
+        cases_languages::{
+            c14_an_integer_that_javascript_rounds_is_refused_and_no_other,
+            c41_what_a_script_in_javascript_throws_has_words_and_line,
         },
         apply::{
             a_script_is_applied_with_its_controller_up_to_its_bound,
@@ -642,6 +664,10 @@ fn of_the_harness() -> Vec<Test> {
 /// They call guests themselves.
 fn without_a_server() -> Vec<Test> {
     tests![
+        cases_languages::{
+            c40_a_large_answer_arrives_whole_however_it_is_written,
+            c41_the_words_of_a_panic_in_go_are_in_the_error,
+        },
         schemas::{
             the_schemas_of_built_in_kinds_are_those_of_the_api_server,
         },

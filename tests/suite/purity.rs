@@ -14,8 +14,10 @@ use metahook::hook::wasm::run::{
     Call, Called, Files, Module, MountedFolder, Reservation, RuntimeSettings, Seed, Usage,
 };
 use metahook::hook::wasm::source::ModuleRegistry;
+use metahook_core::api::hook::Language;
 use metahook_core::api::policy::LimitBounds;
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, OnceCell};
 
 /// A guest that can be called, on a runtime of its own.
 pub(crate) struct Probe {
@@ -32,7 +34,7 @@ pub(crate) struct Answer {
 }
 
 impl Probe {
-    async fn load(name: &str) -> Result<Self> {
+    pub(crate) async fn load(name: &str) -> Result<Self> {
         Self::load_file(&paths::guest(name)?).await
     }
 
@@ -49,6 +51,23 @@ impl Probe {
         Ok(Self { registry, module })
     }
 
+    /// A script, whose interpreter is compiled once for all tests.
+    pub(crate) async fn load_script(language: Language, file: &str, source: &str) -> Result<Self> {
+        static SHARED: OnceCell<Arc<ModuleRegistry>> = OnceCell::const_new();
+        // An interpreter is loaded for as long as a script uses it.
+        static LOADED: Mutex<Vec<Arc<Module>>> = Mutex::const_new(Vec::new());
+        let registry = SHARED.get_or_try_init(async || {
+            let mut modules = ModuleSettings::new(paths::server()?);
+            modules.runners = Some(paths::runners()?);
+            let settings = RuntimeSettings { concurrency: 2, limits: LimitBounds::default(), modules };
+            Ok::<_, anyhow::Error>(Arc::new(ModuleRegistry::new(&settings)?))
+        });
+        let registry = Arc::clone(registry.await?);
+        let module = registry.load_script(language, file, source.as_bytes().to_vec()).await?;
+        LOADED.lock().await.push(Arc::clone(&module));
+        Ok(Self { registry, module })
+    }
+
     /// Calls it with the default limits, `seconds` after 1970.
     pub(crate) async fn call(&self, request: &Value, seed: u8, seconds: u64) -> Result<Answer> {
         self.call_with(&[], request, (seed, seconds)).await
@@ -61,6 +80,18 @@ impl Probe {
         request: &Value,
         (seed, seconds): (u8, u64),
     ) -> Result<Answer> {
+        let Called { answer, log, usage, pure } = self.called(mounts, request, (seed, seconds)).await;
+        let answer: Value = serde_json::from_slice(&answer.with_context(|| log.text.clone())?)?;
+        Ok(Answer { status: answer["status"].clone(), pure, log: log.text, usage })
+    }
+
+    /// What is said of a call that has to fail.
+    pub(crate) async fn failure(&self, request: &Value) -> Result<String> {
+        let failed = self.called(&[], request, (1, 1)).await.answer.err();
+        Ok(failed.with_context(|| format!("{request} has an answer"))?.to_string())
+    }
+
+    async fn called(&self, mounts: &[MountedFolder], request: &Value, (seed, seconds): (u8, u64)) -> Called {
         let call = Call {
             controller: "probe",
             hook: "sync",
@@ -71,9 +102,7 @@ impl Probe {
             mounts,
             memory: Reservation::default(),
         };
-        let Called { answer, log, usage, pure } = self.registry.runtime().call(&self.module, call).await;
-        let answer: Value = serde_json::from_slice(&answer.with_context(|| log.text.clone())?)?;
-        Ok(Answer { status: answer["status"].clone(), pure, log: log.text, usage })
+        self.registry.runtime().call(&self.module, call).await
     }
 }
 

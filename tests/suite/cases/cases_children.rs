@@ -119,8 +119,7 @@ pub(crate) async fn c01_claim_templates_with_defaults_are_no_difference(test: &m
         world.answers(test, stateful_set("two", "2Gi")).await?;
         if world.way.0 == "InPlace" {
             let refused = |event: &Value| text(event, "/message").contains("updates to statefulset spec");
-            world.until_event(test, "SyncError", refused).await?;
-            world.is_tried_less_often(test).await?;
+            world.is_bounded(test, refused).await?;
             let after = sets.get("x").await?;
             ensure!(uid(&after) == uid(&before) && has(&after, "two", "1Gi"), "{after}");
         } else {
@@ -265,8 +264,7 @@ pub(crate) async fn c03_a_variable_that_stands_twice_is_repaired(test: &mut Fixt
                 let message = text(event, "/message");
                 message.contains("Deployment") && message.contains("name=\"T\"")
             };
-            world.until_event(test, "SyncError", is_named).await?;
-            world.is_tried_less_often(test).await?;
+            world.is_bounded(test, is_named).await?;
         } else {
             deployments.until("x", "as it was answered", |it| env(it) == twice).await?;
             let is_named = |event: &Value| text(event, "/message").contains("hides previous definition");

@@ -1,7 +1,5 @@
 //! Kit of the field cases: a controller for each way of writing children, whose hook answers what its parent says.
 
-use std::time::{Duration, Instant};
-
 use acceptance::api::{self, Kind, Objects};
 use acceptance::fixture::{Fixture, guest};
 use acceptance::objects::{Composite, Hook, Parent, text, uid, version};
@@ -209,22 +207,6 @@ impl World {
         if self.is_wide { &self.controller } else { PARENT }
     }
 
-    /// A parent that fails is tried again less and less often, and another parent is served.
-    pub(crate) async fn is_tried_less_often(&self, test: &mut Fixture) -> Result<()> {
-        let parent = self.log_name();
-        let failed = |log: &str| Reconciles::read(log, &parent).failed;
-        let log = test.server().until_log("six failures", |log| failed(log) >= 6).await?;
-        let (before, start) = (failed(&log), Instant::now());
-        let other = format!("{}-other", self.parent_name());
-        self.make_parent(test, &other, json!({})).await?;
-        let other = self.log_name_of(&other);
-        let is_served = |log: &str| Reconciles::read(log, &other).count > 0;
-        test.server().until_log("another parent is served", is_served).await?;
-        test.server().until_log("three more failures", |log| failed(log) >= before + 3).await?;
-        ensure!(start.elapsed() > Duration::from_millis(500), "{:?}: it is tried again at once", self.way);
-        Ok(())
-    }
-
     /// One more parent, with this spec; the world's measures do not count it.
     pub(crate) async fn another_parent(&self, test: &mut Fixture, name: &str, spec: Value) -> Result<Value> {
         let number = self.controller.rsplit('-').next().unwrap_or_default();
@@ -256,10 +238,11 @@ impl World {
         test.server()
             .until_log("one more failure", |log| Reconciles::read(log, &parent).failed > failed)
             .await?;
-        let beside = config("meanwhile", &json!({ "is": "served" }));
-        let answer = json!({ "status": {}, "children": [beside] }).to_string();
-        self.another_parent(test, "meanwhile", json!({ "answer": answer })).await?;
-        self.objects(test, &api::CONFIG_MAP).until("meanwhile", "made", |_| true).await?;
+        let other = format!("{}-meanwhile", self.parent_name());
+        self.make_parent(test, &other, json!({})).await?;
+        let other = self.log_name_of(&other);
+        let is_served = |log: &str| Reconciles::read(log, &other).count > 0;
+        test.server().until_log("another parent is served", is_served).await?;
         let after = self.reconciles(test)?;
         ensure!(after.written == before.written, "a reconcile that fails wrote: {before:?}, {after:?}");
         // Delays are doubled: so many take minutes.

@@ -4,6 +4,7 @@
 pub(crate) mod cases_children;
 pub(crate) mod cases_decorators;
 pub(crate) mod cases_hooks;
+pub(crate) mod cases_languages;
 pub(crate) mod cases_lifecycle;
 pub(crate) mod cases_merging;
 pub(crate) mod cases_upgrades;

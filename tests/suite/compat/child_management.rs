@@ -396,14 +396,8 @@ pub(crate) async fn every_text_comes_back_byte_for_byte_under_both_strategies(
     test.define_kind().await?;
     test.serve()?;
     for apply in STRATEGIES {
-        let making = test.controller().making(&CONFIG_MAP, "InPlace").making(&kind, "InPlace");
-        let controller = making
-            .renamed(&format!("{}-{apply}", test.name()))
-            .of_parents_with("way", apply)
-            .with("applyStrategy", apply)
-            .synced_by(Hook::webhook(&webhook.url("/sync")));
-        test.host(controller).await?;
-        test.create(test.parent(apply).labelled("way", apply)).await?;
+        let controller = test.controller().making(&CONFIG_MAP, "InPlace").making(&kind, "InPlace");
+        host_with(test, controller, apply, &webhook).await?;
         let map = test.within(&CONFIG_MAP).until(apply, "made", |_| true).await?;
         let of_keys = test.within(&kind).until(apply, "made", |_| true).await?;
         for (key, value) in &texts {
@@ -417,6 +411,17 @@ pub(crate) async fn every_text_comes_back_byte_for_byte_under_both_strategies(
 }
 
 const STRATEGIES: [&str; 2] = ["dynamic-apply", "server-side-apply"];
+
+/// Hosts a controller with this apply strategy, and makes its parent, which has the strategy's name.
+async fn host_with(test: &mut Fixture, controller: Composite, apply: &str, webhook: &Webhook) -> Result<()> {
+    let controller = controller
+        .renamed(&format!("{}-{apply}", test.name()))
+        .of_parents_with("way", apply)
+        .with("applyStrategy", apply)
+        .synced_by(Hook::webhook(&webhook.url("/sync")));
+    test.host(controller).await?;
+    test.create(test.parent(apply).labelled("way", apply)).await.map(drop)
+}
 
 /// Defines a kind with this schema of its spec.
 async fn define(test: &Fixture, kind: &Kind, spec: Value) -> Result<()> {
@@ -464,15 +469,8 @@ pub(crate) async fn nulls_are_kept_where_the_schema_lets_them_be_under_both_stra
     test.define_kind().await?;
     test.serve()?;
     for apply in STRATEGIES {
-        let controller = test
-            .controller()
-            .making(&kind, "InPlace")
-            .renamed(&format!("{}-{apply}", test.name()))
-            .of_parents_with("way", apply)
-            .with("applyStrategy", apply)
-            .synced_by(Hook::webhook(&webhook.url("/sync")));
-        test.host(controller).await?;
-        test.create(test.parent(apply).labelled("way", apply)).await?;
+        let controller = test.controller().making(&kind, "InPlace");
+        host_with(test, controller, apply, &webhook).await?;
         let children = test.within(&kind);
         children.until(apply, "made", |child| child["spec"] == specs[0]).await?;
         for (number, spec) in (0_u32..).zip(&specs).skip(1) {

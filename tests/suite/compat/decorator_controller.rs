@@ -299,22 +299,26 @@ pub(crate) async fn a_decorator_that_cannot_run_says_why_and_heals(test: &mut Fi
     Ok(())
 }
 
+/// A label from an annotation.
+fn labels_of_round(asked: &Asked) -> Answer {
+    let round = asked.body["object"]["metadata"]["annotations"]["round"].clone();
+    json!({ "labels": { "round": round }, "attachments": [] }).into()
+}
+
+/// The object `p` is annotated, and gets its label.
+async fn round(place: &Objects, round: &str) -> Result<()> {
+    place.merge("p", &annotations(json!({ "round": round }))).await?;
+    place.until("p", "of this round", |object| label(object, "round") == round).await.map(drop)
+}
+
 /// Objects of the kinds that are served are decorated; the others are told of, and theirs are decorated once they are
 /// served, for as long as they are.
 pub(crate) async fn a_kind_that_is_not_served_holds_up_no_other_one(test: &mut Fixture) -> Result<()> {
     let later = Kind::new(&format!("later.{}", test.kind().group), "v1", "Later", "laters");
-    let program = |asked: &Asked| {
-        let round = asked.body["object"]["metadata"]["annotations"]["round"].clone();
-        json!({ "labels": { "round": round }, "attachments": [] }).into()
-    };
     let two = later.clone();
-    let _webhook = decorated(test, program, |dc, _| dc.decorating(&two, json!({}))).await?;
+    let _webhook = decorated(test, labels_of_round, |dc, _| dc.decorating(&two, json!({}))).await?;
     let (maps, name) = (test.config_maps(), test.name().to_owned());
     make_map(test, "p").await?;
-    let round = async |place: &Objects, round: &str| {
-        place.merge("p", &annotations(json!({ "round": round }))).await?;
-        place.until("p", "of this round", |object| label(object, "round") == round).await.map(drop)
-    };
     round(&maps, "1").await?;
     let missing = |dc: &Value| {
         let kinds = condition(dc, "KindsServed");
@@ -357,18 +361,10 @@ pub(crate) async fn a_broken_aggregated_api_holds_up_no_other_kind(test: &mut Fi
     let is_broken =
         |seen: &Value| condition(seen, "Available").is_some_and(|available| available["status"] == "False");
     services.until(&service, "unavailable", is_broken).await?;
-    let program = |asked: &Asked| {
-        let round = asked.body["object"]["metadata"]["annotations"]["round"].clone();
-        json!({ "labels": { "round": round }, "attachments": [] }).into()
-    };
     let two = broken.clone();
-    let _webhook = decorated(test, program, |dc, _| dc.decorating(&two, json!({}))).await?;
+    let _webhook = decorated(test, labels_of_round, |dc, _| dc.decorating(&two, json!({}))).await?;
     let (maps, name) = (test.config_maps(), test.name().to_owned());
     make_map(test, "p").await?;
-    let round = async |place: &Objects, round: &str| {
-        place.merge("p", &annotations(json!({ "round": round }))).await?;
-        place.until("p", "of this round", |object| label(object, "round") == round).await.map(drop)
-    };
     round(&maps, "1").await?;
     let says = [format!("{} things", broken.api_version()), format!("kubectl get apiservice {service}")];
     let missing = |dc: &Value| {

@@ -21,5 +21,5 @@ pub(crate) struct Options {
 /// Whether all is well. Without Helm the tests would be skipped: here that is an error.
 pub(crate) fn run(options: &Options) -> Result<bool> {
     println!("{}", binaries::helm::find_or_build()?.display());
-    Ok(test::run(&test::Options::acceptance(&options.filter, options.repeat, options.install)))
+    Ok(test::run(&test::Options::acceptance(vec![options.filter.clone()], options.repeat, options.install)))
 }

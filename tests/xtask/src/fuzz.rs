@@ -49,9 +49,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The part of the tests.
-pub(crate) fn part(filter: Option<&str>) -> Result<(Counts, bool)> {
+pub(crate) fn part(filters: &[String]) -> Result<(Counts, bool)> {
     let mut counts = Counts::default();
-    let targets = targets()?.into_iter().filter(|target| filter.is_none_or(|word| target.contains(word)));
+    let is_wanted = |target: &String| filters.is_empty() || filters.iter().any(|word| target.contains(word));
+    let targets = targets()?.into_iter().filter(is_wanted);
     for target in targets {
         if !has_cpp_compiler() {
             println!("target {target} ... ignored, there is no C++ compiler for libFuzzer");

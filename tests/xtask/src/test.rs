@@ -25,8 +25,9 @@ pub(crate) struct Options {
     /// Installs Debian packages that a node needs and that are missing (done without asking where CI=true)
     #[arg(long)]
     install: bool,
-    /// Only tests with this in their name
-    filter: Option<String>,
+    /// Only tests with one of these in their name
+    #[arg(value_name = "FILTER")]
+    filters: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -46,9 +47,9 @@ enum Part {
 const ALL: [Part; 5] = [Part::Check, Part::Unit, Part::Sandbox, Part::Acceptance, Part::Fuzz];
 
 impl Options {
-    /// Acceptance tests with this in their name.
-    pub(crate) fn acceptance(filter: &str, repeat: u32, install: bool) -> Self {
-        Self { only: vec![Part::Acceptance], repeat, install, filter: Some(filter.to_owned()) }
+    /// Acceptance tests with one of these in their name.
+    pub(crate) fn acceptance(filters: Vec<String>, repeat: u32, install: bool) -> Self {
+        Self { only: vec![Part::Acceptance], repeat, install, filters }
     }
 }
 
@@ -108,7 +109,7 @@ fn runs(part: Part, options: &Options) -> Vec<Row> {
         _ => format!("{} {time}/{times}", part.name()),
     };
     let times = (1..=times).take_while(|_| children::interrupted().is_none());
-    times.map(|time| row(&name(time), || part.run(options.filter.as_deref()))).collect()
+    times.map(|time| row(&name(time), || part.run(&options.filters))).collect()
 }
 
 fn row(name: &str, part: impl FnOnce() -> Result<(Counts, bool)>) -> Row {
@@ -144,7 +145,7 @@ impl Part {
         }
     }
 
-    fn run(self, filter: Option<&str>) -> Result<(Counts, bool)> {
+    fn run(self, filters: &[String]) -> Result<(Counts, bool)> {
         // Always the whole workspace, so that dependencies are built once, with the features that all of it needs.
         match self {
             Self::Check => check::all().map(|ok| (Counts::default(), ok)),
@@ -164,28 +165,28 @@ impl Part {
                         "--test",
                         "response_matrix",
                     ],
-                    filter,
+                    filters,
                 )?;
-                let (examples, documentation) = tests(&["--doc"], filter)?;
+                let (examples, documentation) = tests(&["--doc"], filters)?;
                 counts += examples;
                 Ok((counts, units && documentation))
             }
-            Self::Sandbox => tests(&["--test", "sandbox", "--test", "author"], filter),
-            Self::Fuzz => fuzz::part(filter),
-            Self::Acceptance => tests(&["--test", "suite"], filter),
+            Self::Sandbox => tests(&["--test", "sandbox", "--test", "author"], filters),
+            Self::Fuzz => fuzz::part(filters),
+            Self::Acceptance => tests(&["--test", "suite"], filters),
         }
     }
 }
 
-fn tests(which: &[&str], filter: Option<&str>) -> Result<(Counts, bool)> {
+fn tests(which: &[&str], filters: &[String]) -> Result<(Counts, bool)> {
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
-    run_tests(command.args(which).arg("--").args(filter))
+    run_tests(command.args(which).arg("--").args(filters))
 }
 
 fn build_for_acceptance(options: &Options) -> Result<()> {
     let start = Instant::now();
     Binaries::find_or_build()?;
-    if options.filter.is_none() || options.install {
+    if options.filters.is_empty() || options.install {
         // with a filter the first test that wants a node looks for its parts
         if let Err(missing) = Parts::find_or_build(may_install(options.install))? {
             println!("no node, so tests that need one are skipped: {}", missing.with_hint());

@@ -9,11 +9,15 @@ use crate::hash::{Fingerprint, Fingerprinter};
 use crate::json::identity::Identity;
 use crate::json::lists::Lists;
 use crate::json::to_go_string;
+use crate::shorten_middle;
+
+/// Bytes of a path. Without a bound each of the members under a key of 500 KB would have a copy of it.
+const MAX_PATH: usize = 1024;
 
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// `spec.containers[name=web].image`
+    /// `spec.containers[name=web].image`; one beyond [`MAX_PATH`] is cut, and no two places have the same.
     pub path: String,
     pub wanted: Value,
     pub found: Value,
@@ -146,12 +150,23 @@ fn member<'a>(of: &'a Map<String, Value>, name: &str) -> &'a Value {
     of.get(name).unwrap_or(&Value::Null)
 }
 
-/// One path for all members: under a long name a path of its own for each would be copied again and again.
+/// One path for all members, cut as it grows.
 fn at(path: &mut String, step: &str, look: impl FnOnce(&mut String)) {
     let length = path.len();
     path.push_str(step);
-    look(path);
-    path.truncate(length);
+    if path.len() <= MAX_PATH {
+        look(path);
+        path.truncate(length);
+    } else {
+        look(&mut cut(path));
+        path.truncate(length);
+    }
+}
+
+/// A path within its bound. Its hash stands for what is cut, since paths tell places apart.
+fn cut(path: &str) -> String {
+    let hash = format!("#{}", Fingerprint::of(path.as_bytes()));
+    shorten_middle(path, MAX_PATH - hash.len()) + &hash
 }
 
 /// Whether two values mean the same to the API server: `1.0` is `1`, an explicit null is no field.
@@ -254,6 +269,33 @@ mod tests {
         ] {
             assert_ne!(usual, print(wanted, found));
         }
+    }
+
+    #[test]
+    fn a_path_is_cut_beyond_its_bound_and_tells_places_apart() {
+        let of = |key: &str| paths(&json!({ key: {"a": 1, "b": 1} }), &json!({ key: {"a": 2, "b": 2} }));
+        let longest = "k".repeat(MAX_PATH - 2);
+        assert_eq!(of(&longest), [format!("{longest}.a"), format!("{longest}.b")]);
+        let [a, b] = of(&format!("{longest}k")).try_into().expect("two places");
+        assert!(a.len() <= MAX_PATH && a.starts_with("kkk") && a.contains(".a#"), "{a}");
+        assert!(b.contains(".b#") && a != b, "{b}");
+        let with = |letter: char| of(&format!("{longest}{letter}{longest}"));
+        assert_ne!(with('x'), with('y'));
+    }
+
+    #[test]
+    fn members_under_a_long_key_do_not_copy_it() {
+        let members = |value: u32| json!({ "k".repeat(500_000): vec![value; 10_000] });
+        let all = paths(&members(1), &members(2));
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10_000);
+        assert!(all.iter().all(|path| path.len() <= MAX_PATH));
+    }
+
+    #[test]
+    fn deep_places_have_paths_within_the_bound() {
+        let deep = |value: u32| (0..400).fold(json!([value, value]), |inner, _| json!({ "member": inner }));
+        let [first, second] = paths(&deep(1), &deep(2)).try_into().expect("two places");
+        assert!(first.len() <= MAX_PATH && first != second, "{first}\n{second}");
     }
 
     proptest! {

@@ -9,11 +9,14 @@ mod identity;
 pub mod lists;
 pub mod merge;
 pub mod size;
+mod spelling;
 pub mod yaml;
 
 use std::fmt::Write;
 
 use serde_json::{Map, Number, Value};
+
+use self::spelling::{Spelling, write_value};
 
 /// The type of a value, for messages.
 pub fn type_of(value: &Value) -> &'static str {
@@ -31,39 +34,26 @@ pub fn type_of(value: &Value) -> &'static str {
 /// Keys in byte order whatever map type `serde_json` was built with; no whitespace.
 pub fn to_go_string(value: &Value) -> String {
     let mut out = String::with_capacity(256);
-    write_value(&mut out, value);
+    write_value::<Go>(&mut out, value);
     out
 }
 
-fn write_value(out: &mut String, value: &Value) {
-    match value {
-        Value::Null | Value::Bool(_) => push(out, format_args!("{value}")),
-        Value::Number(number) => write_number(out, number),
-        Value::String(text) => write_text(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_value(out, item);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => {
-            let mut sorted: Vec<_> = members.iter().collect();
-            sorted.sort_unstable_by_key(|(key, _)| *key);
-            out.push('{');
-            for (i, (key, member)) in sorted.into_iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_text(out, key);
-                out.push(':');
-                write_value(out, member);
-            }
-            out.push('}');
-        }
+/// How `encoding/json` spells JSON.
+struct Go;
+
+impl Spelling for Go {
+    fn write_number(out: &mut String, number: &Number) {
+        write_number(out, number);
+    }
+
+    fn write_text(out: &mut String, text: &str) {
+        write_text(out, text);
+    }
+
+    fn members(members: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+        let mut sorted: Vec<_> = members.iter().collect();
+        sorted.sort_unstable_by_key(|(key, _)| *key);
+        sorted.into_iter()
     }
 }
 

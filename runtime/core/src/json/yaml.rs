@@ -8,7 +8,9 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
+
+use super::spelling::{Spelling, write_value};
 
 /// Length in bytes, quotes and escapes included, up to which a key is written as in JSON.
 const MAX_PLAIN_KEY: usize = 1000;
@@ -17,47 +19,31 @@ const MAX_PLAIN_KEY: usize = 1000;
 /// A YAML reader reads the value. It is JSON, unless a key is longer than 1000 bytes.
 pub fn to_yaml_string(value: &Value) -> String {
     let mut out = String::with_capacity(1024);
-    write_value(&mut out, value);
+    write_value::<Yaml>(&mut out, value);
     out
 }
 
-fn write_value(out: &mut String, value: &Value) {
-    match value {
-        // Writing into a String cannot fail.
-        Value::Null | Value::Bool(_) | Value::Number(_) => write!(out, "{value}").unwrap_or_default(),
-        Value::String(text) => write_text(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_value(out, item);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => {
-            out.push('{');
-            for (i, (key, member)) in members.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_key(out, key);
-                out.push(':');
-                write_value(out, member);
-            }
-            out.push('}');
-        }
-    }
-}
+/// JSON that YAML does not read otherwise.
+struct Yaml;
 
-fn write_key(out: &mut String, key: &str) {
-    let start = out.len();
-    write_text(out, key);
-    if out.len() - start > MAX_PLAIN_KEY {
-        out.insert_str(start, "? ");
-        // A reader that looks for a plain `:` behind the key needs the blank.
-        out.push(' ');
+impl Spelling for Yaml {
+    fn write_number(out: &mut String, number: &Number) {
+        // Writing into a String cannot fail.
+        write!(out, "{number}").unwrap_or_default();
+    }
+
+    fn write_text(out: &mut String, text: &str) {
+        write_text(out, text);
+    }
+
+    fn write_key(out: &mut String, key: &str) {
+        let start = out.len();
+        write_text(out, key);
+        if out.len() - start > MAX_PLAIN_KEY {
+            out.insert_str(start, "? ");
+            // A reader that looks for a plain `:` behind the key needs the blank.
+            out.push(' ');
+        }
     }
 }
 

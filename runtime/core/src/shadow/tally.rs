@@ -13,6 +13,10 @@ const MAX_PLACES: usize = 100;
 /// Places in the status.
 const MAX_SHOWN: usize = 10;
 
+/// Answers in a row after which a shadow no longer fails, though none is about the parent of its latest failure: that
+/// one may be gone.
+const MAX_SINCE_FAILURE: u64 = 100;
+
 /// Bytes of the latest failure.
 const MAX_FAILURE: usize = 512;
 
@@ -27,6 +31,8 @@ pub struct ShadowTally {
     /// Why it is not asked at all.
     refused: Option<String>,
     failure: Option<String>,
+    /// The parent of the latest failure, and how many answers have been compared since.
+    failing: Option<(String, u64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +49,10 @@ impl ShadowTally {
 
     /// An answer about `parent` was compared, and differs in these places.
     pub fn compared(&mut self, parent: &str, places: Vec<String>) {
+        self.failing.take_if(|(of, since)| {
+            *since += 1;
+            of == parent || *since >= MAX_SINCE_FAILURE
+        });
         if places.is_empty() {
             self.equal += 1;
             return;
@@ -59,6 +69,7 @@ impl ShadowTally {
 
     pub fn failed(&mut self, parent: &str, failure: &str) {
         self.failed += 1;
+        self.failing = Some((parent.to_owned(), 0));
         self.failure = Some(shorten(&format!("{parent}: {failure}"), MAX_FAILURE));
     }
 
@@ -108,14 +119,16 @@ pub fn finding(shadows: &BTreeMap<HookName, ShadowTally>) -> Finding {
     let of = |count: i64| format!("{count} of {}", answers(compared));
     let failed: i64 = all().map(|(_, one)| one.failed).sum();
     let different: i64 = all().map(|(_, one)| one.different).sum();
-    if let Some((name, failure)) = all().find_map(|(name, one)| Some((name, one.failure?))) {
+    let failure = |tally: &ShadowTally| tally.failing.is_some().then(|| tally.failure.clone())?;
+    if let Some((name, failure)) = shadows.iter().find_map(|(name, tally)| Some((name, failure(tally)?))) {
         let message = format!("{} failed; the shadow of the {name} hook, asked about {failure}", of(failed));
         return Finding::new(ConditionReason::ShadowFails, message);
     }
     match all().find_map(|(name, one)| Some((name, one.differences.into_iter().next()?))) {
         None => Finding::new(ConditionReason::ShadowsAgree, {
-            let agree = if compared == 1 { "agrees" } else { "agree" };
-            format!("{} {agree}", answers(compared))
+            let agree = if compared - failed == 1 { "agrees" } else { "agree" };
+            let before = if failed == 0 { String::new() } else { format!("; {failed} failed before") };
+            format!("{} {agree}{before}", answers(compared - failed))
         }),
         Some((name, ShadowDifference { path, count, example })) => {
             let message = format!(
@@ -176,6 +189,25 @@ mod tests {
         let (reason, message) = said(&shadows).unwrap();
         assert_eq!(reason, ConditionReason::ShadowFails);
         assert_eq!(message, "1 of 3 answers failed; the shadow of the sync hook, asked about n/c: trap");
+    }
+
+    #[test]
+    fn a_shadow_agrees_again_once_it_answers_about_the_parent_or_often() {
+        let mut shadows = BTreeMap::from([(HookName::Sync, ShadowTally::default())]);
+        let mut reason = |change: &dyn Fn(&mut ShadowTally)| {
+            change(shadows.get_mut(&HookName::Sync).unwrap());
+            said(&shadows).unwrap()
+        };
+        let fails = |one: &mut ShadowTally| one.failed("n/a", "trap");
+        assert_eq!(reason(&fails).0, ConditionReason::ShadowFails);
+        assert_eq!(reason(&|one| one.compared("n/b", vec![])).0, ConditionReason::ShadowFails);
+        let agrees = (ConditionReason::ShadowsAgree, "2 answers agree; 1 failed before".to_owned());
+        assert_eq!(reason(&|one| one.compared("n/a", vec![])), agrees);
+        assert_eq!(reason(&fails).0, ConditionReason::ShadowFails);
+        for _ in 1..MAX_SINCE_FAILURE {
+            assert_eq!(reason(&|one| one.compared("n/b", vec![])).0, ConditionReason::ShadowFails);
+        }
+        assert_eq!(reason(&|one| one.compared("n/b", vec![])).0, ConditionReason::ShadowsAgree);
     }
 
     #[test]

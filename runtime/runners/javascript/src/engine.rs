@@ -89,7 +89,7 @@ pub(crate) fn say(line: &str) {
 }
 
 /// The script's text, where a name of it has to be looked for.
-fn source(file: &str) -> String {
+pub(crate) fn source(file: &str) -> String {
     std::fs::read(format!("/hook/{file}"))
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
         .unwrap_or_default()

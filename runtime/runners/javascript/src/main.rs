@@ -6,6 +6,7 @@
 
 mod bytecode;
 mod engine;
+mod integers;
 mod script;
 
 use std::io::{Read, Write};

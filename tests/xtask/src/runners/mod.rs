@@ -113,6 +113,7 @@ fn sources(language: Language) -> Vec<PathBuf> {
             "src/bytecode.rs",
             "src/driver.js",
             "src/engine.rs",
+            "src/integers.rs",
             "src/main.rs",
             "src/script.rs",
         ],

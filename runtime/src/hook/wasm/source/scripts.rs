@@ -94,9 +94,7 @@ impl ModuleRegistry {
                 Err(error) => tracing::error!(language = language.as_str(), %error, "no runner"),
             }
         }
-        if !kept.is_empty() {
-            tokio::time::sleep(PREPARED_TIMEOUT).await;
-        }
+        hold(kept).await;
     }
 
     /// The interpreter is loaded, so that a script takes milliseconds.
@@ -186,6 +184,13 @@ fn refusal(error: CallError) -> ModuleError {
     }
 }
 
+/// Keeps runners loaded until the scripts that start with the server have found them.
+async fn hold<T>(runners: Vec<T>) {
+    if !runners.is_empty() {
+        tokio::time::sleep(PREPARED_TIMEOUT).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,7 +200,7 @@ mod tests {
         let heals = |error: CallError| refusal(error).may_heal();
         let budget = Duration::from_secs(10);
         for error in [
-            CallError::Timeout { budget },
+            CallError::Timeout { budget, kept: String::new() },
             CallError::Start("no room".to_owned()),
             CallError::Bug("it panicked".to_owned()),
         ] {
@@ -207,5 +212,24 @@ mod tests {
         ] {
             assert!(!heals(error.clone()), "{error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prepared_runner_is_held_for_five_minutes() {
+        let runner = Arc::new(());
+        let loaded = Arc::downgrade(&runner);
+        let held = tokio::spawn(hold(vec![runner]));
+        tokio::time::sleep(Duration::from_secs(299)).await;
+        assert!(loaded.upgrade().is_some(), "a script that comes now would load it again");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(loaded.upgrade().is_none(), "a server without scripts does not get its memory back");
+        held.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_runner_there_is_nothing_to_hold() {
+        let start = Instant::now();
+        hold::<()>(Vec::new()).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }

@@ -53,7 +53,11 @@ impl World {
 }
 
 fn there(text: &str) -> Known {
-    let data = serde_json::json!({"key": text});
+    with_file("key", text)
+}
+
+fn with_file(name: &str, text: &str) -> Known {
+    let data = serde_json::json!({name: text});
     let json = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"x"}},"data":{data}}}"#);
     Known::There(Arc::new(Object::parse(&json, None).unwrap()))
 }
@@ -118,6 +122,19 @@ async fn a_missing_or_too_large_version_does_not_replace_a_good_one() {
     );
     world.objects[0].send_replace(there(""));
     assert!(matches!(world.set.update(), (Some(_), None)), "exactly the bound is allowed");
+}
+
+/// The API server takes no such key; an older one may have.
+#[tokio::test]
+async fn a_key_that_is_no_file_name_is_refused_until_it_is_gone() {
+    let mut world = world();
+    world.set_all("good");
+    world.objects[0].send_replace(with_file("..", "odd"));
+    let (mounts, problem) = world.set.update();
+    assert!(mounts.is_none());
+    assert_eq!(problem.unwrap().reason(), ConditionReason::MountInvalid);
+    world.objects[0].send_replace(there("good"));
+    assert!(matches!(world.set.update(), (Some(_), None)));
 }
 
 #[tokio::test]
