@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::{FutureExt, StreamExt};
 use http::{Method, StatusCode};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::{ByteString, List};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::cache::CacheEvent;
 use metahook_core::object::Object;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::lists::ListError;
 use crate::cluster::paths::{list_path, object_path, segment};
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
@@ -219,6 +220,16 @@ enum Why {
     NoSeed { namespace: String },
 }
 
+impl From<ListError> for Why {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Refused(answer) => Self::Refused(answer.message()),
+            ListError::Unreachable(error) => error.into(),
+            ListError::Answer(error) => error.into(),
+        }
+    }
+}
+
 const SEED: &str = "metahook-seed";
 const SEED_FIELD: &str = "seed";
 const SEED_LENGTH: usize = 32;
@@ -250,12 +261,15 @@ pub(crate) async fn labelled_config_maps(
     [label, value]: [&str; 2],
 ) -> Result<Vec<ConfigMap>, ConfigMapError> {
     let path = list_path(&Kind::ConfigMap.resource(), namespace);
-    let path = format!("{path}?labelSelector={}%3D{}&limit={MAX_LISTED}", segment(label), segment(value));
-    let listed = match api.get(&path).await {
-        Ok(answer) => object(&answer).map(|all: List<ConfigMap>| all.items),
-        Err(error) => Err(error.into()),
+    let path = format!("{path}?labelSelector={}%3D{}", segment(label), segment(value));
+    let listed = async {
+        let items = api.list(&path, MAX_LISTED).await?;
+        items
+            .iter()
+            .map(|item| serde_json::from_str(item.get()).map_err(Why::Answer))
+            .collect::<Result<_, Why>>()
     };
-    listed.map_err(|why| ConfigMapError { verb: "list", key: Key::new(namespace, ""), why })
+    listed.await.map_err(|why| ConfigMapError { verb: "list", key: Key::new(namespace, ""), why })
 }
 
 /// Server-side apply, also of fields that another manager owns.
