@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT, WARNING};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
-use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -23,6 +22,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tower::BoxError;
 
+use crate::cluster::bounds::{self, MAX_LARGE, MAX_OBJECT, TooLarge};
 use crate::cluster::proxies::{Proxy, ProxyError};
 use crate::cluster::restores::Restores;
 use crate::cluster::rights::refusal;
@@ -60,6 +60,7 @@ pub(super) const JSON_PATCH: &str = "application/json-patch+json";
 /// Its bodies are read as YAML.
 pub(super) const SERVER_SIDE_APPLY: &str = "application/apply-patch+yaml";
 
+#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) body: String,
@@ -78,6 +79,8 @@ pub enum Unreachable {
     Send(#[source] BoxError),
     #[error("the answer broke off")]
     Body(#[source] BoxError),
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
     #[error("the answer is not UTF-8")]
     Text(#[source] std::string::FromUtf8Error),
     #[error("no answer within {} s", REQUEST_TIMEOUT.as_secs())]
@@ -198,14 +201,25 @@ impl ApiClient {
         self.get("/api").await.map(drop).map_err(ConnectError::Unreachable)
     }
 
+    /// Reads an object, or something that is as small.
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, Unreachable> {
-        self.exchange(Method::GET, path, "application/json", None).await
+        self.exchange((Method::GET, Answers::Object), path, "application/json", None).await
+    }
+
+    /// Reads what the API server says of its kinds.
+    pub(super) async fn get_large(&self, path: &str) -> Result<Answer, Unreachable> {
+        self.exchange((Method::GET, Answers::Large), path, "application/json", None).await
+    }
+
+    /// Reads one page of a list with a `limit`.
+    pub(super) async fn get_page(&self, path: &str) -> Result<Answer, Unreachable> {
+        self.exchange((Method::GET, Answers::Page), path, "application/json", None).await
     }
 
     /// Sends JSON; every status is an answer, but one that only asks to come later. Each write has a body: where that is sent
     /// the gate is checked last.
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange(method, path, "application/json", Some(body)).await
+        self.exchange((method, Answers::Object), path, "application/json", Some(body)).await
     }
 
     /// Sends a question, which changes nothing: whoever leads, it is answered.
@@ -215,12 +229,12 @@ impl ApiClient {
 
     /// `kind`: the content type of the patch.
     pub(crate) async fn patch(&self, kind: &str, path: &str, body: &Value) -> Result<Answer, Unreachable> {
-        self.exchange(Method::PATCH, path, kind, Some(body)).await
+        self.exchange((Method::PATCH, Answers::Object), path, kind, Some(body)).await
     }
 
     async fn exchange(
         &self,
-        method: Method,
+        (method, answers): (Method, Answers),
         path: &str,
         kind: &str,
         body: Option<&Value>,
@@ -229,7 +243,7 @@ impl ApiClient {
         // All writes come through here: kube's client only lists and watches.
         let gate = (!method.is_safe()).then(|| self.gate.clone());
         let mut request = Request::builder()
-            .method(method)
+            .method(method.clone())
             .uri(path)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, kind)
@@ -246,16 +260,49 @@ impl ApiClient {
             request.extensions_mut().insert(gate);
         }
         let exchange = async {
-            let (head, body) = self.transport.send(request).await.map_err(Unreachable::Send)?.into_parts();
+            let answer = match answers {
+                Answers::Page => self.transport.list(request).await,
+                Answers::Object | Answers::Large => self.transport.send(request).await,
+            };
+            let (head, body) = answer.map_err(unanswered)?.into_parts();
             if let Some(after) = busy(head.status, &head.headers, MAX_API_DELAY) {
                 return Err(Unreachable::Busy { after });
             }
-            let body = body.collect().await.map_err(Unreachable::Body)?.to_bytes();
-            let body = String::from_utf8(body.into()).map_err(Unreachable::Text)?;
+            let body = if head.status.is_success() {
+                let bound = answers.bound();
+                let read = bounds::read(body, bound).await.map_err(Unreachable::Body)?;
+                if !read.is_whole {
+                    return Err(TooLarge::new(&method, path, bound).into());
+                }
+                String::from_utf8(read.bytes).map_err(Unreachable::Text)?
+            } else {
+                bounds::read_refusal(body).await.map_err(Unreachable::Body)?
+            };
             Ok(Answer { status: head.status, body, warnings: warnings(&head.headers) })
         };
         tokio::time::timeout(REQUEST_TIMEOUT, exchange).await.map_err(|_elapsed| Unreachable::Timeout)?
     }
+}
+
+/// What a request is answered with, where it is not refused.
+#[derive(Clone, Copy)]
+enum Answers {
+    Object,
+    Page,
+    Large,
+}
+
+impl Answers {
+    fn bound(self) -> u64 {
+        match self {
+            Self::Object => MAX_OBJECT,
+            Self::Page | Self::Large => MAX_LARGE,
+        }
+    }
+}
+
+fn unanswered(error: BoxError) -> Unreachable {
+    error.downcast::<TooLarge>().map_or_else(Unreachable::Send, |too_large| (*too_large).into())
 }
 
 impl Unreachable {
@@ -267,6 +314,7 @@ impl Unreachable {
             | Self::Request(_)
             | Self::Send(_)
             | Self::Body(_)
+            | Self::TooLarge(_)
             | Self::Text(_)
             | Self::Timeout
             | Self::NotLeading(_) => Retry::Loud,

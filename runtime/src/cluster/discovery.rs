@@ -149,7 +149,8 @@ impl Discovery {
         if group.is_empty() {
             return Ok(Vec::new());
         }
-        let answer = self.api.get(&format!("/apis/{group}")).await.map_err(DiscoveryError::Unreachable)?;
+        let answer =
+            self.api.get_large(&format!("/apis/{group}")).await.map_err(DiscoveryError::Unreachable)?;
         if answer.status == StatusCode::NOT_FOUND {
             return Ok(Vec::new());
         }
@@ -169,7 +170,7 @@ impl Discovery {
         let Resource { gvk, plural, .. } = resource;
         let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let path = format!("{definitions}/{plural}.{}", gvk.group);
-        let answer = self.api.get(&path).await.map_err(DiscoveryError::Unreachable)?;
+        let answer = self.api.get_large(&path).await.map_err(DiscoveryError::Unreachable)?;
         Ok(answer.status.is_success())
     }
 
@@ -186,7 +187,7 @@ impl Discovery {
             return Ok(Some(found));
         }
         let answer =
-            self.api.get(&version_path(group, version)).await.map_err(DiscoveryError::Unreachable)?;
+            self.api.get_large(&version_path(group, version)).await.map_err(DiscoveryError::Unreachable)?;
         let unread = |why| DiscoveryError::unread(&answer, (group, version), asked, why);
         let fresh = parse(&answer, &api_version).map_err(unread)?;
         let Some(fresh) = fresh.map(Arc::new) else {
@@ -370,7 +371,7 @@ impl OpenApi {
     }
 
     async fn read(&self, path: &str) -> Result<String, Unread> {
-        let why = match self.api.get(path).await {
+        let why = match self.api.get_large(path).await {
             Ok(answer) if answer.status.is_success() => return Ok(answer.body),
             Ok(answer) => answer.message(),
             Err(error) => error_chain(&error),

@@ -1,10 +1,10 @@
 //! Dry runs for authors: what the API server would keep of an object, and the kinds that it defines. Nothing is written.
 
-use http::StatusCode;
 use metahook_core::object::id::{Gvk, ObjectId, Resource};
 use serde_json::Value;
 
 use crate::cluster::api_client::{ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::lists::ListError;
 use crate::cluster::paths::{list_path, object_path};
 
 /// Why definitions could not be listed.
@@ -41,14 +41,13 @@ impl ApiClient {
         let gvk = Gvk::new("apiextensions.k8s.io/v1", "CustomResourceDefinition");
         let plural = "customresourcedefinitions".into();
         let resource = Resource { gvk, plural, namespaced: false, has_status: true };
-        let answer = self.get(&list_path(&resource, "")).await?;
-        if answer.status != StatusCode::OK {
-            return Err(DefinitionsError::Refused(answer.message()));
-        }
-        let mut list: Value = serde_json::from_str(&answer.body)?;
-        let Some(Value::Array(mut items)) = list.get_mut("items").map(Value::take) else {
-            return Ok(Vec::new());
-        };
+        let items = self.list(&list_path(&resource, ""), usize::MAX).await.map_err(|error| match error {
+            ListError::Refused(answer) => DefinitionsError::Refused(answer.message()),
+            ListError::Unreachable(error) => error.into(),
+            ListError::Answer(error) => error.into(),
+        })?;
+        let mut items =
+            items.iter().map(|item| serde_json::from_str(item.get())).collect::<Result<Vec<Value>, _>>()?;
         for item in items.iter_mut().filter_map(Value::as_object_mut) {
             // Items of a list do not say it.
             item.insert("kind".to_owned(), "CustomResourceDefinition".into());

@@ -4,14 +4,11 @@
 use http::{Method, StatusCode};
 use metahook_core::object::Object;
 use metahook_core::object::id::{ObjectId, Resource};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::lists::ListError;
 use crate::cluster::paths::{list_path, object_path};
-
-/// Objects of one page of a list.
-const PAGE: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{verb} {what}")]
@@ -95,40 +92,17 @@ pub(crate) async fn delete(api: &ApiClient, id: &ObjectId, seen: &Value) -> Resu
 
 /// All objects of a kind, page by page.
 pub(crate) async fn list(api: &ApiClient, resource: &Resource) -> Result<Vec<Object>, ManifestError> {
-    let mut all = Vec::new();
-    let mut next = String::new();
-    let listed = async {
-        loop {
-            let from = if next.is_empty() { String::new() } else { format!("&continue={next}") };
-            let path = format!("{}?limit={PAGE}{from}", list_path(resource, ""));
-            let answer = api.get(&path).await?;
-            if !answer.status.is_success() {
-                return Err(Why::Refused(answer.message()));
-            }
-            let page: Page = serde_json::from_str(&answer.body)?;
-            // What is no object carries no finalizers of ours.
-            all.extend(
-                page.items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()),
-            );
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(all);
-            }
-        }
-    };
-    listed.await.map_err(|why| ManifestError { verb: "list", what: resource.plural.to_string(), why })
-}
-
-#[derive(Deserialize)]
-struct Page {
-    items: Vec<Box<serde_json::value::RawValue>>,
-    metadata: PageMetadata,
-}
-
-#[derive(Deserialize)]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: String,
+    let items = api.list(&list_path(resource, ""), usize::MAX).await;
+    let items = items.map_err(|error| {
+        let why = match error {
+            ListError::Refused(answer) => Why::Refused(answer.message()),
+            ListError::Unreachable(error) => error.into(),
+            ListError::Answer(error) => error.into(),
+        };
+        ManifestError { verb: "list", what: resource.plural.to_string(), why }
+    })?;
+    // What is no object carries no finalizers of ours.
+    Ok(items.iter().filter_map(|item| Object::parse(item.get(), Some(&resource.gvk)).ok()).collect())
 }
 
 fn object(id: &ObjectId, answer: &Answer) -> Result<Value, Why> {

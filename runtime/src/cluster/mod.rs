@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod api_client;
 pub(crate) mod apply;
+mod bounds;
 pub(crate) mod definitions;
 pub(crate) mod discovery;
 pub(crate) mod dry_run;
@@ -11,8 +12,10 @@ mod fair_line;
 mod finalizers;
 mod lease_client;
 pub(crate) mod leases;
+mod lists;
 pub(crate) mod manifests;
 pub(crate) mod named_objects;
+mod pages;
 mod paths;
 pub(crate) mod presence;
 pub(crate) mod proxies;

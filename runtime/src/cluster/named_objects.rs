@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
 use http::{Method, StatusCode};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::{ByteString, List};
 use metahook_core::api::policy::ServiceAccountRef;
 use metahook_core::api::read_access::{Lists, MAX_GRANT_AGE};
 use metahook_core::api::server_objects::SEED;
@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::cluster::access::{self, ReviewError};
 use crate::cluster::api_client::{Answer, ApiClient, SERVER_SIDE_APPLY, Unreachable};
+use crate::cluster::lists::ListError;
 use crate::cluster::paths::{list_path, object_path, segment};
 use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
@@ -313,6 +314,16 @@ enum Why {
     NoSeed { namespace: String },
 }
 
+impl From<ListError> for Why {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Refused(answer) => Self::Refused(answer.message()),
+            ListError::Unreachable(error) => error.into(),
+            ListError::Answer(error) => error.into(),
+        }
+    }
+}
+
 const SEED_FIELD: &str = "seed";
 const SEED_LENGTH: usize = 32;
 
@@ -343,12 +354,15 @@ pub(crate) async fn labelled_config_maps(
     [label, value]: [&str; 2],
 ) -> Result<Vec<ConfigMap>, ConfigMapError> {
     let path = list_path(&Kind::ConfigMap.resource(), namespace);
-    let path = format!("{path}?labelSelector={}%3D{}&limit={MAX_LISTED}", segment(label), segment(value));
-    let listed = match api.get(&path).await {
-        Ok(answer) => object(&answer).map(|all: List<ConfigMap>| all.items),
-        Err(error) => Err(error.into()),
+    let path = format!("{path}?labelSelector={}%3D{}", segment(label), segment(value));
+    let listed = async {
+        let items = api.list(&path, MAX_LISTED).await?;
+        items
+            .iter()
+            .map(|item| serde_json::from_str(item.get()).map_err(Why::Answer))
+            .collect::<Result<_, Why>>()
     };
-    listed.map_err(|why| ConfigMapError { verb: "list", key: Key::new(namespace, ""), why })
+    listed.await.map_err(|why| ConfigMapError { verb: "list", key: Key::new(namespace, ""), why })
 }
 
 /// Server-side apply, also of fields that another manager owns.

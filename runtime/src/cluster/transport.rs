@@ -11,6 +11,7 @@ use futures_util::stream;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::TokioExecutor;
@@ -18,9 +19,12 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use kube::client::{Body, ConfigExt, DynBody};
 use kube::{Client, Config};
+use metahook_core::pacing::pages::MAX_PAGE_BYTES;
 use tower::util::{BoxService, option_layer};
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
+use crate::cluster::bounds::{self, Line, MAX_LARGE, TooLarge};
+use crate::cluster::pages::{Pages, limit_of, with_limit};
 use crate::cluster::proxies::Proxy;
 use crate::cluster::write_gate::{GatedBody, WriteGate};
 use crate::sync::lock;
@@ -36,7 +40,7 @@ pub(crate) const WATCH_TIMEOUT: Duration = Duration::from_mins(3);
 /// A connection on which nothing comes is probed after this long.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-type RawAnswer = Response<Box<DynBody>>;
+pub(super) type RawAnswer = Response<Box<DynBody>>;
 
 type HttpService = BoxService<Request<Body>, RawAnswer, BoxError>;
 
@@ -82,6 +86,7 @@ pub(super) struct Transport {
     pub(super) requests: RequestCounts,
     /// Of lists and watches.
     read_timeout: Duration,
+    pages: Arc<Pages>,
 }
 
 /// The groups of a ServiceAccount are added by the API server, so that no right to name groups is needed.
@@ -101,7 +106,8 @@ impl Transport {
 
     pub(super) fn new(service: HttpService, read_timeout: Duration) -> Self {
         let requests = RequestCounts::default();
-        Self { service: Arc::new(Mutex::new(service)), user: None, requests, read_timeout }
+        let service = Arc::new(Mutex::new(service));
+        Self { service, user: None, requests, read_timeout, pages: Arc::default() }
     }
 
     pub(super) fn acting_as(&self, user: &str) -> Self {
@@ -114,16 +120,70 @@ impl Transport {
         let send = move |request: Request<Body>| {
             let transport = transport.clone();
             async move {
-                let limit = transport.read_timeout;
                 let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-                let answer = tokio::time::timeout(limit, transport.send(request)).await;
-                let answer = answer.map_err(|_elapsed| Swallowed(limit))??;
-                // A watch may have nothing to tell until it ends.
-                let silence = if is_watch { WATCH_TIMEOUT + limit } else { limit };
-                Ok::<_, BoxError>(answer.map(|body| read_within(silence, body)))
+                if is_watch { transport.watch(request).await } else { transport.list(request).await }
             }
         };
         Client::new(service_fn(send), namespace)
+    }
+
+    async fn watch(&self, request: Request<Body>) -> Result<RawAnswer, BoxError> {
+        let line = Line::new(request.uri().path());
+        let answer = self.begin(request).await?;
+        if !answer.status().is_success() {
+            return self.refused(answer).await;
+        }
+        // It may have nothing to tell until it ends.
+        let silence = WATCH_TIMEOUT + self.read_timeout;
+        Ok(answer.map(|body| read_within(silence, Some(line), body)))
+    }
+
+    /// One page of a list, of at most as many objects as it asks for; of less where they are large.
+    pub(super) async fn list(&self, request: Request<Body>) -> Result<RawAnswer, BoxError> {
+        let (head, _empty) = request.into_parts();
+        let limit = limit_of(&head.uri);
+        let mut page = self.pages.next(head.uri.path());
+        loop {
+            page = limit.map_or(page, |limit| page.at_most(limit));
+            let room = self.pages.room(page).await;
+            let mut asked = Request::from_parts(head.clone(), Body::empty());
+            if limit.is_some() {
+                *asked.uri_mut() = with_limit(&head.uri, page.limit())?;
+            }
+            let answer = self.begin(asked).await?;
+            if !answer.status().is_success() {
+                return self.refused(answer).await;
+            }
+            let smaller = limit.and_then(|_| page.smaller());
+            let bound = if smaller.is_some() { MAX_PAGE_BYTES } else { MAX_LARGE };
+            let (answer, body) = answer.into_parts();
+            let body = read_within(self.read_timeout, None, body);
+            let read = tokio::time::timeout(self.page_timeout(), bounds::read(body, bound)).await;
+            let read = read.map_err(|_elapsed| Slow(self.page_timeout()))??;
+            if read.is_whole {
+                self.pages.learn(head.uri.path(), page, &read.bytes);
+                return Ok(Response::from_parts(answer, at_once(read.bytes, room)));
+            }
+            let too_large = || TooLarge::new(&head.method, head.uri.path(), bound);
+            page = smaller.ok_or_else(too_large)?;
+        }
+    }
+
+    /// A page that comes byte by byte takes the room of others.
+    fn page_timeout(&self) -> Duration {
+        self.read_timeout.max(READ_TIMEOUT)
+    }
+
+    /// Sends a list or a watch, whose answer begins in time.
+    async fn begin(&self, request: Request<Body>) -> Result<RawAnswer, BoxError> {
+        let limit = self.read_timeout;
+        tokio::time::timeout(limit, self.send(request)).await.map_err(|_elapsed| Swallowed(limit))?
+    }
+
+    async fn refused(&self, answer: RawAnswer) -> Result<RawAnswer, BoxError> {
+        let (head, body) = answer.into_parts();
+        let text = bounds::read_refusal(read_within(self.read_timeout, None, body)).await?;
+        Ok(Response::from_parts(head, at_once(text.into_bytes(), ())))
     }
 
     pub(super) async fn send(&self, mut request: Request<Body>) -> Result<RawAnswer, BoxError> {
@@ -155,19 +215,37 @@ impl Transport {
 #[error("nothing came from the API server within {} s", .0.as_secs())]
 struct Swallowed(Duration);
 
-/// The body, which ends with an error where none of its bytes come for so long.
-fn read_within(
-    limit: Duration,
-    body: Box<DynBody>,
-) -> impl hyper::body::Body<Data = Bytes, Error = BoxError> {
-    let frames = stream::unfold(Some(body), move |body| async move {
-        let mut body = body?;
+#[derive(Debug, thiserror::Error)]
+#[error("the API server sent no whole page of the list within {} s", .0.as_secs())]
+struct Slow(Duration);
+
+/// A body that has been read. What it holds is given back when its reader has it.
+fn at_once(bytes: Vec<u8>, held: impl Send + 'static) -> Box<DynBody> {
+    let frame = stream::once(async move {
+        let _held = held;
+        Ok(Frame::data(Bytes::from(bytes)))
+    });
+    Box::new(StreamBody::new(Box::pin(frame)))
+}
+
+/// The body, which ends with an error where none of its bytes come for so long, or where a line of it is too long.
+fn read_within(limit: Duration, line: Option<Line>, body: Box<DynBody>) -> Box<DynBody> {
+    let frames = stream::unfold(Some((body, line)), move |reading| async move {
+        let (mut body, mut line) = reading?;
         match tokio::time::timeout(limit, body.frame()).await {
-            Ok(frame) => frame.map(|frame| (frame, Some(body))),
+            Ok(Some(Ok(frame))) => {
+                let read = line.as_mut().zip(frame.data_ref()).map_or(Ok(()), |(line, data)| line.read(data));
+                match read {
+                    Ok(()) => Some((Ok(frame), Some((body, line)))),
+                    Err(too_large) => Some((Err(too_large.into()), None)),
+                }
+            }
+            Ok(Some(Err(error))) => Some((Err(error), Some((body, line)))),
+            Ok(None) => None,
             Err(_elapsed) => Some((Err(Swallowed(limit).into()), None)),
         }
     });
-    StreamBody::new(frames)
+    Box::new(StreamBody::new(Box::pin(frames)))
 }
 
 /// Sooner would be a hot loop.
@@ -203,9 +281,16 @@ fn retry_after(header: Option<&str>, now: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures_util::StreamExt;
+    use metahook_core::object::id::{Gvk, Resource};
     use tokio::io::AsyncReadExt;
 
     use super::*;
+    use crate::cluster::api_client::ApiClient;
+    use crate::cluster::rights::WatchFailure;
+    use crate::cluster::watch::watch;
 
     #[tokio::test]
     async fn a_proxy_makes_a_tunnel_to_the_api_server() {
@@ -229,6 +314,85 @@ mod tests {
         assert!(answer.is_err(), "the proxy hung up");
         assert!(asked.starts_with("CONNECT api.example:6443 "), "{asked}");
         assert!(asked.contains("Proxy-Authorization: Basic dXNlcjpzZWNyZXQ="), "{asked}");
+    }
+
+    /// An API server whose answers have this beginning and no end; counts the bytes that are read.
+    fn endless(status: u16, beginning: &'static str) -> (ApiClient, Arc<AtomicU64>) {
+        let read = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&read);
+        let service = service_fn(move |_: Request<Body>| {
+            let count = Arc::clone(&count);
+            let more = stream::repeat_with(move || {
+                count.fetch_add(1 << 16, Ordering::Relaxed);
+                Ok::<_, BoxError>(Frame::data(Bytes::from(vec![b' '; 1 << 16])))
+            });
+            let first = stream::iter([Ok(Frame::data(Bytes::from_static(beginning.as_bytes())))]);
+            let body: Box<DynBody> = Box::new(StreamBody::new(first.chain(more)));
+            std::future::ready(Ok(Response::builder().status(status).body(body).unwrap()))
+        });
+        (ApiClient::new(Transport::new(BoxService::new(service), READ_TIMEOUT), "default", None), read)
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_left_at_its_bound() {
+        let (api, read) = endless(200, "{");
+        let get = api.get("/api/v1/namespaces/n/configmaps/x").await;
+        let large = api.get_large("/apis").await;
+        let page = api.get_page("/api/v1/pods?limit=500").await;
+        let written = api.send(http::Method::POST, "/api/v1/pods?a=b", &serde_json::Value::Null).await;
+        for (answer, message) in [
+            (get, "the answer to GET /api/v1/namespaces/n/configmaps/x has more than 12Mi"),
+            (large, "the answer to GET /apis has more than 32Mi"),
+            (page, "the answer to GET /api/v1/pods has more than 32Mi"),
+            (written, "the answer to POST /api/v1/pods has more than 12Mi"),
+        ] {
+            assert_eq!(answer.err().unwrap().to_string(), message);
+        }
+        let mebibytes = read.load(Ordering::Relaxed) >> 20;
+        // The page is asked for three times: with 16 objects, with 4 and with one.
+        assert!(mebibytes <= 12 + 32 + (16 + 16 + 32) + 12, "{mebibytes} MiB");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_without_an_end_is_cut() {
+        let (api, read) = endless(404, "no such thing");
+        let answer = api.get("/x").await.unwrap();
+        assert_eq!(answer.status, StatusCode::NOT_FOUND);
+        assert_eq!(answer.message(), "HTTP status 404: no such thing");
+        assert!(read.load(Ordering::Relaxed) < 2 << 20);
+    }
+
+    #[tokio::test]
+    async fn lists_and_watches_without_an_end_fail_by_name() {
+        let pods = Resource {
+            gvk: Gvk::new("v1", "Pod"),
+            plural: "pods".into(),
+            namespaced: true,
+            has_status: true,
+        };
+        let (api, read) = endless(200, "{");
+        let mut events = std::pin::pin!(watch(&api, &Arc::new(pods), None, None));
+        let error = loop {
+            match events.next().await.unwrap() {
+                Ok(_) => {}
+                Err(error) => break WatchFailure::of(&error).why,
+            }
+        };
+        assert!(error.contains("the answer to GET /api/v1/pods has more than 32Mi"), "{error}");
+        assert!(read.load(Ordering::Relaxed) >> 20 <= 64);
+
+        let lines = service_fn(|_: Request<Body>| {
+            let much = Bytes::from(vec![b' '; 1 << 20]);
+            let frames = stream::iter([Bytes::from_static(b"\n")]).chain(stream::repeat(much));
+            let frames = frames.map(|data| Ok::<_, BoxError>(Frame::data(data)));
+            let body: Box<DynBody> = Box::new(StreamBody::new(frames));
+            std::future::ready(Ok(Response::new(body)))
+        });
+        let lines = Transport::new(BoxService::new(lines), READ_TIMEOUT);
+        let asked = Request::get("/api/v1/pods?watch=true").body(Body::empty()).unwrap();
+        let body = lines.watch(asked).await.unwrap().into_body();
+        let error = body.collect().await.err().unwrap();
+        assert_eq!(error.to_string(), "the answer to GET /api/v1/pods has more than 12Mi");
     }
 
     fn seconds(header: Option<&str>) -> u64 {

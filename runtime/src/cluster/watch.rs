@@ -173,9 +173,14 @@ impl KubeResource for Wire {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use http::Response;
     use kube::api::{ObjectList, WatchEvent};
 
     use super::*;
+    use crate::cluster::fake;
+    use crate::sync::lock;
 
     fn pods() -> Resource {
         let gvk = metahook_core::object::id::Gvk::new("v1", "Pod");
@@ -230,5 +235,72 @@ mod tests {
         let bad = wire(r#"{"kind":"Pod","metadata":{"name":7,"resourceVersion":"8"}}"#);
         assert_eq!(bad.meta.resource_version.as_deref(), Some("8"));
         assert!(bad.object(&pods()).is_none());
+    }
+
+    /// Lists of `count` ConfigMaps of `size` bytes each; gives the bytes of the pages that were sent.
+    fn large_config_maps(count: usize, size: usize) -> (ApiClient, Arc<Mutex<Vec<usize>>>) {
+        let pages = Arc::new(Mutex::new(Vec::new()));
+        let sent = Arc::clone(&pages);
+        let api = fake::answering(move |request| {
+            let query = request.uri().query()?;
+            let field =
+                |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.parse::<usize>().ok());
+            if query.contains("watch=") {
+                return None;
+            }
+            let from = field("continue=").unwrap_or(0);
+            let end = count.min(from + field("limit=")?);
+            let text = "x".repeat(size);
+            let item = |nth| {
+                let metadata =
+                    format!(r#"{{"name":"m-{nth}","namespace":"n","uid":"{nth}","resourceVersion":"7"}}"#);
+                format!(r#"{{"metadata":{metadata},"data":{{"k":"{text}"}}}}"#)
+            };
+            let items: Vec<_> = (from..end).map(item).collect();
+            let next = if end < count { end.to_string() } else { String::new() };
+            let metadata = format!(r#"{{"resourceVersion":"9","continue":"{next}"}}"#);
+            let page = format!(
+                r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{metadata},"items":[{}]}}"#,
+                items.join(",")
+            );
+            lock(&sent).push(page.len());
+            Some(Response::new(page))
+        });
+        (api, pages)
+    }
+
+    async fn listed(api: &ApiClient) -> usize {
+        let gvk = metahook_core::object::id::Gvk::new("v1", "ConfigMap");
+        let maps = Resource { gvk, plural: "configmaps".into(), namespaced: true, has_status: false };
+        let mut events = std::pin::pin!(watch(api, &Arc::new(maps), None, None));
+        let mut count = 0;
+        loop {
+            match events.next().await.unwrap().unwrap() {
+                CacheEvent::ListEnds => return count,
+                CacheEvent::Listed(_) => count += 1,
+                _ => {}
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn large_objects_are_listed_in_small_pages() {
+        let (api, pages) = large_config_maps(60, 1_500_000);
+        assert_eq!(listed(&api).await, 60);
+        let first = std::mem::take(&mut *lock(&pages));
+        let too_large = first.iter().filter(|bytes| **bytes > 16 << 20).count();
+        assert_eq!(too_large, 1, "{first:?}");
+        assert_eq!(listed(&api).await, 60);
+        let second = lock(&pages).clone();
+        assert!(second.len() <= 15 && second.iter().all(|bytes| *bytes <= 8 << 20), "{second:?}");
+    }
+
+    #[tokio::test]
+    async fn small_objects_are_listed_in_few_pages() {
+        let (api, pages) = large_config_maps(2000, 1000);
+        assert_eq!(listed(&api).await, 2000);
+        assert_eq!(lock(&pages).len(), 7);
+        assert_eq!(listed(&api).await, 2000);
+        assert_eq!(lock(&pages).len(), 7 + 4);
     }
 }

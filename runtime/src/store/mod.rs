@@ -297,7 +297,7 @@ async fn feed(
                 if store.of_account && is_ungranted && store.is_synced() {
                     // Its objects stay in the cache: without them it would look as if they were gone. They are listed anew, since
                     // a watch that is taken up again does not say so.
-                    store.synced.send_replace(false);
+                    store.synced.send_replace(None);
                     events.set(watch_resource(api, resource, namespace, None));
                 }
                 continue;

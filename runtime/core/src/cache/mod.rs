@@ -84,7 +84,7 @@ impl CacheEvent {
     /// The object that it is about.
     pub fn key(&self) -> Option<&Key> {
         match self {
-            Self::ListBegins | Self::ListEnds => None,
+            Self::ListBegins | Self::ListEnds | Self::Restored => None,
             Self::Listed(object) | Self::Applied(object) | Self::Deleted(object) => Some(&object.key),
             Self::Wrote(object) => Some(&object.key),
             Self::Deleting(key, _) | Self::Missing(key, _) => Some(key),

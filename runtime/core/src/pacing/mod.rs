@@ -4,6 +4,7 @@
 pub mod events;
 pub mod lanes;
 pub mod memory;
+pub mod pages;
 pub mod self_triggered;
 pub mod turns;
 
