@@ -265,9 +265,9 @@ pub(crate) async fn the_servers_own_secrets_and_leases_are_shown_to_no_hook(
     };
     test.controllers().until(&format!("{}-sends", test.name()), "refused", refused).await?;
     for asked in webhook.asked() {
-        let text = asked.body.to_string();
+        let body = asked.body.to_string();
         for own in ["\"metahook-seed\"", "\"metahook-servers"] {
-            ensure!(!text.contains(&format!("\"name\":{own}")), "{own} was shown to {}", asked.path);
+            ensure!(!body.contains(&format!("\"name\":{own}")), "{own} was shown to {}", asked.path);
         }
         ensure!(asked.path != "/sends", "called with {:?}", asked.headers);
     }

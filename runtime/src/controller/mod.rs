@@ -228,16 +228,26 @@ impl ControllerData {
         if keys.is_empty() {
             return;
         }
+        let cause = if change.by.is_none() { cause() } else { Cause::Related };
+        self.add_concerned(queue, keys, (change.by.as_ref(), change.object.after.is_none()), cause);
+    }
+
+    /// Adds the parents that a change concerns. `by`: whose write it was; `ended`: the object is gone.
+    pub(crate) fn add_concerned(
+        &self,
+        queue: &Queue<Key>,
+        keys: BTreeSet<Key>,
+        (by, ended): (Option<&Writer>, bool),
+        cause: Cause,
+    ) {
         let parents = &self.parents.resource;
         let is_own = |by: &Writer, key: &Key| {
             by.controller == self.object.uid && by.parents == *parents && by.parent == *key
         };
-        let cause = if change.by.is_none() { cause() } else { Cause::Related };
         for key in keys {
-            let own = change.by.as_ref().is_some_and(|by| is_own(by, &key));
             // The reconcile that wrote is followed by another one anyway; but a child may be gone long after the reconcile
             // that deleted it.
-            if !own || change.object.after.is_none() {
+            if ended || !by.is_some_and(|by| is_own(by, &key)) {
                 queue.add(key, cause);
             }
         }

@@ -17,6 +17,8 @@ const MIN_REST: Duration = Duration::from_millis(2);
 #[derive(Clone)]
 pub(crate) struct Turns {
     free: Arc<Semaphore>,
+    /// For the matching of changes with rules, which would keep reconciles waiting.
+    matching: Arc<Semaphore>,
     /// Rest after work, as a multiple of it.
     rest: u32,
 }
@@ -43,12 +45,22 @@ impl Turns {
             2 | 3 => 1,
             _ => 0,
         };
-        Self { free: Arc::new(Semaphore::new((cores / 4).max(1))), rest }
+        let turns = || Arc::new(Semaphore::new((cores / 4).max(1)));
+        Self { free: turns(), matching: turns(), rest }
     }
 
     /// Waits for a turn; `None` only where the server ends.
     pub(crate) async fn take(&self) -> Option<Turn> {
-        let permit = Arc::clone(&self.free).acquire_owned().await.ok()?;
+        self.take_of(&self.free).await
+    }
+
+    /// The same, apart from those of reconciles.
+    pub(crate) async fn take_for_matching(&self) -> Option<Turn> {
+        self.take_of(&self.matching).await
+    }
+
+    async fn take_of(&self, free: &Arc<Semaphore>) -> Option<Turn> {
+        let permit = Arc::clone(free).acquire_owned().await.ok()?;
         Some(Turn { _permit: permit, rest: self.rest, worked: Duration::ZERO, since: Instant::now() })
     }
 

@@ -3,6 +3,7 @@
 //! The answer to an own write enters the cache at once, by the same door as a watch event. It wakes every parent that it concerns
 //! except the one whose reconcile wrote it, which comes again by itself. The event that repeats the answer is then old.
 
+pub(crate) mod change_queue;
 mod own_writes;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::cluster::rights::WatchFailure;
 use crate::cluster::watch::watch as watch_resource;
 use crate::sync::lock;
 use crate::telemetry::error_chain;
+use change_queue::ChangeQueue;
 use own_writes::OwnWrites;
 pub(crate) use own_writes::{Accepted, Change, WriteGuard, Writer};
 
@@ -62,6 +64,7 @@ struct State {
     hidden: ServerObjects,
     own_writes: OwnWrites,
     listeners: Vec<mpsc::UnboundedSender<Change>>,
+    queues: Vec<Weak<ChangeQueue>>,
     trouble: Option<Trouble>,
 }
 
@@ -164,6 +167,13 @@ impl Store {
         receiver
     }
 
+    /// The same in a bounded number of bytes, for a listener that may be slow.
+    pub(crate) fn queued_changes(&self) -> Arc<ChangeQueue> {
+        let queue = Arc::new(ChangeQueue::default());
+        lock(&self.state).queues.push(Arc::downgrade(&queue));
+        queue
+    }
+
     /// Whether everything there is has been listed once, and after a restore of the cluster once more.
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow() >= Some(self.restores.count())
@@ -249,6 +259,7 @@ impl State {
 
     fn tell(&mut self, change: &Change) {
         self.listeners.retain(|listener| listener.send(change.clone()).is_ok());
+        self.queues.retain(|queue| queue.upgrade().map(|queue| queue.observe(change)).is_some());
     }
 }
 

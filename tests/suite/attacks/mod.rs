@@ -63,6 +63,7 @@ fn by_hooks() -> Vec<Test> {
             ten_thousand_different_rules_are_refused_by_name,
             ten_thousand_selectors_of_namespaces_are_refused_by_name,
             half_a_million_names_are_refused,
+            rules_that_only_exclude_keep_nobody_waiting_beside_large_updates,
             rules_of_too_many_parents_are_refused_until_others_go,
             more_watches_than_allowed_are_refused_by_name,
             secrets_are_shown_where_they_are_meant_to_be,

@@ -212,6 +212,54 @@ pub(crate) async fn ten_thousand_selectors_of_namespaces_are_refused_by_name(
     flood_by_webhook(test, answer, "(--customize-steps-max)").await
 }
 
+/// No label leads to a rule that only excludes: each change is matched with all of them.
+pub(crate) async fn rules_that_only_exclude_keep_nobody_waiting_beside_large_updates(
+    test: &mut Fixture,
+) -> Result<()> {
+    const INTERVAL: Duration = Duration::from_millis(140);
+    let (parents, rules) = (form(6, 30), form(2000, RULES));
+    let home = test.name().to_owned();
+    let webhook = Webhook::serve(move |asked: &Asked| {
+        let parent = text(&asked.body, "/parent/metadata/name");
+        let rule = |number| {
+            let not_in = json!({ "key": "x", "operator": "NotIn", "values": [format!("{parent}-{number}")] });
+            let selector = json!({ "matchExpressions": [not_in] });
+            json!({ "apiVersion": "v1", "resource": "configmaps", "namespace": home, "labelSelector": selector })
+        };
+        json!({ "relatedResources": (0..rules).map(rule).collect::<Vec<_>>() }).into()
+    });
+    let webhook = webhook.await?;
+    let probes = serve(test).await?;
+    let maps = test.config_maps();
+    let large = |number: u64| json!({ "data": { "large": format!("{number}{}", "0".repeat(900_000)) } });
+    let first = config_map("large", json!({}), large(0)["data"].clone());
+    test.make(&maps, first).await?;
+    let alone = neighbours(test, "alone").await?;
+    host(test, "bad", Hook::webhook(&webhook.url("/customize"))).await?;
+    for number in 0..parents {
+        test.create(test.parent(&format!("bad-{number}")).labelled("row", "bad")).await?;
+    }
+    let settled = |controller: &Value| controller["status"]["settled"] == parents;
+    test.controllers().until(&format!("{}-bad", test.name()), "its rules known", settled).await?;
+    let touch = async {
+        for number in 1_u64.. {
+            maps.merge("large", &large(number)).await?;
+            tokio::time::sleep(INTERVAL).await;
+        }
+        Ok(0.0)
+    };
+    let work = async {
+        tokio::select! {
+            beside = neighbours(test, "beside") => beside,
+            touched = touch => touched,
+        }
+    };
+    let (beside, p99) = runtime_p99(probes, work).await?;
+    test.at_most("p99 of probes", p99, "ms", delay())?;
+    test.at_least("neighbour's speed", beside / alone, "of its own", speed())?;
+    memory(test)
+}
+
 fn names(count: usize, prefix: &str) -> Value {
     let names: Vec<_> = (0..count).map(|number| format!("{prefix}-{number}")).collect();
     json!({ "relatedResources": [{ "apiVersion": "v1", "resource": "configmaps", "names": names }] })

@@ -111,7 +111,7 @@ impl CompositeControllerSpec {
         let resource = resource("spec.parentResource", &parent.api_version, &parent.resource)?;
         let by_webhook = common.hooks.sync.via() == Via::Webhook;
         let parent = Target { resource, rules: vec![rule] };
-        common.shown_secrets.check("spec.parentResource", &parent)?;
+        common.shown_secrets.check("spec.parentResource", &parent.resource)?;
         Ok(Composite {
             negative_selectors: self.allow_negative_selectors.unwrap_or(by_webhook),
             common,

@@ -83,7 +83,7 @@ impl DecoratorControllerSpec {
         for (nth, target) in self.resources.iter().enumerate() {
             let field = format!("spec.resources[{nth}]");
             let target = target.check(&field)?;
-            common.shown_secrets.check(&field, &target)?;
+            common.shown_secrets.check(&field, &target.resource)?;
             let Target { resource, rules } = target;
             if let Some(first) = targets.iter_mut().find(|first| first.resource.is_kin(&resource)) {
                 first.rules.extend(rules);

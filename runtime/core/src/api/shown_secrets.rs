@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::common::Target;
 use crate::api::policy::from;
 use crate::api::{ControllerError, SpecError};
 use crate::object::id::{Gvr, Resource};
@@ -48,8 +47,8 @@ impl ShownSecrets {
 
     /// # Errors
     /// The parents are Secrets, and hooks are shown none. `field` names the parents.
-    pub(super) fn check(&self, field: &str, parents: &Target) -> Result<(), ControllerError> {
-        if self.namespaces_of(&parents.resource).is_none_or(|namespaces| !namespaces.is_empty()) {
+    pub(super) fn check(&self, field: &str, parents: &Gvr) -> Result<(), ControllerError> {
+        if self.namespaces_of(parents).is_none_or(|namespaces| !namespaces.is_empty()) {
             return Ok(());
         }
         let problem = format!(

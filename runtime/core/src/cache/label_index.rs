@@ -130,6 +130,9 @@ pub(crate) struct SelectorIndex {
 
 type KeysBySelector = BTreeSet<(Selector, Key)>;
 
+/// A place among the selectors that ask for no label; `None` is before the first.
+pub(crate) type Behind = Option<(Selector, Key)>;
+
 /// Values of a label under which a selector is filed. One with more is filed under the label alone: as many copies would
 /// take the square of its size.
 const MAX_FILED_VALUES: usize = 16;
@@ -176,26 +179,71 @@ impl SelectorIndex {
         self.is_empty()
     }
 
+    /// The keys whose selectors match these labels, of the selectors that one of the labels leads to.
+    pub(crate) fn pinned<'a>(
+        &'a self,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a Key> {
+        self.near(labels).flat_map(|keys| matching(keys, labels))
+    }
+
+    /// Whether there are selectors that ask for no label.
+    pub(crate) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// Matches the selectors that ask for no label, behind a place, until nothing is left of `left` requirements. Returns whether
+    /// all of them are matched.
+    pub(crate) fn match_others(
+        &self,
+        labels: &BTreeMap<String, String>,
+        behind: &mut Behind,
+        left: &mut usize,
+        found: &mut BTreeSet<Key>,
+    ) -> bool {
+        let from = behind.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last: Option<(&Selector, bool)> = None;
+        let mut at: Option<&(Selector, Key)> = None;
+        for entry in self.others.range((from, Bound::Unbounded)) {
+            if *left == 0 {
+                if let Some(at) = at {
+                    *behind = Some(at.clone());
+                }
+                return false;
+            }
+            let (selector, key) = entry;
+            let matches = match last {
+                Some((other, matches)) if other == selector => {
+                    *left = left.saturating_sub(1);
+                    matches
+                }
+                _ => {
+                    *left = left.saturating_sub(selector.cost());
+                    selector.matches(labels)
+                }
+            };
+            last = Some((selector, matches));
+            if matches {
+                found.insert(key.clone());
+            }
+            at = Some(entry);
+        }
+        *behind = None;
+        true
+    }
+
+    fn near<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> impl Iterator<Item = &'a KeysBySelector> {
+        let by_value = labels.iter().filter_map(|(label, value)| self.by_value.get(label)?.get(value));
+        let by_label = labels.keys().filter_map(|label| self.by_label.get(label));
+        by_value.chain(by_label)
+    }
+
     /// The keys whose selectors match these labels. Each different selector is matched once.
     pub(crate) fn matching<'a>(
         &'a self,
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a Key> {
-        let by_value = labels.iter().filter_map(|(label, value)| self.by_value.get(label)?.get(value));
-        let by_label = labels.keys().filter_map(|label| self.by_label.get(label));
-        let near = by_value.chain(by_label).chain([&self.others]);
-        near.flat_map(move |keys| {
-            let mut last = None;
-            let mut matches = move |selector: &'a Selector| match last {
-                Some((other, matches)) if other == selector => matches,
-                _ => {
-                    let matches = selector.matches(labels);
-                    last = Some((selector, matches));
-                    matches
-                }
-            };
-            keys.iter().filter(move |(selector, _)| matches(selector)).map(|(_, key)| key)
-        })
+        self.near(labels).chain([&self.others]).flat_map(|keys| matching(keys, labels))
     }
 
     /// All keys, some of them more than once.
@@ -207,6 +255,22 @@ impl SelectorIndex {
     pub(crate) fn is_empty(&self) -> bool {
         self.by_value.is_empty() && self.by_label.is_empty() && self.others.is_empty()
     }
+}
+
+fn matching<'a>(
+    keys: &'a KeysBySelector,
+    labels: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = &'a Key> {
+    let mut last = None;
+    let mut matches = move |selector: &'a Selector| match last {
+        Some((other, matches)) if other == selector => matches,
+        _ => {
+            let matches = selector.matches(labels);
+            last = Some((selector, matches));
+            matches
+        }
+    };
+    keys.iter().filter(move |(selector, _)| matches(selector)).map(|(_, key)| key)
 }
 
 /// The label, or the values, under which a selector is filed.

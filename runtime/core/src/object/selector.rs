@@ -94,6 +94,11 @@ impl Selector {
         self.0.is_empty()
     }
 
+    /// How many requirements it looks at, and one.
+    pub(crate) fn cost(&self) -> usize {
+        1 + self.0.len()
+    }
+
     /// The label by which what matches is found fastest; `None` where the selector only excludes labels.
     pub fn pin(&self) -> Option<Pin<'_>> {
         let pins = self.0.iter().filter_map(|requirement| match requirement {

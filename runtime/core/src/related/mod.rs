@@ -4,6 +4,7 @@
 //! - [`rule`]: the objects that one of its rules asks for
 //! - [`selection`]: these objects, found a slice at a time
 //! - [`Related`]: the objects that rules find, and those that a request cannot name
+//! - [`pending`]: changes of objects that wait to be matched with rules
 //! - [`related_index`]: the parents that a change of an object concerns, and the scopes of stores that rules need
 //! - [`deletion`]: the objects that a hook may have deleted
 //!
@@ -13,6 +14,7 @@
 //! the rules, as rules have no other effect.
 
 pub mod deletion;
+pub mod pending;
 pub mod related_index;
 pub mod rule;
 pub mod selection;

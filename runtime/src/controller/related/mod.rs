@@ -1,5 +1,6 @@
 //! Related objects: the rules of the customize hook, the objects that they find, and the parents that their changes trigger.
 
+mod changes;
 mod record;
 pub(super) mod scopes;
 pub(crate) mod select;
@@ -15,8 +16,7 @@ use metahook_core::hook::customize::{self, CustomizeError};
 use metahook_core::hook::ignored;
 use metahook_core::json::size::tree_size;
 use metahook_core::object::Object;
-use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId, Resource};
-use metahook_core::pacing::lanes::Cause;
+use metahook_core::object::id::{Gvk, Gvr, Key, ObjectId};
 use metahook_core::reconcile::config::HookConfig;
 use metahook_core::reconcile::input;
 use metahook_core::reconcile::outcome::Retry;
@@ -35,7 +35,7 @@ use crate::controller::related::select::{Placed, Work};
 use crate::controller::turns::Turns;
 use crate::memory::Reservation;
 use crate::queue::Queue;
-use crate::store::{Change, Store, Stores, WriteGuard, Writer};
+use crate::store::{Store, Stores, WriteGuard, Writer};
 use crate::sync::{Tasks, lock};
 
 /// Related objects of the parents of one kind.
@@ -324,20 +324,6 @@ impl RelatedObjects {
         for key in keys {
             self.queue.add_after(key, Duration::ZERO);
         }
-    }
-
-    fn observe(&self, resource: &Arc<Resource>, change: &Change) {
-        let object = &change.object;
-        let keys = {
-            let state = self.lock();
-            let namespace = |name: &str| state.namespaces.as_ref()?.get(&Key::new("", name));
-            let mut keys = state.index.on_object(resource, object, namespace);
-            if state.namespaces.as_ref().is_some_and(|store| store.resource == *resource) {
-                keys.append(&mut state.index.on_namespace(object));
-            }
-            keys
-        };
-        self.data.add_changed(&self.queue, keys, change, || Cause::Related);
     }
 
     /// One guard for each store that holds the object; to be called before it is written.

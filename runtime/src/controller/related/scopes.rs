@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use metahook_core::object::id::{Gvr, Resource};
+use metahook_core::object::id::Gvr;
 use metahook_core::related::related_index::{CLOSE_DELAY, StoreScope};
-use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::controller::related::changes::follow;
 use crate::controller::related::{RelatedError, RelatedObjects, State, Wait};
-use crate::store::{Change, Store};
+use crate::store::Store;
 
 /// A store whose changes trigger parents as long as this is held; the store itself may live longer.
 pub(crate) struct Followed {
@@ -46,7 +46,7 @@ impl RelatedObjects {
         let store = self.stores.open_within(resource, namespace.as_ref());
         let related = Arc::downgrade(self);
         // This task ends with the scope; the other one with the store's last holder, or with the controller.
-        let follow = follow(Weak::clone(&related), Arc::clone(resource), store.changes());
+        let follow = follow(Weak::clone(&related), Arc::clone(resource), store.queued_changes());
         let task = AbortOnDropHandle::new(tokio::spawn(self.tasks.watched(follow)));
         self.tasks.spawn(listed(related, Arc::downgrade(&store)));
         state.scopes.open(place, Followed { store: Arc::clone(&store), _task: task });
@@ -104,19 +104,6 @@ impl RelatedObjects {
                 self.queue.add_after(parent, Duration::ZERO);
             }
         }
-    }
-}
-
-async fn follow(
-    related: Weak<RelatedObjects>,
-    resource: Arc<Resource>,
-    mut changes: mpsc::UnboundedReceiver<Change>,
-) {
-    while let Some(change) = changes.recv().await {
-        let Some(related) = related.upgrade() else { return };
-        related.observe(&resource, &change);
-        // Where there are many rules, each change takes a while.
-        tokio::task::yield_now().await;
     }
 }
 

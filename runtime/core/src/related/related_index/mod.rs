@@ -1,5 +1,6 @@
 //! Index of related rules: the parents that the change of an object concerns, and the scopes of stores that rules need.
 
+mod matching;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +13,16 @@ use crate::cache::{ObjectChange, change_or_remove};
 use crate::object::Object;
 use crate::object::id::{Key, Resource};
 use crate::object::selector::Selector;
+use crate::related::pending::{Labels, PendingChange};
 use crate::related::rule::{Finds, Place, RelatedRule};
+pub use matching::Matching;
 
 /// The rules of a controller's parents.
 ///
 /// # Guarantees
 /// An event finds exactly the parents that have a rule which finds the object as it was or as it is. It looks at the
-/// rules that name the object, and at each different selector once.
+/// rules that name the object, and at each different selector once: at those that a label leads to at once, at the others in
+/// slices ([`Matching`]).
 #[derive(Debug)]
 pub struct RelatedIndex {
     parents: BTreeMap<Key, Registered>,
@@ -89,6 +93,13 @@ impl RelatedIndex {
         self.parents.iter().filter(|(_, its)| asks(its)).map(|(parent, _)| parent.clone()).collect()
     }
 
+    /// The parents with a rule that selects namespaces.
+    pub fn selecting_parents(&self) -> Vec<Key> {
+        let selects =
+            |registered: &Registered| registered.rules.iter().any(|rule| rule.namespace_selector().is_some());
+        self.parents.iter().filter(|(_, its)| selects(its)).map(|(parent, _)| parent.clone()).collect()
+    }
+
     /// Whether there is a rule that selects namespaces.
     pub fn select_namespaces(&self) -> bool {
         self.kinds.values().any(|kind| !kind.selected.is_empty())
@@ -144,47 +155,61 @@ impl RelatedIndex {
         touched: &ObjectChange,
         namespace: impl Fn(&str) -> Option<Arc<Object>>,
     ) -> BTreeSet<Key> {
-        let mut found = BTreeSet::new();
-        let Some(kind) = self.kinds.get(resource) else {
-            return found;
-        };
-        for object in sides(touched) {
-            let place = &object.key.namespace;
-            if !kind.names.is_empty() {
-                found.extend([None, Some(place)].into_iter().flat_map(|place| kind.named(object, place)));
-            }
-            let mut selectors: Vec<_> =
-                std::iter::once(&kind.anywhere).chain(kind.within.get(place)).collect();
-            if !kind.selected.is_empty()
-                && let Some(namespace) = namespace(place)
-            {
-                let here = kind.selected.iter().filter(|(selector, _)| selector.matches(&namespace.labels));
-                selectors.extend(here.map(|(_, all)| all));
-            }
-            found.extend(selectors.iter().flat_map(|all| all.matching(&object.labels)).cloned());
+        let Some(change) = PendingChange::<()>::of(touched, None) else { return BTreeSet::new() };
+        let mut found = self.led_to(resource, &change);
+        if let Some(mut matching) = self.matching(resource, &change) {
+            // Small slices, so that tests go through many of them.
+            while !matching.step(self, &namespace, 3) {}
+            found.append(&mut matching.found);
         }
         found
     }
 
+    /// The parents with rules that the name of a changed object leads to, or one of its labels.
+    pub fn led_to<W: Clone + PartialEq>(
+        &self,
+        resource: &Arc<Resource>,
+        change: &PendingChange<W>,
+    ) -> BTreeSet<Key> {
+        let mut found = BTreeSet::new();
+        let Some(kind) = self.kinds.get(resource) else { return found };
+        let place = &change.key.namespace;
+        if !kind.names.is_empty() {
+            let named = [None, Some(place)].into_iter().flat_map(|place| kind.named(&change.key.name, place));
+            found.extend(named);
+        }
+        for labels in change.labels() {
+            let selectors = std::iter::once(&kind.anywhere).chain(kind.within.get(place));
+            found.extend(selectors.flat_map(|all| all.pinned(labels)).cloned());
+        }
+        found
+    }
+
+    /// The matching with all other rules; `None`: there are none.
+    pub fn matching<W: Clone + PartialEq>(
+        &self,
+        resource: &Arc<Resource>,
+        change: &PendingChange<W>,
+    ) -> Option<Matching> {
+        let kind = self.kinds.get(resource)?;
+        let within = kind.within.get(&change.key.namespace);
+        let is_needed = kind.anywhere.has_others()
+            || within.is_some_and(SelectorIndex::has_others)
+            || !kind.selected.is_empty();
+        is_needed.then(|| Matching::new(resource, &change.key, change.labels()))
+    }
+
     /// The parents that a change of a namespace concerns: those that select it now and did not before, or the reverse.
-    pub fn on_namespace(&self, touched: &ObjectChange) -> BTreeSet<Key> {
-        let selected = |selector: &Selector, side: &Option<Arc<Object>>| {
-            side.as_ref().is_some_and(|namespace| selector.matches(&namespace.labels))
-        };
+    pub fn on_namespace<W>(&self, change: &PendingChange<W>) -> BTreeSet<Key> {
+        let selected =
+            |selector: &Selector, side: &Labels| side.as_ref().is_some_and(|labels| selector.matches(labels));
         let all = self.kinds.values().flat_map(|kind| &kind.selected);
         let changed = all.filter(|(selector, _)| {
-            selected(selector, &touched.before) != selected(selector, &touched.after)
+            let is_selected = |side| selected(selector, side);
+            change.sides.iter().any(is_selected) && !change.sides.iter().all(is_selected)
         });
         changed.flat_map(|(_, parents)| parents.all()).cloned().collect()
     }
-}
-
-/// The object as it was and as it is, where that makes a difference to selectors.
-fn sides(touched: &ObjectChange) -> impl Iterator<Item = &Arc<Object>> {
-    let after = touched.after.as_ref();
-    let before = touched.before.as_ref();
-    let before = before.filter(|before| after.is_none_or(|after| before.labels != after.labels));
-    after.into_iter().chain(before)
 }
 
 impl Default for RelatedIndex {
@@ -195,8 +220,8 @@ impl Default for RelatedIndex {
 
 impl Kind {
     /// The parents whose rules name the object in this namespace, or in none.
-    fn named(&self, object: &Object, namespace: Option<&Arc<str>>) -> impl Iterator<Item = Key> {
-        let (name, namespace) = (Arc::clone(&object.key.name), namespace.cloned());
+    fn named(&self, name: &Arc<str>, namespace: Option<&Arc<str>>) -> impl Iterator<Item = Key> {
+        let (name, namespace) = (Arc::clone(name), namespace.cloned());
         let first = (Arc::clone(&name), namespace.clone(), Key::new("", ""));
         let here =
             self.names.range(first..).take_while(move |(one, its, _)| *one == name && *its == namespace);

@@ -117,7 +117,10 @@ fn a_namespace_wakes_who_selected_it_or_selects_it_now() {
     all.set(&Key::new("n", "any"), vec![rule("")]).unwrap();
     let team = |team: &str| Some(a("v1", "Namespace", "m").label("team", team).object());
     let woken = |before, after| -> Vec<String> {
-        all.on_namespace(&ObjectChange { before, after }).iter().map(ToString::to_string).collect()
+        all.on_namespace(&PendingChange::<()>::of(&ObjectChange { before, after }, None).unwrap())
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     };
     assert_eq!(woken(team("x"), team("y")), ["n/x", "n/y"]);
     assert_eq!(woken(team("x"), team("z")), ["n/x"]);
@@ -263,7 +266,7 @@ proptest! {
                 Step::Namespace(name, labels) => {
                     let event = world.event("Namespace", name, labels);
                     let Some(touched) = world.namespaces.apply(event).pop() else { continue };
-                    world.all.on_namespace(&touched)
+                    world.all.on_namespace(&PendingChange::<()>::of(&touched, None).unwrap())
                 }
             };
             for (parent, before) in before {
