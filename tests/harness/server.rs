@@ -29,7 +29,7 @@ impl Server {
     pub fn new(program: PathBuf, kubeconfig: &Path, log: PathBuf) -> Self {
         let flags = vec!["serve".to_owned(), "--kubeconfig".to_owned(), kubeconfig.display().to_string()];
         // As the image has it.
-        let variables = vec!["MALLOC_ARENA_MAX=2".to_owned()];
+        let variables = ["MALLOC_ARENA_MAX=2", "MALLOC_MMAP_THRESHOLD_=131072"].map(str::to_owned).to_vec();
         Self { variables, program, flags, log, process: None }
     }
 
@@ -122,11 +122,21 @@ impl Server {
 
     /// The most memory that its process ever had, in bytes.
     pub fn most_memory(&self) -> Result<u64> {
+        self.memory_of("VmHWM:")
+    }
+
+    /// The memory that it has now, in bytes.
+    pub fn memory(&self) -> Result<u64> {
+        self.memory_of("VmRSS:")
+    }
+
+    fn memory_of(&self, what: &str) -> Result<u64> {
         let status =
             fs::read_to_string(format!("/proc/{}/status", self.pid()?)).context("no memory to read")?;
-        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib =
-            most.and_then(|most| most.trim().strip_suffix(" kB")).context("the kernel tells no VmHWM")?;
+        let found = status.lines().find_map(|line| line.strip_prefix(what));
+        let kib = found
+            .and_then(|found| found.trim().strip_suffix(" kB"))
+            .with_context(|| format!("the kernel tells no {what}"))?;
         Ok(kib.parse::<u64>()? << 10)
     }
 

@@ -64,8 +64,8 @@ impl Layout {
             "created": "1970-01-01T00:00:00Z",
             "config": {
                 "User": format!("{USER}:{USER}"),
-                // Else the C library keeps freed memory for each thread: see the book's page on limits.
-                "Env": ["MALLOC_ARENA_MAX=2"],
+                // Else the C library keeps freed memory: see the book's page on limits.
+                "Env": ["MALLOC_ARENA_MAX=2", "MALLOC_MMAP_THRESHOLD_=131072"],
                 "Entrypoint": ["/usr/bin/metahook"],
                 "Cmd": ["serve", "--health-probe-bind-address=:8081"],
                 "WorkingDir": "/",

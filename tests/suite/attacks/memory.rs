@@ -10,6 +10,7 @@ use acceptance::objects::{Hook, config_map};
 use acceptance::wait::until;
 use acceptance::webhook::{Answer, Webhook};
 use anyhow::{Result, ensure};
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::attacks::measure::{memory_at_most, metric, percentile, with_metrics};
@@ -23,6 +24,9 @@ fn budget() -> u32 {
 
 /// What the server may take beside its budget, in MiB: caches, threads, what malloc keeps.
 const BESIDE_MIB: u32 = 200;
+
+/// What the server may keep once large objects are gone, in MiB.
+const REST_MIB: u32 = 120;
 
 /// Parents of each controller.
 const PARENTS: u32 = 5;
@@ -178,4 +182,34 @@ pub(crate) async fn parents_that_are_large_when_read_take_turns(test: &mut Fixtu
         test.parents().until_gone(&name).await?;
     }
     memory_at_most(test, "memory at the end", f64::from(budget() + BESIDE_MIB))
+}
+
+/// What is large belongs to others, and has the kind of the children.
+pub(crate) async fn large_objects_of_others_are_listed_in_small_pages(test: &mut Fixture) -> Result<()> {
+    let count = form(150, 1000);
+    let large = || json!({ "k": "x".repeat(1_000_000) });
+    let names: Vec<_> = (0..count).map(|nth| format!("large-{nth}")).collect();
+    for some in names.chunks(10) {
+        let maps = test.config_maps();
+        try_join_all(some.iter().map(|name| maps.create(config_map(name, json!({}), large())))).await?;
+    }
+    let child = config_map("child", json!({}), json!({ "k": "v" }));
+    let webhook = Webhook::serve(move |_| Answer::from(json!({ "children": [child.clone()] }))).await?;
+    test.define_kind().await?;
+    let controller = test.controller().making(&CONFIG_MAP, "InPlace");
+    test.host(controller.synced_by(Hook::webhook(&webhook.url("/sync")))).await?;
+    test.create(test.parent("p")).await?;
+    test.serve()?;
+    test.config_maps().until("child", "made", |_| true).await?;
+    memory_at_most(test, "memory", f64::from(count + 130))?;
+    for name in &names {
+        test.config_maps().delete(name).await?;
+    }
+    let start = Instant::now();
+    let mut rest = || Ok::<_, anyhow::Error>(u32::try_from(test.server().memory()? >> 20)?);
+    while rest()? > REST_MIB && start.elapsed() < Duration::from_secs(10) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let rest = rest()?;
+    test.at_most("memory when they are gone", rest.into(), "MiB", REST_MIB.into())
 }

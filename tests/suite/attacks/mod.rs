@@ -57,6 +57,7 @@ fn by_hooks() -> Vec<Test> {
             large_statuses_and_many_children_take_turns,
             large_answers_of_webhooks_take_turns,
             parents_that_are_large_when_read_take_turns,
+            large_objects_of_others_are_listed_in_small_pages,
         },
         related::{
             ten_thousand_equal_rules_count_once,
