@@ -17,7 +17,7 @@ const MAX_PATH: usize = 1024;
 /// One place, and what stands there; a missing value is a null.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// `spec.containers[name=web].image`; one beyond [`MAX_PATH`] is cut, and no two places have the same.
+    /// `spec.containers[name=web].image`; one beyond a bound is cut, and no two places have the same.
     pub path: String,
     pub wanted: Value,
     pub found: Value,
