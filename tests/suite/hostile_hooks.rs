@@ -30,9 +30,11 @@ const MEMORY_FOR_LARGE_ANSWERS: f64 = 500.0;
 /// Seconds in which a neighbour's parent converges, on a busy machine, too.
 const BESIDE: f64 = 60.0;
 
-/// The same beside hooks that loop: its calls wait 5 / 4 x 250 ms each, and a busy machine stretches them. Each loop goes on for
-/// a minute.
-const BESIDE_LOOPS: f64 = 20.0;
+/// The same beside hooks that loop for [`LOOP`]: its calls wait 5 / 4 x 250 ms each, and a busy machine stretches them.
+const BESIDE_LOOPS: f64 = 10.0;
+
+/// A server that stops waits for calls under way.
+const LOOP: &str = "20s";
 
 /// Hosts the rows beside the tutorial's controller, which has to serve a parent that comes while a row is at it.
 async fn do_no_harm(test: &mut Fixture, rows: &[Row], memory: f64) -> Result<()> {
@@ -109,7 +111,7 @@ pub(crate) async fn many_hooks_that_loop_at_their_ceilings_take_turns(test: &mut
     converges(test, "good").await?;
     for number in 0..CONTROLLERS {
         let row = format!("loops-{number}");
-        let hook = test.hook("loops").limited("instructions", 100_000_000_000_u64).limited("timeout", "60s");
+        let hook = test.hook("loops").limited("instructions", 100_000_000_000_u64).limited("timeout", LOOP);
         let name = format!("{}-{row}", test.name());
         let controller = test.controller().renamed(&name).of_parents_with("row", &row);
         test.host(controller.making(&CONFIG_MAP, "InPlace").synced_by(hook)).await?;

@@ -252,6 +252,8 @@ pub(crate) async fn a_selector_that_matches_nearly_everything_is_refused(test: &
     let secrets = test.within(&SECRET);
     let bystander = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "bystander" } });
     test.make(&secrets, bystander).await?;
+    let shown = format!("--mount-secret-namespaces={}", test.name());
+    test.server().flag(&shown);
     test.serve()?;
     let hook = test.hook("hook");
     let controller = test.controller().by_own_selectors().making(&SECRET, "InPlace");

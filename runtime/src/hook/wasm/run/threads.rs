@@ -2,7 +2,7 @@
 //!
 //! A call that gives way soon costs least where it was asked for: handing it to another thread and back takes longer than
 //! most hooks run. So a module earns its first slice there by calls that gave way in time, and loses it by one that did not.
-//! Everything else of a call runs on threads that hooks alone use, and that the system puts behind all others of the server.
+//! Everything else of a call runs on threads that hooks alone use.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -25,9 +25,6 @@ const MAX_STRIKES: u32 = 16;
 
 /// A slice lasts a fraction of a millisecond; a machine that is busy stretches it.
 const LONG_SLICE: Duration = Duration::from_millis(20);
-
-/// The threads of the server go first: the system gives them three times as much of a core that both want.
-const NICENESS: i32 = 5;
 
 thread_local! {
     static IS_OF_HOOKS: Cell<bool> = const { Cell::new(false) };
@@ -63,13 +60,7 @@ impl HookThreads {
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("hook")
-            .on_thread_start(|| {
-                IS_OF_HOOKS.set(true);
-                // Of this thread alone. Where the system does not allow it, hooks run beside others.
-                if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-                    tracing::debug!(%error, "threads of hooks keep their priority");
-                }
-            })
+            .on_thread_start(|| IS_OF_HOOKS.set(true))
             .enable_time()
             .build()?;
         Ok(Self { runtime: Some(runtime) })
