@@ -368,7 +368,7 @@ pub(crate) async fn secrets_are_shown_where_they_are_meant_to_be(test: &mut Fixt
     test.until_event_on(&controller, "SecretsRelated", |event| event["type"] == "Warning").await.map(drop)
 }
 
-/// A module on Secrets is shown those of the flag's namespace, and makes them there alone.
+/// A module on Secrets is shown those of the flag's namespace, and elsewhere those that it made, but no token.
 pub(crate) async fn secrets_are_parents_and_children_where_they_are_meant_to_be(
     test: &mut Fixture,
 ) -> Result<()> {
@@ -387,13 +387,17 @@ pub(crate) async fn secrets_are_parents_and_children_where_they_are_meant_to_be(
     }
     let seen = json!({ "attachments": [], "labels": { "seen": "yes" } });
     test.store("decorates", &wasm::answers(&seen)?).await?;
-    test.store("makes", &wasm::answers(&json!({ "children": [secret("made")] }))?).await?;
-
-    let makes = test.controller().of_parents_with("row", "makes").making(&SECRET, "InPlace");
-    test.host(makes.renamed(&format!("{home}-makes")).synced_by(test.hook("makes"))).await?;
+    let mut token = secret("token");
+    token["type"] = json!("kubernetes.io/service-account-token");
+    token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": "default" });
     let parents = [test.parents(), test.within_other(test.kind(), &elsewhere)];
-    for place in &parents {
-        test.make(place, test.parent("p").labelled("row", "makes").json()).await?;
+    for (row, child) in [("makes", secret("made")), ("asks", token)] {
+        test.store(row, &wasm::answers(&json!({ "children": [child] }))?).await?;
+        let makes = test.controller().of_parents_with("row", row).making(&SECRET, "InPlace");
+        test.host(makes.renamed(&format!("{home}-{row}")).synced_by(test.hook(row))).await?;
+        for place in &parents {
+            test.make(place, test.parent(row).labelled("row", row).json()).await?;
+        }
     }
     let selects = json!({ "labelSelector": { "matchLabels": { LABEL: home } } });
     // Names of controllers become parts of finalizers, which are short.
@@ -405,13 +409,19 @@ pub(crate) async fn secrets_are_parents_and_children_where_they_are_meant_to_be(
 
     let [near, far] = places;
     near.until("found", "decorated", |secret| secret["metadata"]["labels"]["seen"] == "yes").await?;
-    near.until("made", "made", |_| true).await?;
+    for place in [&near, &far] {
+        place.until("made", "made", |_| true).await?;
+    }
+    near.until("token", "made", |_| true).await?;
     let one = |controller: &Value| controller["status"]["failing"] == 1;
-    let failing = test.controllers().until(&format!("{home}-makes"), "one that fails", one).await?;
-    let says = format!("Secret in namespace {elsewhere:?}, and modules and scripts are shown Secrets from");
+    let failing = test.controllers().until(&format!("{home}-asks"), "one that fails", one).await?;
+    let says = format!(
+        "Secret in namespace {elsewhere:?} that Kubernetes puts a token into, and modules and scripts are shown Secrets from"
+    );
     anyhow::ensure!(failing.to_string().contains(&says.replace('"', "\\\"")), "{failing}");
-    anyhow::ensure!(far.find("made").await?.is_none(), "a Secret was made where it may not be shown");
+    anyhow::ensure!(far.find("token").await?.is_none(), "a token was made where it may not be shown");
     let found = far.get("found").await?;
+    anyhow::ensure!(found["metadata"]["ownerReferences"].is_null(), "it was adopted: {found}");
     anyhow::ensure!(found["metadata"]["labels"]["seen"].is_null(), "the hook was shown {found}");
     Ok(())
 }

@@ -185,10 +185,6 @@ const HIDDEN_BASE64: &str = "YS1oaWRkZW4tdmFsdWU=";
 /// C18: a Secret that its hook writes as `stringData`.
 pub(crate) async fn c18_string_data_settles_and_a_dropped_key_goes(test: &mut Fixture) -> Result<()> {
     let ways = [EACH_WAY.as_slice(), &[EACH_WAY[0], EACH_WAY[3]]].concat();
-    // Modules make Secrets only where the server's flag says so.
-    let namespaces = (0..ways.len()).map(|number| format!("{}-{number}", test.name()));
-    let shown = format!("--mount-secret-namespaces={}", namespaces.collect::<Vec<_>>().join(","));
-    test.server().flag(&shown);
     let worlds = worlds(test, &ways, &[&SECRET]).await?;
     let echo =
         Webhook::serve(|asked| Answer::text(text(&asked.body, "/parent/spec/answer").to_owned())).await?;

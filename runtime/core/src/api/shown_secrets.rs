@@ -1,13 +1,20 @@
 //! Secrets as parents and children: in which namespaces the hooks of a controller are shown them.
 //!
 //! A hook that may make Secrets could otherwise read those of others: by labels that a parent's selector matches, or by a token
-//! that Kubernetes puts into a Secret of the hook's own.
+//! that Kubernetes puts into a Secret of the hook's own. So it has the Secrets that it makes wherever its parents are, but for
+//! those two.
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 use crate::api::policy::from;
 use crate::api::{ControllerError, SpecError};
-use crate::object::id::{Gvr, Resource};
+use crate::object::Object;
+use crate::object::id::{Gvr, Resource, Uid};
+
+/// The type of a Secret that Kubernetes puts the token of a ServiceAccount into. A Secret keeps its type.
+const TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// Namespaces whose Secrets a controller may have as parents and children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -20,7 +27,18 @@ pub enum ShownSecrets {
 }
 
 impl ShownSecrets {
-    /// Whether objects of a kind in a namespace may be parents or children.
+    /// Whether a hook may be shown an object as a child of the parent with this uid.
+    pub(crate) fn shows_child(&self, kind: &Resource, child: &Object, parent: &Uid) -> bool {
+        self.shows(kind, &child.key.namespace)
+            || (child.controller.as_ref() == Some(parent) && !is_token(secret_type(child).as_deref()))
+    }
+
+    /// Whether a hook may ask for a child of this type in a namespace.
+    pub(crate) fn allows_child(&self, kind: &Resource, namespace: &str, of_type: Option<&str>) -> bool {
+        self.shows(kind, namespace) || !is_token(of_type)
+    }
+
+    /// Whether all objects of a kind in a namespace may be parents or children, whoever made them.
     pub fn shows(&self, kind: &Resource, namespace: &str) -> bool {
         match self {
             Self::All => true,
@@ -66,6 +84,17 @@ impl ShownSecrets {
             self.from()
         ))
     }
+}
+
+fn is_token(of_type: Option<&str>) -> bool {
+    of_type == Some(TOKEN)
+}
+
+/// The type of a Secret; that of a token where it cannot be read.
+fn secret_type(secret: &Object) -> Option<String> {
+    let token = || Some(Value::from(TOKEN));
+    let value = secret.value().ok().map_or_else(token, |mut value| value.get_mut("type").map(Value::take))?;
+    Some(value.as_str().unwrap_or(TOKEN).to_owned())
 }
 
 pub(super) fn is_secrets(kind: &Gvr) -> bool {

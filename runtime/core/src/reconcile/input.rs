@@ -68,7 +68,7 @@ impl ReconcileInput {
         let (mut claims, mut size) = (Vec::new(), Size::default());
         for kind in &config.child_kinds {
             let shown =
-                |object: &Arc<Object>| config.shown_secrets.shows(&kind.resource, &object.key.namespace);
+                |object: &Arc<Object>| config.shown_secrets.shows_child(&kind.resource, object, &parent.uid);
             for object in candidates(&kind.resource, selector.as_ref()).into_iter().filter(shown) {
                 let claim = match config.kind {
                     KindConfig::Composite { .. } => claims::of_composite(parent, selector.as_ref(), &object),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_namespaces_that_are_not_shown_are_no_children() {
+    fn secrets_of_namespaces_that_are_not_shown_are_children_where_the_parent_made_them() {
         let rule = ChildKind::new(resource("v1", "Secret"), UpdateMethod::InPlace);
         let config = |namespace: &str| ControllerConfig {
             child_kinds: vec![rule.clone()],
@@ -276,9 +276,15 @@ mod tests {
         let secrets = [
             a("v1", "Secret", "n/owned").controlled_by("p").object(),
             a("v1", "Secret", "n/adopted").label(UID_LABEL, "p").object(),
+            a("v1", "Secret", "n/token")
+                .controlled_by("p")
+                .with("type", json!("kubernetes.io/service-account-token"))
+                .object(),
+            a("v1", "Secret", "n/odd").controlled_by("p").with("type", json!(1)).object(),
+            a("v1", "Secret", "n/plain").controlled_by("p").with("type", json!("Opaque")).object(),
         ];
         let claims = |namespace| input(&config(namespace), parent(), parts(), &secrets).claims.len();
-        assert_eq!((claims("n"), claims("other")), (2, 0));
+        assert_eq!((claims("n"), claims("other")), (5, 2));
     }
 
     #[test]

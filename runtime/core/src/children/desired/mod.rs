@@ -81,11 +81,21 @@ pub struct DesiredOptions<'a> {
     pub unmanaged: UnmanagedPolicy,
 }
 
+/// The namespace of a child, and its kind; in place of the kind why it is not managed.
+type Placed = (String, Result<Arc<Resource>, DesiredError>);
+
 impl DesiredOptions<'_> {
-    /// The namespace, where hooks may be shown what is made there.
-    fn shown(&self, kind: &Resource, at: At, namespace: String) -> Result<String, DesiredError> {
-        if self.secrets.shows(kind, &namespace) {
-            return Ok(namespace);
+    /// The child's place, where hooks may be shown what becomes of it there.
+    fn shown(
+        &self,
+        kind: &ChildKind,
+        at: At,
+        namespace: String,
+        of_type: Option<&str>,
+    ) -> Result<Placed, DesiredError> {
+        let resource = &kind.resource;
+        if self.secrets.allows_child(resource, &namespace, of_type) {
+            return Ok((namespace, Ok(Arc::clone(resource))));
         }
         Err(DesiredError::Secret { at, namespace, from: self.secrets.from() })
     }
@@ -168,7 +178,7 @@ pub enum DesiredError {
     )]
     NoNamespace { at: At },
     #[error(
-        "the hook's answer: {at} is a Secret in namespace {namespace:?}, and modules and scripts are shown Secrets {from} (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
+        "the hook's answer: {at} is a Secret in namespace {namespace:?} that Kubernetes puts a token into, and modules and scripts are shown Secrets {from} (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
     )]
     Secret { at: At, namespace: String, from: String },
     #[error("the hook's answer: {at} is {gvk} {key} a second time")]
@@ -210,6 +220,7 @@ fn add(
         return Err(DesiredError::Field { at, field: "apiVersion", expected: "like v1 or apps/v1" });
     }
     let gvk = Gvk::new(&api_version, &text("kind", child.get("kind"))?);
+    let of_type = child.get("type").and_then(Value::as_str).map(str::to_owned);
     let Some(Value::Object(metadata)) = child.get_mut("metadata") else {
         return Err(DesiredError::Field { at, field: "metadata", expected: "an object" });
     };
@@ -218,8 +229,7 @@ fn add(
     let given = given_namespace(at, metadata)?;
     let placed = match bounds.child_kinds.iter().find(|kind| kind.resource.gvk == gvk) {
         Some(kind) => namespace(parent, &kind.resource, at, &given)
-            .and_then(|namespace| bounds.shown(&kind.resource, at, namespace))
-            .map(|namespace| (namespace, Ok(Arc::clone(&kind.resource)))),
+            .and_then(|place| bounds.shown(kind, at, place, of_type.as_deref())),
         None => Err(undeclared(bounds.child_kinds, at, &gvk)),
     };
     let (namespace, resource) = match (placed, bounds.unmanaged) {

@@ -32,21 +32,26 @@ fn try_with(
 }
 
 #[test]
-fn a_secret_of_a_namespace_that_is_not_shown_refuses_the_answer() {
+fn a_token_of_a_namespace_that_is_not_shown_refuses_the_answer() {
     let rules = [ChildKind::new(resource("v1", "Secret"), UpdateMethod::InPlace)];
     let parent = a("e/v1", "P", "n/p").uid("u").object();
-    let answer = |namespace: &str| {
+    let answer = |namespace: &str, of_type: Value| {
         let secrets = &ShownSecrets::In([namespace.to_owned()].into());
         let (mark, unmanaged) = (OwnerMark::Uid, UnmanagedPolicy::Created);
         let bounds = DesiredOptions { child_kinds: &rules, secrets, selector: None, mark, unmanaged };
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+        let secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "type": of_type, "metadata": {"name": "s"}});
         let wanted = desired(&parent, bounds, vec![secret.as_object().unwrap().clone()]);
         wanted.map(|wanted| wanted.sequence.len()).map_err(|error| error.to_string())
     };
-    assert_eq!(answer("n"), Ok(1));
+    let token = || json!("kubernetes.io/service-account-token");
+    assert_eq!(answer("n", token()), Ok(1));
+    for other in [json!("Opaque"), json!(null), json!("kubernetes.io/tls")] {
+        assert_eq!(answer("m", other), Ok(1));
+    }
     assert_eq!(
-        answer("m").unwrap_err(),
-        "the hook's answer: children[0] is a Secret in namespace \"n\", and modules and scripts are shown Secrets from \"m\" only (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
+        answer("m", token()).unwrap_err(),
+        "the hook's answer: children[0] is a Secret in namespace \"n\" that Kubernetes puts a token into, and modules and scripts are shown Secrets from \"m\" only (--mount-secret-namespaces): add the namespace to the flag, or set spec.serviceAccountRef"
     );
 }
 
