@@ -253,6 +253,8 @@ pub(crate) async fn c16_a_bound_claim_is_kept_and_a_size_refused_is_told(test: &
     for world in &worlds {
         let spec = json!({
             "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "5Gi" }, "hostPath": { "path": "/nowhere" },
+            // No claim of another world takes it.
+            "claimRef": { "namespace": world.namespace, "name": "claim" },
         });
         let object = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": world.namespace }, "spec": spec });
         test.make(&test.everywhere(&volume), object).await?;
