@@ -44,6 +44,27 @@ enum Part {
     Fuzz,
 }
 
+/// Test targets of the part "unit", which runs the tests of all libraries and programs, too.
+const UNIT: [&str; 11] = [
+    "answers",
+    "cases",
+    "crd_formats",
+    "customize",
+    "deletion_brake",
+    "leader_election",
+    "reference",
+    "requests",
+    "response_matrix",
+    "settling",
+    "tree_size",
+];
+
+/// Test targets that need guests.
+const SANDBOX: [&str; 2] = ["sandbox", "author"];
+
+/// The test target that needs a control plane.
+const ACCEPTANCE: &str = "suite";
+
 const ALL: [Part; 5] = [Part::Check, Part::Unit, Part::Sandbox, Part::Acceptance, Part::Fuzz];
 
 impl Options {
@@ -150,30 +171,16 @@ impl Part {
         match self {
             Self::Check => check::all().map(|ok| (Counts::default(), ok)),
             Self::Unit => {
-                let (mut counts, units) = tests(
-                    &[
-                        "--lib",
-                        "--bins",
-                        "--test",
-                        "cases",
-                        "--test",
-                        "settling",
-                        "--test",
-                        "answers",
-                        "--test",
-                        "requests",
-                        "--test",
-                        "response_matrix",
-                    ],
-                    filters,
-                )?;
+                let targets = UNIT.iter().flat_map(|name| ["--test", name]);
+                let targets: Vec<&str> = ["--lib", "--bins"].into_iter().chain(targets).collect();
+                let (mut counts, units) = tests(&targets, filters)?;
                 let (examples, documentation) = tests(&["--doc"], filters)?;
                 counts += examples;
                 Ok((counts, units && documentation))
             }
-            Self::Sandbox => tests(&["--test", "sandbox", "--test", "author"], filters),
+            Self::Sandbox => tests(&SANDBOX.map(|name| ["--test", name]).concat(), filters),
             Self::Fuzz => fuzz::part(filters),
-            Self::Acceptance => tests(&["--test", "suite"], filters),
+            Self::Acceptance => tests(&["--test", ACCEPTANCE], filters),
         }
     }
 }
@@ -223,4 +230,30 @@ fn close(rows: &[Row]) -> bool {
     println!("all in {}", readable(rows.iter().map(|row| row.took).sum()));
     println!("{} passed, {} failed, {} skipped", sum.passed, sum.failed, sum.skipped);
     rows.iter().all(|row| row.ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cargo::output;
+
+    /// Run by `cargo xtask fuzz`, with features that nothing else has.
+    const FUZZ: [&str; 2] = ["fuzz", "oracle"];
+
+    #[test]
+    fn each_test_target_of_the_workspace_belongs_to_a_part() {
+        let metadata =
+            output(&mut cargo(&["metadata", "--no-deps", "--format-version=1", "--offline"])).unwrap();
+        let metadata: Value = serde_json::from_str(&metadata).unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
+        let tests = targets.filter(|target| target["kind"][0] == "test");
+        let mut there: Vec<&str> = tests.map(|target| target["name"].as_str().unwrap()).collect();
+        let mut run = [&UNIT[..], &SANDBOX, &FUZZ, &[ACCEPTANCE]].concat();
+        there.sort_unstable();
+        run.sort_unstable();
+        assert_eq!(run, there);
+    }
 }

@@ -1,4 +1,5 @@
-//! Links of Markdown files: each leads to a file that is there, and to a heading that it has.
+//! Links of Markdown files: each leads to a file that is there, and to a heading that it has. Source files that a page
+//! names, such as `suite/main.rs`, are there, too.
 
 use std::collections::BTreeSet;
 
@@ -35,6 +36,49 @@ pub(super) fn broken(files: &[(String, String)], exists: impl Fn(&str) -> bool) 
     let pages = files.iter().map(|(file, _)| file).filter(|file| file.starts_with(BOOK));
     let unlisted = pages.filter(|page| !page.ends_with("/SUMMARY.md") && !listed.contains(*page));
     found.extend(unlisted.map(|page| format!("{page}: {BOOK}SUMMARY.md does not name it")));
+    found.extend(unlisted_examples(files));
+    found
+}
+
+/// One line for each example with a page of its own that `README.md` does not link.
+fn unlisted_examples(files: &[(String, String)]) -> Vec<String> {
+    let Some((_, readme)) = files.iter().find(|(file, _)| file == "README.md") else { return Vec::new() };
+    let listed: BTreeSet<String> = links(readme).into_iter().map(|(_, target)| target).collect();
+    let folders = files.iter().filter_map(|(file, _)| file.strip_suffix("/README.md"));
+    let examples = folders.filter(|folder| folder.starts_with("guests/") && !listed.contains(*folder));
+    examples.map(|example| format!("{example}/README.md: README.md does not name it")).collect()
+}
+
+/// One line for each source file that a page names by folder and name, and that is nowhere. `files` are all of the
+/// checkout. A changelog may name what was there once.
+pub(super) fn unknown_names(pages: &[(String, String)], files: &BTreeSet<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (page, text) in pages.iter().filter(|(page, _)| !page.ends_with("CHANGELOG.md")) {
+        for (line, name) in named_sources(text) {
+            let ending = name.trim_start_matches("../");
+            let is_there = |file: &String| {
+                file.strip_suffix(ending).is_some_and(|folder| folder.is_empty() || folder.ends_with('/'))
+            };
+            if !files.iter().any(is_there) {
+                found.push(format!("{page}:{line}: ({name}): there is no such file"));
+            }
+        }
+    }
+    found
+}
+
+/// The code in a page that is the path of a Rust file, with its lines.
+fn named_sources(text: &str) -> Vec<(usize, &str)> {
+    let is_path =
+        |code: &&str| code.contains('/') && code.ends_with(".rs") && !code.contains([' ', '*', '{', '<']);
+    let mut in_code = false;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        in_code ^= line.trim_start().starts_with("```");
+        if !in_code {
+            found.extend(line.split('`').skip(1).step_by(2).filter(is_path).map(|code| (number, code)));
+        }
+    }
     found
 }
 
@@ -154,6 +198,25 @@ mod tests {
     #[test]
     fn the_second_heading_of_a_name_has_a_number() {
         assert_eq!(headings("# A b\n# A-b\n```\n# no\n```\n### [C](d) e"), ["a-b", "a-b-1", "c-e"]);
+    }
+
+    #[test]
+    fn the_readme_links_each_example() {
+        let files = [
+            ("README.md", "[hello](guests/hello)"),
+            ("guests/hello/README.md", ""),
+            ("guests/new/README.md", ""),
+        ];
+        assert_eq!(found(&files), ["guests/new/README.md: README.md does not name it"]);
+    }
+
+    #[test]
+    fn a_source_file_that_a_page_names_is_there() {
+        let text =
+            "`suite/main.rs`, `../b/c.rs`, `rows.rs` and `a b/c.rs`\n`suite/rows.rs`\n```\n`x/y.rs`\n```";
+        let pages = [("a/b.md".to_owned(), text.to_owned()), ("CHANGELOG.md".to_owned(), text.to_owned())];
+        let files = ["tests/suite/main.rs", "b/c.rs"].map(str::to_owned).into();
+        assert_eq!(unknown_names(&pages, &files), ["a/b.md:2: (suite/rows.rs): there is no such file"]);
     }
 
     #[test]

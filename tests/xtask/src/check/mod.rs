@@ -83,15 +83,18 @@ fn documentation() -> Result<()> {
     run_cargo(doc.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Whether all links of pages lead somewhere.
+/// Whether all links of pages lead somewhere, and all source files that they name are there.
 pub(crate) fn links() -> Result<bool> {
     eprintln!("check: links");
     let root = paths::workspace();
-    let mut pages = Vec::new();
+    let (mut pages, mut sources) = (Vec::new(), Vec::new());
     for place in PAGES {
         texts(&root.join(place), "md", &root, &mut pages)?;
+        texts(&root.join(place), "rs", &root, &mut sources)?;
     }
-    let broken = links::broken(&pages, |path| root.join(path).exists());
+    texts(&root.join("guest-sdk"), "rs", &root, &mut sources)?;
+    let mut broken = links::broken(&pages, |path| root.join(path).exists());
+    broken.extend(links::unknown_names(&pages, &sources.into_iter().map(|(path, _)| path).collect()));
     for problem in &broken {
         println!("broken link: {problem}");
     }
