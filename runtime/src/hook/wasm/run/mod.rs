@@ -19,10 +19,12 @@ use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, PoolingAllocationConfig, Store,
+    Trap,
 };
 
 use super::compile::{
-    Code, Digest, Engines, ModuleError, ModuleSettings, Origin, component_engine_config, engine_config,
+    Code, Digest, Engines, Inspected, ModuleError, ModuleSettings, Origin, StartWork,
+    component_engine_config, engine_config,
 };
 pub(crate) use super::wasi::Script;
 use super::wasi::{
@@ -81,6 +83,7 @@ pub struct Module {
     /// The interpreter of a script.
     pub(crate) runner: Option<Arc<Module>>,
     ready: Ready,
+    start: StartWork,
     /// What the interpreter runs.
     script: Option<Script>,
     conduct: Conduct,
@@ -144,8 +147,7 @@ impl Runtime {
     /// The code imports a function that WASI has with another type.
     pub(super) fn module(
         &self,
-        digest: Digest,
-        size: usize,
+        Inspected { digest, start, bytes }: &Inspected,
         code: &Code,
         origin: Origin,
     ) -> Result<Module, ModuleError> {
@@ -157,7 +159,16 @@ impl Runtime {
                 Ready::Component(ReadyComponent::new(ready)?)
             }
         };
-        Ok(Module { digest, size, origin, runner: None, ready, script: None, conduct: Conduct::default() })
+        Ok(Module {
+            digest: *digest,
+            size: bytes.len(),
+            origin,
+            runner: None,
+            ready,
+            start: *start,
+            script: None,
+            conduct: Conduct::default(),
+        })
     }
 
     /// Makes a module of a script: its interpreter, with the script to run.
@@ -168,13 +179,14 @@ impl Runtime {
         took: Duration,
         script: Script,
     ) -> Module {
-        let ready = runner.ready.clone();
+        let (ready, start) = (runner.ready.clone(), runner.start);
         Module {
             digest,
             size,
             origin: Origin::Compiled(took),
             runner: Some(runner),
             ready,
+            start,
             script: Some(script),
             conduct: Conduct::default(),
         }
@@ -191,7 +203,8 @@ impl Runtime {
             Ready::Module(ready) => self.run_module(ready.clone(), module, call, turns),
             Ready::Component(ready) => self.run_component(ready.clone(), module, call, turns),
         };
-        match self.threads.run(run, module.conduct.is_trusted()).await {
+        let is_trusted = module.conduct.is_trusted() && module.start.cost() == 0;
+        match self.threads.run(run, is_trusted).await {
             Ok((called, longest_slice)) => {
                 module.conduct.ran(longest_slice);
                 called
@@ -208,12 +221,12 @@ impl Runtime {
         call: Call<'_>,
         turns: Turns,
     ) -> BoxFuture<'static, (Called, Duration)> {
-        let limits = call.limits;
+        let (limits, start_cost) = (call.limits, module.start.cost());
         let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
         let mut store = Store::new(&self.engines.modules, state);
         store.limiter(CallState::limiter);
         Box::pin(async move {
-            let ran = turns.run(start(&mut store, &ready, limits.instructions)).await;
+            let ran = turns.run(start(&mut store, &ready, limits.instructions, start_cost)).await;
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data()).await
         })
@@ -226,13 +239,14 @@ impl Runtime {
         call: Call<'_>,
         turns: Turns,
     ) -> BoxFuture<'static, (Called, Duration)> {
-        let (limits, request) = (call.limits, call.request.clone());
+        let (limits, request, start_cost) = (call.limits, call.request.clone(), module.start.cost());
         let hook = call.hook.to_owned();
         let state = ComponentState::new(call, module.script.as_ref(), self.max_table_elements);
         let mut store = Store::new(&self.engines.components, state);
         store.limiter(ComponentState::limiter);
         Box::pin(async move {
-            let ran = turns.run(ready.run(&mut store, &hook, &request, limits.instructions)).await;
+            let ran =
+                turns.run(ready.run(&mut store, (&hook, &request), limits.instructions, start_cost)).await;
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data().into_call()).await
         })
@@ -321,15 +335,28 @@ fn pool(
     pool
 }
 
+/// Hands out the budget of a call, less what its start takes.
+fn begin<T>(store: &mut Store<T>, instructions: u64, start_cost: u64) -> wasmtime::Result<()> {
+    store.set_fuel(instructions.saturating_sub(start_cost))?;
+    if instructions < start_cost {
+        return Err(Trap::OutOfFuel.into());
+    }
+    store.fuel_async_yield_interval(Some(YIELD_INTERVAL))
+}
+
 async fn start(
     store: &mut Store<CallState>,
     module: &InstancePre<CallState>,
     instructions: u64,
+    start_cost: u64,
 ) -> Result<(), Failure> {
     let ready = async {
-        store.set_fuel(instructions)?;
-        store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
-        module.instantiate_async(&mut *store).await?.get_typed_func::<(), ()>(&mut *store, "_start")
+        begin(store, instructions, start_cost)?;
+        let instance = module.instantiate_async(&mut *store).await?;
+        if start_cost > 0 {
+            turns::end_turn().await;
+        }
+        instance.get_typed_func::<(), ()>(&mut *store, "_start")
     };
     let main = ready.await.map_err(Failure::Starting)?;
     match main.call_async(store, ()).await {
@@ -370,10 +397,10 @@ mod tests {
 
     /// A module compiled in this process, whatever it imports.
     fn module(runtime: &Runtime, text: &str) -> Module {
-        let code = wasmtime::Module::new(&runtime.engines.modules, wat::parse_str(text).unwrap()).unwrap();
-        let code = Code::Module(code);
-        let origin = Origin::Compiled(Duration::ZERO);
-        runtime.module(Digest::of(text.as_bytes()), text.len(), &code, origin).unwrap()
+        let bytes = wat::parse_str(text).unwrap();
+        let code = Code::Module(wasmtime::Module::new(&runtime.engines.modules, &bytes).unwrap());
+        let inspected = Inspected { digest: Digest::of(&bytes), start: StartWork::default(), bytes };
+        runtime.module(&inspected, &code, Origin::Compiled(Duration::ZERO)).unwrap()
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
 //! Turns of one call: it runs until it ends, its timeout is used up, or others wait and its turn is over.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -35,6 +37,18 @@ pub(super) struct Ran {
     pub(super) turns: Turns,
 }
 
+thread_local! {
+    /// The call that runs on this thread wants no more of its turn.
+    static TURN_ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How a call gave way.
+enum Slice<T> {
+    Ended(T),
+    /// Before its turn was over.
+    TurnEnded,
+}
+
 /// A call's future, whose slices are timed: what it does between two times that it gives way.
 struct Sliced<F> {
     run: Pin<Box<F>>,
@@ -59,10 +73,10 @@ impl Turns {
             let ended = tokio::time::timeout(turn, run.as_mut()).await;
             used += start.elapsed();
             match ended {
-                Ok(Ok(ended)) => break ended,
-                Ok(Err(panic)) => break Err(Failure::panicked(panic.as_ref())),
-                Err(_turn_over) if used < self.timeout => self = self.next().await,
-                Err(_turn_over) => break Err(self.timed_out(used, run.longest_busy)),
+                Ok(Slice::Ended(Ok(ended))) => break ended,
+                Ok(Slice::Ended(Err(panic))) => break Err(Failure::panicked(panic.as_ref())),
+                Ok(Slice::TurnEnded) | Err(_) if used < self.timeout => self = self.next().await,
+                Ok(Slice::TurnEnded) | Err(_) => break Err(self.timed_out(used, run.longest_busy)),
             }
         };
         Ran { ended, longest_slice: run.longest, turns: self }
@@ -97,10 +111,24 @@ impl<F> Sliced<F> {
     }
 }
 
-impl<F: Future> Future for Sliced<F> {
-    type Output = F::Output;
+/// Ends the turn of the call that waits for this: it goes on in its next one.
+pub(super) async fn end_turn() {
+    let mut has_ended = false;
+    poll_fn(|_| {
+        if std::mem::replace(&mut has_ended, true) {
+            return Poll::Ready(());
+        }
+        // The call is polled again as soon as it has its next turn.
+        TURN_ENDS.set(true);
+        Poll::Pending
+    })
+    .await;
+}
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+impl<F: Future> Future for Sliced<F> {
+    type Output = Slice<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let busy = threads::is_of_hooks().then(ThreadTime::now);
         let start = std::time::Instant::now();
         let polled = self.run.as_mut().poll(context);
@@ -108,13 +136,17 @@ impl<F: Future> Future for Sliced<F> {
         if let Some(busy) = busy {
             self.longest_busy = self.longest_busy.max(busy.elapsed());
         }
-        polled
+        match polled {
+            Poll::Ready(ended) => Poll::Ready(Slice::Ended(ended)),
+            Poll::Pending if TURN_ENDS.take() => Poll::Ready(Slice::TurnEnded),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::super::concurrency::Concurrency;
     use super::*;
@@ -155,6 +187,27 @@ mod tests {
             assert!(asked.elapsed() <= bound, "{:?}", asked.elapsed());
         }
         loops.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_ends_its_turn_goes_on_behind_those_that_wait() {
+        let calls = Arc::new(Concurrency::new(1));
+        let order = Mutex::new(Vec::new());
+        let note = |what| order.lock().unwrap().push(what);
+        let heavy = call(&calls, "heavy", Duration::from_secs(1), async {
+            tokio::task::yield_now().await; // until the other waits
+            note("starts");
+            end_turn().await;
+            note("goes on");
+            Ok(())
+        });
+        let other = call(&calls, "other", Duration::from_secs(1), async {
+            note("other");
+            Ok(())
+        });
+        let (heavy, other) = tokio::join!(heavy, other);
+        assert!(heavy.is_ok() && other.is_ok());
+        assert_eq!(*order.lock().unwrap(), ["starts", "other", "goes on"]);
     }
 
     #[tokio::test(start_paused = true)]

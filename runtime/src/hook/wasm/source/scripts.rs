@@ -130,8 +130,8 @@ impl ModuleRegistry {
             Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
         };
         let loaded = async {
-            let (digest, bytes) = self.code.inspect(bytes).await?;
-            self.make(digest, &bytes, &RUNNER_BOUNDS).await
+            let module = self.code.inspect(bytes).await?;
+            self.make(&module, &RUNNER_BOUNDS).await
         };
         loaded.await.map_err(|error: ModuleError| refused(error.to_string()))
     }
