@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use metahook_core::api::policy::{LimitBounds, Limits};
 use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
+use tokio_util::sync::CancellationToken;
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, PoolingAllocationConfig, Store,
     Trap,
@@ -59,6 +60,8 @@ pub struct Runtime {
     concurrency: Concurrency,
     threads: HookThreads,
     max_table_elements: usize,
+    /// The server stops.
+    stops: CancellationToken,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +141,20 @@ impl Runtime {
         let component_linker = wasi::component_linker(&engines.components)?;
         let concurrency = Concurrency::new(settings.concurrency);
         let threads = HookThreads::start().map_err(EngineError::Threads)?;
-        Ok(Self { engines, linker, component_linker, concurrency, threads, max_table_elements })
+        Ok(Self {
+            engines,
+            linker,
+            component_linker,
+            concurrency,
+            threads,
+            max_table_elements,
+            stops: CancellationToken::new(),
+        })
+    }
+
+    /// Ends calls whose answers are of no use any more, at their next slice.
+    pub fn stop(&self) {
+        self.stops.cancel();
     }
 
     /// Makes a module of code.
@@ -190,6 +206,13 @@ impl Runtime {
             script: Some(script),
             conduct: Conduct::default(),
         }
+    }
+
+    /// Calls a module whose answer is of no use any more once the server stops.
+    pub async fn call_until_stop(&self, module: &Module, call: Call<'_>) -> Called {
+        // A call that is dropped ends at its next slice.
+        let called = self.stops.run_until_cancelled(self.call(module, call)).await;
+        called.unwrap_or_else(|| Called::failed(CallError::Stopping))
     }
 
     /// Calls a module once. No state outlives the call.

@@ -172,6 +172,7 @@ fn refusal(error: CallError) -> ModuleError {
         CallError::Timeout { .. }
         | CallError::Start(_)
         | CallError::Stopped { .. }
+        | CallError::Stopping
         | CallError::MemoryShort(_)
         | CallError::Bug(_) => ModuleError::ScriptFailed(error.to_string()),
         CallError::Instructions { .. }
