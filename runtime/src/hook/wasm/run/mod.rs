@@ -8,6 +8,7 @@ mod component;
 mod concurrency;
 mod threads;
 mod turns;
+mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use component::ReadyComponent;
 use concurrency::{Concurrency, max_begun};
 use threads::{Conduct, HookThreads};
 use turns::{Ran, Turns};
+use watchdog::{Watch, Watchdog};
 
 /// Bytes of an error that wasmtime describes.
 const MAX_ERROR: usize = 500;
@@ -59,6 +61,7 @@ pub struct Runtime {
     component_linker: wasmtime::component::Linker<ComponentState>,
     concurrency: Concurrency,
     threads: HookThreads,
+    watchdog: Watchdog,
     max_table_elements: usize,
     /// The server stops.
     stops: CancellationToken,
@@ -141,12 +144,14 @@ impl Runtime {
         let component_linker = wasi::component_linker(&engines.components)?;
         let concurrency = Concurrency::new(settings.concurrency);
         let threads = HookThreads::start().map_err(EngineError::Threads)?;
+        let watchdog = Watchdog::start().map_err(EngineError::Threads)?;
         Ok(Self {
             engines,
             linker,
             component_linker,
             concurrency,
             threads,
+            watchdog,
             max_table_elements,
             stops: CancellationToken::new(),
         })
@@ -222,6 +227,7 @@ impl Runtime {
         }
         let begun = self.concurrency.begin(call.controller).await;
         let turns = Turns::first(begun, call.limits.timeout).await;
+        let turns = (turns, self.watchdog.watch(call.controller, call.hook));
         let run = match &module.ready {
             Ready::Module(ready) => self.run_module(ready.clone(), module, call, turns),
             Ready::Component(ready) => self.run_component(ready.clone(), module, call, turns),
@@ -242,14 +248,14 @@ impl Runtime {
         ready: InstancePre<CallState>,
         module: &Module,
         call: Call<'_>,
-        turns: Turns,
+        (turns, watch): (Turns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
         let (limits, start_cost) = (call.limits, module.start.cost());
         let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
         let mut store = Store::new(&self.engines.modules, state);
         store.limiter(CallState::limiter);
         Box::pin(async move {
-            let ran = turns.run(start(&mut store, &ready, limits.instructions, start_cost)).await;
+            let ran = turns.run(watch, start(&mut store, &ready, limits.instructions, start_cost)).await;
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data()).await
         })
@@ -260,7 +266,7 @@ impl Runtime {
         ready: ReadyComponent,
         module: &Module,
         call: Call<'_>,
-        turns: Turns,
+        (turns, watch): (Turns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
         let (limits, request, start_cost) = (call.limits, call.request.clone(), module.start.cost());
         let hook = call.hook.to_owned();
@@ -268,8 +274,9 @@ impl Runtime {
         let mut store = Store::new(&self.engines.components, state);
         store.limiter(ComponentState::limiter);
         Box::pin(async move {
-            let ran =
-                turns.run(ready.run(&mut store, (&hook, &request), limits.instructions, start_cost)).await;
+            let ran = turns
+                .run(watch, ready.run(&mut store, (&hook, &request), limits.instructions, start_cost))
+                .await;
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data().into_call()).await
         })

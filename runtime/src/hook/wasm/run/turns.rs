@@ -13,9 +13,7 @@ use tokio::time::Instant;
 use super::call_error::Failure;
 use super::concurrency::{Begun, Permit, TURN};
 use super::threads::{self, ThreadTime};
-
-/// A call that uses its thread for so much longer than its timeout without giving way holds its controller back.
-const GRACE: Duration = Duration::from_millis(250);
+use super::watchdog::{GRACE, Watch};
 
 /// A controller is held back for so many times as long as its call kept a thread, up to a bound.
 const HELD_BACK_FACTOR: u32 = 10;
@@ -55,6 +53,8 @@ struct Sliced<F> {
     longest: Duration,
     /// Of the processor; only on threads of hooks.
     longest_busy: Duration,
+    watch: Watch,
+    timeout_at: std::time::Instant,
 }
 
 impl Turns {
@@ -64,12 +64,14 @@ impl Turns {
     }
 
     /// Runs the call. Its timeout counts its turns alone, and not the waits between them; also a panic ends this call alone.
-    pub(super) async fn run(mut self, run: impl Future<Output = Result<(), Failure>>) -> Ran {
-        let mut run = pin!(Sliced::new(AssertUnwindSafe(run).catch_unwind()));
+    pub(super) async fn run(mut self, watch: Watch, run: impl Future<Output = Result<(), Failure>>) -> Ran {
+        let mut run = pin!(Sliced::new(AssertUnwindSafe(run).catch_unwind(), watch));
         let mut used = Duration::ZERO;
         let ended = loop {
             let start = Instant::now();
-            let turn = TURN.min(self.timeout.saturating_sub(used));
+            let left = self.timeout.saturating_sub(used);
+            run.timeout_at = std::time::Instant::now() + left;
+            let turn = TURN.min(left);
             let ended = tokio::time::timeout(turn, run.as_mut()).await;
             used += start.elapsed();
             match ended {
@@ -106,8 +108,14 @@ impl Turns {
 }
 
 impl<F> Sliced<F> {
-    fn new(run: F) -> Self {
-        Self { run: Box::pin(run), longest: Duration::ZERO, longest_busy: Duration::ZERO }
+    fn new(run: F, watch: Watch) -> Self {
+        Self {
+            run: Box::pin(run),
+            longest: Duration::ZERO,
+            longest_busy: Duration::ZERO,
+            watch,
+            timeout_at: std::time::Instant::now(),
+        }
     }
 }
 
@@ -131,7 +139,9 @@ impl<F: Future> Future for Sliced<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let busy = threads::is_of_hooks().then(ThreadTime::now);
         let start = std::time::Instant::now();
+        self.watch.slice_begins(self.timeout_at);
         let polled = self.run.as_mut().poll(context);
+        self.watch.slice_ends();
         self.longest = self.longest.max(start.elapsed());
         if let Some(busy) = busy {
             self.longest_busy = self.longest_busy.max(busy.elapsed());
@@ -149,6 +159,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::super::concurrency::Concurrency;
+    use super::super::watchdog;
     use super::*;
 
     /// Gives way each 10 ms of the paused clock, and never ends.
@@ -165,7 +176,8 @@ mod tests {
         run: impl Future<Output = Result<(), Failure>>,
     ) -> Result<(), Failure> {
         let begun = calls.begin(controller).await;
-        Turns::first(begun, timeout).await.run(run).await.ended
+        let watch = watchdog::Calls::new().watch(controller, "sync");
+        Turns::first(begun, timeout).await.run(watch, run).await.ended
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,6 +220,31 @@ mod tests {
         let (heavy, other) = tokio::join!(heavy, other);
         assert!(heavy.is_ok() && other.is_ok());
         assert_eq!(*order.lock().unwrap(), ["starts", "other", "goes on"]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_never_gives_way_is_told_of_while_it_runs() {
+        let (calls, watched) = (Concurrency::new(1), watchdog::Calls::new());
+        let turns = Turns::first(calls.begin("bad").await, Duration::from_millis(1)).await;
+        let watch = watched.watch("bad", "sync");
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let blocks = async move {
+            ends.recv().unwrap_err();
+            Ok(())
+        };
+        let runs = tokio::spawn(async { turns.run(watch, blocks).await.ended.is_ok() });
+        let look = tokio::task::spawn_blocking(move || {
+            loop {
+                std::thread::sleep(Duration::from_millis(5));
+                let late = watched.late(std::time::Instant::now());
+                if let Some(call) = late.first() {
+                    drop(end);
+                    return call.controller.to_string();
+                }
+            }
+        });
+        assert_eq!(look.await.unwrap(), "bad");
+        assert!(runs.await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]
