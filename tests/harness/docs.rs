@@ -157,6 +157,7 @@ fn limits_of_modules() -> String {
         ],
         ["initial memory", "512Mi", "`--hook-memory-max`", &code(&expected_messages::first_memory("513Mi"))],
         ["pages of initial data, half empty", "2000", "", &code(&expected_messages::sparse_data(2001))],
+        ["work before the first instruction", "400000", "", &code(&expected_messages::start_work(400_001))],
         [
             "processor time to compile",
             "60s",

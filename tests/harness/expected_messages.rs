@@ -144,6 +144,12 @@ pub fn sparse_data(found: usize) -> String {
     )
 }
 
+pub fn start_work(found: usize) -> String {
+    format!(
+        "each call of the module begins with {found} steps of the host (data, elements of tables, globals), and 400000 are allowed: lay its first data together, or write it in the module"
+    )
+}
+
 pub fn first_memory(found: &str) -> String {
     format!(
         "the module begins with {found} of memory, and no hook gets more than 512Mi (--hook-memory-max): lower its initial memory"

@@ -102,6 +102,11 @@ impl HookError {
         }
     }
 
+    /// The server no longer waited for the hook.
+    pub(crate) fn is_stopping(&self) -> bool {
+        matches!(self, Self::Wasm(_, CallError::Stopping))
+    }
+
     pub(crate) fn retry(&self) -> Retry {
         match self {
             Self::NotLoaded(_) | Self::Wasm(..) => Retry::Loud,
@@ -198,7 +203,11 @@ impl HookCaller {
                     memory: memory.clone(),
                 };
                 let start = Instant::now();
-                let called = self.sources.runtime().call(&loaded.module, call).instrument(span.clone()).await;
+                let called = self.sources.runtime().call_until_stop(&loaded.module, call);
+                let called = called.instrument(span.clone()).await;
+                if let Err(error @ CallError::Stopping) = called.answer {
+                    return Err(HookError::Wasm(name, error));
+                }
                 let result =
                     called.answer.as_ref().map_or_else(CallError::category, |_| controller_metrics::OK);
                 let took = start.elapsed();

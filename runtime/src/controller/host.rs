@@ -80,6 +80,8 @@ impl Host {
         for hosted in self.hosted.values() {
             hosted.stop.cancel();
         }
+        // Writes that are under way end; answers that are not there yet are left to the next server.
+        self.context.hooks.sources.runtime().stop();
         for hosted in std::mem::take(&mut self.hosted).into_values() {
             hosted.ended().await;
         }

@@ -60,6 +60,29 @@ async fn a_long_hook_gives_way_to_others() {
     assert!(matches!(called.answer, Err(CallError::Timeout { .. })));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_waits_for_no_hook() {
+    let text =
+        format!("(module {IMPORTS} (func $main (loop $again (br $again))) (export \"_start\" (func $main)))");
+    let registry = registry();
+    let endless = registry.load(wat::parse_str(text).unwrap()).await.unwrap();
+    let limits = Limits { instructions: u64::MAX >> 1, timeout: Duration::from_mins(1), ..limits() };
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        registry.runtime().stop();
+        std::time::Instant::now()
+    };
+    // Two run, and two of the same controller wait for their turn.
+    let calls = (0..4).map(|_| registry.runtime().call_until_stop(&endless, call("", limits)));
+    let (called, stopped) = tokio::join!(futures_util::future::join_all(calls), stop);
+    assert!(stopped.elapsed() < Duration::from_secs(1), "{:?}", stopped.elapsed());
+    for called in called {
+        assert_eq!(called.answer, Err(CallError::Stopping));
+    }
+    let late = registry.runtime().call_until_stop(&endless, call("", limits)).await;
+    assert_eq!(late.answer, Err(CallError::Stopping), "nor begins another");
+}
+
 /// Waits an hour at each round.
 fn sleeps(rounds: u32) -> String {
     // One subscription at 64: clock 1 (monotonic).

@@ -24,6 +24,7 @@ mod mounts;
 mod preview2;
 mod purity;
 mod reach;
+mod start;
 
 /// Begins every module here: what it can call, and a few words of its own.
 const IMPORTS: &str = r#"

@@ -91,6 +91,16 @@ impl ReconcileError {
         }
     }
 
+    /// The server stops, and no longer waited for a hook: no failure, and nothing was planned.
+    pub(super) fn is_stopping(&self) -> bool {
+        match self {
+            Self::Hook(error)
+            | Self::Older { source: error, .. }
+            | Self::Related(RelatedError::Hook(error)) => error.is_stopping(),
+            _ => false,
+        }
+    }
+
     /// The failures of several writes as one, which names those that are worth an Event; the others are tried again with
     /// them. `what`: the plural of what was written.
     pub(super) fn of_all(what: &str, mut errors: Vec<Self>) -> Option<Self> {
@@ -181,10 +191,27 @@ impl ClaimError {
 mod tests {
     use super::*;
     use crate::controller::reconcile::testing::children;
+    use crate::hook::wasm::run::CallError;
 
     fn child(name: &str, source: Problem) -> ReconcileError {
         let id = ObjectId { resource: children(), key: Key::new("n", name) };
         ReconcileError::Child { id: Box::new(id), source }
+    }
+
+    #[test]
+    fn a_hook_that_the_server_no_longer_waits_for_is_no_failure_of_it() {
+        let of = |error: CallError| HookError::Wasm(HookName::Sync, error);
+        for is_stopping in [true, false] {
+            let error = || of(if is_stopping { CallError::Stopping } else { CallError::Bug(String::new()) });
+            let revision = String::new();
+            for error in [
+                ReconcileError::from(error()),
+                RelatedError::from(error()).into(),
+                ReconcileError::Older { hook: HookName::Sync, revision, source: error() },
+            ] {
+                assert_eq!(error.is_stopping(), is_stopping, "{error:?}");
+            }
+        }
     }
 
     fn quiet() -> ReconcileError {

@@ -174,6 +174,10 @@ impl Reconciler {
         if attempts.wrote {
             accepted.note();
         }
+        if prepared.as_ref().is_err_and(ReconcileError::is_stopping) {
+            // It is left to the server that comes next.
+            return Some(Outcome::Postponed(HELD_RETRY_DELAY));
+        }
         self.parents.record_new(&parent, EventReason::MemoryShort, attempts.warning());
         let (mut resync_after, mut reads_clock, mut changing) = (None, false, None);
         let result = match prepared {

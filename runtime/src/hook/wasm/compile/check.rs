@@ -7,7 +7,8 @@ use wasmparser::{
     WasmFeatures,
 };
 
-use super::outline::{Kind, MAX_NAMED, MAX_NAMES, OutlineBounds, check_data, check_memories, check_tables};
+use super::outline::{Kind, MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_sparse, check_tables};
+use super::start_work::{ModuleStart, StartWork};
 use super::{ModuleError, component};
 
 /// The module that hooks may import from.
@@ -25,7 +26,7 @@ const WASI_FUNCTIONS: &str = "args_get args_sizes_get clock_res_get clock_time_g
 /// Reads the outline. The bodies of functions are left to the compiler's process.
 ///
 /// *Guarantees*: memory grows with the imports alone; work grows with the number of entries.
-pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
+pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleError> {
     if !bytes.starts_with(b"\0asm") {
         let first: Vec<String> = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         return Err(ModuleError::NotWasm(if first.is_empty() { "none".to_owned() } else { first.join(" ") }));
@@ -35,18 +36,24 @@ pub fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
     }
     let mut outline = Outline::default();
     for payload in Parser::new(0).parse_all(bytes) {
-        outline.read(payload?, bounds)?;
+        let payload = payload?;
+        outline.work.read(&payload)?;
+        outline.read(payload, bounds)?;
     }
     if outline.unknown_count > 0 {
         return Err(ModuleError::Import(outline.unknown()));
     }
     let start = outline.function(outline.start.ok_or(ModuleError::NoStart)?)?;
     let takes_nothing = |start: FuncType| start.params().is_empty() && start.results().is_empty();
-    if start.is_some_and(takes_nothing) { Ok(()) } else { Err(ModuleError::StartType) }
+    if !start.is_some_and(takes_nothing) {
+        return Err(ModuleError::StartType);
+    }
+    StartWork::of(outline.work.steps(Kind::Module))
 }
 
 #[derive(Default)]
 struct Outline<'a> {
+    work: ModuleStart,
     types: Option<TypeSectionReader<'a>>,
     /// Types of imported functions, which are numbered first.
     imported: Vec<u32>,
@@ -82,7 +89,7 @@ impl<'a> Outline<'a> {
                 check_tables(tables, bounds)?;
             }
             Payload::MemorySection(memories) => check_memories(memories, bounds)?,
-            Payload::DataSection(data) => check_data(data, &mut 0)?,
+            Payload::DataSection(_) => check_sparse(self.work.sparse_pages())?,
             Payload::ExportSection(exports) => {
                 for export in exports {
                     if let Export { name: "_start", kind: ExternalKind::Func, index } = export? {
@@ -215,7 +222,7 @@ mod tests {
     const START: &str = "(func (export \"_start\"))";
 
     fn found(text: &str) -> Result<(), ModuleError> {
-        inspect(&wat::parse_str(format!("(module {text})")).unwrap(), BOUNDS)
+        inspect(&wat::parse_str(format!("(module {text})")).unwrap(), BOUNDS).map(drop)
     }
 
     fn refused(text: &str) -> String {
@@ -295,7 +302,7 @@ mod tests {
         };
         let found = |text: &str| {
             let text = format!("(module (memory 200) {text} {START})");
-            inspect(&wat::parse_str(text).unwrap(), OutlineBounds { memory: 16 << 20, ..BOUNDS })
+            inspect(&wat::parse_str(text).unwrap(), OutlineBounds { memory: 16 << 20, ..BOUNDS }).map(drop)
         };
         assert_eq!(found(&data(2000, 4096, "x")), Ok(()));
         assert_eq!(found(&data(2001, 4096, "x")), Err(ModuleError::Data { found: 2001, bound: 2000 }));

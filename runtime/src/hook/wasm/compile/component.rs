@@ -4,7 +4,9 @@ use metahook_core::shorten;
 use wasmparser::{ComponentExternalKind, ComponentTypeRef, Parser, Payload};
 
 use super::ModuleError;
-use super::outline::{MAX_NAMED, MAX_NAMES, OutlineBounds, check_data, check_memories, check_tables};
+use super::component_start::ComponentStart;
+use super::outline::{MAX_NAMED, MAX_NAMES, OutlineBounds, check_memories, check_sparse, check_tables};
+use super::start_work::StartWork;
 
 /// Modules inside of one component: that of `CPython` has about forty.
 const MAX_MODULES: usize = 128;
@@ -25,7 +27,7 @@ struct Outline {
     depth: usize,
     modules: usize,
     functions: u32,
-    sparse_pages: u64,
+    start: ComponentStart,
     refused: Vec<String>,
     refused_count: usize,
     is_called: bool,
@@ -34,15 +36,20 @@ struct Outline {
 /// Reads the outline of a component and of all that it is made of.
 ///
 /// *Guarantees*: memory grows with the depth alone; work grows with the number of entries.
-pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<(), ModuleError> {
+pub(super) fn inspect(bytes: &[u8], bounds: OutlineBounds) -> Result<StartWork, ModuleError> {
     let mut outline = Outline::default();
     for payload in Parser::new(0).parse_all(bytes) {
-        outline.read(payload?, bounds)?;
+        let payload = payload?;
+        outline.start.read(&payload)?;
+        outline.read(payload, bounds)?;
     }
     if outline.refused_count > 0 {
         return Err(ModuleError::ComponentImport(outline.refused()));
     }
-    if outline.is_called { Ok(()) } else { Err(ModuleError::NoRun) }
+    if !outline.is_called {
+        return Err(ModuleError::NoRun);
+    }
+    StartWork::of(outline.start.steps())
 }
 
 impl Outline {
@@ -64,7 +71,7 @@ impl Outline {
             }
             Payload::TableSection(tables) => check_tables(tables, bounds)?,
             Payload::MemorySection(memories) => check_memories(memories, bounds)?,
-            Payload::DataSection(data) => check_data(data, &mut self.sparse_pages)?,
+            Payload::DataSection(_) => check_sparse(self.start.sparse_pages())?,
             Payload::ComponentImportSection(imports) if self.depth == 1 => {
                 for import in imports {
                     let import = import?;
@@ -116,7 +123,7 @@ mod tests {
         (func (export "sync") (canon lift (core func $i "f")))"#;
 
     fn found(text: &str) -> Result<(), ModuleError> {
-        inspect(&wat::parse_str(format!("(component {text})")).unwrap(), BOUNDS)
+        inspect(&wat::parse_str(format!("(component {text})")).unwrap(), BOUNDS).map(drop)
     }
 
     fn refused(text: &str) -> String {
@@ -161,6 +168,31 @@ mod tests {
         let modules = |count| "(core module)".repeat(count) + SYNC;
         assert_eq!(found(&modules(MAX_MODULES - 1)), Ok(()));
         assert_eq!(found(&modules(MAX_MODULES)), Err(ModuleError::Modules(MAX_MODULES)));
+    }
+
+    #[test]
+    fn a_module_of_a_component_counts_as_often_as_it_is_instantiated() {
+        let module = format!("(core module $m {})", "(global i32 (i32.const 0))".repeat(10_000));
+        let with = |text: &str| {
+            let bytes = wat::parse_str(format!("(component {module} {text} {SYNC})")).unwrap();
+            inspect(&bytes, BOUNDS).map(StartWork::cost)
+        };
+        let once = "(core instance (instantiate $m))";
+        assert_eq!(with(""), Ok(0));
+        assert_eq!(with(once), Ok(0));
+        assert_eq!(with(&once.repeat(3)), Ok(200_000));
+        assert_eq!(with(&once.repeat(41)), Err(ModuleError::Start { found: 410_000, bound: 400_000 }));
+        let inner = format!(
+            "(component $c (alias outer 1 $m (core module $n)) {})",
+            "(core instance (instantiate $n))".repeat(2)
+        );
+        assert_eq!(with(&inner), Ok(0), "it is not instantiated");
+        assert_eq!(with(&(inner.clone() + "(instance (instantiate $c))")), Ok(100_000));
+        let outer = format!("(component $d {inner} {})", "(instance (instantiate $c))".repeat(2));
+        let outer = outer.replace("outer 1", "outer 2");
+        assert_eq!(with(&(outer + &"(instance (instantiate $d))".repeat(2))), Ok(700_000));
+        let handed = r#"(component (import "m" (core module)) (core instance (instantiate 0)))"#;
+        assert!(with(handed).unwrap_err().to_string().contains("build its parts as one component"));
     }
 
     proptest::proptest! {

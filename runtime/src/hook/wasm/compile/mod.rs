@@ -8,7 +8,9 @@ mod cache;
 pub(crate) mod check;
 mod compiler;
 pub(super) mod component;
+mod component_start;
 pub(crate) mod outline;
+mod start_work;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ use cache::Cache;
 use compiler::Compiler;
 pub use compiler::compile;
 use outline::{Kind, OutlineBounds};
+pub use start_work::StartWork;
 
 /// Bytes of an error that a module or wasmtime describes.
 const MAX_ERROR: usize = 500;
@@ -131,6 +134,10 @@ pub enum ModuleError {
         "the module's first data lies on {found} pages of 4 KiB more than it fills, and {bound} are allowed: lay it together"
     )]
     Data { found: u64, bound: u64 },
+    #[error(
+        "each call of the module begins with {found} steps of the host (data, elements of tables, globals), and {bound} are allowed: lay its first data together, or write it in the module"
+    )]
+    Start { found: u64, bound: u64 },
     #[error("the module has {0} tables, and a hook has one: build with --target wasm32-wasip1")]
     Tables(u32),
     #[error("the module has no function _start: build a command (fn main), not a library")]
@@ -216,6 +223,7 @@ impl ModuleError {
             | Self::Memory { .. }
             | Self::Table { .. }
             | Self::Data { .. }
+            | Self::Start { .. }
             | Self::Tables(_)
             | Self::NoStart
             | Self::StartType
@@ -237,17 +245,16 @@ pub fn engine_config() -> Config {
     config.cranelift_nan_canonicalization(true);
     config.max_wasm_stack(512 << 10);
     config.async_stack_size(2 << 20);
+    config.memory_guaranteed_dense_image_size(Kind::Module.dense_image());
     config.wasm_features(check::ALLOWED.complement(), false);
     config
 }
 
 /// The same for components.
 pub fn component_engine_config() -> Config {
-    /// Bytes of a memory's first content that is mapped, however much of it is zeros: an interpreter's is a few times ten MiB.
-    const DENSE_IMAGE: u64 = 64 << 20;
     let mut config = engine_config();
     config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
-    config.memory_guaranteed_dense_image_size(DENSE_IMAGE);
+    config.memory_guaranteed_dense_image_size(Kind::Component.dense_image());
     config
 }
 
@@ -265,6 +272,14 @@ impl Engines {
             Kind::Component => &self.components,
         }
     }
+}
+
+/// A module whose outline is right.
+pub(super) struct Inspected {
+    pub(super) digest: Digest,
+    /// What each call begins with.
+    pub(super) start: StartWork,
+    pub(super) bytes: Vec<u8>,
 }
 
 /// Code that an engine can run.
@@ -327,22 +342,25 @@ impl CodeLoader {
     }
 
     /// Checks the outline of a module and computes its digest, on a thread for blocking work.
-    pub(super) async fn inspect(&self, bytes: Vec<u8>) -> Result<(Digest, Vec<u8>), ModuleError> {
+    pub(super) async fn inspect(&self, bytes: Vec<u8>) -> Result<Inspected, ModuleError> {
         let bounds = self.outline_bounds;
-        blocking(move || check::inspect(&bytes, bounds).map(|()| (Digest::of(&bytes), bytes))).await
+        let inspect = move || {
+            let start = check::inspect(&bytes, bounds)?;
+            Ok(Inspected { digest: Digest::of(&bytes), start, bytes })
+        };
+        blocking(inspect).await
     }
 
     /// Code of a module that has been inspected.
     pub(super) async fn load(
         &self,
-        digest: Digest,
-        bytes: &[u8],
+        Inspected { digest, bytes, .. }: &Inspected,
         bounds: &ModuleBounds,
     ) -> Result<(Code, Origin), ModuleError> {
         let start = Instant::now();
         let kind = Kind::of(bytes);
         let engine = self.engines.of(kind);
-        let name = Name::new(digest, engine);
+        let name = Name::new(*digest, engine);
         if let Some(code) = self.cached(&name, kind).await {
             return Ok((code, Origin::Cached(start.elapsed())));
         }

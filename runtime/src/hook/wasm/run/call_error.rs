@@ -63,6 +63,8 @@ pub enum CallError {
     MemoryShort(MemoryShort),
     #[error(transparent)]
     Request(RequestTooLarge),
+    #[error("the server stops, and no longer waits for the hook")]
+    Stopping,
     #[error("the server failed while it ran the hook, which is a bug of the server: {0}")]
     Bug(String),
 }
@@ -83,6 +85,7 @@ impl CallError {
             Self::Stopped { .. } => "HookStopped",
             Self::MemoryShort(_) => "MemoryShort",
             Self::Request(_) => "HookRequest",
+            Self::Stopping => "ServerStopping",
             Self::Bug(_) => "HookBug",
         }
     }

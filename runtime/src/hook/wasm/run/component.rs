@@ -8,9 +8,10 @@ use wasmtime::{Store, WasmBacktrace, bail, format_err};
 use wasmtime_wasi::I32Exit;
 
 use super::call_error::Failure;
+use super::{begin, turns};
 use crate::hook::wasm::compile::ModuleError;
 use crate::hook::wasm::compile::component::{HOOKS, RUN};
-use crate::hook::wasm::wasi::{Charge, ComponentState, Exit, YIELD_INTERVAL};
+use crate::hook::wasm::wasi::{Charge, ComponentState, Exit};
 
 /// A component with everything it imports, and its exports.
 #[derive(Clone)]
@@ -48,15 +49,18 @@ impl ReadyComponent {
     pub(super) async fn run(
         &self,
         store: &mut Store<ComponentState>,
-        hook: &str,
-        request: &[u8],
+        (hook, request): (&str, &[u8]),
         instructions: u64,
+        start_cost: u64,
     ) -> Result<(), Failure> {
         let ready = async {
-            store.set_fuel(instructions)?;
-            store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
+            begin(store, instructions, start_cost)?;
             store.call_hook_async(Charge);
-            self.ready.instantiate_async(&mut *store).await
+            let instance = self.ready.instantiate_async(&mut *store).await?;
+            if start_cost > 0 {
+                turns::end_turn().await;
+            }
+            Ok(instance)
         };
         let instance = ready.await.map_err(Failure::Starting)?;
         let ended = match (self.hooks.get(hook), &self.run) {

@@ -8,6 +8,7 @@ mod component;
 mod concurrency;
 mod threads;
 mod turns;
+mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +18,15 @@ use futures_util::future::BoxFuture;
 use metahook_core::api::policy::{LimitBounds, Limits};
 use metahook_core::hook::{MAX_REQUEST, RequestTooLarge};
 use metahook_core::shorten;
+use tokio_util::sync::CancellationToken;
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, InstancePre, Linker, PoolingAllocationConfig, Store,
+    Trap,
 };
 
 use super::compile::{
-    Code, Digest, Engines, ModuleError, ModuleSettings, Origin, component_engine_config, engine_config,
+    Code, Digest, Engines, Inspected, ModuleError, ModuleSettings, Origin, StartWork,
+    component_engine_config, engine_config,
 };
 pub(crate) use super::wasi::Script;
 use super::wasi::{
@@ -36,6 +40,7 @@ use component::ReadyComponent;
 use concurrency::{Concurrency, max_begun};
 use threads::{Conduct, HookThreads};
 use turns::{Ran, Turns};
+use watchdog::{Watch, Watchdog};
 
 /// Bytes of an error that wasmtime describes.
 const MAX_ERROR: usize = 500;
@@ -56,7 +61,10 @@ pub struct Runtime {
     component_linker: wasmtime::component::Linker<ComponentState>,
     concurrency: Concurrency,
     threads: HookThreads,
+    watchdog: Watchdog,
     max_table_elements: usize,
+    /// The server stops.
+    stops: CancellationToken,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +89,7 @@ pub struct Module {
     /// The interpreter of a script.
     pub(crate) runner: Option<Arc<Module>>,
     ready: Ready,
+    start: StartWork,
     /// What the interpreter runs.
     script: Option<Script>,
     conduct: Conduct,
@@ -135,7 +144,22 @@ impl Runtime {
         let component_linker = wasi::component_linker(&engines.components)?;
         let concurrency = Concurrency::new(settings.concurrency);
         let threads = HookThreads::start().map_err(EngineError::Threads)?;
-        Ok(Self { engines, linker, component_linker, concurrency, threads, max_table_elements })
+        let watchdog = Watchdog::start().map_err(EngineError::Threads)?;
+        Ok(Self {
+            engines,
+            linker,
+            component_linker,
+            concurrency,
+            threads,
+            watchdog,
+            max_table_elements,
+            stops: CancellationToken::new(),
+        })
+    }
+
+    /// Ends calls whose answers are of no use any more, at their next slice.
+    pub fn stop(&self) {
+        self.stops.cancel();
     }
 
     /// Makes a module of code.
@@ -144,8 +168,7 @@ impl Runtime {
     /// The code imports a function that WASI has with another type.
     pub(super) fn module(
         &self,
-        digest: Digest,
-        size: usize,
+        Inspected { digest, start, bytes }: &Inspected,
         code: &Code,
         origin: Origin,
     ) -> Result<Module, ModuleError> {
@@ -157,7 +180,16 @@ impl Runtime {
                 Ready::Component(ReadyComponent::new(ready)?)
             }
         };
-        Ok(Module { digest, size, origin, runner: None, ready, script: None, conduct: Conduct::default() })
+        Ok(Module {
+            digest: *digest,
+            size: bytes.len(),
+            origin,
+            runner: None,
+            ready,
+            start: *start,
+            script: None,
+            conduct: Conduct::default(),
+        })
     }
 
     /// Makes a module of a script: its interpreter, with the script to run.
@@ -168,16 +200,24 @@ impl Runtime {
         took: Duration,
         script: Script,
     ) -> Module {
-        let ready = runner.ready.clone();
+        let (ready, start) = (runner.ready.clone(), runner.start);
         Module {
             digest,
             size,
             origin: Origin::Compiled(took),
             runner: Some(runner),
             ready,
+            start,
             script: Some(script),
             conduct: Conduct::default(),
         }
+    }
+
+    /// Calls a module whose answer is of no use any more once the server stops.
+    pub async fn call_until_stop(&self, module: &Module, call: Call<'_>) -> Called {
+        // A call that is dropped ends at its next slice.
+        let called = self.stops.run_until_cancelled(self.call(module, call)).await;
+        called.unwrap_or_else(|| Called::failed(CallError::Stopping))
     }
 
     /// Calls a module once. No state outlives the call.
@@ -187,11 +227,13 @@ impl Runtime {
         }
         let begun = self.concurrency.begin(call.controller).await;
         let turns = Turns::first(begun, call.limits.timeout).await;
+        let turns = (turns, self.watchdog.watch(call.controller, call.hook));
         let run = match &module.ready {
             Ready::Module(ready) => self.run_module(ready.clone(), module, call, turns),
             Ready::Component(ready) => self.run_component(ready.clone(), module, call, turns),
         };
-        match self.threads.run(run, module.conduct.is_trusted()).await {
+        let is_trusted = module.conduct.is_trusted() && module.start.cost() == 0;
+        match self.threads.run(run, is_trusted).await {
             Ok((called, longest_slice)) => {
                 module.conduct.ran(longest_slice);
                 called
@@ -206,14 +248,14 @@ impl Runtime {
         ready: InstancePre<CallState>,
         module: &Module,
         call: Call<'_>,
-        turns: Turns,
+        (turns, watch): (Turns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
-        let limits = call.limits;
+        let (limits, start_cost) = (call.limits, module.start.cost());
         let state = CallState::with_script(call, module.script.as_ref(), self.max_table_elements);
         let mut store = Store::new(&self.engines.modules, state);
         store.limiter(CallState::limiter);
         Box::pin(async move {
-            let ran = turns.run(start(&mut store, &ready, limits.instructions)).await;
+            let ran = turns.run(watch, start(&mut store, &ready, limits.instructions, start_cost)).await;
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data()).await
         })
@@ -224,15 +266,17 @@ impl Runtime {
         ready: ReadyComponent,
         module: &Module,
         call: Call<'_>,
-        turns: Turns,
+        (turns, watch): (Turns, Watch),
     ) -> BoxFuture<'static, (Called, Duration)> {
-        let (limits, request) = (call.limits, call.request.clone());
+        let (limits, request, start_cost) = (call.limits, call.request.clone(), module.start.cost());
         let hook = call.hook.to_owned();
         let state = ComponentState::new(call, module.script.as_ref(), self.max_table_elements);
         let mut store = Store::new(&self.engines.components, state);
         store.limiter(ComponentState::limiter);
         Box::pin(async move {
-            let ran = turns.run(ready.run(&mut store, &hook, &request, limits.instructions)).await;
+            let ran = turns
+                .run(watch, ready.run(&mut store, (&hook, &request), limits.instructions, start_cost))
+                .await;
             let left = store.get_fuel().unwrap_or_default();
             Called::ended(ran, &limits, left, store.into_data().into_call()).await
         })
@@ -321,15 +365,28 @@ fn pool(
     pool
 }
 
+/// Hands out the budget of a call, less what its start takes.
+fn begin<T>(store: &mut Store<T>, instructions: u64, start_cost: u64) -> wasmtime::Result<()> {
+    store.set_fuel(instructions.saturating_sub(start_cost))?;
+    if instructions < start_cost {
+        return Err(Trap::OutOfFuel.into());
+    }
+    store.fuel_async_yield_interval(Some(YIELD_INTERVAL))
+}
+
 async fn start(
     store: &mut Store<CallState>,
     module: &InstancePre<CallState>,
     instructions: u64,
+    start_cost: u64,
 ) -> Result<(), Failure> {
     let ready = async {
-        store.set_fuel(instructions)?;
-        store.fuel_async_yield_interval(Some(YIELD_INTERVAL))?;
-        module.instantiate_async(&mut *store).await?.get_typed_func::<(), ()>(&mut *store, "_start")
+        begin(store, instructions, start_cost)?;
+        let instance = module.instantiate_async(&mut *store).await?;
+        if start_cost > 0 {
+            turns::end_turn().await;
+        }
+        instance.get_typed_func::<(), ()>(&mut *store, "_start")
     };
     let main = ready.await.map_err(Failure::Starting)?;
     match main.call_async(store, ()).await {
@@ -370,10 +427,10 @@ mod tests {
 
     /// A module compiled in this process, whatever it imports.
     fn module(runtime: &Runtime, text: &str) -> Module {
-        let code = wasmtime::Module::new(&runtime.engines.modules, wat::parse_str(text).unwrap()).unwrap();
-        let code = Code::Module(code);
-        let origin = Origin::Compiled(Duration::ZERO);
-        runtime.module(Digest::of(text.as_bytes()), text.len(), &code, origin).unwrap()
+        let bytes = wat::parse_str(text).unwrap();
+        let code = Code::Module(wasmtime::Module::new(&runtime.engines.modules, &bytes).unwrap());
+        let inspected = Inspected { digest: Digest::of(&bytes), start: StartWork::default(), bytes };
+        runtime.module(&inspected, &code, Origin::Compiled(Duration::ZERO)).unwrap()
     }
 
     #[tokio::test]

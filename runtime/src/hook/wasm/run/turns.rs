@@ -1,5 +1,7 @@
 //! Turns of one call: it runs until it ends, its timeout is used up, or others wait and its turn is over.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -11,9 +13,7 @@ use tokio::time::Instant;
 use super::call_error::Failure;
 use super::concurrency::{Begun, Permit, TURN};
 use super::threads::{self, ThreadTime};
-
-/// A call that uses its thread for so much longer than its timeout without giving way holds its controller back.
-const GRACE: Duration = Duration::from_millis(250);
+use super::watchdog::{GRACE, Watch};
 
 /// A controller is held back for so many times as long as its call kept a thread, up to a bound.
 const HELD_BACK_FACTOR: u32 = 10;
@@ -35,12 +35,26 @@ pub(super) struct Ran {
     pub(super) turns: Turns,
 }
 
+thread_local! {
+    /// The call that runs on this thread wants no more of its turn.
+    static TURN_ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How a call gave way.
+enum Slice<T> {
+    Ended(T),
+    /// Before its turn was over.
+    TurnEnded,
+}
+
 /// A call's future, whose slices are timed: what it does between two times that it gives way.
 struct Sliced<F> {
     run: Pin<Box<F>>,
     longest: Duration,
     /// Of the processor; only on threads of hooks.
     longest_busy: Duration,
+    watch: Watch,
+    timeout_at: std::time::Instant,
 }
 
 impl Turns {
@@ -50,19 +64,21 @@ impl Turns {
     }
 
     /// Runs the call. Its timeout counts its turns alone, and not the waits between them; also a panic ends this call alone.
-    pub(super) async fn run(mut self, run: impl Future<Output = Result<(), Failure>>) -> Ran {
-        let mut run = pin!(Sliced::new(AssertUnwindSafe(run).catch_unwind()));
+    pub(super) async fn run(mut self, watch: Watch, run: impl Future<Output = Result<(), Failure>>) -> Ran {
+        let mut run = pin!(Sliced::new(AssertUnwindSafe(run).catch_unwind(), watch));
         let mut used = Duration::ZERO;
         let ended = loop {
             let start = Instant::now();
-            let turn = TURN.min(self.timeout.saturating_sub(used));
+            let left = self.timeout.saturating_sub(used);
+            run.timeout_at = std::time::Instant::now() + left;
+            let turn = TURN.min(left);
             let ended = tokio::time::timeout(turn, run.as_mut()).await;
             used += start.elapsed();
             match ended {
-                Ok(Ok(ended)) => break ended,
-                Ok(Err(panic)) => break Err(Failure::panicked(panic.as_ref())),
-                Err(_turn_over) if used < self.timeout => self = self.next().await,
-                Err(_turn_over) => break Err(self.timed_out(used, run.longest_busy)),
+                Ok(Slice::Ended(Ok(ended))) => break ended,
+                Ok(Slice::Ended(Err(panic))) => break Err(Failure::panicked(panic.as_ref())),
+                Ok(Slice::TurnEnded) | Err(_) if used < self.timeout => self = self.next().await,
+                Ok(Slice::TurnEnded) | Err(_) => break Err(self.timed_out(used, run.longest_busy)),
             }
         };
         Ran { ended, longest_slice: run.longest, turns: self }
@@ -92,31 +108,58 @@ impl Turns {
 }
 
 impl<F> Sliced<F> {
-    fn new(run: F) -> Self {
-        Self { run: Box::pin(run), longest: Duration::ZERO, longest_busy: Duration::ZERO }
+    fn new(run: F, watch: Watch) -> Self {
+        Self {
+            run: Box::pin(run),
+            longest: Duration::ZERO,
+            longest_busy: Duration::ZERO,
+            watch,
+            timeout_at: std::time::Instant::now(),
+        }
     }
 }
 
-impl<F: Future> Future for Sliced<F> {
-    type Output = F::Output;
+/// Ends the turn of the call that waits for this: it goes on in its next one.
+pub(super) async fn end_turn() {
+    let mut has_ended = false;
+    poll_fn(|_| {
+        if std::mem::replace(&mut has_ended, true) {
+            return Poll::Ready(());
+        }
+        // The call is polled again as soon as it has its next turn.
+        TURN_ENDS.set(true);
+        Poll::Pending
+    })
+    .await;
+}
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+impl<F: Future> Future for Sliced<F> {
+    type Output = Slice<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let busy = threads::is_of_hooks().then(ThreadTime::now);
         let start = std::time::Instant::now();
+        self.watch.slice_begins(self.timeout_at);
         let polled = self.run.as_mut().poll(context);
+        self.watch.slice_ends();
         self.longest = self.longest.max(start.elapsed());
         if let Some(busy) = busy {
             self.longest_busy = self.longest_busy.max(busy.elapsed());
         }
-        polled
+        match polled {
+            Poll::Ready(ended) => Poll::Ready(Slice::Ended(ended)),
+            Poll::Pending if TURN_ENDS.take() => Poll::Ready(Slice::TurnEnded),
+            Poll::Pending => Poll::Pending,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use super::super::concurrency::Concurrency;
+    use super::super::watchdog;
     use super::*;
 
     /// Gives way each 10 ms of the paused clock, and never ends.
@@ -133,7 +176,8 @@ mod tests {
         run: impl Future<Output = Result<(), Failure>>,
     ) -> Result<(), Failure> {
         let begun = calls.begin(controller).await;
-        Turns::first(begun, timeout).await.run(run).await.ended
+        let watch = watchdog::Calls::new().watch(controller, "sync");
+        Turns::first(begun, timeout).await.run(watch, run).await.ended
     }
 
     #[tokio::test(start_paused = true)]
@@ -155,6 +199,52 @@ mod tests {
             assert!(asked.elapsed() <= bound, "{:?}", asked.elapsed());
         }
         loops.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_ends_its_turn_goes_on_behind_those_that_wait() {
+        let calls = Arc::new(Concurrency::new(1));
+        let order = Mutex::new(Vec::new());
+        let note = |what| order.lock().unwrap().push(what);
+        let heavy = call(&calls, "heavy", Duration::from_secs(1), async {
+            tokio::task::yield_now().await; // until the other waits
+            note("starts");
+            end_turn().await;
+            note("goes on");
+            Ok(())
+        });
+        let other = call(&calls, "other", Duration::from_secs(1), async {
+            note("other");
+            Ok(())
+        });
+        let (heavy, other) = tokio::join!(heavy, other);
+        assert!(heavy.is_ok() && other.is_ok());
+        assert_eq!(*order.lock().unwrap(), ["starts", "other", "goes on"]);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_never_gives_way_is_told_of_while_it_runs() {
+        let (calls, watched) = (Concurrency::new(1), watchdog::Calls::new());
+        let turns = Turns::first(calls.begin("bad").await, Duration::from_millis(1)).await;
+        let watch = watched.watch("bad", "sync");
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let blocks = async move {
+            ends.recv().unwrap_err();
+            Ok(())
+        };
+        let runs = tokio::spawn(async { turns.run(watch, blocks).await.ended.is_ok() });
+        let look = tokio::task::spawn_blocking(move || {
+            loop {
+                std::thread::sleep(Duration::from_millis(5));
+                let late = watched.late(std::time::Instant::now());
+                if let Some(call) = late.first() {
+                    drop(end);
+                    return call.controller.to_string();
+                }
+            }
+        });
+        assert_eq!(look.await.unwrap(), "bad");
+        assert!(runs.await.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

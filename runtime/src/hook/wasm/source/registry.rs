@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::runners::Runners;
 use super::unpack::unpack;
 use crate::hook::wasm::compile::{
-    CodeLoader, Digest, ModuleBounds, ModuleError, Origin, blocking, retry_delay,
+    CodeLoader, Digest, Inspected, ModuleBounds, ModuleError, Origin, blocking, retry_delay,
 };
 use crate::hook::wasm::run::{EngineError, Module, Runtime, RuntimeSettings};
 use crate::sync::lock;
@@ -95,9 +95,9 @@ impl ModuleRegistry {
 
     /// `is_retry`: the bytes are those of the caller's load before, which failed.
     pub(super) async fn load_for(self: &Arc<Self>, bytes: Vec<u8>, is_retry: bool) -> Loaded {
-        let (digest, bytes) = self.code.inspect(bytes).await?;
+        let module = self.code.inspect(bytes).await?;
         let this = Arc::clone(self);
-        self.once(digest, is_retry, || async move { this.make(digest, &bytes, &this.bounds).await }).await
+        self.once(module.digest, is_retry, || async move { this.make(&module, &this.bounds).await }).await
     }
 
     /// The module under a digest, which is made where it is neither known nor on its way.
@@ -127,10 +127,10 @@ impl ModuleRegistry {
         self.code.compilations()
     }
 
-    pub(super) async fn make(&self, digest: Digest, bytes: &[u8], bounds: &ModuleBounds) -> Loaded {
-        let (code, origin) = self.code.load(digest, bytes, bounds).await?;
-        let size = bytes.len();
-        let module = self.runtime.module(digest, size, &code, origin)?;
+    pub(super) async fn make(&self, module: &Inspected, bounds: &ModuleBounds) -> Loaded {
+        let (code, origin) = self.code.load(module, bounds).await?;
+        let (digest, size) = (module.digest, module.bytes.len());
+        let module = self.runtime.module(module, &code, origin)?;
         let (cached, time) = match origin {
             Origin::Compiled(time) => (false, time),
             Origin::Cached(time) => (true, time),

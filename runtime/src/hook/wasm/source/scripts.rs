@@ -130,8 +130,8 @@ impl ModuleRegistry {
             Err(error) => return Err(refused(format!("{}: {error}", path.display()))),
         };
         let loaded = async {
-            let (digest, bytes) = self.code.inspect(bytes).await?;
-            self.make(digest, &bytes, &RUNNER_BOUNDS).await
+            let module = self.code.inspect(bytes).await?;
+            self.make(&module, &RUNNER_BOUNDS).await
         };
         loaded.await.map_err(|error: ModuleError| refused(error.to_string()))
     }
@@ -172,6 +172,7 @@ fn refusal(error: CallError) -> ModuleError {
         CallError::Timeout { .. }
         | CallError::Start(_)
         | CallError::Stopped { .. }
+        | CallError::Stopping
         | CallError::MemoryShort(_)
         | CallError::Bug(_) => ModuleError::ScriptFailed(error.to_string()),
         CallError::Instructions { .. }
