@@ -247,6 +247,9 @@ pub fn component_engine_config() -> Config {
     const DENSE_IMAGE: u64 = 64 << 20;
     let mut config = engine_config();
     config.wasm_features(check::ALLOWED_IN_COMPONENTS, true);
+    // Wasmtime copies values between inner components by modules of its own, which use both memories. Hooks' own modules have
+    // one: `check::validate` refuses others first.
+    config.wasm_multi_memory(true);
     config.memory_guaranteed_dense_image_size(DENSE_IMAGE);
     config
 }
