@@ -227,7 +227,7 @@ async fn a_component_of_components_that_pass_text_is_a_hook() {
     let echo = "(call $f (local.get $at) (local.get $len) (i32.const 4)) (i32.const 0)";
     let called = run(&composed("", echo), r#"{"a":"ä"}"#, limits()).await;
     assert_eq!(called.answer, Ok(r#"{"a":"ä"}"#.as_bytes().to_vec()));
-    assert!(called.pure && called.usage.memory == 2 * 64 << 16, "{:?}", called.usage);
+    assert!(called.pure && called.usage.memory == 128 << 16, "{:?}", called.usage);
 }
 
 /// Each text costs the host time and the hook some thirty instructions.
